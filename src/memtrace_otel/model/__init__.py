@@ -1,0 +1,32 @@
+"""Plain frozen records that cross module borders. Imports nothing of ours outside this package."""
+
+from memtrace_otel.model.refs import (
+    content_digest,
+    is_origin,
+    make_origin,
+    make_ref,
+    ref_kind,
+    split_origin,
+    split_ref,
+)
+from memtrace_otel.model.spans import AttributeValue, Event, Link, OperationSpan, Variable
+from memtrace_otel.model.verdicts import Alternative, Failure, Step, Verdict
+
+__all__ = [
+    "Alternative",
+    "AttributeValue",
+    "Event",
+    "Failure",
+    "Link",
+    "OperationSpan",
+    "Step",
+    "Variable",
+    "Verdict",
+    "content_digest",
+    "is_origin",
+    "make_origin",
+    "make_ref",
+    "ref_kind",
+    "split_origin",
+    "split_ref",
+]

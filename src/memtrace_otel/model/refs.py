@@ -1,0 +1,57 @@
+"""Refs name variables, origins name the spans that produced a version, digests stand for contents."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from urllib.parse import quote, unquote
+
+_UNSAFE = re.compile(r"[\s,%|]")
+
+
+def make_ref(kind: str, id: str) -> str:
+    """Return `<kind>:<id>` with `id` percent-encoded so that it holds no whitespace, comma or bar."""
+    return f"{kind}:{quote(id, safe=_SAFE) if _UNSAFE.search(id) else id}"
+
+
+_SAFE = "".join(chr(c) for c in range(33, 127) if chr(c) not in ",%|")
+
+
+def split_ref(ref: str) -> tuple[str, str]:
+    """Return (kind, decoded id); a ref without a colon has kind ''."""
+    kind, colon, id = ref.partition(":")
+    return (kind, unquote(id)) if colon else ("", ref)
+
+
+def ref_kind(ref: str) -> str:
+    """Return the part before the colon, '' without one."""
+    return ref.partition(":")[0] if ":" in ref else ""
+
+
+def make_origin(trace_id: str, span_id: str) -> str:
+    """Return `<trace id>-<span id>` (32 and 16 lower-case hex digits)."""
+    return f"{trace_id}-{span_id}"
+
+
+def split_origin(origin: str) -> tuple[str, str]:
+    """Return (trace id, span id) of an origin; raises ValueError when it is not 32 hex, a dash and 16 hex."""
+    if not is_origin(origin):
+        raise ValueError(f"not an origin: {origin!r}")
+    return origin[:32], origin[33:]
+
+
+_ORIGIN = re.compile(r"[0-9a-f]{32}-[0-9a-f]{16}")
+
+
+def is_origin(origin: str) -> bool:
+    """Tell whether `origin` has the form of an origin."""
+    return _ORIGIN.fullmatch(origin) is not None
+
+
+def content_digest(content: str | bytes, key: str = "") -> str:
+    """Return the first 16 hex digits of SHA-256 over the whole UTF-8 content, of HMAC-SHA-256 with a key."""
+    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    if key:
+        return hmac.new(key.encode(), data, hashlib.sha256).hexdigest()[:16]
+    return hashlib.sha256(data).hexdigest()[:16]

@@ -1,0 +1,75 @@
+"""What everything after attribution sees: one verdict per failing answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from memtrace_otel.model.spans import OperationSpan
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failed answer: the answering span and what judged it. Texts are '' when not captured or not given."""
+
+    answer_span: OperationSpan
+    judge_span: OperationSpan | None = None
+    evaluation: str = ""
+    label: str = ""
+    score: float | None = None
+    explanation: str = ""
+    question: str = ""
+    answer: str = ""
+    expected: str = ""
+    evidence: tuple[str, ...] = ()
+
+    @property
+    def trace_id(self) -> str:
+        """Trace of the failing answer."""
+        return self.answer_span.trace_id
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the evidence, from source message to loss: what part, which variable, which span."""
+
+    role: str
+    ref: str
+    origin: str
+    note: str = ""
+
+    def __str__(self) -> str:
+        """Wire form `role|ref|trace-span`."""
+        return f"{self.role}|{self.ref}|{self.origin}"
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another explanation, less likely than the verdict."""
+
+    failure_type: str
+    trace_id: str
+    span_id: str
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The attribution of one failure. `trace_id`/`span_id` of the decisive operation are '' when there is none."""
+
+    failure: Failure
+    failure_type: str
+    trace_id: str
+    span_id: str
+    operation: str
+    operation_kind: str
+    variable: str
+    confidence: float
+    reason: str
+    evidence: tuple[Step, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+    complete: bool = True
+    when: int = 0
+    attribution_id: str = ""
+    method: str = "rules"
+    version: str = ""
+    replaces: str = field(default="")

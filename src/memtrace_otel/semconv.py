@@ -1,0 +1,234 @@
+"""Every span, attribute, link, event and metric name of the wire contract; the only place with literals.
+
+Standard names come from the OpenTelemetry GenAI conventions (state: development, semantic-conventions-genai 1.42);
+`memtrace.*` adds only what they lack: identity, flow, origin, scope, digest and verdict.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+WIRE_VERSION = "0.1"
+SCHEMA_URL = "https://memtrace-otel.dev/schemas/0.1.0"
+"""Schema of our instrumentation scopes: an identifier, never fetched."""
+
+SCOPE_PREFIX = "memtrace_otel"
+ATTRIBUTION_SCOPE = "memtrace_otel.attribution"
+ATTRIBUTION_SERVICE = "memtrace-attribution"
+
+
+class OpKind(StrEnum):
+    """Values of `memtrace.op.kind`."""
+
+    INGEST = "ingest"
+    SEGMENT = "segment"
+    EXTRACT = "extract"
+    DECIDE = "decide"
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+    CONSOLIDATE = "consolidate"
+    INDEX = "index"
+    RETRIEVE = "retrieve"
+    RERANK = "rerank"
+    ASSEMBLE = "assemble"
+    RESPOND = "respond"
+    JUDGE = "judge"
+    OTHER = "other"
+
+
+class RefKind(StrEnum):
+    """Kinds of variables: the part of a ref before the colon."""
+
+    MESSAGE = "message"
+    QUERY = "query"
+    DOCUMENT = "document"
+    CHUNK = "chunk"
+    FACT = "fact"
+    MEMORY = "memory"
+    STATE = "state"
+    CONTEXT = "context"
+    PROMPT = "prompt"
+    COMPLETION = "completion"
+    ANSWER = "answer"
+    EXPECTED = "expected"
+
+
+class Role(StrEnum):
+    """Part a variable plays in one operation."""
+
+    MESSAGE = "message"
+    QUERY = "query"
+    HISTORY = "history"
+    PROMPT = "prompt"
+    PREVIOUS = "previous"
+    CANDIDATE = "candidate"
+    HIT = "hit"
+    CONTEXT = "context"
+    ANSWER = "answer"
+    EXPECTED = "expected"
+    EVIDENCE = "evidence"
+    OTHER = "other"
+
+
+class Action(StrEnum):
+    """What an operation did to an output."""
+
+    ADD = "ADD"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+    NONE = "NONE"
+    DERIVE = "DERIVE"
+
+
+class LinkType(StrEnum):
+    """Values of `memtrace.link.type`."""
+
+    DERIVED_FROM = "derived_from"
+    SUPERSEDES = "supersedes"
+    RETRIEVED = "retrieved"
+    CONSIDERED = "considered"
+    EVALUATES = "evaluates"
+    ATTRIBUTED_TO = "attributed_to"
+
+
+class FailureType(StrEnum):
+    """Values of `memtrace.failure.type`; the comment names the class of the published MemTrace taxonomy."""
+
+    EXTRACTION = "extraction"  # ExtractionError
+    UPDATE = "update"  # UpdateError
+    DELETION = "deletion"  # DeletionError
+    RETRIEVAL = "retrieval"  # RetrievalError
+    RESPONSE = "response"  # ResponseError
+    JUDGE = "judge"  # LLMAsAJudgeError
+    ANNOTATION = "annotation"  # AnnotationError
+    UNKNOWN = "unknown"
+
+
+class Incomplete(StrEnum):
+    """Common values of `memtrace.incomplete`; other values are legal when read."""
+
+    CONTENT_OFF = "content_off"
+    TRUNCATED = "truncated"
+    UNSERIALISABLE = "unserialisable"
+    UNKNOWN_ORIGIN = "unknown_origin"
+    INFERRED = "inferred"  # some inputs were matched by content, not by identity
+    BUDGET = "budget"  # variables past the continuation limit were dropped
+    GUARD = "guard"  # our own code failed while recording this operation
+
+
+# GenAI operation names of memory spans, by the kind of operation they stand for.
+CREATE_MEMORY_STORE = "create_memory_store"
+SEARCH_MEMORY = "search_memory"
+CREATE_MEMORY = "create_memory"
+UPDATE_MEMORY = "update_memory"
+UPSERT_MEMORY = "upsert_memory"
+DELETE_MEMORY = "delete_memory"
+DELETE_MEMORY_STORE = "delete_memory_store"
+CHAT = "chat"
+RETRIEVAL = "retrieval"
+
+KIND_OF_OPERATION: dict[str, OpKind] = {
+    CREATE_MEMORY_STORE: OpKind.OTHER,
+    SEARCH_MEMORY: OpKind.RETRIEVE,
+    CREATE_MEMORY: OpKind.CREATE,
+    UPDATE_MEMORY: OpKind.UPDATE,
+    UPSERT_MEMORY: OpKind.INGEST,
+    DELETE_MEMORY: OpKind.DELETE,
+    DELETE_MEMORY_STORE: OpKind.DELETE,
+    CHAT: OpKind.RESPOND,
+    RETRIEVAL: OpKind.RETRIEVE,
+}
+"""Kind assumed for a GenAI span without `memtrace.op.kind` (another instrumentation wrote it)."""
+
+SPAN_NAME_PREFIX = "memtrace."
+"""Spans of inner steps that have no standard name are called `memtrace.<kind>`."""
+
+# --- attributes of an operation span -----------------------------------------------------------------------------
+OP_KIND = "memtrace.op.kind"
+SYSTEM = "memtrace.system"
+SCOPE = "memtrace.scope"
+SEQ = "memtrace.seq"
+PART = "memtrace.part"
+INCOMPLETE = "memtrace.incomplete"
+EVIDENCE = "memtrace.evidence"
+FLOW = "memtrace.flow"
+EVENT_TIME = "memtrace.event.time"
+
+INPUTS = "memtrace.inputs"
+INPUTS_ROLES = "memtrace.inputs.roles"
+INPUTS_ORIGINS = "memtrace.inputs.origins"
+INPUTS_DIGESTS = "memtrace.inputs.digests"
+INPUTS_CONTENTS = "memtrace.inputs.contents"
+INPUTS_SCORES = "memtrace.inputs.scores"
+
+OUTPUTS = "memtrace.outputs"
+OUTPUTS_ROLES = "memtrace.outputs.roles"
+OUTPUTS_ACTIONS = "memtrace.outputs.actions"
+OUTPUTS_DIGESTS = "memtrace.outputs.digests"
+OUTPUTS_SIZES = "memtrace.outputs.sizes"
+OUTPUTS_CONTENTS = "memtrace.outputs.contents"
+OUTPUTS_STORES = "memtrace.outputs.stores"
+
+# --- links -------------------------------------------------------------------------------------------------------
+LINK_TYPE = "memtrace.link.type"
+LINK_REFS = "memtrace.link.refs"
+
+# --- standard attributes we write or read ------------------------------------------------------------------------
+GEN_AI_OPERATION_NAME = "gen_ai.operation.name"
+GEN_AI_PROVIDER_NAME = "gen_ai.provider.name"
+GEN_AI_REQUEST_MODEL = "gen_ai.request.model"
+GEN_AI_RESPONSE_MODEL = "gen_ai.response.model"
+GEN_AI_RESPONSE_ID = "gen_ai.response.id"
+GEN_AI_USAGE_INPUT_TOKENS = "gen_ai.usage.input_tokens"
+GEN_AI_USAGE_OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+GEN_AI_MEMORY_STORE_ID = "gen_ai.memory.store.id"
+GEN_AI_MEMORY_RECORD_ID = "gen_ai.memory.record.id"
+GEN_AI_MEMORY_RECORD_COUNT = "gen_ai.memory.record.count"
+GEN_AI_MEMORY_QUERY_TEXT = "gen_ai.memory.query.text"
+GEN_AI_RETRIEVAL_TOP_K = "gen_ai.retrieval.top_k"
+CODE_FUNCTION_NAME = "code.function.name"
+ERROR_TYPE = "error.type"
+SERVICE_NAME = "service.name"
+SERVICE_INSTANCE_ID = "service.instance.id"
+PROCESS_PID = "process.pid"
+
+# --- evaluation --------------------------------------------------------------------------------------------------
+EVALUATION_EVENT = "gen_ai.evaluation.result"
+EVALUATION_NAME = "gen_ai.evaluation.name"
+EVALUATION_SCORE = "gen_ai.evaluation.score.value"
+EVALUATION_LABEL = "gen_ai.evaluation.score.label"
+EVALUATION_EXPLANATION = "gen_ai.evaluation.explanation"
+
+FAILING_LABELS = frozenset({"fail", "failed", "incorrect", "wrong", "not_relevant", "false", "negative", "thumbs_down"})
+PASSING_LABELS = frozenset({"pass", "passed", "correct", "right", "relevant", "true", "positive", "thumbs_up"})
+
+# --- the verdict -------------------------------------------------------------------------------------------------
+MARKER_SPAN = "memtrace.attribution"
+ATTRIBUTION_ROOT_SPAN = "memtrace.attribute"
+ATTRIBUTION_EVIDENCE_SPAN = "memtrace.evidence"
+ATTRIBUTION_EVALUATION = "memtrace.attribution"
+
+FAILURE_TYPE = "memtrace.failure.type"
+FAILURE_TRACE_ID = "memtrace.failure.trace_id"
+FAILURE_SPAN_ID = "memtrace.failure.span_id"
+FAILURE_ANSWER = "memtrace.failure.answer"
+FAILURE_WHEN = "memtrace.failure.when"
+FAILURE_OPERATION = "memtrace.failure.operation"
+FAILURE_VARIABLE = "memtrace.failure.variable"
+FAILURE_CONFIDENCE = "memtrace.failure.confidence"
+FAILURE_REASON = "memtrace.failure.reason"
+FAILURE_EVIDENCE = "memtrace.failure.evidence"
+FAILURE_ALTERNATIVES = "memtrace.failure.alternatives"
+FAILURE_COMPLETE = "memtrace.failure.complete"
+ATTRIBUTION_ID = "memtrace.attribution.id"
+ATTRIBUTION_METHOD = "memtrace.attribution.method"
+ATTRIBUTION_VERSION = "memtrace.attribution.version"
+ATTRIBUTION_REPLACES = "memtrace.attribution.replaces"
+
+METRIC_FAILURES = "memtrace.attribution.failures"
+METRIC_DURATION = "memtrace.attribution.duration"
+METRIC_RUNS = "memtrace.attribution.runs"
+
+# --- carried inside stored records (opt-in) ----------------------------------------------------------------------
+RECORD_ORIGIN_KEY = "memtrace_origin"
