@@ -1,0 +1,24 @@
+"""Capture: what runs in the observed process. Never raises into it, never blocks it, never changes its results."""
+
+from memtrace_otel.capture.config import CaptureConfig, config, use_config
+from memtrace_otel.capture.content import as_text, scope_id, variable_ref
+from memtrace_otel.capture.guard import drops, guard, guarded
+from memtrace_otel.capture.operation import Operation, current_operation, get_tracer, operation
+from memtrace_otel.capture.origins import origins
+
+__all__ = [
+    "CaptureConfig",
+    "Operation",
+    "as_text",
+    "config",
+    "current_operation",
+    "drops",
+    "get_tracer",
+    "guard",
+    "guarded",
+    "operation",
+    "origins",
+    "scope_id",
+    "use_config",
+    "variable_ref",
+]

@@ -1,0 +1,57 @@
+"""Values of the observed program as text: what goes into digests, sizes and, when switched on, onto spans."""
+
+from __future__ import annotations
+
+import json
+
+from memtrace_otel.capture.config import config
+from memtrace_otel.model import content_digest, make_ref
+
+
+def as_text(value: object) -> tuple[str, bool]:
+    """Return (text, faithful). Strings stay as they are; other values become JSON, or their type name when they can't.
+
+    Never raises: whatever `json` or the value's own methods raise is answered by `('<type>', False)`.
+    """
+    if isinstance(value, str):
+        return value, True
+    if value is None:
+        return "", True
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "replace"), True
+    try:
+        return json.dumps(value, ensure_ascii=False, sort_keys=True), True
+    except (TypeError, ValueError, RecursionError):
+        return f"<{type(value).__name__}>", False
+    except Exception:  # a hostile __iter__ or __str__ of the observed program
+        return f"<{type(value).__name__}>", False
+
+
+def preview(text: str, limit: int) -> tuple[str, bool]:
+    """Cut `text` to at most `limit` UTF-8 bytes at a character border; return (cut text, was cut)."""
+    if len(text) * 4 <= limit:
+        return text, False
+    data = text.encode("utf-8", "replace")
+    if len(data) <= limit:
+        return text, False
+    return data[:limit].decode("utf-8", "ignore"), True
+
+
+def digest(text: str) -> str:
+    """Digest of a content under this process's key; '' for no content."""
+    return content_digest(text, config().digest_key) if text else ""
+
+
+def variable_ref(kind: str, content: object, id: object = None) -> str:
+    """Ref of a variable that the caller names by `id`, or by the digest of its content when it has no name."""
+    if id is not None and id != "":
+        return make_ref(kind, str(id))
+    return make_ref(kind, content_digest(as_text(content)[0], config().digest_key))
+
+
+def scope_id(
+    store: str = "", *, user: object = None, agent: object = None, run: object = None, app: object = None
+) -> str:
+    """Return the memory owner as 16 hex: a keyed digest over store, user, agent, run and app ids (None = absent)."""
+    parts = [store, *("" if part is None else str(part) for part in (user, agent, run, app))]
+    return content_digest(json.dumps(parts, ensure_ascii=False), config().digest_key)

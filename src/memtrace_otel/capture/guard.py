@@ -1,0 +1,68 @@
+"""Observing never harms: our own errors end here, are counted, and are logged once per place."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from functools import wraps
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+D = TypeVar("D")
+
+_logger = logging.getLogger("memtrace_otel.capture")
+
+drops: Counter[str] = Counter()
+"""What capture lost in this process, by reason. Only ever grows."""
+
+
+def note_drop(reason: str, amount: int = 1) -> None:
+    """Count something that was not recorded."""
+    drops[reason] += amount
+
+
+def note_error(where: str, error: Exception) -> None:
+    """Count an error of ours and log it the first time (type only: the message may hold content)."""
+    drops[f"error:{where}"] += 1
+    if drops[f"error:{where}"] == 1:
+        _logger.warning(
+            "memtrace capture failed in %s (%s); the application is not affected", where, type(error).__name__
+        )
+
+
+class guard:
+    """Context manager that swallows and counts every Exception raised by our own code in its body."""
+
+    __slots__ = ("where",)
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> bool:
+        if isinstance(error, Exception):
+            note_error(self.where, error)
+            return True
+        return False
+
+
+def guarded(where: str, default: D) -> Callable[[Callable[P, R]], Callable[P, R | D]]:
+    """Decorate a function of ours so that it returns `default` instead of raising."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R | D]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R | D:
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                note_error(where, error)
+                return default
+
+        return call
+
+    return decorate
