@@ -2,6 +2,7 @@
 
 from memtrace_otel.capture.config import CaptureConfig, config, use_config
 from memtrace_otel.capture.content import as_text, scope_id, variable_ref
+from memtrace_otel.capture.feedback import feedback
 from memtrace_otel.capture.guard import drops, guard, guarded
 from memtrace_otel.capture.operation import Operation, current_operation, get_tracer, operation
 from memtrace_otel.capture.origins import origins
@@ -13,6 +14,7 @@ __all__ = [
     "config",
     "current_operation",
     "drops",
+    "feedback",
     "get_tracer",
     "guard",
     "guarded",

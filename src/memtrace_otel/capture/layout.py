@@ -66,8 +66,8 @@ def lay_out(
 ) -> tuple[list[Part], int]:
     """Spread the variables over as many parts as the budgets need; return (parts, number of entries dropped).
 
-    Entries keep their order: the concatenated arrays of part 0, 1, 2... are the operation's, and `flow` pairs index into
-    them. Past `limits.span_parts` continuations the rest is dropped, and counted.
+    Entries keep their order: the arrays of part 0, 1, 2... put together are the operation's, `flow` pairs index
+    into them. Past `limits.span_parts` continuations the rest is dropped, and counted.
     """
     parts = [Part()]
     entries = list(_entries(inputs, outputs, flow))

@@ -125,7 +125,7 @@ class Operation:
     @guarded("operation.end", None)
     def end(self, error: BaseException | None = None) -> None:
         """Write variables and links to the span and end it; `error` is what the observed code raised."""
-        self._leave()
+        self.leave()
         with guard("operation.remember"):
             self._remember()
         try:
@@ -134,7 +134,7 @@ class Operation:
         finally:
             self.span.end()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """Give the context back (in another context than that of `start` there is nothing to give)."""
         if self._token is not None:
             with guard("operation.context"):
@@ -228,6 +228,13 @@ class Operation:
         if isinstance(value, str):
             value, _ = preview(value, config().preview_bytes)
         self.span.set_attribute(name, value)
+
+    @guarded("operation.become", None)
+    def become(self, name: str, kind: str) -> None:
+        """Rename a running operation whose nature only its result shows."""
+        self.kind = str(kind)
+        self.span.update_name(name)
+        self.span.set_attribute(semconv.OP_KIND, self.kind)
 
     @guarded("operation.mark", None)
     def mark(self, reason: str) -> None:

@@ -1,0 +1,80 @@
+"""`feedback(...)`: say from inside the application that an answer was right or wrong; it writes the judge span."""
+
+from __future__ import annotations
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import recall
+from memtrace_otel.capture.content import variable_ref
+from memtrace_otel.capture.guard import guarded
+from memtrace_otel.capture.operation import Operation
+from memtrace_otel.model import make_origin, make_ref, split_origin
+from memtrace_otel.semconv import OpKind, RefKind, Role
+
+
+@guarded("feedback", False)
+def feedback(
+    label: str = "",
+    *,
+    score: float | None = None,
+    expected: str = "",
+    explanation: str = "",
+    name: str = "user_feedback",
+    answer: str = "",
+) -> bool:
+    """Record an evaluation of an answer; returns whether an answer was found to attach it to. Never raises.
+
+    `answer` is the origin (`<trace id>-<span id>`) of the answering span; without it, the newest answer of the current
+    trace or execution context is meant. `label` is one of the labels of the conventions (`fail`, `incorrect`,
+    `pass`...), `score` a number that fails below MEMTRACE_EVALUATION_THRESHOLD, `expected` the right answer when known.
+    """
+    given = _answer(answer)
+    if given is None or not (label or score is not None):
+        return False
+    with Operation(
+        semconv.SPAN_NAME_PREFIX + OpKind.JUDGE,
+        kind=OpKind.JUDGE,
+        system="feedback",
+        parent=None if _in_trace(given.origin) else context_of(given.origin),
+    ) as operation:
+        operation.read(given.ref, role=Role.ANSWER, origin=given.origin, content=given.text)
+        if expected:
+            operation.read(variable_ref(RefKind.EXPECTED, expected), role=Role.EXPECTED, content=expected)
+        write_evaluation(operation, name, label, score, explanation)
+    return True
+
+
+def write_evaluation(operation: Operation, name: str, label: str, score: float | None, explanation: str) -> None:
+    """Put the evaluation attributes of the GenAI conventions on a judge span."""
+    operation.set(semconv.EVALUATION_NAME, name)
+    if label:
+        operation.set(semconv.EVALUATION_LABEL, label)
+    if score is not None:
+        operation.set(semconv.EVALUATION_SCORE, float(score))
+    if explanation and operation.captures_content:
+        operation.set(semconv.EVALUATION_EXPLANATION, explanation)
+
+
+def context_of(origin: str) -> Context:
+    """An OpenTelemetry context whose current span is the (ended) span of `origin`."""
+    trace_id, span_id = split_origin(origin)
+    sampled = trace.TraceFlags(trace.TraceFlags.SAMPLED)
+    span = trace.NonRecordingSpan(trace.SpanContext(int(trace_id, 16), int(span_id, 16), True, sampled))
+    return trace.set_span_in_context(span)
+
+
+def _in_trace(origin: str) -> bool:
+    here = trace.get_current_span().get_span_context()
+    return here.is_valid and f"{here.trace_id:032x}" == split_origin(origin)[0]
+
+
+def _answer(origin: str) -> recall.Recalled | None:
+    if origin:
+        return recall.Recalled(
+            make_ref(RefKind.ANSWER, split_origin(origin)[1]), make_origin(*split_origin(origin)), ""
+        )
+    here = trace.get_current_span().get_span_context()
+    turn = recall.recall(f"{here.trace_id:032x}" if here.is_valid else "")
+    return turn.answers[-1] if turn and turn.answers else None

@@ -1,0 +1,78 @@
+"""Tell a judging model call from an answering one, and read what it decided."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from memtrace_otel import semconv, settings
+
+_LABEL_KEYS = ("label", "verdict", "judgement", "judgment", "result", "grade")
+_FLAG_KEYS = ("correct", "is_correct", "passed", "pass")
+_SCORE_KEYS = ("score", "rating")
+_WHY_KEYS = ("explanation", "reason", "reasoning", "rationale", "justification")
+_LABELS = semconv.FAILING_LABELS | semconv.PASSING_LABELS
+_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
+_MAX_REPLY = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a judge said: a label ('' when it gave none), a score, and why."""
+
+    label: str = ""
+    score: float | None = None
+    explanation: str = ""
+
+
+def parse_judgement(reply: str) -> Judgement | None:
+    """Read a judgement from a model's reply, None when it is not one.
+
+    Accepted: a JSON object (alone or within text) with a label, a correct/passed flag or a score, or a reply that
+    begins or ends with one of the labels of the evaluation conventions.
+    """
+    if not reply or len(reply) > _MAX_REPLY:
+        return None
+    found = _OBJECT.search(reply)
+    if found:
+        try:
+            value = json.loads(found.group())
+        except ValueError:
+            value = None
+        if isinstance(value, Mapping):
+            return _from_object(cast(Mapping[str, Any], value))
+    words = re.findall(r"[a-z_]+", reply.lower())
+    for word in words[:1] + words[-1:]:
+        if word in _LABELS:
+            return Judgement(label=word, explanation=reply if len(words) > 1 else "")
+    return None
+
+
+def _from_object(value: Mapping[str, Any]) -> Judgement | None:
+    lowered = {str(key).lower(): item for key, item in value.items()}
+    why = next((str(lowered[key]) for key in _WHY_KEYS if lowered.get(key)), "")
+    score = next((float(lowered[key]) for key in _SCORE_KEYS if _is_number(lowered.get(key))), None)
+    for key in _LABEL_KEYS:
+        label = lowered.get(key)
+        if isinstance(label, str) and label.strip().lower() in _LABELS:
+            return Judgement(label.strip().lower(), score, why)
+    for key in _FLAG_KEYS:
+        if isinstance(lowered.get(key), bool):
+            return Judgement("correct" if lowered[key] else "incorrect", score, why)
+    return Judgement("", score, why) if score is not None else None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def expected_answer(prompt: str) -> str:
+    """Find the expected answer in a judge's prompt by MEMTRACE_JUDGE_EXPECTED, '' when it names none."""
+    try:
+        found = re.search(settings.JUDGE_EXPECTED.read(), prompt)
+        return found.group("expected").strip().strip("\"'") if found else ""
+    except (re.error, IndexError):  # the user's pattern is broken or lacks its group
+        return ""
