@@ -1,10 +1,11 @@
 """Capture: what runs in the observed process. Never raises into it, never blocks it, never changes its results."""
 
-from memtrace_otel.capture.config import CaptureConfig, config, use_config
+from memtrace_otel.capture import recall
+from memtrace_otel.capture.config import CaptureConfig, config, read_config, use_config
 from memtrace_otel.capture.content import as_text, scope_id, variable_ref
 from memtrace_otel.capture.feedback import feedback
 from memtrace_otel.capture.guard import drops, guard, guarded
-from memtrace_otel.capture.operation import Operation, current_operation, get_tracer, operation
+from memtrace_otel.capture.operations import Operation, current_operation, get_tracer, operation
 from memtrace_otel.capture.origins import origins
 
 __all__ = [
@@ -20,6 +21,8 @@ __all__ = [
     "guarded",
     "operation",
     "origins",
+    "read_config",
+    "recall",
     "scope_id",
     "use_config",
     "variable_ref",

@@ -9,7 +9,7 @@ from memtrace_otel import semconv
 from memtrace_otel.capture import recall
 from memtrace_otel.capture.content import variable_ref
 from memtrace_otel.capture.guard import guarded
-from memtrace_otel.capture.operation import Operation
+from memtrace_otel.capture.operations import Operation
 from memtrace_otel.model import make_origin, make_ref, split_origin
 from memtrace_otel.semconv import OpKind, RefKind, Role
 

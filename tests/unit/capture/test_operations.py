@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import asyncio
+import inspect
+from dataclasses import replace
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.trace import StatusCode
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import config, current_operation, drops, operation, scope_id, use_config, variable_ref
+from memtrace_otel.model import content_digest, make_origin
+from tests.conftest import Recording
+
+SCOPE = scope_id("store", user="ana")
+
+
+def attribute(span: ReadableSpan, name: str) -> list[object]:
+    assert span.attributes is not None
+    return list(span.attributes.get(name, ()))  # type: ignore[arg-type]
+
+
+def span_origin(span: ReadableSpan) -> str:
+    assert span.context is not None
+    return make_origin(f"{span.context.trace_id:032x}", f"{span.context.span_id:016x}")
+
+
+def write_memory(recording: Recording, ref: str = "memory:1", text: str = "Ana likes tea") -> str:
+    with operation("create_memory", kind="create", system="t", scope=SCOPE, tracer=recording.tracer) as op:
+        op.wrote(ref, action="ADD", content=text)
+        return op.origin
+
+
+def test_a_read_finds_the_origin_of_the_version_written_before(recording: Recording) -> None:
+    origin = write_memory(recording)
+    with operation("search_memory", kind="retrieve", system="t", scope=SCOPE, tracer=recording.tracer) as op:
+        op.read("memory:1", role="hit", content="Ana likes tea", score=0.5)
+    search = recording.named("search_memory")[0]
+    assert attribute(search, semconv.INPUTS_ORIGINS) == [origin]
+    assert attribute(search, semconv.INPUTS_SCORES) == [0.5]
+    [link] = search.links
+    assert make_origin(f"{link.context.trace_id:032x}", f"{link.context.span_id:016x}") == origin
+    assert dict(link.attributes or {}) == {semconv.LINK_TYPE: "retrieved", semconv.LINK_REFS: ("memory:1",)}
+
+
+def test_another_scope_is_another_lineage(recording: Recording) -> None:
+    write_memory(recording)
+    with operation("search_memory", kind="retrieve", system="t", scope="other", tracer=recording.tracer) as op:
+        op.read("memory:1", role="hit")
+    search = recording.named("search_memory")[0]
+    assert attribute(search, semconv.INPUTS_ORIGINS) == [""]
+    assert "unknown_origin" in attribute(search, semconv.INCOMPLETE)
+
+
+def test_content_is_off_by_default_but_lineage_flows(recording: Recording) -> None:
+    write_memory(recording, text="a secret")
+    span = recording.named("create_memory")[0]
+    assert semconv.OUTPUTS_CONTENTS not in (span.attributes or {})
+    assert attribute(span, semconv.OUTPUTS_DIGESTS) == [content_digest("a secret")]
+    assert attribute(span, semconv.OUTPUTS_SIZES) == [8]
+    assert "content_off" in attribute(span, semconv.INCOMPLETE)
+    assert "a secret" not in str(span.to_json())
+
+
+@pytest.mark.usefixtures("content_on")
+def test_content_is_cut_at_the_preview_and_the_digest_covers_the_whole(recording: Recording) -> None:
+    text = "ä" * (1 << 19)  # 1 MiB
+    write_memory(recording, text=text)
+    span = recording.named("create_memory")[0]
+    [shown] = attribute(span, semconv.OUTPUTS_CONTENTS)
+    assert len(str(shown).encode()) <= config().preview_bytes
+    assert text.startswith(str(shown))
+    assert attribute(span, semconv.OUTPUTS_DIGESTS) == [content_digest(text)]
+    assert attribute(span, semconv.OUTPUTS_SIZES) == [1 << 20]
+    assert "truncated" in attribute(span, semconv.INCOMPLETE)
+
+
+@pytest.mark.usefixtures("content_on")
+def test_input_content_is_inline_only_where_no_span_produced_it(recording: Recording) -> None:
+    write_memory(recording)
+    with operation("search_memory", kind="retrieve", system="t", scope=SCOPE, tracer=recording.tracer) as op:
+        op.read("query:q", role="query", content="What does Ana like?")
+        op.read("memory:1", role="hit", content="Ana likes tea")
+    assert attribute(recording.named("search_memory")[0], semconv.INPUTS_CONTENTS) == ["What does Ana like?", ""]
+
+
+def test_three_hundred_inputs_spill_to_continuations_and_none_is_lost(recording: Recording) -> None:
+    origins = [write_memory(recording, f"memory:{n}", f"text {n}") for n in range(300)]
+    with operation("search_memory", kind="retrieve", system="t", scope=SCOPE, tracer=recording.tracer) as op:
+        for n in range(300):
+            op.read(f"memory:{n}", role="hit", content=f"text {n}", score=1 - n / 300)
+    main = recording.named("search_memory")[0]
+    parts = sorted(recording.named("memtrace.retrieve"), key=lambda s: (s.attributes or {})[semconv.PART])  # type: ignore[arg-type,return-value]
+    assert [(s.attributes or {})[semconv.PART] for s in parts] == list(range(1, len(parts) + 1))
+    assert all(s.parent is not None and s.parent.span_id == main.context.span_id for s in parts if main.context)
+    everything = [main, *parts]
+    assert [ref for s in everything for ref in attribute(s, semconv.INPUTS)] == [f"memory:{n}" for n in range(300)]
+    assert [o for s in everything for o in attribute(s, semconv.INPUTS_ORIGINS)] == origins
+    assert sum(len(s.links) for s in everything) == 300
+    for span in everything:
+        assert len(span.links) <= config().span_links
+        assert len(span.attributes or {}) <= 64
+        assert sum(len(str(v)) for v in (span.attributes or {}).values()) < 2 * config().span_bytes
+
+
+def test_past_the_last_continuation_drops_are_counted_and_said(recording: Recording) -> None:
+    use_config(replace(config(), span_parts=1, span_bytes=256))
+    before = drops["variables"]
+    with operation(kind="retrieve", system="t", tracer=recording.tracer) as op:
+        for n in range(50):
+            op.read(f"memory:{n}", role="candidate")
+    kept = sum(len(attribute(s, semconv.INPUTS)) for s in recording.spans())
+    assert 0 < kept < 50
+    assert drops["variables"] - before == 50 - kept
+    assert any("budget" in attribute(s, semconv.INCOMPLETE) for s in recording.spans())
+
+
+def test_flow_names_all_sources_once_one_output_names_its_own(recording: Recording) -> None:
+    with operation(kind="extract", system="t", tracer=recording.tracer) as op:
+        first, _ = op.read("message:1", role="message"), op.read("message:2", role="message")
+        op.wrote("fact:a", sources=[first])
+        op.wrote("fact:b")
+    assert attribute(recording.spans()[0], semconv.FLOW) == ["0>0", "0>1", "1>1"]
+
+
+def test_an_error_of_the_program_passes_unchanged_and_is_recorded_without_its_text(recording: Recording) -> None:
+    error = KeyError("private text")
+    with pytest.raises(KeyError) as caught, operation(kind="decide", system="t", tracer=recording.tracer):
+        raise error
+    assert caught.value is error
+    [span] = recording.spans()
+    assert span.status.status_code is StatusCode.ERROR
+    assert (span.attributes or {})[semconv.ERROR_TYPE] == "KeyError"
+    assert "private" not in str(span.to_json())
+
+
+class Hostile:
+    """Everything about this value raises."""
+
+    def __iter__(self) -> object:
+        raise RuntimeError("no")
+
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+    __repr__ = __str__
+
+
+@pytest.mark.usefixtures("content_on")
+@pytest.mark.parametrize("value", [Hostile(), {1, 2}, object(), float("nan"), [[[object()]]], {"k": Hostile()}])
+def test_values_that_cannot_be_serialised_never_harm(recording: Recording, value: object) -> None:
+    with operation(kind="other", system="t", tracer=recording.tracer) as op:
+        op.read("message:x", role="message", content=value)
+        op.wrote("fact:y", content=value)
+    assert attribute(recording.spans()[0], semconv.INPUTS) == ["message:x"]
+    assert attribute(recording.spans()[0], semconv.OUTPUTS) == ["fact:y"]
+
+
+def test_an_unsampled_operation_still_knows_its_versions() -> None:
+    provider = TracerProvider(sampler=ALWAYS_OFF)
+    tracer = provider.get_tracer("t")
+    with operation("create_memory", kind="create", system="t", scope=SCOPE, tracer=tracer) as op:
+        op.wrote("memory:1", action="ADD", content="x")
+        origin = op.origin
+    with operation(kind="retrieve", system="t", scope=SCOPE, tracer=tracer) as search:
+        search.read("memory:1", role="hit")
+        assert search._inputs[0].origin == origin  # pyright: ignore[reportPrivateUsage]
+
+
+def test_without_an_sdk_nothing_happens_and_nothing_breaks() -> None:
+    tracer = trace.NoOpTracer()
+    with operation("create_memory", kind="create", system="t", tracer=tracer) as op:
+        assert op.read("memory:1", role="previous") == 0
+        op.wrote("memory:1", action="ADD", content="x")
+        assert op.origin == ""
+
+
+def test_operations_nest_and_give_the_context_back(recording: Recording) -> None:
+    assert current_operation() is None
+    with operation(kind="ingest", system="t", tracer=recording.tracer) as outer:
+        with operation(kind="extract", system="t", tracer=recording.tracer) as inner:
+            assert current_operation() is inner
+        assert current_operation() is outer
+    assert current_operation() is None
+    outer_span, inner_span = recording.spans()
+    assert inner_span.parent is not None
+    assert outer_span.context is not None
+    assert inner_span.parent.span_id == outer_span.context.span_id
+    assert (outer_span.attributes or {})[semconv.SEQ] < (inner_span.attributes or {})[semconv.SEQ]  # type: ignore[operator]
+
+
+def test_the_decorator_records_arguments_and_results(recording: Recording) -> None:
+    @operation(kind="extract", system="mine", tracer=recording.tracer, inputs={"text": "message"}, output="fact")
+    def extract(text: str, limit: int = 2) -> list[str]:
+        return [text.upper(), text.lower()][:limit]
+
+    assert extract("Tea") == ["TEA", "tea"]
+    assert extract.__name__ == "extract"
+    [span] = recording.spans()
+    assert span.name == "memtrace.extract"
+    assert attribute(span, semconv.INPUTS) == [variable_ref("message", "Tea")]
+    assert attribute(span, semconv.INPUTS_ROLES) == ["message"]
+    assert attribute(span, semconv.OUTPUTS) == [variable_ref("fact", "TEA"), variable_ref("fact", "tea")]
+
+
+async def test_the_decorator_on_coroutine_functions(recording: Recording) -> None:
+    @operation(
+        "search_memory",
+        kind="retrieve",
+        system="mine",
+        tracer=recording.tracer,
+        inputs={"q": "query"},
+        output="context",
+    )
+    async def search(q: str) -> str:
+        await asyncio.sleep(0)
+        if not q:
+            raise LookupError
+        return "found"
+
+    assert inspect.iscoroutinefunction(search)
+    assert await asyncio.gather(search("a"), search("b")) == ["found", "found"]
+    with pytest.raises(LookupError):
+        await search("")
+    assert len({s.context.trace_id for s in recording.spans() if s.context}) == 3
+    assert recording.spans()[0].attributes is not None
+    assert recording.spans()[0].attributes[semconv.GEN_AI_OPERATION_NAME] == "search_memory"
+    assert recording.spans()[-1].status.status_code is StatusCode.ERROR
+
+
+def test_the_decorator_calls_the_function_once_whatever_fails_in_ours(
+    recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    @operation(kind="other", system="t", tracer=recording.tracer, inputs={"x": "message"}, output="fact")
+    def work(x: int) -> int:
+        calls.append(x)
+        return x + 1
+
+    monkeypatch.setattr("memtrace_otel.capture.operations.as_text", lambda value: 1 / 0)
+    assert work(1) == 2
+    assert calls == [1]
+
+
+def test_a_generator_function_is_refused_with_its_name() -> None:
+    with pytest.raises(TypeError, match="stream_facts"):
+
+        @operation(kind="other", system="t")
+        def stream_facts():  # type: ignore[no-untyped-def]
+            yield 1
