@@ -23,6 +23,7 @@ def feedback(
     explanation: str = "",
     name: str = "user_feedback",
     answer: str = "",
+    tracer: trace.Tracer | None = None,
 ) -> bool:
     """Record an evaluation of an answer; returns whether an answer was found to attach it to. Never raises.
 
@@ -37,6 +38,7 @@ def feedback(
         semconv.SPAN_NAME_PREFIX + OpKind.JUDGE,
         kind=OpKind.JUDGE,
         system="feedback",
+        tracer=tracer,
         parent=None if _in_trace(given.origin) else context_of(given.origin),
     ) as operation:
         operation.read(given.ref, role=Role.ANSWER, origin=given.origin, content=given.text)

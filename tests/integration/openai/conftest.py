@@ -1,0 +1,88 @@
+"""A loopback model server that says what a test tells it to, spoken to by the real `openai` package."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import openai
+import pytest
+
+from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
+from tests.conftest import Recording
+
+
+class ModelServer(ThreadingHTTPServer):
+    """Replies with `replies` in order; an int is an HTTP error status."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.replies: list[str | int] = []
+        self.url = f"http://127.0.0.1:{self.server_port}/v1"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: ModelServer
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        reply = self.server.replies.pop(0)
+        if isinstance(reply, int):
+            return self._send(json.dumps({"error": {"message": "scripted"}}), "application/json", reply)
+        if self.path.endswith("/responses"):
+            content = [{"type": "output_text", "text": reply, "annotations": []}]
+            message = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": content}
+            usage = {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}
+            return self._send(json.dumps(_envelope("response") | {"output": [message], "usage": usage}))
+        if asked.get("stream"):
+            chunks = [{"choices": [{"index": 0, "delta": {"content": word}}]} for word in reply.split(" ")]
+            lines = [json.dumps(_envelope("chat.completion.chunk") | chunk) for chunk in chunks]
+            return self._send("".join(f"data: {line}\n\n" for line in [*lines, "[DONE]"]), "text/event-stream")
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": reply}}
+        usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+        return self._send(json.dumps(_envelope("chat.completion") | {"choices": [choice], "usage": usage}))
+
+    def _send(self, body: str, kind: str = "application/json", status: int = 200) -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body.encode())))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def _envelope(kind: str) -> dict[str, Any]:
+    return {"id": "reply-1", "object": kind, "created": 0, "created_at": 0, "model": "scripted-1"}
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    server = ModelServer()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def client(server: ModelServer) -> openai.OpenAI:
+    return openai.OpenAI(base_url=server.url, api_key="none", max_retries=0)
+
+
+@pytest.fixture
+def async_client(server: ModelServer) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=server.url, api_key="none", max_retries=0)
+
+
+@pytest.fixture(autouse=True)
+def instrumented(recording: Recording) -> Iterator[OpenAIInstrumentor]:
+    instrumentor = OpenAIInstrumentor()
+    instrumentor.instrument(tracer_provider=recording.provider, skip_dep_check=True)
+    yield instrumentor
+    instrumentor.uninstrument()

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import openai
+import pytest
+from openai.resources.chat.completions import AsyncCompletions, Completions
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanKind, StatusCode
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import feedback, operation, scope_id
+from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
+from memtrace_otel.model import make_origin
+from tests.conftest import Recording
+from tests.integration.openai.conftest import ModelServer
+
+SCOPE = scope_id("store", user="ana")
+TEA, PARIS = "Ana likes green tea", "Ana lives in Paris"
+
+
+def values(span: ReadableSpan, name: str) -> list[object]:
+    return list((span.attributes or {}).get(name, ()))  # type: ignore[arg-type]
+
+
+def inputs(span: ReadableSpan) -> list[tuple[object, object, object]]:
+    rows = (values(span, name) for name in (semconv.INPUTS, semconv.INPUTS_ROLES, semconv.INPUTS_ORIGINS))
+    return list(zip(*rows, strict=True))
+
+
+def origin(span: ReadableSpan) -> str:
+    assert span.context is not None
+    return make_origin(f"{span.context.trace_id:032x}", f"{span.context.span_id:016x}")
+
+
+def remember(recording: Recording) -> None:
+    """Two records written, both found by the question's search."""
+    for ref, text in (("memory:tea", TEA), ("memory:paris", PARIS)):
+        with operation("create_memory", kind="create", system="t", scope=SCOPE, tracer=recording.tracer) as op:
+            op.wrote(ref, action="ADD", content=text)
+
+
+def search(recording: Recording) -> None:
+    with operation("search_memory", kind="retrieve", system="t", scope=SCOPE, tracer=recording.tracer) as op:
+        op.read("query:q", role="query", content="What does Ana drink?")
+        op.read("memory:tea", role="hit", content=TEA, score=0.9)
+        op.read("memory:paris", role="hit", content=PARIS, score=0.1)
+
+
+def ask(client: openai.OpenAI, memories: str = TEA) -> str:
+    messages = [
+        {"role": "system", "content": f"Answer from these memories:\n- {memories}"},
+        {"role": "user", "content": "What does Ana drink?"},
+    ]
+    reply = client.chat.completions.create(model="m1", messages=messages)  # type: ignore[arg-type]
+    return str(reply.choices[0].message.content)
+
+
+def judge(client: openai.OpenAI, answer: str) -> None:
+    prompt = f"Question: What does Ana drink?\nExpected answer: Green tea\nGiven answer: {answer}\nReply in JSON."
+    client.chat.completions.create(model="m1", messages=[{"role": "user", "content": prompt}])
+
+
+def test_an_answer_reads_the_memory_versions_that_are_in_its_prompt(
+    recording: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
+    server.replies = ["Green tea."]
+    remember(recording)
+    with recording.tracer.start_as_current_span("turn"):
+        search(recording)
+        assert ask(client) == "Green tea."
+    [chat], [found] = recording.named("chat m1"), recording.named("search_memory")
+    written = recording.named("create_memory")[0]
+    assert chat.kind is SpanKind.CLIENT
+    attributes = dict(chat.attributes or {})
+    assert attributes[semconv.OP_KIND] == "respond"
+    assert attributes[semconv.GEN_AI_OPERATION_NAME] == "chat"
+    assert attributes[semconv.GEN_AI_USAGE_INPUT_TOKENS] == 7
+    assert attributes[semconv.SCOPE] == SCOPE
+    assert found.context is not None
+    assert inputs(chat)[:3] == [
+        ("query:q", "query", ""),
+        (f"context:{found.context.span_id:016x}", "context", origin(found)),
+        ("memory:tea", "context", origin(written)),
+    ]
+    assert "memory:paris" not in values(chat, semconv.INPUTS)
+    assert "inferred" in values(chat, semconv.INCOMPLETE)
+    assert chat.context is not None
+    assert values(chat, semconv.OUTPUTS) == [f"answer:{chat.context.span_id:016x}"]
+    assert "Green" not in str(chat.to_json())
+
+
+def test_a_call_that_judges_the_answer_becomes_the_judge_span(
+    recording: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
+    server.replies = ["Coffee", 'Sure: {"label": "WRONG", "reason": "she drinks tea"}']
+    with recording.tracer.start_as_current_span("turn"):
+        search(recording)
+        judge(client, ask(client))
+    [chat], [judged] = recording.named("chat m1"), recording.named("memtrace.judge")
+    attributes = dict(judged.attributes or {})
+    assert attributes[semconv.OP_KIND] == "judge"
+    assert attributes[semconv.EVALUATION_LABEL] == "wrong"
+    assert semconv.GEN_AI_OPERATION_NAME not in attributes
+    assert semconv.EVALUATION_EXPLANATION not in attributes  # content is off
+    assert [(role, at) for _, role, at in inputs(judged)] == [("query", ""), ("answer", origin(chat)), ("expected", "")]
+    assert [(link.attributes or {})[semconv.LINK_TYPE] for link in judged.links] == ["evaluates"]
+
+
+@pytest.mark.usefixtures("content_on")
+def test_the_expected_answer_is_read_from_the_judges_prompt(
+    recording: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
+    server.replies = ["Coffee", "INCORRECT"]
+    with recording.tracer.start_as_current_span("turn"):
+        search(recording)
+        judge(client, ask(client))
+    [judged] = recording.named("memtrace.judge")
+    assert values(judged, semconv.INPUTS_CONTENTS)[-1] == "Green tea"
+
+
+def test_a_program_without_spans_of_its_own_still_joins_search_answer_and_judge(
+    recording: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
+    server.replies = ["Coffee", '{"correct": false}']
+    remember(recording)
+    search(recording)
+    judge(client, ask(client))
+    [chat], [judged] = recording.named("chat m1"), recording.named("memtrace.judge")
+    assert values(chat, semconv.INPUTS)[2] == "memory:tea"
+    assert judged.parent is not None
+    assert chat.context is not None
+    assert (judged.parent.trace_id, judged.parent.span_id) == (chat.context.trace_id, chat.context.span_id)
+
+
+def test_a_second_answer_is_not_taken_for_a_judgement(
+    recording: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
+    server.replies = ["Tea", '{"action": "update", "text": "Tea"}']
+    with recording.tracer.start_as_current_span("turn"):
+        ask(client)
+        client.chat.completions.create(model="m1", messages=[{"role": "user", "content": "You said Tea. Update?"}])
+    kinds = [(s.attributes or {}).get(semconv.OP_KIND) for s in recording.spans() if s.name != "turn"]
+    assert kinds == ["respond", "respond"]
+
+
+def test_calls_inside_a_memory_operation_are_its_steps(
+    recording: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
+    server.replies = ["facts"]
+    with operation(kind="extract", system="t", tracer=recording.tracer):
+        ask(client)
+    assert [span.name for span in recording.spans()] == ["memtrace.extract"]
+
+
+def test_streams_pass_through_and_their_text_is_the_answer(
+    recording: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
+    server.replies = ["one two three", "one two three"]
+    messages = [{"role": "user", "content": "count"}]
+    with client.chat.completions.create(model="m1", messages=messages, stream=True) as stream:  # type: ignore[call-overload]
+        assert isinstance(stream, openai.Stream)
+        assert [chunk.choices[0].delta.content for chunk in stream] == ["one", "two", "three"]
+    for chunk in client.chat.completions.create(model="m1", messages=messages, stream=True):  # type: ignore[call-overload]
+        assert chunk.choices[0].delta.content == "one"
+        break
+    del chunk
+    whole, broken_off = recording.named("chat m1")
+    assert values(whole, semconv.OUTPUTS_SIZES) == [len("onetwothree")]
+    assert values(broken_off, semconv.OUTPUTS_SIZES) == [len("one")]
+
+
+async def test_async_calls_and_streams(
+    recording: Recording, server: ModelServer, async_client: openai.AsyncOpenAI
+) -> None:
+    server.replies = ["hello", "a b"]
+    messages = [{"role": "user", "content": "hi"}]
+    reply = await async_client.chat.completions.create(model="m1", messages=messages)  # type: ignore[call-overload]
+    assert reply.choices[0].message.content == "hello"
+    stream = await async_client.chat.completions.create(model="m1", messages=messages, stream=True)  # type: ignore[call-overload]
+    assert [chunk.choices[0].delta.content async for chunk in stream] == ["a", "b"]
+    assert [values(s, semconv.OUTPUTS_SIZES) for s in recording.named("chat m1")] == [[5], [2]]
+
+
+def test_the_responses_api(recording: Recording, server: ModelServer, client: openai.OpenAI) -> None:
+    server.replies = ["Green tea."]
+    with recording.tracer.start_as_current_span("turn"):
+        search(recording)
+        reply = client.responses.create(model="m1", instructions=f"Memories: {TEA}", input="What does Ana drink?")
+    assert reply.output_text == "Green tea."
+    [chat] = recording.named("chat m1")
+    assert [role for _, role, _ in inputs(chat)] == ["query", "context", "context", "prompt"]
+    assert values(chat, semconv.OUTPUTS_SIZES) == [len("Green tea.")]
+
+
+def test_an_error_of_the_model_passes_unchanged_and_is_recorded(
+    recording: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
+    server.replies = [503]
+    with pytest.raises(openai.InternalServerError):
+        ask(client)
+    [chat] = recording.named("chat m1")
+    assert chat.status.status_code is StatusCode.ERROR
+    assert (chat.attributes or {})[semconv.ERROR_TYPE] == "InternalServerError"
+    assert [role for _, role, _ in inputs(chat)] == ["query", "prompt"]
+
+
+def test_our_own_failure_leaves_the_call_alone(
+    recording: Recording, server: ModelServer, client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.replies = ["Green tea."]
+    monkeypatch.setattr("memtrace_otel.instrumentation.openai.recording.prompt_messages", lambda kwargs: 1 / 0)
+    assert ask(client) == "Green tea."
+
+
+@pytest.mark.usefixtures("content_on")
+def test_feedback_writes_the_judge_span_of_the_newest_answer(
+    recording: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
+    assert feedback("fail") is False  # nothing was answered yet
+    server.replies = ["Coffee"]
+    with recording.tracer.start_as_current_span("turn"):
+        ask(client)
+        assert feedback("fail", expected="Green tea", score=0.0, tracer=recording.tracer) is True
+    [chat], [judged] = recording.named("chat m1"), recording.named("memtrace.judge")
+    assert inputs(judged)[0][1:] == ("answer", origin(chat))
+    assert (judged.attributes or {})[semconv.EVALUATION_LABEL] == "fail"
+    assert values(judged, semconv.INPUTS_CONTENTS) == ["", "Green tea"]
+
+
+def test_instrumenting_twice_wraps_once_and_uninstrumenting_restores(
+    recording: Recording, server: ModelServer, client: openai.OpenAI, instrumented: OpenAIInstrumentor
+) -> None:
+    server.replies = ["x"]
+    instrumented.instrument(tracer_provider=recording.provider)
+    ask(client)
+    assert len(recording.named("chat m1")) == 1
+    instrumented.uninstrument()
+    for owner in (Completions, AsyncCompletions):
+        assert (
+            not hasattr(vars(owner)["create"], "__wrapped__") or "wrapt" not in type(vars(owner)["create"]).__module__
+        )
+    instrumented.instrument(tracer_provider=recording.provider)
