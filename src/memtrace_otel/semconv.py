@@ -115,6 +115,8 @@ class Incomplete(StrEnum):
     INFERRED = "inferred"  # some inputs were matched by content, not by identity
     BUDGET = "budget"  # variables past the continuation limit were dropped
     GUARD = "guard"  # our own code failed while recording this operation
+    MALFORMED = "malformed"  # the span breaks the contract: ragged or wrongly typed arrays
+    DROPPED = "dropped"  # the SDK dropped attributes or events of the span
 
 
 # GenAI operation names of memory spans, by the kind of operation they stand for.
@@ -190,6 +192,7 @@ GEN_AI_RETRIEVAL_TOP_K = "gen_ai.retrieval.top_k"
 CODE_FUNCTION_NAME = "code.function.name"
 ERROR_TYPE = "error.type"
 SERVICE_NAME = "service.name"
+SERVICE_VERSION = "service.version"
 SERVICE_INSTANCE_ID = "service.instance.id"
 PROCESS_PID = "process.pid"
 
@@ -208,6 +211,8 @@ MARKER_SPAN = "memtrace.attribution"
 ATTRIBUTION_ROOT_SPAN = "memtrace.attribute"
 ATTRIBUTION_EVIDENCE_SPAN = "memtrace.evidence"
 ATTRIBUTION_EVALUATION = "memtrace.attribution"
+DECISIVE_STEP = "decisive"
+"""Role of the attribution child that links to the decisive operation; the others have the role of their step."""
 
 FAILURE_TYPE = "memtrace.failure.type"
 FAILURE_TRACE_ID = "memtrace.failure.trace_id"
@@ -225,6 +230,15 @@ ATTRIBUTION_ID = "memtrace.attribution.id"
 ATTRIBUTION_METHOD = "memtrace.attribution.method"
 ATTRIBUTION_VERSION = "memtrace.attribution.version"
 ATTRIBUTION_REPLACES = "memtrace.attribution.replaces"
+
+STEP_POSITION = "memtrace.step.position"
+STEP_ROLE = "memtrace.step.role"
+STEP_REF = "memtrace.step.ref"
+STEP_ORIGIN = "memtrace.step.origin"
+STEP_NOTE = "memtrace.step.note"
+
+OPENINFERENCE_SPAN_KIND = "openinference.span.kind"
+OPENINFERENCE_ANNOTATION = "annotations.0.annotation"
 
 METRIC_FAILURES = "memtrace.attribution.failures"
 METRIC_DURATION = "memtrace.attribution.duration"

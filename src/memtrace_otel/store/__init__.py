@@ -1,0 +1,7 @@
+"""Where spans live: the protocols every store keeps, and the embedded store (one SQLite file)."""
+
+from memtrace_otel.store.errors import StoreError
+from memtrace_otel.store.protocols import SpanStore, StoredVerdict, StoreStats, TraceSource
+from memtrace_otel.store.sqlite import SqliteStore
+
+__all__ = ["SpanStore", "SqliteStore", "StoreError", "StoreStats", "StoredVerdict", "TraceSource"]

@@ -1,0 +1,122 @@
+"""OTLP protobuf to operation spans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError as ProtobufError
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from memtrace_otel import semconv
+from memtrace_otel.model import AttributeValue, Event, Link, OperationSpan
+from memtrace_otel.otlp.fields import FieldReader
+from memtrace_otel.otlp.values import attributes, decode_pairs
+
+_STATUS = ("unset", "ok", "error")
+
+
+class DecodeError(ValueError):
+    """Bytes that are no OTLP trace request, or a span without valid ids. The message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpanGroup:
+    """Spans of one request that share resource and instrumentation scope."""
+
+    resource: Resource
+    scope: InstrumentationScope
+    spans: list[Span]
+
+
+def parse_request(body: bytes) -> list[SpanGroup]:
+    """Parse an ExportTraceServiceRequest (or TracesData: the same bytes). Raises DecodeError."""
+    try:
+        request = ExportTraceServiceRequest.FromString(body)
+    except ProtobufError as error:
+        raise DecodeError(f"not an OTLP trace request in protobuf, or truncated ({error})") from None
+    if body and not request.resource_spans:
+        raise DecodeError("not an OTLP trace request: it holds no resourceSpans")
+    return [
+        SpanGroup(resource_spans.resource, scope_spans.scope, list(scope_spans.spans))
+        for resource_spans in request.resource_spans
+        for scope_spans in resource_spans.scope_spans
+    ]
+
+
+def check_ids(span: Span) -> str:
+    """Return what is wrong with the ids of `span`, '' when nothing is."""
+    for name, id, size in (("trace", span.trace_id, 16), ("span", span.span_id, 8)):
+        if len(id) != size:
+            return f"span {span.name[:80]!r} has a {name} id of {len(id)} bytes instead of {size}"
+        if not any(id):
+            return f"span {span.name[:80]!r} has an all-zero {name} id"
+    return ""
+
+
+def decode_request(body: bytes) -> list[OperationSpan]:
+    """Return the spans of an OTLP request in their order. Raises DecodeError, also for one span with invalid ids."""
+    spans: list[OperationSpan] = []
+    for group in parse_request(body):
+        resource = attributes(decode_pairs(group.resource.attributes))
+        for span in group.spans:
+            if reason := check_ids(span):
+                raise DecodeError(reason)
+            spans.append(decode_span(span, resource, group.scope.name))
+    return spans
+
+
+def decode_span(span: Span, resource: Mapping[str, AttributeValue], scope: str) -> OperationSpan:
+    """Read one span with valid ids by the wire contract."""
+    reader = FieldReader(decode_pairs(span.attributes))
+    kind = reader.text(semconv.OP_KIND) or _standard_kind(reader.rest)
+    inputs, input_indices = reader.inputs()
+    outputs, output_indices = reader.outputs()
+    flow = reader.flow(input_indices, output_indices)
+    incomplete = reader.texts(semconv.INCOMPLETE)
+    system, memory_scope = reader.text(semconv.SYSTEM), reader.text(semconv.SCOPE)
+    seq, part, evidence = reader.integer(semconv.SEQ), reader.integer(semconv.PART), reader.texts(semconv.EVIDENCE)
+    if reader.malformed:
+        incomplete.append(semconv.Incomplete.MALFORMED)
+    if span.dropped_attributes_count or span.dropped_events_count:
+        incomplete.append(semconv.Incomplete.DROPPED)
+    return OperationSpan(
+        trace_id=span.trace_id.hex(),
+        span_id=span.span_id.hex(),
+        parent_id=span.parent_span_id.hex() if len(span.parent_span_id) == 8 and any(span.parent_span_id) else "",
+        name=span.name,
+        kind=kind,
+        system=system,
+        scope=memory_scope,
+        seq=seq,
+        part=part or 0,
+        start=span.start_time_unix_nano,
+        end=span.end_time_unix_nano,
+        status=_STATUS[span.status.code] if span.status.code in range(len(_STATUS)) else "unset",
+        status_message=span.status.message,
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        flow=flow,
+        evidence=tuple(evidence),
+        incomplete=tuple(dict.fromkeys(map(str, incomplete))),
+        attributes=attributes(reader.rest),
+        resource=resource,
+        instrumentation_scope=scope,
+        links=tuple(
+            Link(link.trace_id.hex(), link.span_id.hex(), attributes(decode_pairs(link.attributes)))
+            for link in span.links
+            if len(link.trace_id) == 16 and len(link.span_id) == 8
+        ),
+        events=tuple(
+            Event(event.name, event.time_unix_nano, attributes(decode_pairs(event.attributes))) for event in span.events
+        ),
+    )
+
+
+def _standard_kind(plain: Mapping[str, object]) -> str:
+    """Return the kind of a GenAI span that another instrumentation wrote, '' for any other span."""
+    operation = plain.get(semconv.GEN_AI_OPERATION_NAME)
+    return str(semconv.KIND_OF_OPERATION.get(operation, "")) if isinstance(operation, str) else ""

@@ -1,0 +1,175 @@
+"""The fields of an operation span in its attributes: section 3 of the wire contract, read and written.
+
+Parallel arrays that are ragged or wrongly typed never raise: a missing entry becomes the default and the span is marked
+`malformed`. On the wire NaN stands for "no score" and -1 for "no size" when only some variables have one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TypeVar, cast
+
+from memtrace_otel import semconv
+from memtrace_otel.model import AttributeValue, OperationSpan, Variable
+
+T = TypeVar("T")
+_NUMBER = (int, float)
+
+
+class FieldReader:
+    """Takes typed fields out of plain attribute values; `rest` is what was not taken."""
+
+    def __init__(self, plain: Mapping[str, object]) -> None:
+        self.rest = dict(plain)
+        self.malformed = False
+
+    def text(self, key: str) -> str:
+        """Take a string, '' when absent."""
+        return self._checked(self.rest.pop(key, None), (str,), "")
+
+    def integer(self, key: str) -> int | None:
+        """Take an integer, None when absent."""
+        return self._checked(self.rest.pop(key, None), (int,), None)
+
+    def texts(self, key: str) -> list[str]:
+        """Take an array of strings of any length."""
+        return [self._checked(item, (str,), "") for item in self._array(key)]
+
+    def inputs(self) -> tuple[list[Variable], list[int]]:
+        """Take the input variables and the wire index of each."""
+        refs = self.texts(semconv.INPUTS)
+        columns = zip(
+            refs,
+            self._column(semconv.INPUTS_ROLES, refs, (str,), ""),
+            self._column(semconv.INPUTS_ORIGINS, refs, (str,), ""),
+            self._column(semconv.INPUTS_DIGESTS, refs, (str,), ""),
+            self._column(semconv.INPUTS_CONTENTS, refs, (str,), ""),
+            self._column(semconv.INPUTS_SCORES, refs, _NUMBER, math.nan),
+            strict=True,
+        )
+        return self._named(
+            Variable(ref, role or "other", origin, digest, content, None if math.isnan(score) else float(score))
+            for ref, role, origin, digest, content, score in columns
+        )
+
+    def outputs(self) -> tuple[list[Variable], list[int]]:
+        """Take the output variables and the wire index of each."""
+        refs = self.texts(semconv.OUTPUTS)
+        columns = zip(
+            refs,
+            self._column(semconv.OUTPUTS_ROLES, refs, (str,), ""),
+            self._column(semconv.OUTPUTS_ACTIONS, refs, (str,), ""),
+            self._column(semconv.OUTPUTS_DIGESTS, refs, (str,), ""),
+            self._column(semconv.OUTPUTS_SIZES, refs, (int,), -1),
+            self._column(semconv.OUTPUTS_CONTENTS, refs, (str,), ""),
+            self._column(semconv.OUTPUTS_STORES, refs, (str,), ""),
+            self._column(semconv.EVENT_TIME, refs, (str,), ""),
+            strict=True,
+        )
+        return self._named(
+            Variable(
+                ref,
+                role or "other",
+                digest=digest,
+                content=content,
+                action=action,
+                size=size if size >= 0 else None,
+                store=store,
+                event_time=time,
+            )
+            for ref, role, action, digest, size, content, store, time in columns
+        )
+
+    def flow(self, inputs: list[int], outputs: list[int]) -> tuple[tuple[int, int], ...]:
+        """Take the flow pairs, given the wire indices of the variables kept."""
+        sources = {wire: kept for kept, wire in enumerate(inputs)}
+        targets = {wire: kept for kept, wire in enumerate(outputs)}
+        pairs: list[tuple[int, int]] = []
+        for item in self.texts(semconv.FLOW):
+            source, _, target = item.partition(">")
+            try:
+                pairs.append((sources[int(source)], targets[int(target)]))
+            except (ValueError, KeyError):
+                self.malformed = True
+        return tuple(pairs)
+
+    def _named(self, variables: Iterable[Variable]) -> tuple[list[Variable], list[int]]:
+        """Leave out variables without a ref: nothing can be said about them, and they would all look like one."""
+        kept = [(variable, index) for index, variable in enumerate(variables) if variable.ref]
+        return [variable for variable, _ in kept], [index for _, index in kept]
+
+    def _column(self, key: str, refs: list[str], types: tuple[type[T], ...], default: T) -> list[T]:
+        """Take the array parallel to `refs`, cut or filled to its length; absent or empty means all defaults."""
+        items = self._array(key)
+        if items and len(items) != len(refs):
+            self.malformed = True
+        column = [self._checked(item, types, default) for item in items[: len(refs)]]
+        return column + [default] * (len(refs) - len(column))
+
+    def _array(self, key: str) -> list[object]:
+        value = self.rest.pop(key, None)
+        if value is None or isinstance(value, list):
+            return cast("list[object]", value or [])
+        self.malformed = True
+        return []
+
+    def _checked(self, value: object, types: tuple[type[T], ...], default: T) -> T:
+        if isinstance(value, types) and not isinstance(value, bool):
+            return value
+        self.malformed = self.malformed or value is not None
+        return default
+
+
+def write_fields(span: OperationSpan) -> dict[str, AttributeValue]:
+    """Return the attributes of `span`, its fields included; what is empty is left out."""
+    values: dict[str, AttributeValue] = dict(span.attributes)
+    named: list[tuple[str, AttributeValue]] = [
+        (semconv.OP_KIND, span.kind),
+        (semconv.SYSTEM, span.system),
+        (semconv.SCOPE, span.scope),
+        (semconv.PART, span.part),
+        (semconv.INCOMPLETE, list(span.incomplete)),
+        (semconv.EVIDENCE, list(span.evidence)),
+        (semconv.FLOW, [f"{source}>{target}" for source, target in span.flow]),
+    ]
+    values.update({key: value for key, value in named if value})
+    if span.seq is not None:
+        values[semconv.SEQ] = span.seq
+    if span.inputs:
+        values.update(_write_inputs(span.inputs))
+    if span.outputs:
+        values.update(_write_outputs(span.outputs))
+    return values
+
+
+def _write_inputs(inputs: tuple[Variable, ...]) -> dict[str, AttributeValue]:
+    values: dict[str, AttributeValue] = {
+        semconv.INPUTS: [v.ref for v in inputs],
+        semconv.INPUTS_ROLES: [v.role for v in inputs],
+        semconv.INPUTS_ORIGINS: [v.origin for v in inputs],
+        semconv.INPUTS_DIGESTS: [v.digest for v in inputs],
+    }
+    if any(v.content for v in inputs):
+        values[semconv.INPUTS_CONTENTS] = [v.content for v in inputs]
+    if any(v.score is not None for v in inputs):
+        values[semconv.INPUTS_SCORES] = [math.nan if v.score is None else float(v.score) for v in inputs]
+    return values
+
+
+def _write_outputs(outputs: tuple[Variable, ...]) -> dict[str, AttributeValue]:
+    values: dict[str, AttributeValue] = {
+        semconv.OUTPUTS: [v.ref for v in outputs],
+        semconv.OUTPUTS_ROLES: [v.role for v in outputs],
+        semconv.OUTPUTS_ACTIONS: [v.action for v in outputs],
+        semconv.OUTPUTS_DIGESTS: [v.digest for v in outputs],
+    }
+    if any(v.size is not None for v in outputs):
+        values[semconv.OUTPUTS_SIZES] = [-1 if v.size is None else v.size for v in outputs]
+    if any(v.content for v in outputs):
+        values[semconv.OUTPUTS_CONTENTS] = [v.content for v in outputs]
+    if any(v.store for v in outputs):
+        values[semconv.OUTPUTS_STORES] = [v.store for v in outputs]
+    if any(v.event_time for v in outputs):
+        values[semconv.EVENT_TIME] = [v.event_time for v in outputs]
+    return values

@@ -1,0 +1,93 @@
+"""OTLP AnyValue to Python and back.
+
+A span attribute of ours is a scalar or a homogeneous list. OTLP allows more (maps, bytes, mixed and nested arrays):
+those become JSON text, bytes inside them base64; what is nested deeper than `MAX_DEPTH` becomes null.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
+
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
+
+from memtrace_otel.model import AttributeValue
+
+MAX_DEPTH = 16
+_INT64 = range(-(2**63), 2**63)
+
+
+def decode_any(value: AnyValue, depth: int = 0) -> object:
+    """Return `value` as plain Python: str, bool, int, float, list, dict or None."""
+    if depth > MAX_DEPTH:
+        return None
+    match value.WhichOneof("value"):
+        case "string_value":
+            return value.string_value
+        case "int_value":
+            return value.int_value
+        case "double_value":
+            return value.double_value
+        case "bool_value":
+            return value.bool_value
+        case "array_value":
+            return [decode_any(item, depth + 1) for item in value.array_value.values]
+        case "kvlist_value":
+            return {item.key: decode_any(item.value, depth + 1) for item in value.kvlist_value.values}
+        case "bytes_value":
+            return base64.b64encode(value.bytes_value).decode()
+        case _:
+            return None
+
+
+def decode_pairs(pairs: Iterable[KeyValue]) -> dict[str, object]:
+    """Return key-value pairs as plain Python values; of equal keys the last one wins."""
+    return {pair.key: decode_any(pair.value) for pair in pairs}
+
+
+def attribute_value(value: object) -> AttributeValue | None:
+    """Return a plain value in the form attributes have here; None stays None (an attribute without a value)."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, list):
+        items = cast("list[object]", value)
+        types = {type(item) for item in items}
+        if len(types) <= 1 and types <= {str, bool, int, float}:
+            return cast("AttributeValue", items)
+        if types == {int, float}:
+            return [float(item) for item in cast("list[float]", items)]
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def attributes(plain: Mapping[str, object]) -> dict[str, AttributeValue]:
+    """Return plain values as attributes, without the empty ones."""
+    found = ((key, attribute_value(value)) for key, value in plain.items())
+    return {key: value for key, value in found if value is not None}
+
+
+def encode_pairs(values: Mapping[str, AttributeValue]) -> list[KeyValue]:
+    """Inverse of `attributes(decode_pairs(...))`."""
+    return [KeyValue(key=text(key), value=encode_any(value)) for key, value in values.items()]
+
+
+def encode_any(value: AttributeValue) -> AnyValue:
+    """Return a scalar or list as AnyValue; an integer past 64 bits becomes its decimal text."""
+    match value:
+        case bool():
+            return AnyValue(bool_value=value)
+        case str():
+            return AnyValue(string_value=text(value))
+        case int():
+            return AnyValue(int_value=value) if value in _INT64 else AnyValue(string_value=str(value))
+        case float():
+            return AnyValue(double_value=value)
+        case _:
+            items = cast("Sequence[AttributeValue]", value)
+            return AnyValue(array_value=ArrayValue(values=[encode_any(item) for item in items]))
+
+
+def text(value: str) -> str:
+    """Return `value` as protobuf takes it: lone surrogates, which UTF-8 cannot hold, become question marks."""
+    return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,58 @@
+"""The inbox: bodies are committed as received, then turned into rows in short transactions.
+
+Reading a body costs far more than storing it, and SQLite has one writer; so a batch is read before the write lock is
+taken. Several processes may work on the same batch: the one that deletes a body from the inbox inserts its rows.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable
+
+from memtrace_otel.store.connection import transaction
+from memtrace_otel.store.rows import insert_rows, read_request
+
+BATCH_BODIES = 256
+BATCH_BYTES = 4 << 20
+
+
+def add_bodies(connection: sqlite3.Connection, bodies: Iterable[bytes]) -> None:
+    """Commit bodies to the inbox, all or none."""
+    received = time.time_ns()
+    with transaction(connection):
+        connection.executemany(
+            "INSERT INTO inbox (body, received) VALUES (?, ?)", ((body, received) for body in bodies)
+        )
+
+
+def drain_batch(connection: sqlite3.Connection) -> int | None:
+    """Turn the oldest waiting bodies into rows; return how many spans are new, None when nothing waits."""
+    batch = _oldest(connection)
+    if not batch:
+        return None
+    read = [(id, received, *read_request(body)) for id, body, received in batch]
+    new = 0
+    with transaction(connection):
+        for id, received, rows, rejected in read:
+            if connection.execute("DELETE FROM inbox WHERE id = ?", (id,)).rowcount == 0:
+                continue  # another process was faster
+            new += insert_rows(connection, rows)
+            connection.executemany(
+                "INSERT INTO quarantine (body, reason, received) VALUES (?, ?, ?)",
+                [(part.body, part.reason, received) for part in rejected],
+            )
+    return new
+
+
+def _oldest(connection: sqlite3.Connection) -> list[tuple[int, bytes, int]]:
+    batch: list[tuple[int, bytes, int]] = []
+    size = 0
+    cursor = connection.execute("SELECT id, body, received FROM inbox ORDER BY id LIMIT ?", (BATCH_BODIES,))
+    for id, body, received in cursor:
+        batch.append((id, body, received))
+        size += len(body)
+        if size >= BATCH_BYTES:
+            break
+    cursor.close()  # an open cursor would keep this snapshot and the write would be refused
+    return batch

@@ -1,0 +1,50 @@
+"""What was concluded and what was sent: verdicts and sent span ids."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from sqlite3 import Connection
+
+from memtrace_otel.store.connection import transaction
+from memtrace_otel.store.protocols import StoredVerdict
+
+_COLUMNS = "answer, attribution_id, document, created"
+
+
+def save_verdict(connection: Connection, answer: str, attribution_id: str, document: str) -> None:
+    """Insert a verdict unless its attribution id is known."""
+    connection.execute(
+        f"INSERT OR IGNORE INTO verdict ({_COLUMNS}) VALUES (?, ?, ?, ?)",
+        (answer, attribution_id, document, time.time_ns()),
+    )
+
+
+def verdict(connection: Connection, answer: str) -> StoredVerdict | None:
+    """Return the newest verdict on `answer`."""
+    row = connection.execute(
+        f"SELECT {_COLUMNS} FROM verdict WHERE answer = ? ORDER BY created DESC, rowid DESC LIMIT 1", (answer,)
+    ).fetchone()
+    return StoredVerdict(*row) if row else None
+
+
+def verdicts(connection: Connection) -> list[StoredVerdict]:
+    """Return the newest verdict on every answer, oldest first."""
+    newest = {row[0]: row for row in connection.execute(f"SELECT {_COLUMNS} FROM verdict ORDER BY created, rowid")}
+    return sorted((StoredVerdict(*row) for row in newest.values()), key=lambda verdict: verdict.created)
+
+
+def unsent(connection: Connection, target: str, span_ids: Iterable[str]) -> list[str]:
+    """Return the ids not yet sent to `target`, each once."""
+    query = "SELECT 1 FROM sent WHERE target = ? AND span_id = ?"
+    return [id for id in dict.fromkeys(span_ids) if connection.execute(query, (target, id)).fetchone() is None]
+
+
+def mark_sent(connection: Connection, target: str, span_ids: Iterable[str]) -> None:
+    """Insert the ids as sent to `target` now."""
+    now = time.time_ns()
+    with transaction(connection):
+        connection.executemany(
+            "INSERT OR IGNORE INTO sent (target, span_id, sent_at) VALUES (?, ?, ?)",
+            [(target, id, now) for id in span_ids],
+        )

@@ -1,0 +1,115 @@
+"""A received request as rows, and rows as spans."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
+
+from memtrace_otel.model import AttributeValue, OperationSpan
+from memtrace_otel.otlp.decode import DecodeError, SpanGroup, check_ids, decode_span, parse_request
+from memtrace_otel.otlp.values import attributes, decode_pairs
+
+_INT64_MAX = 2**63 - 1
+
+Source = tuple[Mapping[str, AttributeValue], str]
+"""Resource attributes and instrumentation scope name."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpanRow:
+    """One span ready for the tables; `source` and `body` are protobuf bytes."""
+
+    span: OperationSpan
+    source: bytes
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A request, or the part of one, that cannot be read, as a request of its own."""
+
+    body: bytes
+    reason: str
+
+
+def read_request(body: bytes) -> tuple[list[SpanRow], list[Rejected]]:
+    """Return the readable spans of a request and what is not readable. Never raises."""
+    try:
+        groups = parse_request(body)
+    except DecodeError as error:
+        return [], [Rejected(body, str(error))]
+    rows: list[SpanRow] = []
+    rejected: list[Rejected] = []
+    for group in groups:
+        resource = attributes(decode_pairs(group.resource.attributes))
+        source = _request_bytes(group, [])
+        reasons = [check_ids(span) for span in group.spans]
+        rows += [
+            SpanRow(decode_span(span, resource, group.scope.name), source, span.SerializeToString())
+            for span, reason in zip(group.spans, reasons, strict=True)
+            if not reason
+        ]
+        if bad := [span for span, reason in zip(group.spans, reasons, strict=True) if reason]:
+            rejected.append(Rejected(_request_bytes(group, bad), next(filter(None, reasons))))
+    return rows, rejected
+
+
+def insert_rows(connection: sqlite3.Connection, rows: list[SpanRow]) -> int:
+    """Insert the spans that are not there yet, inside the caller's transaction; return how many were new."""
+    sources: dict[bytes, int] = {}
+    new = 0
+    for row in rows:
+        if row.source not in sources:
+            sources[row.source] = _source_id(connection, row.source)
+        span = row.span
+        cursor = connection.execute(
+            "INSERT OR IGNORE INTO span (trace_id, span_id, name, kind, scope, start, source, body)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                span.trace_id,
+                span.span_id,
+                span.name,
+                span.kind,
+                span.scope,
+                min(span.start, _INT64_MAX),
+                sources[row.source],
+                row.body,
+            ),
+        )
+        if cursor.rowcount:
+            new += 1
+            origins = {variable.origin for variable in span.inputs if variable.origin}
+            connection.executemany(
+                "INSERT INTO reader (origin, span) VALUES (?, ?)", [(origin, cursor.lastrowid) for origin in origins]
+            )
+    return new
+
+
+def read_source(body: bytes) -> Source:
+    """Return the shared part of spans as `insert_rows` stored it."""
+    group = parse_request(body)[0]
+    return attributes(decode_pairs(group.resource.attributes)), group.scope.name
+
+
+def read_row(body: bytes, source: Source) -> OperationSpan:
+    """Return the span of a row."""
+    return decode_span(Span.FromString(body), *source)
+
+
+def _source_id(connection: sqlite3.Connection, body: bytes) -> int:
+    digest = hashlib.sha256(body).digest()[:16]
+    connection.execute("INSERT OR IGNORE INTO source (digest, body) VALUES (?, ?)", (digest, body))
+    return int(connection.execute("SELECT id FROM source WHERE digest = ?", (digest,)).fetchone()[0])
+
+
+def _request_bytes(group: SpanGroup, spans: list[Span]) -> bytes:
+    scope_spans = ScopeSpans(scope=group.scope, spans=spans)
+    request = ExportTraceServiceRequest(
+        resource_spans=[ResourceSpans(resource=group.resource, scope_spans=[scope_spans])]
+    )
+    return request.SerializeToString(deterministic=True)

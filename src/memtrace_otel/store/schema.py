@@ -1,0 +1,46 @@
+"""The tables of the embedded store. Another shape is another `VERSION`: an older file is then migrated, not guessed."""
+
+VERSION = 1
+APPLICATION_ID = 0x4D54_4F54
+"""`MTOT`: tells our files from any other SQLite database."""
+
+STATEMENTS = (
+    # Requests as received, committed before anything else happens to them; gone once their spans are rows.
+    "CREATE TABLE inbox (id INTEGER PRIMARY KEY AUTOINCREMENT, body BLOB NOT NULL, received INTEGER NOT NULL)",
+    # What could not be read, kept whole: a later version may read it.
+    """CREATE TABLE quarantine (
+        id INTEGER PRIMARY KEY, body BLOB NOT NULL, reason TEXT NOT NULL, received INTEGER NOT NULL
+    )""",
+    # Resource and instrumentation scope, shared by many spans: an OTLP request without spans.
+    "CREATE TABLE source (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, body BLOB NOT NULL)",
+    # One row per span: the columns that are asked for, and the span as received, so that nothing is lost.
+    """CREATE TABLE span (
+        id INTEGER PRIMARY KEY,
+        trace_id TEXT NOT NULL,
+        span_id TEXT NOT NULL,
+        name TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        scope TEXT NOT NULL,
+        start INTEGER NOT NULL,
+        source INTEGER NOT NULL REFERENCES source (id),
+        body BLOB NOT NULL,
+        UNIQUE (trace_id, span_id)
+    )""",
+    "CREATE INDEX span_start ON span (start)",
+    "CREATE INDEX span_kind ON span (kind, start)",
+    "CREATE INDEX span_scope ON span (scope, start)",
+    # Which spans read a version that the span `origin` produced.
+    """CREATE TABLE reader (
+        origin TEXT NOT NULL, span INTEGER NOT NULL REFERENCES span (id), PRIMARY KEY (origin, span)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE verdict (
+        attribution_id TEXT PRIMARY KEY, answer TEXT NOT NULL, document TEXT NOT NULL, created INTEGER NOT NULL
+    )""",
+    "CREATE INDEX verdict_answer ON verdict (answer, created)",
+    # Span ids already sent to a target: an id is never sent twice.
+    """CREATE TABLE sent (
+        target TEXT NOT NULL, span_id TEXT NOT NULL, sent_at INTEGER NOT NULL, PRIMARY KEY (target, span_id)
+    ) WITHOUT ROWID""",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {VERSION}",
+)

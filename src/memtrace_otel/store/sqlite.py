@@ -1,0 +1,191 @@
+"""The embedded store: one SQLite file that several processes read and write at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from sqlite3 import Connection
+from types import TracebackType
+from typing import Self
+
+from memtrace_otel.model import OperationSpan
+from memtrace_otel.store import ledger
+from memtrace_otel.store.connection import connect, translated_errors
+from memtrace_otel.store.inbox import add_bodies, drain_batch
+from memtrace_otel.store.protocols import StoredVerdict, StoreStats
+from memtrace_otel.store.rows import Source, read_row, read_source
+
+_PAGE = 256
+_SOURCES = 4096
+
+
+class SqliteStore:
+    """A `SpanStore` (see there for the promises) that also remembers verdicts and what was sent where.
+
+    May be shared by threads, not across a fork.
+    """
+
+    def __init__(self, connection: Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+        self._lock = threading.RLock()
+        self._sources: dict[int, Source] = {}
+
+    @classmethod
+    def open(cls, path: str | Path, create: bool = True) -> Self:
+        """Open the database file. Raises StoreError when it cannot be, is not ours or has another schema version."""
+        path = Path(path)
+        return cls(connect(path, create=create), path)
+
+    def close(self) -> None:
+        """Close the file; the store is of no use afterwards."""
+        with self._locked() as connection:
+            connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def add_request(self, body: bytes) -> None:
+        """Commit an OTLP trace request to the inbox, on disk when this returns."""
+        self.add_requests((body,))
+
+    def add_requests(self, bodies: Iterable[bytes]) -> None:
+        """Commit several requests, all or none."""
+        with self._locked() as connection:
+            add_bodies(connection, bodies)
+
+    def decode(self) -> int:
+        """Turn waiting requests into spans; return how many are new to the store."""
+        new = 0
+        while True:
+            with self._locked() as connection:
+                batch = drain_batch(connection)
+            if batch is None:
+                return new
+            new += batch
+
+    def trace(self, trace_id: str) -> list[OperationSpan]:
+        """Return the spans of a trace by start time, [] when it is unknown."""
+        return self._select("WHERE trace_id = ? ORDER BY start, id", (trace_id,))
+
+    def readers(self, origin: str) -> list[OperationSpan]:
+        """Return the spans that read a version produced by `origin`, by start time."""
+        return self._select("WHERE id IN (SELECT span FROM reader WHERE origin = ?) ORDER BY start, id", (origin,))
+
+    def spans(
+        self,
+        *,
+        scope: str | None = None,
+        kinds: Collection[str] = (),
+        since: int | None = None,
+        until: int | None = None,
+    ) -> Iterator[OperationSpan]:
+        """Yield spans by start time, page by page, so that neither memory nor a long read snapshot grows."""
+        conditions: list[str] = []
+        values: list[str | int] = []
+        if scope is not None:
+            conditions.append("scope = ?")
+            values.append(scope)
+        if kinds:
+            conditions.append(f"kind IN ({', '.join('?' * len(kinds))})")
+            values.extend(map(str, kinds))
+        if since is not None:
+            conditions.append("start >= ?")
+            values.append(since)
+        if until is not None:
+            conditions.append("start < ?")
+            values.append(until)
+        last = (-1, -1)
+        while True:
+            where = " AND ".join([*conditions, "(start, id) > (?, ?)"])
+            page = self._page(f"WHERE {where} ORDER BY start, id LIMIT {_PAGE}", (*values, *last))
+            yield from (span for _, span in page)
+            if len(page) < _PAGE:
+                return
+            last = page[-1][0]
+
+    def trace_ids(self) -> list[str]:
+        """Return every trace id by the start of its first span."""
+        self.decode()
+        with self._locked() as connection:
+            rows = connection.execute("SELECT trace_id FROM span GROUP BY trace_id ORDER BY min(start), min(id)")
+            return [trace_id for (trace_id,) in rows]
+
+    def stats(self) -> StoreStats:
+        """Count what the store holds."""
+        self.decode()
+        with self._locked() as connection:
+            return StoreStats(*connection.execute(_STATS).fetchone())
+
+    def quarantined(self) -> list[str]:
+        """Return why each request, or part of one, in quarantine could not be read, oldest first."""
+        with self._locked() as connection:
+            return [reason for (reason,) in connection.execute("SELECT reason FROM quarantine ORDER BY id")]
+
+    def save_verdict(self, answer: str, attribution_id: str, document: str) -> None:
+        """Keep the verdict on the answering span `answer` (an origin); the same attribution id is kept once."""
+        with self._locked() as connection:
+            ledger.save_verdict(connection, answer, attribution_id, document)
+
+    def verdict(self, answer: str) -> StoredVerdict | None:
+        """Return the newest verdict on an answer."""
+        with self._locked() as connection:
+            return ledger.verdict(connection, answer)
+
+    def verdicts(self) -> list[StoredVerdict]:
+        """Return the newest verdict on every answer, oldest first."""
+        with self._locked() as connection:
+            return ledger.verdicts(connection)
+
+    def unsent(self, target: str, span_ids: Iterable[str]) -> list[str]:
+        """Return those of `span_ids` that were never marked as sent to `target`, in their order."""
+        with self._locked() as connection:
+            return ledger.unsent(connection, target, span_ids)
+
+    def mark_sent(self, target: str, span_ids: Iterable[str]) -> None:
+        """Remember that `span_ids` were sent to `target`."""
+        with self._locked() as connection:
+            ledger.mark_sent(connection, target, span_ids)
+
+    @contextmanager
+    def _locked(self) -> Generator[Connection]:
+        with self._lock, translated_errors(self._path):
+            yield self._connection
+
+    def _select(self, clause: str, values: tuple[str | int, ...]) -> list[OperationSpan]:
+        return [span for _, span in self._page(clause, values)]
+
+    def _page(self, clause: str, values: tuple[str | int, ...]) -> list[tuple[tuple[int, int], OperationSpan]]:
+        """Return ((start, row id), span) of the rows found; what waits in the inbox is read first."""
+        self.decode()
+        with self._locked() as connection:
+            rows = connection.execute(f"SELECT start, id, source, body FROM span {clause}", values).fetchall()
+            return [((start, id), read_row(body, self._source(source))) for start, id, source, body in rows]
+
+    def _source(self, id: int) -> Source:
+        if id not in self._sources:
+            if len(self._sources) >= _SOURCES:
+                self._sources.clear()
+            row = self._connection.execute("SELECT body FROM source WHERE id = ?", (id,)).fetchone()
+            self._sources[id] = read_source(row[0])
+        return self._sources[id]
+
+
+_STATS = """
+SELECT
+    (SELECT count(*) FROM span),
+    (SELECT count(DISTINCT trace_id) FROM span),
+    (SELECT count(*) FROM span WHERE kind <> ''),
+    (SELECT count(DISTINCT scope) FROM span WHERE scope <> ''),
+    (SELECT count(*) FROM inbox),
+    (SELECT count(*) FROM quarantine),
+    (SELECT coalesce(min(start), 0) FROM span),
+    (SELECT coalesce(max(start), 0) FROM span)
+"""
