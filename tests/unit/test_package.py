@@ -1,0 +1,127 @@
+"""The shape of the package: public names, direction of imports, cost of an import, documented settings."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import memtrace_otel
+from memtrace_otel import semconv, settings
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "memtrace_otel"
+
+MAY_IMPORT = {
+    "version": set[str](),
+    "semconv": set[str](),
+    "settings": set[str](),
+    "model": set[str](),
+    "capture": {"model"},
+    "instrumentation": {"capture", "model"},
+    "otlp": {"model"},
+    "store": {"model", "otlp"},
+    "graph": {"model", "store"},
+    "attribution": {"graph", "model"},
+    "annotate": {"model", "otlp"},
+}
+EVERYWHERE = {"version", "semconv", "settings"}
+ON_TOP = {"report", "demo", "cli", "diagnosis"}
+
+
+def imported_packages(path: Path) -> set[str]:
+    """Packages of ours that a module imports, at any depth of its code."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom) and node.module == "memtrace_otel":
+            names = [f"memtrace_otel.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names = [node.module]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        found |= {name.split(".")[1] for name in names if name.startswith("memtrace_otel.")}
+    return found
+
+
+@pytest.mark.parametrize("package", sorted(MAY_IMPORT))
+def test_imports_point_one_way(package: str) -> None:
+    paths = [*(SOURCE / package).rglob("*.py"), *SOURCE.glob(f"{package}.py")]
+    assert paths
+    allowed = MAY_IMPORT[package] | EVERYWHERE | {package}
+    wrong = {str(path.relative_to(SOURCE)): extra for path in paths if (extra := imported_packages(path) - allowed)}
+    assert wrong == {}
+
+
+def test_every_package_has_its_place_in_the_direction() -> None:
+    packages = {path.name.removesuffix(".py") for path in SOURCE.iterdir() if not path.name.startswith("_")}
+    packages -= {"py.typed"}
+    assert packages <= set(MAY_IMPORT) | ON_TOP
+
+
+def test_modules_stay_small() -> None:
+    long = {str(p.relative_to(SOURCE)): n for p in SOURCE.rglob("*.py") if (n := len(p.read_text().splitlines())) > 500}
+    assert long == {}
+
+
+@pytest.mark.parametrize("name", memtrace_otel.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(memtrace_otel, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="nonsense"):
+        memtrace_otel.nonsense  # noqa: B018
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = "import sys, memtrace_otel; print(*[m for m in ('opentelemetry.sdk', 'networkx', 'openai') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_capture_needs_no_sdk() -> None:
+    code = "import sys, memtrace_otel.capture; print(*[m for m in ('opentelemetry.sdk', 'networkx') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_every_setting_is_documented_with_its_default_and_help() -> None:
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    rows = {line.split("|")[1].strip(" `"): line for line in page.splitlines() if line.startswith("| `")}
+    assert set(rows) == {setting.env for setting in settings.TABLE}
+    for setting in settings.TABLE:
+        default, text = (cell.strip() for cell in rows[setting.env].split(" | ")[1:3])
+        assert default == (f"`{setting.default}`".replace("|", "\\|") if setting.default != "" else "empty")
+        assert text.rstrip(" |") == setting.help.replace("|", "\\|")
+
+
+def test_settings_that_cannot_be_parsed_give_their_default() -> None:
+    assert settings.SPAN_BYTES.read({"MEMTRACE_SPAN_BYTES": "many"}) == settings.SPAN_BYTES.default
+    assert settings.SPAN_BYTES.read({"MEMTRACE_SPAN_BYTES": "99"}) == 99
+    assert settings.EVALUATION_THRESHOLD.read({"MEMTRACE_EVALUATION_THRESHOLD": "0.7"}) == 0.7
+
+
+def test_semconv_is_the_only_place_with_wire_literals() -> None:
+    names = {v for k, v in vars(semconv).items() if k.isupper() and isinstance(v, str) and v.startswith("memtrace.")}
+    wrong: list[str] = []
+    for path in SOURCE.rglob("*.py"):
+        if path.name in ("semconv.py", "version.py"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and node.value in names:
+                wrong.append(f"{path.relative_to(SOURCE)}:{node.lineno} {node.value}")
+    assert wrong == []
+
+
+def test_every_entry_point_loads() -> None:
+    from importlib.metadata import distribution
+
+    for entry in distribution("memtrace-otel").entry_points:
+        if entry.group != "console_scripts":
+            assert entry.load() is not None
+    assert import_module("memtrace_otel.cli").main is not None
