@@ -305,8 +305,7 @@ class Operation:
         )
 
     def _write_part(self, span: Span, part: Part) -> None:
-        for name, value in part.attributes().items():
-            span.set_attribute(name, value)
+        span.set_attributes(part.attributes())
         own = self.origin
         by_origin: dict[str, list[Variable]] = {}
         for variable in part.inputs:
