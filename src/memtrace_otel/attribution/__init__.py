@@ -1,0 +1,7 @@
+"""From an evolution graph to verdicts: which operation made an answer fail, and how."""
+
+from memtrace_otel.attribution.attribute import attribute, attribute_trace
+from memtrace_otel.attribution.failures import find_failures
+from memtrace_otel.attribution.verdict_json import verdict_json
+
+__all__ = ["attribute", "attribute_trace", "find_failures", "verdict_json"]

@@ -1,0 +1,218 @@
+"""Time expressions in text, read as intervals of days: absolute ("7 May 2023"), partial ("in June") and relative to a day.
+
+Relative expressions ("yesterday", "last Friday", "two weeks ago") are resolved only where the day of the message is known.
+English month and weekday names plus ISO dates; a text in another language simply yields fewer intervals.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+_MONTHS = ("january february march april may june july august september october november december").split()
+_WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
+_NUMBERS = {"a": 1, "an": 1, "one": 1, "two": 2, "couple": 2, "three": 3, "few": 3, "four": 4, "five": 5, "six": 6,
+            "seven": 7, "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12}  # fmt: skip
+
+_MONTH = r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
+_DAY = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
+_YEAR = r"(?P<year>(?:19|20)\d\d)"
+_WEEKDAY = r"(?P<weekday>mon|tue|wed|thu|fri|sat|sun)(?:s|rs|nes|urs|ur)?(?:day)?s?\b"
+_COUNT = rf"(?P<count>\d{{1,3}}|{'|'.join(_NUMBERS)})(?: of)?"
+_UNIT = r"(?P<unit>day|week|weekend|month|year)s?"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Period:
+    """Days `start` to `end`, both included. `yearless` periods hold month and day only and match in any year."""
+
+    start: date
+    end: date
+    yearless: bool = False
+
+    def contains(self, other: Period) -> bool:
+        """Tell whether `other` lies within this period."""
+        if self.yearless or other.yearless:
+            a, b = _same_year(self), _same_year(other)
+            return a.start <= b.start and b.end <= a.end
+        return self.start <= other.start and other.end <= self.end
+
+    def same(self, other: Period) -> bool:
+        """Tell whether both name the same time; speakers differ by a day or two on where a week or month begins."""
+        a, b = (_same_year(self), _same_year(other)) if self.yearless or other.yearless else (self, other)
+        slack = timedelta(days=min((a.end - a.start).days, (b.end - b.start).days, 7) // 3)
+        return abs(a.start - b.start) <= slack and abs(a.end - b.end) <= slack
+
+
+def _same_year(period: Period) -> Period:
+    try:
+        start, end = period.start.replace(year=2000), period.end.replace(year=2000)
+    except ValueError:
+        return period
+    return Period(start, max(start, end))
+
+
+def periods(text: str, today: date | None = None) -> list[Period]:
+    """Return every time the text names, in order of appearance; relative ones only when `today` is given."""
+    found: list[tuple[int, int, Period]] = []
+    for pattern, read in _FORMS:
+        for match in pattern.finditer(text):
+            if any(match.start() < stop and start < match.end() for start, stop, _ in found):
+                continue
+            if (period := read(match, today)) is not None:
+                found.append((match.start(), match.end(), period))
+    return [period for _, _, period in sorted(found)]
+
+
+def day_of(nanoseconds: int) -> date | None:
+    """Return the UTC day of a span time, None for an unset one."""
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC).date() if nanoseconds > 0 else None
+
+
+def day_of_text(text: str) -> date | None:
+    """Return the first full date in the text (a message often carries the time it was sent)."""
+    return next((p.start for p in periods(text) if p.start == p.end and not p.yearless), None)
+
+
+def _month_number(match: re.Match[str]) -> int:
+    return 1 + next(i for i, name in enumerate(_MONTHS) if name.startswith(match["month"].lower().rstrip(".")[:3]))
+
+
+def _full(match: re.Match[str], today: date | None) -> Period | None:
+    groups = match.groupdict()
+    month = int(groups["number"]) if groups.get("number") else _month_number(match)
+    return _period(int(groups["year"]), month, int(groups["day"]))
+
+
+def _yearless(match: re.Match[str], today: date | None) -> Period | None:
+    period = _period(2000, _month_number(match), int(match["day"]))
+    return Period(period.start, period.end, yearless=True) if period else None
+
+
+def _period(year: int, month: int, day: int) -> Period | None:
+    try:
+        when = date(year, month, day)
+    except ValueError:
+        return None
+    return Period(when, when)
+
+
+def _month(year: int, month: int) -> Period:
+    start = date(year, month, 1)
+    return Period(start, _add_months(start, 1) - timedelta(days=1))
+
+
+def _month_year(match: re.Match[str], today: date | None) -> Period | None:
+    return _month(int(match["year"]), _month_number(match))
+
+
+def _month_only(match: re.Match[str], today: date | None) -> Period | None:
+    if match["month"][0].islower():  # "may", "march" are words first
+        return None
+    whole = _month(2000, _month_number(match))
+    return Period(whole.start, whole.end, yearless=True)
+
+
+def _year(match: re.Match[str], today: date | None) -> Period | None:
+    return Period(date(int(match["year"]), 1, 1), date(int(match["year"]), 12, 31))
+
+
+def _add_months(day: date, months: int) -> date:
+    index = day.year * 12 + day.month - 1 + months
+    return date(index // 12, index % 12 + 1, 1)
+
+
+def _unit(unit: str, today: date, steps: int) -> Period | None:
+    try:
+        if unit == "day":
+            day = today + timedelta(days=steps)
+            return Period(day, day)
+        if unit == "week":  # "last week" said on a day means the seven days before it
+            return Period(today + timedelta(days=7 * steps), today + timedelta(days=7 * steps + 6))
+        if unit == "weekend":
+            saturday = today - timedelta(days=(today.weekday() - 5) % 7 or 7) + timedelta(days=7 * (steps + 1))
+            return Period(saturday, saturday + timedelta(days=1))
+        if unit == "month":
+            start = _add_months(today, steps)
+            return Period(start, _add_months(start, 1) - timedelta(days=1))
+        return Period(date(today.year + steps, 1, 1), date(today.year + steps, 12, 31))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _anchored(
+    read: Callable[[re.Match[str], date], Period | None],
+) -> Callable[[re.Match[str], date | None], Period | None]:
+    return lambda match, today: None if today is None else read(match, today)
+
+
+def _before(match: re.Match[str], today: date | None) -> Period | None:
+    """ "The week before 9 June 2023", "the Friday before 15 July 2023"."""
+    if (day := day_of_text(match["rest"])) is None:
+        return None
+    groups = match.groupdict()
+    steps = -_count(groups.get("count"))
+    if weekday := groups.get("weekday"):
+        return _last_weekday(weekday, day)
+    return _unit(groups["unit"].lower(), day, steps if "before" in match[0].lower() else -steps)
+
+
+def _count(word: str | None) -> int:
+    return 1 if not word else int(word) if word.isdigit() else _NUMBERS[word.lower()]
+
+
+def _ago(match: re.Match[str], today: date) -> Period | None:
+    return _unit(match["unit"].lower(), today, -_count(match["count"]))
+
+
+def _last_weekday(name: str, today: date) -> Period:
+    number = next(i for i, day in enumerate(_WEEKDAYS) if day.startswith(name.lower()[:3]))
+    day = today - timedelta(days=(today.weekday() - number) % 7 or 7)
+    return Period(day, day)
+
+
+def _next_weekday(match: re.Match[str], today: date) -> Period | None:
+    number = next(i for i, day in enumerate(_WEEKDAYS) if day.startswith(match["weekday"].lower()[:3]))
+    day = today + timedelta(days=(number - today.weekday()) % 7 or 7)
+    return Period(day, day)
+
+
+def _days(steps: int) -> Callable[[re.Match[str], date | None], Period | None]:
+    return _anchored(lambda match, today: _unit("day", today, steps))
+
+
+def _shifted(steps: int) -> Callable[[re.Match[str], date | None], Period | None]:
+    return _anchored(lambda match, today: _unit(match["unit"].lower(), today, steps))
+
+
+def _form(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+# Longest and most specific first: a span of text is read once.
+_FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], date | None], Period | None]], ...] = (
+    (_form(rf"\b(?:{_COUNT} )?{_UNIT} (?:before|prior to|after) (?P<rest>.{{6,24}})"), _before),
+    (_form(rf"\b{_WEEKDAY} (?:before|prior to) (?P<rest>.{{6,24}})"), _before),
+    (_form(rf"\b{_YEAR}-(?P<number>[01]?\d)-(?P<day>[0-3]?\d)\b"), _full),
+    (_form(rf"\b{_DAY}(?: of)? {_MONTH},? ?{_YEAR}\b"), _full),
+    (_form(rf"\b{_MONTH} {_DAY},? {_YEAR}\b"), _full),
+    (_form(rf"\b{_MONTH},? (?:of )?{_YEAR}\b"), _month_year),
+    (_form(rf"\b{_DAY}(?: of)? {_MONTH}"), _yearless),
+    (_form(rf"\b{_MONTH} {_DAY}\b"), _yearless),
+    (_form(rf"\b{_COUNT} {_UNIT} (?:ago|earlier|back)\b"), _anchored(_ago)),
+    (_form(r"\bday before yesterday\b"), _days(-2)),
+    (_form(r"\b(?:yesterday|last night|(?:the )?(?:previous|day) (?:day|before)|the night before)\b"), _days(-1)),
+    (_form(r"\b(?:tomorrow|the (?:next|following) day)\b"), _days(1)),
+    (_form(r"\b(?:today|tonight|this (?:morning|afternoon|evening)|just now|earlier today)\b"), _days(0)),
+    (_form(rf"\b(?:last|past|previous|recent|the other) {_WEEKDAY}"), _anchored(lambda m, t: _last_weekday(m["weekday"], t))),
+    (_form(rf"\b(?:next|this|coming|following) {_WEEKDAY}"), _anchored(_next_weekday)),
+    (_form(rf"\bon (?:a |the )?{_WEEKDAY}"), _anchored(lambda m, t: _last_weekday(m["weekday"], t))),
+    (_form(rf"\b(?:last|past|previous) {_UNIT}\b"), _shifted(-1)),
+    (_form(rf"\b(?:next|following|coming|upcoming) {_UNIT}\b"), _shifted(1)),
+    (_form(rf"\bthis (?:past )?{_UNIT}\b"), _anchored(lambda m, t: _unit(m["unit"].lower(), t, -1 if m["unit"].lower() == "weekend" else 0))),
+    (_form(rf"\b{_YEAR}\b"), _year),
+    (_form(rf"\b(?:in|of|during|since|until|by|early|late|mid|last|this|next) {_MONTH}"), _month_only),
+    (re.compile(r"^" + _MONTH.replace("(?P<month>", "(?P<month>(?i:") .replace(r")\b", r"))\b", 1) + r"$"), _month_only),
+)  # fmt: skip

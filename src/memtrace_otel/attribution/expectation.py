@@ -1,0 +1,125 @@
+"""What the right answer to a question needs: the pieces that a text must carry to support it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date
+from enum import StrEnum
+
+from memtrace_otel.attribution.dates import Period, periods
+from memtrace_otel.attribution.text import Lexicon, abstains, items, negated, numbers, polarity, terms
+
+CARRIED = 0.5
+"""Share of a need's weight that a text must hold to carry it: the greater part."""
+
+_ASKS_TIME = re.compile(
+    r"\b(?:when|(?:what|which) (?:date|day|month|year|time)|how long ago|how recently)\b", re.IGNORECASE
+)
+_ASKS_INFERENCE = re.compile(r"\b(?:would|likely|might|could|probably|considered|suppose|infer)\b", re.IGNORECASE)
+
+
+class AnswerForm(StrEnum):
+    """How the expected answer is compared."""
+
+    TERMS = "terms"  # words, names, numbers, lists
+    TIME = "time"
+    POLAR = "polar"  # yes or no
+    ABSTAIN = "abstain"  # the right answer is that nothing is known
+    MISSING = "missing"  # no expected answer was captured
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One piece of the expected answer: its words, and the times it names."""
+
+    text: str
+    terms: frozenset[str]
+    periods: tuple[Period, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """The question and the pieces its right answer is made of."""
+
+    question: str
+    expected: str
+    form: AnswerForm
+    needs: tuple[Need, ...]
+    question_terms: frozenset[str]
+    inference: bool
+    """The question asks to conclude, not to recall: words of its answer need not have been said."""
+
+
+def expectation(question: str, expected: str, *, known: bool = True) -> Expectation:
+    """Read question and expected answer; `known` False when no expected answer was captured (not even an empty one)."""
+    asked = terms(question)
+    inference = _ASKS_INFERENCE.search(question) is not None
+    form, needs = _read(question, expected, asked, known)
+    return Expectation(question, expected, form, needs, asked, inference)
+
+
+def _read(question: str, expected: str, asked: frozenset[str], known: bool) -> tuple[AnswerForm, tuple[Need, ...]]:
+    if not known:
+        return AnswerForm.MISSING, ()
+    if not terms(expected) and polarity(expected) is None and not periods(expected) or abstains(expected):
+        return AnswerForm.ABSTAIN, ()
+    if polarity(expected) is not None:
+        rest = terms(expected) - asked
+        return AnswerForm.POLAR, (Need(expected, rest or asked),)
+    times = tuple(periods(expected))
+    if times and (_ASKS_TIME.search(question) or len(terms(expected)) <= 3 * len(times)):
+        return AnswerForm.TIME, (Need(expected, terms(expected), times),)
+    needs = tuple(Need(item, terms(item) - asked) for item in items(expected))
+    needs = tuple(need for need in needs if need.terms)
+    return AnswerForm.TERMS, needs or (Need(expected, terms(expected)),)
+
+
+def carries(text: str, need: Need, lexicon: Lexicon, today: date | None = None) -> bool:
+    """Tell whether `text`, said or stored on the day `today`, holds this piece of the expected answer."""
+    if need.periods:
+        stated = periods(text, today)
+        if not stated and today is not None:
+            stated = [Period(today, today)]  # what is told without a time is about the day it was told
+        return any(wanted.same(given) or wanted.contains(given) for wanted in need.periods for given in stated)
+    if not numbers(need.text) <= numbers(text) | (numbers(need.text) - need.terms):
+        return False
+    return lexicon.share(need.terms, terms(text)) >= CARRIED
+
+
+def answered(given: str, need: Need, form: AnswerForm, lexicon: Lexicon) -> bool:
+    """Tell whether the given answer holds this piece."""
+    if form is AnswerForm.POLAR:
+        return polarity(given) is not None and polarity(given) == polarity(need.text)
+    if abstains(given):
+        return False
+    if need.periods:
+        return any(wanted.same(stated) for wanted in need.periods for stated in periods(given))
+    return carries(given, need, lexicon)
+
+
+def same_answer(given: str, wish: Expectation) -> bool:
+    """Tell whether the given answer says what was expected: every piece whole, no contradiction added.
+
+    Strict on purpose: it decides that a judge was wrong.
+    """
+    if wish.form is AnswerForm.MISSING:
+        return False
+    if wish.form is AnswerForm.ABSTAIN:
+        return bool(given.strip()) and abstains(given)
+    if abstains(given):
+        return False
+    if wish.form is AnswerForm.POLAR:
+        return polarity(given) is not None and polarity(given) == polarity(wish.expected)
+    if wish.form is AnswerForm.TIME:
+        stated = periods(given)
+        wanted = wish.needs[0].periods
+        return (
+            bool(stated)
+            and all(any(w.same(s) for s in stated) for w in wanted)
+            and all(any(w.same(s) or s.contains(w) for w in wanted) for s in stated)
+        )
+    allowed = numbers(wish.expected) | numbers(wish.question)
+    if numbers(given) - allowed or negated(given) != negated(wish.expected):
+        return False
+    return terms(wish.expected) - wish.question_terms <= terms(given)

@@ -1,0 +1,145 @@
+"""Failed answers in a graph: evaluations on judge spans and span events, joined to the answers they judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from memtrace_otel import settings
+from memtrace_otel.attribution.lineage import Lineage, lineage_of
+from memtrace_otel.graph import EvolutionGraph
+from memtrace_otel.model import AttributeValue, Failure, OperationSpan, is_origin, split_origin
+from memtrace_otel.semconv import (
+    ATTRIBUTION_EVALUATION,
+    ATTRIBUTION_SCOPE,
+    EVALUATION_EVENT,
+    EVALUATION_EXPLANATION,
+    EVALUATION_LABEL,
+    EVALUATION_NAME,
+    EVALUATION_SCORE,
+    FAILING_LABELS,
+    GEN_AI_MEMORY_QUERY_TEXT,
+    PASSING_LABELS,
+    OpKind,
+    RefKind,
+    Role,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Evaluation:
+    answer: OperationSpan
+    judge: OperationSpan | None
+    name: str
+    label: str
+    score: float | None
+    explanation: str
+    time: int
+
+    @property
+    def failing(self) -> bool:
+        label = self.label.strip().casefold().replace(" ", "_")
+        if label in PASSING_LABELS:
+            return False
+        return label in FAILING_LABELS or (self.score is not None and self.score < settings.EVALUATION_THRESHOLD.read())
+
+
+def find_failures(graph: EvolutionGraph, trace_id: str | None = None) -> list[Failure]:
+    """Return one failure per failed answer, in time order; only answers given in `trace_id` when it is named.
+
+    The latest evaluation of each name decides; an answer fails when any name does. Our own verdicts are no evaluations.
+    """
+    lineage = lineage_of(graph)
+    latest: dict[tuple[str, str], _Evaluation] = {}
+    for span in lineage.spans:
+        for evaluation in _evaluations(lineage, span):
+            key = (evaluation.answer.origin, evaluation.name)
+            if key not in latest or latest[key].time <= evaluation.time:
+                latest[key] = evaluation
+    failing: dict[str, _Evaluation] = {}
+    for (origin, _), evaluation in latest.items():
+        better = origin not in failing or (failing[origin].judge is None and evaluation.judge is not None)
+        if evaluation.failing and better and trace_id in (None, evaluation.answer.trace_id):
+            failing[origin] = evaluation
+    found = [_failure(lineage, evaluation) for evaluation in failing.values()]
+    return sorted(found, key=lambda f: (f.answer_span.start, f.answer_span.origin))
+
+
+def _evaluations(lineage: Lineage, span: OperationSpan) -> list[_Evaluation]:
+    if span.instrumentation_scope == ATTRIBUTION_SCOPE:
+        return []
+    results: list[tuple[Mapping[str, AttributeValue], int]] = []
+    if span.kind == OpKind.JUDGE:
+        results.append((span.attributes, span.end))
+    results += [(event.attributes, event.time) for event in span.events if event.name == EVALUATION_EVENT]
+    found: list[_Evaluation] = []
+    for attributes, time in results:
+        score = _number(attributes.get(EVALUATION_SCORE))
+        label, name = str(attributes.get(EVALUATION_LABEL, "")), str(attributes.get(EVALUATION_NAME, ""))
+        if name == ATTRIBUTION_EVALUATION or (not label and score is None):
+            continue
+        judge = span if span.kind == OpKind.JUDGE else None
+        answer = _judged(lineage, span)
+        if answer is not None:
+            found.append(
+                _Evaluation(answer, judge, name, label, score, str(attributes.get(EVALUATION_EXPLANATION, "")), time)
+            )
+    return found
+
+
+def _judged(lineage: Lineage, span: OperationSpan) -> OperationSpan | None:
+    """Return the answering span that an evaluation on `span` is about."""
+    if span.kind == OpKind.RESPOND:
+        return span
+    origin = next((v.origin for v in span.inputs if v.role == Role.ANSWER and is_origin(v.origin)), "")
+    named = lineage.span(origin)
+    if named is not None:
+        return named
+    above = next((a for a in lineage.ancestors(span) if a.kind == OpKind.RESPOND), None)
+    below = [s for s in lineage.subtree(span)[1:] if s.kind == OpKind.RESPOND]
+    if above is not None or below:
+        return above or max(below, key=lambda s: (s.end, s.origin))
+    if origin:  # the answer is known by name only: its span was lost
+        return OperationSpan(
+            *split_origin(origin), kind=OpKind.RESPOND, start=span.start, end=span.start, incomplete=("missing",)
+        )
+    before = [
+        s for s in lineage.spans if s.trace_id == span.trace_id and s.kind == OpKind.RESPOND and s.start <= span.start
+    ]
+    return before[-1] if before else None
+
+
+def _failure(lineage: Lineage, evaluation: _Evaluation) -> Failure:
+    answer, judge = evaluation.answer, evaluation.judge
+    judged = [judge] if judge is not None else []
+    question = _input(lineage, [answer, *judged], Role.QUERY)
+    if not question:
+        beside = (s for s in lineage.spans if s.trace_id == answer.trace_id)
+        question = next(
+            (str(s.attributes[GEN_AI_MEMORY_QUERY_TEXT]) for s in beside if GEN_AI_MEMORY_QUERY_TEXT in s.attributes),
+            "",
+        )
+    given = next((o.content for o in answer.outputs if o.ref.startswith(f"{RefKind.ANSWER}:") and o.content), "")
+    evidence = [ref for span in (answer, *judged) for ref in span.evidence]
+    evidence += [v.ref for span in judged for v in span.inputs if v.role == Role.EVIDENCE]
+    return Failure(
+        answer_span=answer,
+        judge_span=judge,
+        evaluation=evaluation.name,
+        label=evaluation.label,
+        score=evaluation.score,
+        explanation=evaluation.explanation,
+        question=question,
+        answer=given or _input(lineage, judged, Role.ANSWER),
+        expected=_input(lineage, judged, Role.EXPECTED),
+        evidence=tuple(dict.fromkeys(evidence)),
+    )
+
+
+def _input(lineage: Lineage, spans: list[OperationSpan], role: Role) -> str:
+    contents = (lineage.content(span, v) for span in spans for v in span.inputs if v.role == role)
+    return next((content for content in contents if content), "")
+
+
+def _number(value: AttributeValue | None) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

@@ -1,0 +1,30 @@
+"""From findings to one explanation and its alternatives: the first loss in causal order is the decisive one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memtrace_otel.attribution.rules import Finding
+
+DECISIVE = 0.5
+"""A finding at least this strong is believed; weaker ones count only when there is no such finding."""
+
+_ON_INCOMPLETE = 0.75
+_PER_RIVAL = 0.85
+
+
+def rank(findings: Sequence[Finding]) -> list[Finding]:
+    """Order findings, given in causal order, best first.
+
+    Decisive ones come first in causal order: what was lost earlier could not be found later. The others follow by strength.
+    """
+    decisive = [finding for finding in findings if finding.strength >= DECISIVE]
+    rest = sorted((f for f in findings if f.strength < DECISIVE), key=lambda f: -f.strength)
+    return [*decisive, *rest]
+
+
+def confidence(finding: Finding, rivals: Sequence[Finding], complete: bool) -> float:
+    """Return how far to trust `finding`: its strength, less for every rival that is also decisive and for a trace with gaps."""
+    strong = sum(rival.strength >= min(DECISIVE, finding.strength) for rival in rivals if rival is not finding)
+    value = finding.strength * _PER_RIVAL**strong * (1.0 if complete else _ON_INCOMPLETE)
+    return round(value, 3)

@@ -1,0 +1,58 @@
+"""The message held it, nothing taken from the message does."""
+
+from __future__ import annotations
+
+from memtrace_otel.attribution.evidence import Evidence, Life
+from memtrace_otel.attribution.lineage import Source
+from memtrace_otel.attribution.rules.finding import CERTAIN, LIKELY, WEAK, Finding, path, quoted, wanted
+from memtrace_otel.model import Step
+from memtrace_otel.semconv import FailureType
+
+
+def extraction(evidence: Evidence) -> Finding | None:
+    """Blame the extraction of the source turn when a needed piece was told and never became a fact or a record."""
+    for life in evidence.missing:
+        if life.furthest > 1:
+            continue
+        source = _source(evidence, life)
+        if source is not None and (life.said or evidence.named):
+            return _finding(life, source)
+        if not life.said and evidence.absence_proves_nothing and not evidence.wish.inference:
+            reason = f"{_capital(wanted(life))} is in no stored record that the trace knows; the turn that should have brought it is not recorded."
+            return Finding(FailureType.EXTRACTION, None, "", WEAK, reason)
+    return None
+
+
+def _finding(life: Life, source: Source) -> Finding:
+    message = source.message
+    taken = "; ".join(dict.fromkeys(v.content for v in (*source.facts, *source.written) if v.content and not v.deleted))
+    kept = f"took from it only {quoted(taken)}" if taken else "took nothing from it"
+    told = (
+        f"{quoted(message.content)} told {wanted(life)}"
+        if message.content and life.said
+        else f"{message.ref} is where {wanted(life)} was told"
+    )
+    strength = CERTAIN if life.said and source.extracted else LIKELY
+    loss = Step("lost", message.ref, source.extraction.origin)
+    return Finding(
+        FailureType.EXTRACTION,
+        source.extraction,
+        message.ref,
+        strength,
+        f"{told}, but the system {kept}.",
+        path(life, loss),
+    )
+
+
+def _source(evidence: Evidence, life: Life) -> Source | None:
+    """The source most about the question; between equals the one whose scope was searched first."""
+    order = {scope: i for i, scope in enumerate(evidence.recall.scopes)}
+    return max(
+        life.sources,
+        key=lambda s: (evidence.about(s.message.content), -order.get(s.scope, len(order)), -s.message.span.start),
+        default=None,
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,47 @@
+"""What a rule says: one explanation of the failure, and how strongly the trace speaks for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memtrace_otel.attribution.evidence import Life
+from memtrace_otel.model import OperationSpan, Step
+from memtrace_otel.semconv import FailureType
+
+CERTAIN, LIKELY, WEAK = 0.9, 0.7, 0.4
+"""Strength of a finding: told by content and identity; by one of them; by absence only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One explanation: `operation` is None when the trace does not hold the faulty one."""
+
+    failure_type: FailureType
+    operation: OperationSpan | None
+    variable: str
+    strength: float
+    reason: str
+    steps: tuple[Step, ...] = ()
+
+
+def path(life: Life, *losses: Step) -> tuple[Step, ...]:
+    """Return the steps from the source message as far as the life went, then the loss."""
+    steps: list[Step] = []
+    source = next((s for s in life.sources), None)
+    if source is not None:
+        steps.append(Step("message", source.message.ref, source.message.span.origin, source.message.content))
+    for role, versions in (("fact", life.facts[:1]), ("record", life.versions[-1:])):
+        steps += [Step(role, v.ref, v.span.origin, v.content) for v in versions]
+    steps += [Step("hit", hit.ref, hit.reader.origin, hit.content) for hit in life.returned[:1]]
+    return (*steps, *losses)
+
+
+def quoted(text: str, limit: int = 160) -> str:
+    """Return the text on one line in quotation marks, cut at `limit` characters."""
+    line = " ".join(text.split())
+    return f'"{line if len(line) <= limit else line[: limit - 1] + "…"}"'
+
+
+def wanted(life: Life) -> str:
+    """Name the piece of the answer that this life is about."""
+    return quoted(life.need.text, 80) if life.need else "the evidence"

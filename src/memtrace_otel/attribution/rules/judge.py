@@ -1,0 +1,23 @@
+"""The answer is right; the judge was not."""
+
+from __future__ import annotations
+
+from memtrace_otel.attribution.evidence import Evidence
+from memtrace_otel.attribution.expectation import same_answer
+from memtrace_otel.attribution.rules.finding import CERTAIN, Finding, quoted
+from memtrace_otel.model import Step
+from memtrace_otel.semconv import FailureType
+
+
+def judge(evidence: Evidence) -> Finding | None:
+    """Blame the judge when the given answer says what was expected."""
+    failure = evidence.failure
+    if not failure.answer or not same_answer(failure.answer, evidence.wish):
+        return None
+    operation = failure.judge_span or evidence.answer_span
+    expected = quoted(failure.expected) if failure.expected else "that nothing is known"
+    reason = (
+        f"The answer {quoted(failure.answer)} says what was expected, {expected}, and was judged wrong all the same."
+    )
+    answer = next((o.ref for o in evidence.answer_span.outputs), "")
+    return Finding(FailureType.JUDGE, operation, answer, CERTAIN, reason, (Step("judged", answer, operation.origin),))

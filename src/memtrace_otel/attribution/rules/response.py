@@ -1,0 +1,46 @@
+"""The model had what it needed and answered wrong, or answered what nobody could know."""
+
+from __future__ import annotations
+
+from memtrace_otel.attribution.evidence import Evidence
+from memtrace_otel.attribution.expectation import AnswerForm
+from memtrace_otel.attribution.rules.finding import CERTAIN, LIKELY, WEAK, Finding, path, quoted, wanted
+from memtrace_otel.model import Step
+from memtrace_otel.semconv import FailureType
+
+
+def response(evidence: Evidence) -> Finding | None:
+    """Blame the answering operation when the supporting memory was before it, or when it should have abstained."""
+    step = Step(
+        "answered", f"answer:{evidence.answer_span.span_id}", evidence.answer_span.origin, evidence.failure.answer
+    )
+    given = quoted(evidence.failure.answer) if evidence.failure.answer else "something else"
+    life = next((life for life in evidence.missing if life.returned), None)
+    if evidence.wish.form is AnswerForm.ABSTAIN and not evidence.abstained:
+        life = evidence.lives[0]
+        known = (
+            f" (the memory {quoted(life.returned[0].content)} was before it)"
+            if life.returned and life.returned[0].content
+            else ""
+        )
+        reason = (
+            f"Memory does not hold what was asked and the right answer is to say so; the model answered {given}{known}."
+        )
+        return _finding(evidence, LIKELY, reason, path(life, step))
+    if life is not None:
+        hit = life.returned[0]
+        shown = f"{quoted(hit.content)} " if hit.content else ""
+        reason = f"The memory {shown}with {wanted(life)} was before the model (hit {hit.rank}); it answered {given}."
+        return _finding(evidence, CERTAIN if life.need else LIKELY, reason, path(life, step))
+    if evidence.lives and not evidence.missing:
+        reason = f"Everything expected is in the answer {given}, together with something that does not belong there."
+        return _finding(evidence, LIKELY, reason, path(evidence.lives[0], step))
+    if evidence.wish.inference and evidence.recall.hits:
+        reason = f"The question asks for a conclusion; the model had {len(evidence.recall.hits)} memories before it and answered {given}."
+        return _finding(evidence, WEAK, reason, path(evidence.lives[0], step) if evidence.lives else (step,))
+    return None
+
+
+def _finding(evidence: Evidence, strength: float, reason: str, steps: tuple[Step, ...]) -> Finding:
+    answer = next((o.ref for o in evidence.answer_span.outputs), f"answer:{evidence.answer_span.span_id}")
+    return Finding(FailureType.RESPONSE, evidence.answer_span, answer, strength, reason, steps)

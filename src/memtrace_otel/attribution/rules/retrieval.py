@@ -1,0 +1,48 @@
+"""A live record held it, the answering model never saw it."""
+
+from __future__ import annotations
+
+from memtrace_otel.attribution.evidence import Evidence
+from memtrace_otel.attribution.lineage import Version
+from memtrace_otel.attribution.recall import Hit
+from memtrace_otel.attribution.rules.finding import CERTAIN, LIKELY, WEAK, Finding, path, quoted, wanted
+from memtrace_otel.model import OperationSpan, Step
+from memtrace_otel.semconv import FailureType
+
+
+def retrieval(evidence: Evidence) -> Finding | None:
+    """Blame the search of this question that should have returned the surviving record, or the step that dropped it."""
+    for life in evidence.missing:
+        if life.returned or not life.surviving:
+            continue
+        record = max(life.surviving, key=lambda v: (evidence.about(v.content), v.span.start))
+        operation, how = _missed(evidence, record)
+        held = f" {quoted(record.content)}" if record.content else ""
+        reason = f"The record{held} was in the store when the question came and {how}."
+        strength = (CERTAIN if life.need else LIKELY) if evidence.recall.searches else WEAK
+        step = Step("not_retrieved", record.ref, operation.origin)
+        return Finding(FailureType.RETRIEVAL, operation, record.ref, strength, reason, path(life, step))
+    return None
+
+
+def _missed(evidence: Evidence, record: Version) -> tuple[OperationSpan, str]:
+    recall = evidence.recall
+    if not recall.searches:
+        return evidence.answer_span, "was not handed to the answering model"
+    dropped = next((hit for hit in recall.dropped if hit.ref == record.ref), None)
+    if dropped is not None:
+        return _dropping(evidence, dropped), "was found, but dropped before the model answered"
+    low = next((hit for hit in recall.ranked_out if hit.ref == record.ref), None)
+    if low is not None:
+        return low.reader, f"was only candidate {low.rank} of the search, not among the hits"
+    scoped = [s for s in recall.searches if s.scope == record.span.scope]
+    if not scoped:
+        return recall.searches[-1], "lies in a scope that was not searched"
+    count = sum(hit.reader == scoped[-1] for hit in (*recall.hits, *recall.dropped))
+    return scoped[-1], f"is not among the {count} hits of the search"
+
+
+def _dropping(evidence: Evidence, hit: Hit) -> OperationSpan:
+    """The step after the search that returned the hit, or that search when none is recorded."""
+    later = [s for s in evidence.recall.searches if any(v.origin == hit.reader.origin for v in s.inputs)]
+    return later[0] if later else hit.reader

@@ -1,0 +1,80 @@
+"""A record held it and was overwritten, or what was extracted never renewed the record."""
+
+from __future__ import annotations
+
+from memtrace_otel.attribution.evidence import Evidence, Life
+from memtrace_otel.attribution.lineage import Version
+from memtrace_otel.attribution.rules.finding import CERTAIN, LIKELY, WEAK, Finding, path, quoted, wanted
+from memtrace_otel.attribution.rules.loss import last_loss
+from memtrace_otel.attribution.rules.stale import stale_record
+from memtrace_otel.model import OperationSpan, Step
+from memtrace_otel.semconv import FailureType, OpKind
+
+
+def update(evidence: Evidence) -> Finding | None:
+    """Blame the write that degraded, contradicted or failed to renew what memory held."""
+    for life in evidence.missing:
+        finding = _overwritten(evidence, life) or _not_written(evidence, life) or _not_renewed(evidence, life)
+        if finding is not None:
+            return finding
+    return None
+
+
+def _overwritten(evidence: Evidence, life: Life) -> Finding | None:
+    loss = last_loss(evidence, life)
+    if loss is None or loss.after.deleted:
+        return None
+    reason = f"The record held {wanted(life)}"
+    if loss.before.content:
+        reason += f": {quoted(loss.before.content)}; an update replaced it by {quoted(loss.after.content)}"
+    step = Step("overwritten", loss.after.ref, loss.after.span.origin, loss.after.content)
+    strength = CERTAIN if life.need else WEAK
+    return Finding(FailureType.UPDATE, loss.after.span, loss.after.ref, strength, f"{reason}.", path(life, step))
+
+
+def _not_written(evidence: Evidence, life: Life) -> Finding | None:
+    """Extracted, but no record version ever carried it."""
+    if life.versions or not life.facts:
+        return None
+    fact = life.facts[0]
+    operation, written = _written_from(evidence, fact)
+    outcome = f"the write kept only {quoted(written)}" if written else "no record was written or renewed from it"
+    reason = (
+        f"The fact {quoted(fact.content)} was extracted, but {outcome}."
+        if fact.content
+        else f"A fact was extracted, but {outcome}."
+    )
+    step = Step("not_written", fact.ref, operation.origin)
+    return Finding(FailureType.UPDATE, operation, fact.ref, LIKELY if life.need else WEAK, reason, path(life, step))
+
+
+def _written_from(evidence: Evidence, fact: Version) -> tuple[OperationSpan, str]:
+    """Return the operation that should have written the fact, and what it wrote instead."""
+    readers = [
+        s for s in evidence.lineage.spans if any((v.ref, v.origin) == (fact.ref, fact.span.origin) for v in s.inputs)
+    ]
+    for source in evidence.messages:
+        if fact in source.facts:
+            written = next((v for v in source.written if v.span in readers and not v.deleted), None)
+            if written is not None:
+                return written.span, written.content
+    decisions = [s for s in readers if s.kind in (OpKind.DECIDE, OpKind.CONSOLIDATE, OpKind.UPDATE, OpKind.CREATE)]
+    if decisions:
+        return decisions[0], ""
+    above = evidence.lineage.ancestors(fact.span)
+    beside = [s for s in evidence.lineage.subtree(above[-1]) if s.kind == OpKind.DECIDE] if above else []
+    return (beside or above[:1] or [fact.span])[0], ""
+
+
+def _not_renewed(evidence: Evidence, life: Life) -> Finding | None:
+    """The new value was stored beside the old one; the search then brought only the old one, and it was answered."""
+    if life.returned or not life.surviving or life.need is None:
+        return None
+    stale = stale_record(evidence, life)
+    if stale is None:
+        return None
+    kept, new = stale
+    decision = next((a for a in evidence.lineage.ancestors(new.span) if a.kind == OpKind.DECIDE), new.span)
+    reason = f"{quoted(new.content)} was stored beside {quoted(kept.content)} instead of replacing it, and the answer took the old value."
+    step = Step("not_renewed", kept.ref, decision.origin, kept.content)
+    return Finding(FailureType.UPDATE, decision, kept.ref, LIKELY, reason, path(life, step))
