@@ -29,6 +29,7 @@ class SpanGroup:
 
     resource: Resource
     scope: InstrumentationScope
+    schema_url: str
     spans: list[Span]
 
 
@@ -41,7 +42,7 @@ def parse_request(body: bytes) -> list[SpanGroup]:
     if body and not request.resource_spans:
         raise DecodeError("not an OTLP trace request: it holds no resourceSpans")
     return [
-        SpanGroup(resource_spans.resource, scope_spans.scope, list(scope_spans.spans))
+        SpanGroup(resource_spans.resource, scope_spans.scope, scope_spans.schema_url, list(scope_spans.spans))
         for resource_spans in request.resource_spans
         for scope_spans in resource_spans.scope_spans
     ]
@@ -55,6 +56,18 @@ def check_ids(span: Span) -> str:
         if not any(id):
             return f"span {span.name[:80]!r} has an all-zero {name} id"
     return ""
+
+
+def check_wire_version(group: SpanGroup) -> str:
+    """Return why the spans cannot be read faithfully: they say that they follow a later wire contract. '' otherwise."""
+    url, _, version = group.schema_url.rpartition("/")
+    if url != semconv.SCHEMA_URL.rpartition("/")[0]:
+        return ""
+    try:
+        newer = [int(part) for part in version.split(".")[:2]] > [int(part) for part in semconv.WIRE_VERSION.split(".")]
+    except ValueError:
+        return f"unknown wire version {version[:40]!r}"
+    return f"wire version {version}; this program reads up to {semconv.WIRE_VERSION}" if newer else ""
 
 
 def decode_request(body: bytes) -> list[OperationSpan]:

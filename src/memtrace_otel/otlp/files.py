@@ -1,0 +1,179 @@
+"""Files of spans: OTLP/JSON (one request per line or per file), OTLP protobuf, graph JSON; gzip of each.
+
+Everything is checked here, so that an import can be refused before anything is written.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import cast
+
+from memtrace_otel import settings
+from memtrace_otel.otlp.decode import DecodeError, check_ids, check_wire_version, parse_request
+from memtrace_otel.otlp.json import Json, json_to_request
+
+MAX_DOCUMENT_BYTES = 256 << 20
+"""Largest single request or graph: it is held in memory, unlike the file."""
+
+_SNIFFED_BYTES = 1024
+_GZIP = b"\x1f\x8b"
+_JSON = re.compile(rb'(\xef\xbb\xbf)?\s*(\{\s*("[^\x00-\x1f"]|\})|\[)')
+
+
+class InputError(ValueError):
+    """A file that cannot be imported: which, where (`line` counts from 1; 0 = the file as a whole) and why."""
+
+    def __init__(self, path: str | Path, line: int, reason: str) -> None:
+        super().__init__(f"{path}:{line}: {reason}" if line else f"{path}: {reason}")
+        self.path = str(path)
+        self.line = line
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class OtlpBody:
+    """A valid OTLP trace request in protobuf, found at `line`."""
+
+    body: bytes
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GraphDocument:
+    """A smartcomment or MemTraceBench graph (its root holds `graph_id` and `data`), not yet checked further."""
+
+    graph: Json
+    line: int = 0
+
+
+def read_file(path: str | Path) -> Iterator[OtlpBody | GraphDocument]:
+    """Yield what the file holds, checked piece by piece. Raises InputError at the first fault.
+
+    Memory is bounded by the largest single request; the file, unpacked, by the setting `MEMTRACE_MAX_IMPORT_BYTES`.
+    """
+    path = Path(path)
+    with _named_errors(path), path.open("rb") as file:
+        head = file.peek(2)
+        if not head:
+            raise InputError(path, 0, "the file is empty")
+        stream = gzip.GzipFile(fileobj=file) if head.startswith(_GZIP) else file
+        source = _Source(path, stream, settings.MAX_IMPORT_BYTES.read())
+        items = _read_json(source) if _JSON.match(stream.peek(_SNIFFED_BYTES)) else _read_protobuf(source)
+        found = False
+        for item in items:
+            found = True
+            yield item
+        if not found:
+            raise InputError(path, 0, "the file holds nothing but blank lines")
+
+
+class _Source:
+    """Reads a file up to a limit, whatever a compressed one unpacks to."""
+
+    def __init__(self, path: Path, stream: BufferedReader | gzip.GzipFile, limit: int) -> None:
+        self.path = path
+        self._stream = stream
+        self._limit = limit
+        self._left = limit
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        number = 0
+        while line := self._taken(self._stream.readline(self._allowance()), number + 1):
+            number += 1
+            yield number, line
+
+    def rest(self, line: int, start: bytes = b"") -> bytes:
+        return start + self._taken(self._stream.read(self._allowance()), line)
+
+    def _allowance(self) -> int:
+        return min(self._left, MAX_DOCUMENT_BYTES) + 1
+
+    def _taken(self, data: bytes, line: int) -> bytes:
+        if len(data) > self._left:
+            raise InputError(self.path, line, f"larger than {self._limit} bytes ({settings.MAX_IMPORT_BYTES.env})")
+        if len(data) > MAX_DOCUMENT_BYTES:
+            raise InputError(self.path, line, f"a single document larger than {MAX_DOCUMENT_BYTES} bytes")
+        self._left -= len(data)
+        return data
+
+
+def _read_protobuf(source: _Source) -> Iterator[OtlpBody]:
+    body = source.rest(0)
+    try:
+        _check(body)
+    except DecodeError as error:
+        raise InputError(source.path, 0, f"neither JSON nor valid OTLP protobuf: {error}") from None
+    yield OtlpBody(body)
+
+
+def _read_json(source: _Source) -> Iterator[OtlpBody | GraphDocument]:
+    """Read one document per line; a first line that is no whole document starts one that fills the file."""
+    first = True
+    for number, line in source.lines():
+        if not line.strip():
+            continue
+        try:
+            document = _parse(source.path, number, line)
+        except InputError:
+            if not first:
+                raise
+            document = _parse(source.path, number, source.rest(number, line))
+        first = False
+        yield _item(source.path, number, document)
+
+
+def _parse(path: Path, line: int, text: bytes) -> object:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        where = line + error.lineno - 1
+        raise InputError(path, where, f"invalid or cut off JSON: {error.msg} (column {error.colno})") from None
+    except RecursionError:
+        raise InputError(path, line, "JSON nested too deeply") from None
+    except ValueError as error:
+        raise InputError(path, line, f"invalid JSON: {error}") from None
+
+
+def _item(path: Path, line: int, document: object) -> OtlpBody | GraphDocument:
+    if not isinstance(document, dict):
+        raise InputError(
+            path, line, f"not OTLP: a JSON {type(document).__name__} instead of an object with resourceSpans"
+        )
+    document = cast("Json", document)
+    if "graph_id" in document and "data" in document:
+        return GraphDocument(document, line)
+    try:
+        body = json_to_request(document)
+        _check(body)
+    except DecodeError as error:
+        raise InputError(path, line, str(error)) from None
+    return OtlpBody(body, line)
+
+
+def _check(body: bytes) -> None:
+    """Raise DecodeError unless every span of the request has valid ids and a wire version we read."""
+    for group in parse_request(body):
+        for reason in (check_wire_version(group), *map(check_ids, group.spans)):
+            if reason:
+                raise DecodeError(reason)
+
+
+@contextmanager
+def _named_errors(path: Path) -> Generator[None]:
+    """Raise what the file system and gzip report as InputError."""
+    try:
+        yield
+    except EOFError:
+        raise InputError(path, 0, "the gzip data is cut off") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(path, 0, f"damaged gzip data: {error}") from None
+    except OSError as error:
+        raise InputError(path, 0, error.strerror or str(error)) from None

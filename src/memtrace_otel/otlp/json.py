@@ -1,0 +1,93 @@
+"""OTLP/JSON to OTLP protobuf and back.
+
+OTLP/JSON is protobuf's JSON form with three differences: trace and span ids are hexadecimal, enums are numbers, unknown
+fields are ignored. Reading also takes snake_case names, enum names and base64 ids, which plain protobuf tools write.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from memtrace_otel.otlp.decode import DecodeError
+
+Json = dict[str, object]
+_ID_BYTES = {"traceId": 16, "trace_id": 16, "spanId": 8, "span_id": 8, "parentSpanId": 8, "parent_span_id": 8}
+
+
+def json_to_request(document: Mapping[str, object]) -> bytes:
+    """Return the protobuf form of an OTLP/JSON trace request. Raises DecodeError with what is wrong in it."""
+    if "resourceSpans" not in document and "resource_spans" not in document:
+        found = ", ".join(sorted(document)[:5])
+        raise DecodeError(f"not an OTLP trace request: no resourceSpans (found: {found[:200] or 'nothing'})")
+    try:
+        message = ParseDict(_map_ids(document, _to_base64), ExportTraceServiceRequest(), ignore_unknown_fields=True)
+    except DecodeError:
+        raise
+    except (ParseError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise DecodeError(f"not a valid OTLP trace request: {str(error)[:300]}") from None
+    return message.SerializeToString()
+
+
+def request_to_json(body: bytes) -> Json:
+    """Return the OTLP/JSON form of a protobuf trace request."""
+    request = ExportTraceServiceRequest.FromString(body)
+    return _map_ids(MessageToDict(request, use_integers_for_enums=True), _to_hex)
+
+
+def _map_ids(document: Mapping[str, object], convert: Callable[[str, str], str]) -> Json:
+    """Return a copy of the document whose ids went through `convert(name, id)`."""
+
+    def ids(holder: Json) -> Json:
+        return {
+            name: convert(name, value) if name in _ID_BYTES and isinstance(value, str) else value
+            for name, value in holder.items()
+        }
+
+    def spans(span: Json) -> Json:
+        return _map_objects(ids(span), ("links",), ids)
+
+    def scope_spans(group: Json) -> Json:
+        return _map_objects(group, ("spans",), spans)
+
+    def resource_spans(group: Json) -> Json:
+        if "instrumentationLibrarySpans" in group:
+            raise DecodeError("OTLP before 0.19 (instrumentationLibrarySpans) is not supported")
+        return _map_objects(group, ("scopeSpans", "scope_spans"), scope_spans)
+
+    return _map_objects(document, ("resourceSpans", "resource_spans"), resource_spans)
+
+
+def _map_objects(holder: Mapping[str, object], names: tuple[str, ...], convert: Callable[[Json], Json]) -> Json:
+    """Return a copy of `holder` with `convert` applied to each object in the arrays called `names`."""
+    copy = dict(holder)
+    for name in names:
+        items = copy.get(name)
+        if items is None:
+            continue
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in cast("list[object]", items)):
+            raise DecodeError(f"{name} is not an array of objects")
+        copy[name] = [convert(item) for item in cast("list[Json]", items)]
+    return copy
+
+
+def _to_base64(name: str, id: str) -> str:
+    size = _ID_BYTES[name]
+    if not id or len(id) == len(base64.b64encode(bytes(size))):
+        return id
+    try:
+        raw = binascii.unhexlify(id)
+    except ValueError:
+        raw = b""
+    if len(raw) != size:
+        raise DecodeError(f"{name} {id[:40]!r} is not {2 * size} hex digits")
+    return base64.b64encode(raw).decode()
+
+
+def _to_hex(name: str, id: str) -> str:
+    return base64.b64decode(id).hex()

@@ -1,0 +1,100 @@
+"""`OTEL_TRACES_EXPORTER=memtrace`: spans of this process go straight into the embedded store's file.
+
+The file is opened for one export and closed again. So no connection ever crosses a fork, nothing is open while the
+process idles, and every export is one synced transaction: what `force_flush` has seen survives kill -9.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from memtrace_otel import settings
+from memtrace_otel.store.connection import connect, translated_errors
+from memtrace_otel.store.errors import StoreError
+from memtrace_otel.store.inbox import add_bodies
+
+_logger = logging.getLogger(__name__)
+_FORK_WAIT_SECONDS = 2.0
+
+
+class MemtraceSpanExporter(SpanExporter):
+    """Commits spans as OTLP to the inbox of the database at `path` (default: the setting `MEMTRACE_DB`).
+
+    Never raises and never logs a content. What cannot be written is lost, counted in `lost_spans` and named once in the
+    log; the next export tries again. Several processes may write the same file.
+    """
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        # Absolute now: the program may change its working directory before the first export.
+        self._path = Path(path or settings.DB_PATH.read()).absolute()
+        self._lock = threading.Lock()
+        self.lost_spans = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Write `spans` in one transaction; SUCCESS when they are on disk."""
+        try:
+            body = encode_spans(spans).SerializeToString()
+            with _fork_gate, translated_errors(self._path), closing(connect(self._path, create=True)) as connection:
+                add_bodies(connection, (body,))
+        except Exception as error:  # the observed program must not suffer, whatever it was
+            self._lose(len(spans), error)
+            return SpanExportResult.FAILURE
+        return SpanExportResult.SUCCESS
+
+    def shutdown(self) -> None:
+        """Nothing is held open."""
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Nothing is buffered here."""
+        return True
+
+    def _lose(self, spans: int, error: Exception) -> None:
+        with self._lock:
+            first, self.lost_spans = self.lost_spans == 0, self.lost_spans + spans
+        if first:
+            reason = str(error) if isinstance(error, StoreError) else f"{self._path}: {type(error).__name__}"
+            _logger.warning("memtrace cannot write spans, further failures are only counted: %s", reason)
+
+
+class _ForkGate:
+    """Lets no fork happen amid an export: the child would inherit SQLite's locks and mutexes as held for ever."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._forking = 0  # thread that holds the lock for a fork
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def before(self) -> None:
+        if self._lock.acquire(timeout=_FORK_WAIT_SECONDS):
+            self._forking = threading.get_ident()
+
+    def after_in_parent(self) -> None:
+        if self._forking == threading.get_ident():
+            self._forking = 0
+            self._lock.release()
+
+    def after_in_child(self) -> None:
+        self.__init__()
+
+
+_fork_gate = _ForkGate()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_fork_gate.before,
+        after_in_parent=_fork_gate.after_in_parent,
+        after_in_child=_fork_gate.after_in_child,
+    )
