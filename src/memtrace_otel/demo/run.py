@@ -1,0 +1,196 @@
+"""Run the demo: the model server, then the assistant as one process per day and one for the questions.
+
+The assistant is copied into the run's folder and knows nothing of this package. It is observed from outside, by
+`opentelemetry-instrument` and environment variables.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from memtrace_otel import settings
+from memtrace_otel.demo.planted import Planted, read_planted
+from memtrace_otel.demo.script import load_faults, load_json, load_script
+
+Progress = Callable[[str, int, int], None]
+"""Called before each step with what it is, its number from 1 and how many there are."""
+
+SERVICE = "assistant"
+_MARK = ".memtrace-demo"  # a folder that holds this file is ours to empty
+_STEP_SECONDS = 120
+_TAIL_LINES = 15
+_FOREIGN = ("OPENAI_", "OPENROUTER_", "MEM0_")  # a user's own settings would send the assistant to a paid model
+
+
+class DemoError(RuntimeError):
+    """The demo cannot run: the message names the step, the reason and the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A judged answer as the assistant reported it."""
+
+    question: str
+    expected: str
+    given: str
+    label: str
+    explanation: str
+
+
+@dataclass(frozen=True, slots=True)
+class DemoRun:
+    """What a run left behind: the span database, the judged answers, the planted faults and the logs."""
+
+    directory: Path
+    database: Path
+    answers: Sequence[Answer]
+    planted: Sequence[Planted]
+    logs: Path
+
+
+def run_demo(directory: Path, *, progress: Progress = lambda step, number, total: None) -> DemoRun:
+    """Run the whole story in `directory`, which is emptied when an earlier run made it; raises DemoError."""
+    directory = _fresh(directory.resolve())
+    logs, app = directory / "logs", directory / "app"
+    days = _write_app(app)
+    total = len(days) + 2
+    progress("start the model server", 1, total)
+    with _model_server(directory) as base_url:
+        environment = {**_environment(directory), "OPENAI_BASE_URL": base_url}
+        for day, title in days.items():
+            progress(title, day + 1, total)
+            arguments = ["chat", "--story", str(app / "story.json"), "--day", str(day)]
+            _assistant(directory, f"day-{day}", arguments, environment)
+        progress("questions from memory", total, total)
+        _assistant(directory, "questions", ["ask", "--questions", str(app / "questions.json")], environment)
+    return DemoRun(
+        directory=directory,
+        database=directory / "memtrace.db",
+        answers=list(_answers(logs / "questions.out")),
+        planted=read_planted(directory / "journal.jsonl"),
+        logs=logs,
+    )
+
+
+def _fresh(directory: Path) -> Path:
+    """Return `directory`, new or emptied; refuse to empty a folder that is not from an earlier run."""
+    if directory.exists() and not (directory / _MARK).exists() and any(directory.iterdir()):
+        raise DemoError(f"{directory} holds something that is not an earlier demo; give another folder")
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / _MARK).touch()
+    (directory / "logs").mkdir()
+    return directory
+
+
+def _write_app(app: Path) -> dict[int, str]:
+    """Write the assistant, its conversations and its questions; return a title for each day."""
+    app.mkdir()
+    shutil.copy(Path(__file__).with_name("assistant.py"), app)
+    story = load_json("story.json")
+    conversations = [
+        {**conversation, "turns": [turn["say"] for turn in conversation["turns"]]}
+        for conversation in story["conversations"]
+    ]
+    questions = [
+        {"user": question.user, "question": question.question, "expected": question.expected}
+        for question in load_script(load_faults()).questions
+    ]
+    (app / "story.json").write_text(json.dumps(conversations, indent=1), "utf-8")
+    (app / "questions.json").write_text(json.dumps(questions, indent=1), "utf-8")
+    titles = dict[int, str]()
+    for conversation in conversations:
+        day, user = int(conversation["day"]), story["users"][conversation["user"]]
+        titles[day] = f"day {day}, {conversation['date']}: {user}"
+    return titles
+
+
+@contextmanager
+def _model_server(directory: Path) -> Generator[str]:
+    """Run the model server in a process of its own and yield its base URL."""
+    log = directory / "logs" / "model-server.log"
+    command = [sys.executable, "-m", "memtrace_otel.demo.model_server", "--journal", str(directory / "journal.jsonl")]
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as server,
+    ):
+        assert server.stdin is not None
+        assert server.stdout is not None
+        try:
+            base_url = server.stdout.readline().strip()
+            if not base_url:
+                raise DemoError(f"the model server did not start: {_tail(log)}")
+            yield base_url
+        finally:
+            server.stdin.close()  # the server ends with its input
+
+
+def _environment(directory: Path) -> dict[str, str]:
+    """Return what makes the assistant observed and keeps it on this machine: environment variables only."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+    return inherited | {
+        "OTEL_SERVICE_NAME": SERVICE,
+        "OTEL_TRACES_EXPORTER": ",".join(_exporters(os.environ)),
+        "OTEL_METRICS_EXPORTER": "none",
+        "OTEL_LOGS_EXPORTER": "none",
+        settings.CAPTURE_CONTENT.env: "SPAN_ONLY",
+        settings.DB_PATH.env: str(directory / "memtrace.db"),
+        "OPENAI_API_KEY": "none",
+        "MEM0_TELEMETRY": "False",
+        "MEM0_DIR": str(directory / "mem0"),
+        "HF_HUB_OFFLINE": "1",
+        "NO_PROXY": "127.0.0.1",
+        "no_proxy": "127.0.0.1",
+    }
+
+
+def _exporters(environ: Mapping[str, str]) -> list[str]:
+    """Return the trace exporters: ours, after those that the caller already sends traces to."""
+    default = "otlp" if environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") else ""
+    wanted = (name.strip() for name in environ.get("OTEL_TRACES_EXPORTER", default).split(","))
+    return [name for name in wanted if name not in ("", "none", "memtrace")] + ["memtrace"]
+
+
+def _assistant(directory: Path, name: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Run one assistant process under auto-instrumentation; raises DemoError with the end of its log."""
+    out, log = directory / "logs" / f"{name}.out", directory / "logs" / f"{name}.log"
+    script = [str(directory / "app" / "assistant.py"), "--home", str(directory / "memory")]
+    command = [*_instrument(), sys.executable, *script, *arguments]
+    environment = {**environment, "OTEL_RESOURCE_ATTRIBUTES": f"service.instance.id={name}"}
+    with out.open("wb") as output, log.open("wb") as errors:
+        try:
+            status = subprocess.run(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, timeout=_STEP_SECONDS
+            ).returncode
+        except subprocess.TimeoutExpired:
+            raise DemoError(f"{name}: the assistant took over {_STEP_SECONDS} s: {_tail(log)}") from None
+    if status != 0:
+        raise DemoError(f"{name}: the assistant ended with status {status}: {_tail(log)}")
+
+
+def _instrument() -> list[str]:
+    """Return the command that runs a program under auto-instrumentation, of this very interpreter."""
+    script = Path(sys.executable).parent / "opentelemetry-instrument"
+    if script.exists():
+        return [str(script)]
+    return [sys.executable, "-c", "from opentelemetry.instrumentation.auto_instrumentation import run; run()"]
+
+
+def _answers(path: Path) -> Iterator[Answer]:
+    for line in path.read_text("utf-8").splitlines():
+        answer = cast(dict[str, Any], json.loads(line))
+        yield Answer(**{name: answer[name] for name in Answer.__slots__})
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text("utf-8", errors="replace").splitlines()[-_TAIL_LINES:]
+    return "\n".join([f"see {log}", *(f"  {line}" for line in lines)])
