@@ -115,6 +115,8 @@ class Incomplete(StrEnum):
     INFERRED = "inferred"  # some inputs were matched by content, not by identity
     BUDGET = "budget"  # variables past the continuation limit were dropped
     GUARD = "guard"  # our own code failed while recording this operation
+    UNPARSED = "unparsed"  # the memory system could not read (part of) a model's reply and dropped it
+    UNKNOWN_RECORD = "unknown_record"  # a model named a record that does not exist; its decision was dropped
     MALFORMED = "malformed"  # the span breaks the contract: ragged or wrongly typed arrays
     DROPPED = "dropped"  # the SDK dropped attributes or events of the span
 
@@ -243,6 +245,11 @@ OPENINFERENCE_ANNOTATION = "annotations.0.annotation"
 METRIC_FAILURES = "memtrace.attribution.failures"
 METRIC_DURATION = "memtrace.attribution.duration"
 METRIC_RUNS = "memtrace.attribution.runs"
+OUTCOME = "memtrace.attribution.outcome"
+
+# --- span events -------------------------------------------------------------------------------------------------
+HISTORY_EVENT = "memtrace.history"
+"""Rows written to a memory system's own history table; carries OUTPUTS and OUTPUTS_ACTIONS."""
 
 # --- carried inside stored records (opt-in) ----------------------------------------------------------------------
 RECORD_ORIGIN_KEY = "memtrace_origin"

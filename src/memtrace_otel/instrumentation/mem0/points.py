@@ -1,0 +1,47 @@
+"""Where Mem0 is wrapped: every name, and the step that runs around it. A name that a release lacks is left out."""
+
+from __future__ import annotations
+
+from memtrace_otel.instrumentation.mem0 import pipeline, providers, public, writes
+from memtrace_otel.instrumentation.mem0.calls import StepFunction
+
+CLASSES = ("Memory", "AsyncMemory")
+
+METHODS: dict[str, StepFunction] = {
+    "add": public.add,
+    "search": public.search,
+    "get": public.get,
+    "get_all": public.get_all,
+    "history": public.history,
+    "update": public.update,
+    "delete": public.delete,
+    "delete_all": public.delete_all,
+    "reset": public.reset,
+    "_add_to_vector_store": pipeline.add_to_vector_store,
+    "_create_procedural_memory": pipeline.create_procedural_memory,
+    "_create_memory": writes.create_memory,
+    "_update_memory": writes.update_memory,
+    "_delete_memory": writes.delete_memory,
+}
+"""Of both classes; coroutines in AsyncMemory."""
+
+FUNCTIONS: dict[str, StepFunction] = {
+    "generate_additive_extraction_prompt": pipeline.additive_extraction_prompt,  # 2.x
+    "get_update_memory_messages": pipeline.decision_prompt,  # 1.x
+}
+"""Of `mem0.memory.main`, which took them over by name: patching the modules that define them has no effect."""
+
+PROVIDERS: dict[str, dict[str, StepFunction]] = {
+    "vector_store": {
+        "search": providers.store_search,
+        "get": providers.store_get,
+        "insert": providers.store_insert,
+        "update": providers.store_update,
+        "delete": providers.store_delete,
+    },
+    "embedding_model": {"embed": providers.embed, "embed_batch": providers.embed},
+    "llm": {"generate_response": pipeline.generate_response},
+    "reranker": {"rerank": providers.rerank},
+    "db": {"add_history": providers.add_history, "batch_add_history": providers.add_history},
+}
+"""Attributes of a Memory and the methods of the objects they hold."""

@@ -1,0 +1,177 @@
+"""The public methods of Memory and AsyncMemory as memory spans of the GenAI conventions.
+
+`gen_ai.memory.store.id` is the name of the vector collection. The conventions have no name for reading by id or
+listing: `get` and `get_all` are `search_memory`; `history` is `memtrace.retrieve`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from opentelemetry.util.types import AttributeValue
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import Operation, variable_ref
+from memtrace_otel.instrumentation.mem0.calls import Call, Step
+from memtrace_otel.instrumentation.mem0.session import Known, open_session
+from memtrace_otel.instrumentation.mem0.variables import (
+    Record,
+    collection_of,
+    event_time,
+    joined,
+    memory_ref,
+    owner_scope,
+    record_of,
+    results,
+    turns,
+)
+from memtrace_otel.model import make_ref, split_origin
+from memtrace_otel.semconv import OpKind, RefKind, Role
+
+
+def add(call: Call) -> Step:
+    """`add`: `upsert_memory` when a model extracts, `create_memory` when the messages are stored as they are."""
+    arguments = call.arguments()
+    as_is = not arguments.get("infer", True) and not arguments.get("memory_type")
+    name, kind = (semconv.CREATE_MEMORY, OpKind.CREATE) if as_is else (semconv.UPSERT_MEMORY, OpKind.INGEST)
+    operation = call.open(name, kind, scope=owner_scope(call.instance, arguments), attributes=_store(call))
+    session = open_session(call, operation, produces=as_is)
+    session.event_time = event_time(cast("Mapping[str, Any] | None", arguments.get("metadata")))
+    for turn in turns(arguments.get("messages")):
+        index = operation.read(turn.ref, role=Role.MESSAGE, content=turn.content)
+        session.learn(turn.content, Known(turn.ref, turn.content, Role.MESSAGE, ""))
+        if isinstance(turn.content, str):
+            session.inputs.setdefault(turn.content, index)
+        session.event_time = session.event_time or turn.time
+    result = yield
+    written = results(result)
+    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(written))
+    if as_is and len(written) == 1:
+        operation.set(semconv.GEN_AI_MEMORY_RECORD_ID, str(written[0].get("id")))
+
+
+def search(call: Call) -> Step:
+    """`search`: query and every candidate in, hits in rank order, the context they make out."""
+    arguments = call.arguments()
+    query = arguments.get("query")
+    operation = call.open(
+        semconv.SEARCH_MEMORY, OpKind.RETRIEVE, scope=_scope(call, arguments), attributes=_store(call)
+    )
+    session = open_session(call, operation)
+    known = Known(variable_ref(RefKind.QUERY, query), query, Role.QUERY, "")
+    session.learn(query, known)
+    asked = known.read_by(operation)
+    if operation.captures_content and isinstance(query, str):
+        operation.set(semconv.GEN_AI_MEMORY_QUERY_TEXT, query)
+    top_k = arguments.get("top_k", arguments.get("limit"))
+    if isinstance(top_k, int):
+        operation.set(semconv.GEN_AI_RETRIEVAL_TOP_K, top_k)
+    result = yield
+    hits = [record_of(call.instance, item) for item in results(result)]
+    _retrieved(call, operation, hits, sources=[asked])
+    for record in session.candidates:
+        operation.read(
+            record.ref, role=Role.CANDIDATE, content=record.text, score=record.score, scope=record.scope or None
+        )
+
+
+def get_all(call: Call) -> Step:
+    """`get_all`: the listed records are the hits, in the order they are returned."""
+    operation = call.open(
+        semconv.SEARCH_MEMORY, OpKind.RETRIEVE, scope=_scope(call, call.arguments()), attributes=_store(call)
+    )
+    open_session(call, operation)
+    result = yield
+    _retrieved(call, operation, [record_of(call.instance, item) for item in results(result)])
+
+
+def get(call: Call) -> Step:
+    """`get`: one record by id."""
+    id = str(call.arguments().get("memory_id"))
+    operation = call.open(semconv.SEARCH_MEMORY, OpKind.RETRIEVE, scope="", attributes=_store(call, id))
+    open_session(call, operation)
+    result = yield
+    _retrieved(call, operation, [record_of(call.instance, result)] if isinstance(result, Mapping) else [])
+
+
+def history(call: Call) -> Step:
+    """`history`: reads the newest version of one record; the older ones are named by their count only."""
+    id = str(call.arguments().get("memory_id"))
+    operation = call.open(None, OpKind.RETRIEVE, scope=call.patches.scopes.get(id, ""), attributes=_store(call, id))
+    open_session(call, operation)
+    rows = yield
+    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(rows))
+    if rows:
+        operation.read(memory_ref(id), role=Role.HISTORY, content=rows[-1].get("new_memory"))
+
+
+def update(call: Call) -> Step:
+    """`update`: the given text and the replaced version in, the new version out (the inner steps add both versions)."""
+    arguments = call.arguments()
+    id, text = str(arguments.get("memory_id")), arguments.get("text", arguments.get("data"))
+    text = arguments.get("data") if text is None else text
+    operation = call.open(semconv.UPDATE_MEMORY, OpKind.UPDATE, scope="", attributes=_store(call, id))
+    session = open_session(call, operation, produces=True)
+    session.event_time = event_time(cast("Mapping[str, Any] | None", arguments.get("metadata")))
+    if text is not None:
+        known = Known(variable_ref(RefKind.MESSAGE, text), text, Role.MESSAGE, "")
+        session.learn(text, known)
+        session.inputs[str(text)] = known.read_by(operation)
+    yield
+
+
+def delete(call: Call) -> Step:
+    """`delete`: the last version in, its tombstone out (added by the inner steps)."""
+    id = str(call.arguments().get("memory_id"))
+    operation = call.open(semconv.DELETE_MEMORY, OpKind.DELETE, scope="", attributes=_store(call, id))
+    open_session(call, operation, produces=True)
+    yield
+
+
+def delete_all(call: Call) -> Step:
+    """`delete_all`: the parent of one `delete_memory` per record, which own the tombstones."""
+    scope = owner_scope(call.instance, call.arguments())
+    operation = call.open(semconv.DELETE_MEMORY, OpKind.DELETE, scope=scope, attributes=_store(call))
+    session = open_session(call, operation)
+    yield
+    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, session.deleted)
+
+
+def reset(call: Call) -> Step:
+    """`reset`: the whole collection goes, whoever owns its records."""
+    operation = call.open(semconv.DELETE_MEMORY_STORE, OpKind.DELETE, scope="", attributes=_store(call))
+    open_session(call, operation)
+    yield
+
+
+def _store(call: Call, id: str = "") -> dict[str, AttributeValue]:
+    attributes: dict[str, AttributeValue] = {semconv.GEN_AI_MEMORY_STORE_ID: collection_of(call.instance)}
+    if id:
+        attributes[semconv.GEN_AI_MEMORY_RECORD_ID] = id
+    return attributes
+
+
+def _scope(call: Call, arguments: Mapping[str, Any]) -> str:
+    """Owner named by the filters (2.x) or by the call itself (1.x)."""
+    filters = arguments.get("filters")
+    named = cast("Mapping[str, Any]", filters if isinstance(filters, Mapping) else {})
+    return owner_scope(call.instance, {**named, **{k: v for k, v in arguments.items() if v is not None}})
+
+
+def _retrieved(call: Call, operation: Operation, hits: Sequence[Record], sources: Iterable[int] = ()) -> None:
+    """Record the hits and the context that they make together."""
+    owners = {hit.scope for hit in hits}
+    if len(owners) == 1:  # records tell their owner better than a filter on an agent or a run
+        operation.scope = owners.pop() or operation.scope
+    for hit in hits:
+        call.patches.remember(hit.id, hit.scope)
+    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(hits))
+    read = [
+        operation.read(hit.ref, role=Role.HIT, content=hit.text, score=hit.score, scope=hit.scope or None)
+        for hit in hits
+    ]
+    if operation.origin:
+        context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
+        text = joined([hit.text for hit in hits])
+        operation.wrote(context, role=Role.CONTEXT, content=text, sources=[*sources, *read])

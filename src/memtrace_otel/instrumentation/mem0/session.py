@@ -1,0 +1,127 @@
+"""What one public call of Mem0 has seen so far; carried in the context, so worker threads and tasks share it."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from memtrace_otel.capture import Operation
+from memtrace_otel.instrumentation.mem0.calls import Call, StepFunction
+from memtrace_otel.instrumentation.mem0.variables import Record, Turn
+from memtrace_otel.semconv import Role
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A variable that Mem0 passes on as bare text."""
+
+    ref: str
+    content: object
+    role: str = Role.OTHER
+    origin: str | None = None
+
+    def read_by(self, operation: Operation, role: str | None = None) -> int:
+        """Record it as an input of `operation`."""
+        return operation.read(self.ref, role=role or self.role, content=self.content, origin=self.origin)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One item of a decision reply of Mem0 1.x: what to do (`event`) to which record ('' for a new one)."""
+
+    event: str
+    record_id: str
+    fact: Known
+
+
+@dataclass(slots=True)
+class Session:
+    """State of one public call.
+
+    `produces`: the public operation itself is the producer of what gets written, its inner steps open none.
+    `inputs`: index of each given text among the inputs of the public operation. `known`: the variables behind the texts
+    that Mem0 passes on. `neighbours`: what the searches inside an `add` found, by query text (None elsewhere).
+    `considered`: the records a prompt shows to the model, by temporary id. `next_reply`: the step that reads the next
+    reply of the language model.
+    """
+
+    memory: Any
+    operation: Operation
+    produces: bool = False
+    event_time: str = ""
+    turns: list[Turn] = field(default_factory=list[Turn])
+    history: list[Turn] = field(default_factory=list[Turn])
+    inputs: dict[str, int] = field(default_factory=dict[str, int])
+    known: dict[str, list[Known]] = field(default_factory=dict[str, list[Known]])
+    facts: list[str] = field(default_factory=list[str])
+    candidates: list[Record] = field(default_factory=list[Record])
+    neighbours: dict[str, list[Record]] | None = None
+    considered: dict[str, Record] = field(default_factory=dict[str, Record])
+    decisions: list[Decision] = field(default_factory=list[Decision])
+    next_reply: StepFunction | None = None
+    instructions: str = ""
+    deleted: int = 0
+
+    @property
+    def scope(self) -> str:
+        """Scope of the public operation."""
+        return self.operation.scope
+
+    def knows(self, text: object) -> list[Known]:
+        """The variables behind a text that Mem0 passes on, [] when it is none of ours (an entity name, say)."""
+        return self.known.get(text, []) if isinstance(text, str) else []
+
+    def learn(self, text: object, known: Known) -> None:
+        """Remember which variable a text is; the newest version wins."""
+        if isinstance(text, str):
+            self.known[text] = [known]
+
+    def decided(self, event: str, *, record_id: str = "", text: object = None) -> Known | None:
+        """The fact of the decision that led to a write, None when no decision reply asked for it."""
+        for decision in self.decisions:
+            if decision.event == event and decision.record_id == record_id and text in (None, decision.fact.content):
+                return decision.fact
+        return None
+
+
+@dataclass(slots=True)
+class Write:
+    """A create, update or delete under way: which operation will own the new version, and what fed it."""
+
+    operation: Operation
+    record_id: str
+    sources: list[int] = field(default_factory=list[int])
+    replaced: bool = False
+
+
+SESSION: ContextVar[Session | None] = ContextVar("memtrace_mem0_session", default=None)
+WRITE: ContextVar[Write | None] = ContextVar("memtrace_mem0_write", default=None)
+PROVIDER: ContextVar[object] = ContextVar("memtrace_mem0_provider", default=None)
+
+
+def open_session(call: Call, operation: Operation, *, produces: bool = False) -> Session:
+    """Begin the session of a public call on the Memory `call.instance`; its providers are covered on the way."""
+    session = Session(call.instance, operation, produces=produces)
+    call.carry(SESSION, session)
+    call.carry(WRITE, None)
+    call.patches.cover(call.instance)
+    return session
+
+
+def session_of(memory: object) -> Session | None:
+    """The session under way on this Memory."""
+    session = SESSION.get()
+    return session if session is not None and session.memory is memory else None
+
+
+def provider_session(call: Call, attribute: str) -> Session | None:
+    """The session whose Memory uses `call.instance` as its `attribute`; None for any other store, model or embedder
+    (Mem0's own telemetry store, its entity collection) and inside another call of the same provider."""
+    session = SESSION.get()
+    if session is None or getattr(session.memory, attribute, None) is not call.instance:
+        return None
+    if PROVIDER.get() is call.instance:
+        return None
+    call.carry(PROVIDER, call.instance)
+    return session

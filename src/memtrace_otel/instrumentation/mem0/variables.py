@@ -1,0 +1,149 @@
+"""Mem0's values as variables of the wire contract: messages, stored records, owners, times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from memtrace_otel.capture import as_text, scope_id, variable_ref
+from memtrace_otel.model import make_ref
+from memtrace_otel.semconv import RefKind
+
+_MESSAGE_IDS = ("id", "message_id")
+_TIMES = ("timestamp", "event_time", "created_at", "time", "date")
+_OWNERS = ("user_id", "agent_id", "run_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A message given to Mem0. `content` is the raw text; a content that is no text keeps its own type."""
+
+    ref: str
+    content: object
+    time: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A stored memory as Mem0 handed it over. `scope` is that of its owner."""
+
+    id: str
+    text: str
+    scope: str
+    score: float | None = None
+
+    @property
+    def ref(self) -> str:
+        """`memory:<record id>`."""
+        return memory_ref(self.id)
+
+
+def memory_ref(id: object) -> str:
+    """Ref of the stored record with this id."""
+    return make_ref(RefKind.MEMORY, str(id))
+
+
+def turns(messages: object) -> Iterator[Turn]:
+    """The messages of an `add` call (a text, a message or a list of them) that have a content."""
+    for message in cast(list[object], messages if isinstance(messages, list) else [messages]):
+        if isinstance(message, str):
+            yield Turn(variable_ref(RefKind.MESSAGE, message), message)
+        elif isinstance(message, Mapping):
+            values = cast(Mapping[str, Any], message)
+            content = _plain(values.get("content"))
+            if content is not None:
+                id = next((values[key] for key in _MESSAGE_IDS if values.get(key)), None)
+                yield Turn(variable_ref(RefKind.MESSAGE, content, id), content, event_time(values))
+
+
+def _plain(content: object) -> object:
+    """The text of a multimodal content, joined as Mem0 joins it; other contents as they are."""
+    if not isinstance(content, list):
+        return content
+    parts = [cast(Mapping[str, Any], part) for part in cast(list[object], content) if isinstance(part, Mapping)]
+    return " ".join(str(part.get("text")) for part in parts if part.get("type") == "text")
+
+
+def collection_of(memory: Any) -> str:
+    """Name of the vector collection behind a Memory: its store id, alike in every process of the application."""
+    name = getattr(memory, "collection_name", None) or getattr(memory.vector_store, "collection_name", None)
+    return str(name or "")
+
+
+def owner_scope(memory: Any, ids: Mapping[str, Any]) -> str:
+    """Scope of whoever owns a memory: the user, without one the agent, without one the run ('' when none is known).
+
+    One owner, not the tuple of all ids: the same record is written with a run id and searched without it.
+    """
+    owner = next((ids[key] for key in _OWNERS if ids.get(key)), None)
+    if owner is None:
+        return ""
+    owner = owner.strip() if isinstance(owner, str) else as_text(owner)[0]
+    key = next(key for key in _OWNERS if ids.get(key))
+    return scope_id(collection_of(memory), **{key.removesuffix("_id"): owner})
+
+
+def record_of(memory: Any, found: Any) -> Record:
+    """Read a row of a vector store (id, payload, score) or an item of Mem0's results."""
+    if isinstance(found, Mapping):
+        item = cast(Mapping[str, Any], found)
+        score = item.get("rerank_score", item.get("score"))
+        return Record(str(item.get("id")), as_text(item.get("memory"))[0], owner_scope(memory, item), number(score))
+    payload = cast(Mapping[str, Any], getattr(found, "payload", None) or {})
+    return Record(
+        str(found.id),
+        as_text(payload.get("data"))[0],
+        owner_scope(memory, payload),
+        number(getattr(found, "score", None)),
+    )
+
+
+def results(returned: object) -> list[Mapping[str, Any]]:
+    """The items of what `add`, `search` and `get_all` return."""
+    if isinstance(returned, Mapping):
+        returned = cast(Mapping[str, Any], returned).get("results")
+    if not isinstance(returned, list):
+        return []
+    return [cast(Mapping[str, Any], item) for item in cast(list[object], returned) if isinstance(item, Mapping)]
+
+
+def number(value: object) -> float | None:
+    """A score as float (numpy scalars included), None when it is none."""
+    if value is None or isinstance(value, bool):
+        return None
+    try:
+        return float(cast(Any, value))
+    except (TypeError, ValueError):
+        return None
+
+
+def event_time(values: Mapping[str, Any] | None) -> str:
+    """When a message or the metadata of a call say they happened, as RFC 3339; '' when they do not say it clearly.
+
+    A time without a zone is taken as UTC, a number as seconds since the epoch.
+    """
+    for value in (values.get(key) for key in _TIMES) if values else ():
+        moment = _moment(value)
+        if moment is not None:
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
+    return ""
+
+
+def _moment(value: object) -> datetime | None:
+    try:
+        if isinstance(value, datetime):
+            return value
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return datetime.fromtimestamp(value, UTC)
+        if isinstance(value, str):
+            return datetime.fromisoformat(value)
+    except (ValueError, OverflowError, OSError):
+        pass
+    return None
+
+
+def joined(texts: Sequence[str]) -> str:
+    """The texts of a result as one context, one memory per line."""
+    return "\n".join(texts)

@@ -1,0 +1,136 @@
+"""A real Mem0 (the major installed here) on a scripted model server and an embedded Qdrant."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ["MEM0_TELEMETRY"] = "False"  # read when mem0 is imported
+
+pytest.importorskip("mem0")
+
+import mem0.memory.main as main
+
+from memtrace_otel import semconv
+from memtrace_otel.instrumentation.mem0 import Mem0Instrumentor
+from tests.conftest import Recording
+from tests.integration.model_stub import DIMENSIONS, ModelStub
+
+IS_V1 = not hasattr(main, "generate_additive_extraction_prompt")
+
+
+class Program:
+    """An application that uses Mem0, sync or async: `await program.call("add", ...)`."""
+
+    def __init__(self, memory: Any) -> None:
+        self.memory = memory
+
+    async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        result = getattr(self.memory, method)(*args, **kwargs)
+        return await result if inspect.isawaitable(result) else result
+
+    async def search(self, query: str, user: str = "ann", **kwargs: Any) -> Any:
+        owner = {"user_id": user} if IS_V1 else {"filters": {"user_id": user}}
+        return await self.call("search", query, **owner, **kwargs)
+
+    async def get_all(self, user: str = "ann") -> Any:
+        return await self.call("get_all", **({"user_id": user} if IS_V1 else {"filters": {"user_id": user}}))
+
+
+@pytest.fixture
+def model() -> Iterator[ModelStub]:
+    with ModelStub() as stub:
+        yield stub
+
+
+def config(model: ModelStub, folder: Path, collection: str = "memories") -> dict[str, Any]:
+    """A Mem0 configuration that reaches nothing but the stub and `folder`."""
+    llm = {"model": "stub", "api_key": "none", "openai_base_url": model.url}
+    store = {"path": str(folder / "qdrant"), "collection_name": collection, "embedding_model_dims": DIMENSIONS}
+    return {
+        "llm": {"provider": "openai", "config": dict(llm)},
+        "embedder": {"provider": "openai", "config": llm | {"embedding_dims": DIMENSIONS}},
+        "vector_store": {"provider": "qdrant", "config": store | {"on_disk": True}},
+        "history_db_path": str(folder / "history.db"),
+    }
+
+
+async def open_program(kind: str, configuration: dict[str, Any]) -> Program:
+    memory = getattr(main, kind).from_config(configuration)
+    return Program(await memory if inspect.isawaitable(memory) else memory)
+
+
+@pytest.fixture
+def instrumented(recording: Recording) -> Iterator[Recording]:
+    Mem0Instrumentor().instrument(tracer_provider=recording.provider)
+    yield recording
+    Mem0Instrumentor().uninstrument()
+
+
+@pytest.fixture(params=["Memory", "AsyncMemory"])
+async def program(request: pytest.FixtureRequest, model: ModelStub, tmp_path: Path) -> Program:
+    return await open_program(request.param, config(model, tmp_path))
+
+
+class Seen:
+    """A finished span read by the wire contract."""
+
+    def __init__(self, span: Any) -> None:
+        self.span = span
+        self.name: str = span.name
+        self.attributes: dict[str, Any] = dict(span.attributes)
+        self.kind: str = self.attributes[semconv.OP_KIND]
+        self.scope: str = self.attributes.get(semconv.SCOPE, "")
+        self.trace_id = f"{span.context.trace_id:032x}"
+        self.origin = f"{self.trace_id}-{span.context.span_id:016x}"
+        self.parent = f"{self.trace_id}-{span.parent.span_id:016x}" if span.parent else ""
+
+    def inputs(self, role: str | None = None) -> list[dict[str, Any]]:
+        """Inputs as dicts with ref, role, origin, digest, content, score."""
+        found = self._columns(semconv.INPUTS, ("roles", "origins", "digests", "contents", "scores"))
+        return [item for item in found if role is None or item["role"] == role]
+
+    def outputs(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """Outputs as dicts with ref, action, digest, content, size, sources (indices of the inputs)."""
+        found = self._columns(semconv.OUTPUTS, ("roles", "actions", "digests", "sizes", "contents"))
+        flow = [tuple(map(int, pair.split(">"))) for pair in self.attributes.get(semconv.FLOW, ())]
+        times = self.attributes.get(semconv.EVENT_TIME, [""] * len(found))
+        for number, item in enumerate(found):
+            item["sources"] = [i for i, o in flow if o == number] if flow else list(range(len(self.inputs())))
+            item["event_time"] = times[number]
+        return [item for item in found if kind is None or item["ref"].startswith(f"{kind}:")]
+
+    def _columns(self, name: str, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+        refs = self.attributes.get(name, ())
+        rows = [{"ref": ref} for ref in refs]
+        for column in columns:
+            values = self.attributes.get(f"{name}.{column}", [None] * len(refs))
+            for row, value in zip(rows, values, strict=True):
+                row[column.removesuffix("s")] = value
+        return rows
+
+
+def seen(recording: Recording, name: str | None = None) -> list[Seen]:
+    """The finished spans in order of start, those of one name when given."""
+    return [Seen(span) for span in recording.spans() if name in (None, span.name)]
+
+
+def tree(recording: Recording) -> list[str]:
+    """One line per span, indented under its parent, in order of start."""
+    spans = seen(recording)
+    by_parent: dict[str, list[Seen]] = {}
+    known = {span.origin for span in spans}
+    for span in spans:
+        by_parent.setdefault(span.parent if span.parent in known else "", []).append(span)
+
+    def lines(parent: str, depth: int) -> Iterator[str]:
+        for span in by_parent.get(parent, []):
+            yield "  " * depth + span.name
+            yield from lines(span.origin, depth + 1)
+
+    return list(lines("", 0))
