@@ -1,0 +1,16 @@
+"""Annotation: a verdict becomes spans in the traces it is about, a trace of its own, an event and metrics."""
+
+from memtrace_otel.annotate.metrics import AttributionMetrics
+from memtrace_otel.annotate.publish import Annotation, AnnotationStore, Delivery, annotate, annotation_spans, deliver
+from memtrace_otel.annotate.send import SendError
+
+__all__ = [
+    "Annotation",
+    "AnnotationStore",
+    "AttributionMetrics",
+    "Delivery",
+    "SendError",
+    "annotate",
+    "annotation_spans",
+    "deliver",
+]

@@ -1,0 +1,63 @@
+"""Ids of verdicts and of their spans: the same verdict always has the same ids, another verdict never has them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import replace
+
+from memtrace_otel import semconv
+from memtrace_otel.model import OperationSpan, Verdict, make_origin
+
+
+def succeed(verdict: Verdict, trace: Iterable[OperationSpan]) -> Verdict:
+    """Return `verdict` with its attribution id and the id it replaces, given the failing trace as stored.
+
+    The markers of one answer form a chain: each names the one before it. A verdict equal to the newest marker gets
+    that marker's ids, so that nothing new arises; any other verdict becomes its successor under a new id, even when
+    an older link of the chain said the same (A, then B, then A again are three).
+    """
+    claim = verdict.attribution_id or _digest(
+        verdict.failure.answer_span.origin,
+        verdict.failure_type,
+        make_origin(verdict.trace_id, verdict.span_id),
+        verdict.variable,
+        verdict.method,
+        size=32,
+    )
+    chain = _chain(verdict.failure.answer_span.origin, trace)
+    newest = min(chain.keys() - chain.values(), default="")
+    if newest and newest == _successor(claim, chain[newest]):
+        return replace(verdict, attribution_id=newest, replaces=chain[newest])
+    return replace(verdict, attribution_id=_successor(claim, newest), replaces=newest)
+
+
+def trace_id(verdict: Verdict) -> str:
+    """Return the id of the attribution trace."""
+    return _digest(verdict.attribution_id, "trace", size=32)
+
+
+def span_id(verdict: Verdict, part: str) -> str:
+    """Return the id of one span of the verdict; `part` names it: a target's origin, `root` or a step."""
+    return _digest(verdict.attribution_id, part, size=16)
+
+
+def _successor(claim: str, previous: str) -> str:
+    return _digest(claim, previous, size=32) if previous else claim
+
+
+def _chain(answer: str, trace: Iterable[OperationSpan]) -> dict[str, str]:
+    """Return id -> replaced id of the attributions of `answer` that the stored trace holds."""
+    return {
+        str(span.attributes[semconv.ATTRIBUTION_ID]): str(span.attributes.get(semconv.ATTRIBUTION_REPLACES, ""))
+        for span in trace
+        if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE
+        and span.attributes.get(semconv.FAILURE_ANSWER) == answer
+        and semconv.ATTRIBUTION_ID in span.attributes
+    }
+
+
+def _digest(*parts: str, size: int) -> str:
+    """Return `size` hex digits, never all zero (an invalid id)."""
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:size]
+    return digest if digest.strip("0") else "1" * size

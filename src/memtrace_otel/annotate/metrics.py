@@ -1,0 +1,57 @@
+"""Counters and durations of attribution. No ids and no free text: every attribute has few values."""
+
+from __future__ import annotations
+
+from opentelemetry import metrics, trace
+from opentelemetry.context import Context
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
+
+from memtrace_otel import semconv
+from memtrace_otel.model import Verdict
+from memtrace_otel.version import __version__
+
+_NOT_THE_SYSTEM = frozenset({semconv.FailureType.JUDGE, semconv.FailureType.ANNOTATION})
+
+
+class AttributionMetrics:
+    """Records verdicts; the exemplars of every instrument point at the failing span."""
+
+    def __init__(self, provider: metrics.MeterProvider | None = None) -> None:
+        meter = metrics.get_meter(semconv.ATTRIBUTION_SCOPE, __version__, provider, semconv.SCHEMA_URL)
+        self._failures = meter.create_counter(
+            semconv.METRIC_FAILURES, "{failure}", "Failing answers by attributed failure type."
+        )
+        self._duration = meter.create_histogram(semconv.METRIC_DURATION, "s", "Time to attribute one failing answer.")
+        self._runs = meter.create_counter(semconv.METRIC_RUNS, "{run}", "Attributions by outcome.")
+
+    def attributed(self, verdict: Verdict, seconds: float) -> None:
+        """Record one finished attribution; its outcome is attributed, abstained or non_system (judge, annotation)."""
+        answer = verdict.failure.answer_span
+        context = _context(answer.trace_id, answer.span_id)
+        labels = {
+            semconv.FAILURE_TYPE: verdict.failure_type,
+            semconv.SYSTEM: answer.system,
+            semconv.SERVICE_NAME: answer.service,
+        }
+        self._failures.add(1, labels, context)
+        self._record(_outcome(verdict), seconds, context)
+
+    def failed(self, seconds: float) -> None:
+        """Record an attribution that ended in an error of ours."""
+        self._record("error", seconds, None)
+
+    def _record(self, outcome: str, seconds: float, context: Context | None) -> None:
+        self._duration.record(seconds, {semconv.OUTCOME: outcome}, context)
+        self._runs.add(1, {semconv.OUTCOME: outcome}, context)
+
+
+def _outcome(verdict: Verdict) -> str:
+    if verdict.failure_type == semconv.FailureType.UNKNOWN:
+        return "abstained"
+    return "non_system" if verdict.failure_type in _NOT_THE_SYSTEM else "attributed"
+
+
+def _context(trace_id: str, span_id: str) -> Context:
+    """Return a context in which the failing span is current, sampled so that exemplars are taken."""
+    where = SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+    return trace.set_span_in_context(NonRecordingSpan(where))

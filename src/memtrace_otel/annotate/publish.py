@@ -1,0 +1,147 @@
+"""Verdicts to the database and, when a receiver is configured, to the user's tracing backend."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from opentelemetry.environment_variables import OTEL_LOGS_EXPORTER
+
+from memtrace_otel import semconv
+from memtrace_otel.annotate import identity
+from memtrace_otel.annotate.attribution_trace import attribution_trace
+from memtrace_otel.annotate.evaluation import encode_evaluations
+from memtrace_otel.annotate.marker import causing_marker, marker
+from memtrace_otel.annotate.send import SendError, send
+from memtrace_otel.annotate.target import Target, read_target
+from memtrace_otel.model import OperationSpan, Verdict
+from memtrace_otel.otlp import encode_request
+
+T = TypeVar("T")
+_PER_REQUEST = 64
+"""A span of ours has at most about 8 KiB and gRPC receivers take 4 MiB."""
+
+
+class AnnotationStore(Protocol):
+    """What annotation needs of a store; `SqliteStore` is one."""
+
+    def trace(self, trace_id: str) -> list[OperationSpan]:
+        """Return the spans of a trace, [] when it is unknown."""
+        ...
+
+    def add_request(self, body: bytes) -> None:
+        """Keep an OTLP trace request durably."""
+        ...
+
+    def unsent(self, target: str, span_ids: Iterable[str]) -> list[str]:
+        """Return those ids that were never marked as sent to `target`."""
+        ...
+
+    def mark_sent(self, target: str, span_ids: Iterable[str]) -> None:
+        """Remember that the ids were sent to `target`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """A verdict under its final ids, and its spans as stored. `new` counts the spans that were not there before."""
+
+    verdict: Verdict
+    spans: tuple[OperationSpan, ...]
+    new: int
+
+    @property
+    def root(self) -> OperationSpan:
+        """The root of the attribution trace."""
+        return next(span for span in self.spans if span.name == semconv.ATTRIBUTION_ROOT_SPAN)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What was sent now: `spans` to `traces`, `events` to `logs`. A target is None when there is none."""
+
+    traces: Target | None = None
+    spans: int = 0
+    logs: Target | None = None
+    events: int = 0
+
+
+def annotation_spans(
+    verdict: Verdict, decisive: OperationSpan | None, started: int, ended: int
+) -> tuple[OperationSpan, ...]:
+    """Return every span of a verdict: marker in the failing trace, marker in the causing trace, attribution trace.
+
+    `decisive` is the span of the decisive operation, None when it is not known.
+    """
+    elsewhere = causing_marker(verdict, decisive)
+    markers = [marker(verdict, decisive), *([elsewhere] if elsewhere else [])]
+    return (*markers, *attribution_trace(verdict, started, ended))
+
+
+def annotate(verdicts: Iterable[Verdict], store: AnnotationStore, *, started: int | None = None) -> list[Annotation]:
+    """Write the verdicts to `store` as spans; `started` is when their attribution began (ns since the epoch).
+
+    A verdict that is there already adds nothing; one that differs from the newest of its answer replaces it under a new
+    attribution id. Raises what the store raises.
+    """
+    ended = time.time_ns()
+    annotations: list[Annotation] = []
+    for claimed in verdicts:
+        verdict = identity.succeed(claimed, store.trace(claimed.failure.trace_id))
+        decisive = _stored(store, verdict.trace_id, verdict.span_id) if verdict.span_id else None
+        built = annotation_spans(verdict, decisive, ended if started is None else started, ended)
+        known = {span.origin: span for trace_id in {span.trace_id for span in built} for span in store.trace(trace_id)}
+        new = [span for span in built if span.origin not in known]
+        if new:
+            store.add_request(encode_request(new))
+        annotations.append(Annotation(verdict, tuple(known.get(span.origin, span) for span in built), len(new)))
+    return annotations
+
+
+def deliver(annotations: Sequence[Annotation], store: AnnotationStore, endpoint: str | None = None) -> Delivery:
+    """Send what was not sent before to the receiver in `endpoint` or OTEL_EXPORTER_OTLP_*; nothing without one.
+
+    Spans go as traces, evaluation events as logs unless OTEL_LOGS_EXPORTER is `none` or the receiver takes no logs.
+    Raises SendError, or ValueError for a malformed setting; what was accepted before is remembered, what was not stays
+    unsent and goes out with the next call.
+    """
+    traces = read_target("traces", endpoint)
+    logs = read_target("logs", endpoint) if os.environ.get(OTEL_LOGS_EXPORTER, "").strip().lower() != "none" else None
+    spans = _send_spans(traces, annotations, store) if traces else 0
+    try:
+        events = _send_events(logs, annotations, store) if logs else 0
+    except SendError as error:
+        if not error.unsupported:
+            raise
+        logs, events = None, 0
+    return Delivery(traces, spans, logs, events)
+
+
+def _send_spans(target: Target, annotations: Sequence[Annotation], store: AnnotationStore) -> int:
+    spans = {span.span_id: span for annotation in annotations for span in annotation.spans}
+    return _send_unsent(target, store, spans, encode_request)
+
+
+def _send_events(target: Target, annotations: Sequence[Annotation], store: AnnotationStore) -> int:
+    events = {annotation.root.span_id: (annotation.verdict, annotation.root.end) for annotation in annotations}
+    return _send_unsent(target, store, events, encode_evaluations)
+
+
+def _send_unsent(
+    target: Target, store: AnnotationStore, items: Mapping[str, T], encode: Callable[[Sequence[T]], bytes]
+) -> int:
+    """Send the items, by span id, that were not sent to `target`, and return how many those were."""
+    ledger = f"{target.signal} {target}"
+    unsent = store.unsent(ledger, items)
+    for first in range(0, len(unsent), _PER_REQUEST):
+        ids = unsent[first : first + _PER_REQUEST]
+        send(target, encode([items[id] for id in ids]))
+        store.mark_sent(ledger, ids)
+    return len(unsent)
+
+
+def _stored(store: AnnotationStore, trace_id: str, span_id: str) -> OperationSpan | None:
+    return next((span for span in store.trace(trace_id) if span.span_id == span_id), None)

@@ -1,0 +1,124 @@
+"""Send encoded OTLP requests once, and say exactly what became of them.
+
+The SDK's exporters are made for spans of the running program: they repeat a request whose answer was lost and log
+instead of telling. Here an id may never arrive twice (some backends show it twice), and the user has to see a failure.
+"""
+
+from __future__ import annotations
+
+import gzip
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn, cast
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import HTTPSHandler, Request, build_opener
+
+import grpc
+from google.protobuf.message import DecodeError
+from opentelemetry.instrumentation.utils import suppress_instrumentation
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceResponse,
+)
+
+from memtrace_otel.annotate.target import Target
+from memtrace_otel.version import __version__
+
+_METHOD = {
+    "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+    "logs": "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+}
+_USER_AGENT = f"memtrace-otel/{__version__}"
+_REPLY_BYTES = 1 << 20
+
+
+class SendError(Exception):
+    """A request was not accepted, or not all of it. Names the receiver and its reason.
+
+    `unsupported` is true when the receiver does not take this signal at all (Jaeger and logs, for example).
+    """
+
+    def __init__(self, target: Target, reason: str, *, unsupported: bool = False) -> None:
+        super().__init__(f"cannot send {target.signal} to {target} ({target.protocol}): {reason}")
+        self.unsupported = unsupported
+
+
+def send(target: Target, body: bytes) -> None:
+    """Send one encoded request; returns when the receiver has taken all of it. Raises SendError otherwise."""
+    with suppress_instrumentation():
+        reply = _send_grpc(target, body) if target.protocol == "grpc" else _send_http(target, body)
+    _check_reply(target, reply)
+
+
+def _send_http(target: Target, body: bytes) -> bytes:
+    headers = {**target.headers, "content-type": "application/x-protobuf", "user-agent": _USER_AGENT}
+    if target.gzip:
+        headers["content-encoding"] = "gzip"
+        body = gzip.compress(body)
+    request = Request(target.endpoint, data=body, headers=headers, method="POST")
+    try:
+        with build_opener(HTTPSHandler(context=_tls(target))).open(request, timeout=target.timeout) as reply:
+            return reply.read(_REPLY_BYTES)
+    except HTTPError as error:
+        _refuse(target, f"HTTP {error.code} {error.reason}", unsupported=error.code == 404 and target.signal == "logs")
+    except URLError as error:
+        _refuse(target, str(error.reason))
+    except (OSError, ValueError) as error:
+        _refuse(target, str(error) or type(error).__name__)
+
+
+def _tls(target: Target) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=target.certificate or None)
+    if target.client_certificate:
+        context.load_cert_chain(target.client_certificate, target.client_key or None)
+    return context
+
+
+def _send_grpc(target: Target, body: bytes) -> bytes:
+    address = urlsplit(target.endpoint).netloc.rpartition("@")[2] if "://" in target.endpoint else target.endpoint
+    compression = grpc.Compression.Gzip if target.gzip else grpc.Compression.NoCompression
+    try:
+        credentials = None if target.insecure else _credentials(target)
+    except OSError as error:
+        _refuse(target, str(error))
+    channel = (
+        grpc.insecure_channel(address, compression=compression)
+        if credentials is None
+        else grpc.secure_channel(address, credentials, compression=compression)
+    )
+    with channel:
+        export = cast("Callable[..., bytes]", channel.unary_unary(_METHOD[target.signal]))
+        try:
+            return export(body, timeout=target.timeout, metadata=tuple(target.headers.items()))
+        except grpc.RpcError as error:
+            code = error.code()
+            _refuse(target, f"{code.name} {error.details()}", unsupported=code is grpc.StatusCode.UNIMPLEMENTED)
+
+
+def _credentials(target: Target) -> grpc.ChannelCredentials:
+    def pem(path: str) -> bytes | None:
+        return Path(path).read_bytes() if path else None
+
+    return grpc.ssl_channel_credentials(pem(target.certificate), pem(target.client_key), pem(target.client_certificate))
+
+
+def _check_reply(target: Target, reply: bytes) -> None:
+    """Raise SendError when the receiver took only a part (a success to OTLP, a loss to us)."""
+    rejected, reason = 0, ""
+    try:
+        if target.signal == "traces":
+            part = ExportTraceServiceResponse.FromString(reply).partial_success
+            rejected, reason = part.rejected_spans, part.error_message
+        else:
+            part = ExportLogsServiceResponse.FromString(reply).partial_success
+            rejected, reason = part.rejected_log_records, part.error_message
+    except DecodeError:
+        _refuse(target, "the reply is not an OTLP reply")
+    if rejected:
+        _refuse(target, f"{rejected} rejected: {reason}")
+
+
+def _refuse(target: Target, reason: str, *, unsupported: bool = False) -> NoReturn:
+    raise SendError(target, reason, unsupported=unsupported) from None

@@ -1,0 +1,82 @@
+"""Where OTLP goes: the standard `OTEL_EXPORTER_OTLP_*` variables, read as the SDK's exporters read them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import urlsplit
+
+from opentelemetry.util.re import parse_env_headers
+
+Signal = Literal["traces", "logs"]
+_PREFIX = "OTEL_EXPORTER_OTLP_"
+_TIMEOUT = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One OTLP receiver of one signal. `certificate`, `client_key` and `client_certificate` are paths of PEM files."""
+
+    signal: Signal
+    protocol: Literal["grpc", "http/protobuf"]
+    endpoint: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    timeout: float = _TIMEOUT
+    gzip: bool = False
+    insecure: bool = False
+    certificate: str = ""
+    client_key: str = ""
+    client_certificate: str = ""
+
+    def __str__(self) -> str:
+        """Name the receiver in messages: never the headers, which may hold a secret, nor a password in the URL."""
+        parts = urlsplit(self.endpoint)
+        return (
+            self.endpoint.replace(f"{parts.netloc.rpartition('@')[0]}@", "") if "@" in parts.netloc else self.endpoint
+        )
+
+
+def read_target(signal: Signal, endpoint: str | None = None, environ: Mapping[str, str] | None = None) -> Target | None:
+    """Return where `signal` goes, None when nobody said. `endpoint` stands for OTEL_EXPORTER_OTLP_ENDPOINT.
+
+    The protocol is grpc by default, as in the SDK. Raises ValueError for a protocol, timeout or URL of another form.
+    """
+    env = os.environ if environ is None else environ
+
+    def setting(name: str, default: str = "") -> str:
+        return env.get(f"{_PREFIX}{signal.upper()}_{name}") or env.get(f"{_PREFIX}{name}") or default
+
+    own = env.get(f"{_PREFIX}{signal.upper()}_ENDPOINT", "") if endpoint is None else ""
+    base = endpoint or env.get(f"{_PREFIX}ENDPOINT", "")
+    if not own and not base:
+        return None
+    protocol = setting("PROTOCOL", "grpc")
+    if protocol not in ("grpc", "http/protobuf"):
+        raise ValueError(f"{_PREFIX}PROTOCOL is {protocol!r}: only grpc and http/protobuf are known")
+    url = own or (base if protocol == "grpc" else f"{base.rstrip('/')}/v1/{signal}")
+    if protocol == "http/protobuf" and urlsplit(url).scheme not in ("http", "https"):
+        raise ValueError(f"{_PREFIX}ENDPOINT is {base or own!r}: a URL with http:// or https:// is needed")
+    try:
+        timeout = float(setting("TIMEOUT", str(_TIMEOUT)))
+    except ValueError:
+        raise ValueError(f"{_PREFIX}TIMEOUT is {setting('TIMEOUT')!r}: seconds are needed") from None
+    return Target(
+        signal=signal,
+        protocol=protocol,
+        endpoint=url,
+        headers=parse_env_headers(setting("HEADERS"), liberal=True),
+        timeout=timeout,
+        gzip=setting("COMPRESSION").strip().lower() == "gzip",
+        insecure=_insecure(url, setting("INSECURE")),
+        certificate=setting("CERTIFICATE"),
+        client_key=setting("CLIENT_KEY"),
+        client_certificate=setting("CLIENT_CERTIFICATE"),
+    )
+
+
+def _insecure(url: str, flag: str) -> bool:
+    """Tell whether gRPC goes in clear text: the scheme says so, without one the flag does."""
+    scheme = urlsplit(url).scheme if "://" in url else ""
+    return scheme == "http" if scheme in ("http", "https") else flag.strip().lower() == "true"

@@ -1,0 +1,59 @@
+"""Metrics of attribution, with exemplars on the failing span."""
+
+from __future__ import annotations
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricsData
+
+from memtrace_otel.annotate import AttributionMetrics
+from tests.unit.annotate.conftest import ANSWER, ASKED, UPDATE, verdict_on
+
+
+def points(data: MetricsData | None) -> dict[str, list[object]]:
+    assert data is not None
+    return {
+        metric.name: list(metric.data.data_points)
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+
+
+def test_failures_are_counted_by_type_with_the_failing_span_as_exemplar() -> None:
+    reader = InMemoryMetricReader()
+    measured = AttributionMetrics(MeterProvider([reader]))
+    measured.attributed(verdict_on(UPDATE), 0.25)
+    found = points(reader.get_metrics_data())
+    (failures,) = found["memtrace.attribution.failures"]
+    assert failures.value == 1
+    assert failures.attributes == {
+        "memtrace.failure.type": "update",
+        "memtrace.system": "mem0",
+        "service.name": "assistant",
+    }
+    (duration,) = found["memtrace.attribution.duration"]
+    assert duration.sum == 0.25
+    for (point,) in found.values():
+        (exemplar,) = point.exemplars
+        assert (exemplar.trace_id, exemplar.span_id) == (int(ASKED, 16), int(ANSWER.span_id, 16))
+
+
+@pytest.mark.parametrize(
+    ("failure_type", "outcome"),
+    [("extraction", "attributed"), ("unknown", "abstained"), ("judge", "non_system"), ("annotation", "non_system")],
+)
+def test_runs_are_counted_by_outcome(failure_type: str, outcome: str) -> None:
+    reader = InMemoryMetricReader()
+    AttributionMetrics(MeterProvider([reader])).attributed(verdict_on(None, failure_type=failure_type), 1)
+    (run,) = points(reader.get_metrics_data())["memtrace.attribution.runs"]
+    assert run.attributes == {"memtrace.attribution.outcome": outcome}
+
+
+def test_an_attribution_that_broke_counts_as_an_error() -> None:
+    reader = InMemoryMetricReader()
+    AttributionMetrics(MeterProvider([reader])).failed(2)
+    found = points(reader.get_metrics_data())
+    assert "memtrace.attribution.failures" not in found
+    (run,) = found["memtrace.attribution.runs"]
+    assert run.attributes == {"memtrace.attribution.outcome": "error"}

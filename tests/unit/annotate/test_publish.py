@@ -1,0 +1,139 @@
+"""Verdicts in the database and at the receiver: each span once, failures seen."""
+
+from __future__ import annotations
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from memtrace_otel.annotate import SendError, annotate, deliver
+from memtrace_otel.store import SqliteStore
+from tests.unit.annotate.conftest import ANSWER, ASKED, TOLD, UPDATE, Receiver, verdict_on
+
+
+def test_a_verdict_lands_in_both_traces_and_in_one_of_its_own(store: SqliteStore) -> None:
+    (annotation,) = annotate([verdict_on(UPDATE)], store)
+    assert [span.name for span in store.trace(ASKED)] == ["chat gpt-4o", "memtrace.attribution update"]
+    assert [span.name for span in store.trace(TOLD)] == ["update_memory", "memtrace.attribution update"]
+    assert next(span.name for span in store.trace(annotation.root.trace_id)) == "memtrace.attribute"
+    assert annotation.new == len(annotation.spans) == 6
+    assert {span.origin: span for span in annotation.spans} == {
+        span.origin: span
+        for trace_id in (ASKED, TOLD, annotation.root.trace_id)
+        for span in store.trace(trace_id)
+        if span not in (ANSWER, UPDATE)
+    }
+
+
+def test_the_same_verdict_adds_nothing_and_keeps_the_time_of_its_attribution(store: SqliteStore) -> None:
+    (first,) = annotate([verdict_on(UPDATE)], store, started=5)
+    (second,) = annotate([verdict_on(UPDATE, confidence=0.5)], store, started=6)
+    assert second.new == 0
+    assert second.spans == first.spans
+    assert len(store.trace(ASKED)) == 2
+
+
+def test_a_changed_verdict_names_the_one_it_replaces(store: SqliteStore) -> None:
+    (first,) = annotate([verdict_on(UPDATE)], store)
+    (second,) = annotate([verdict_on(ANSWER, failure_type="response")], store)
+    markers = [span for span in store.trace(ASKED) if span.instrumentation_scope == "memtrace_otel.attribution"]
+    assert {span.attributes.get("memtrace.attribution.replaces") for span in markers} == {
+        None,
+        first.verdict.attribution_id,
+    }
+    assert second.verdict.replaces == first.verdict.attribution_id
+
+
+def test_a_decisive_span_that_is_not_stored_leaves_the_causing_trace_alone(store: SqliteStore) -> None:
+    (annotation,) = annotate([verdict_on(UPDATE, span_id="d" * 16)], store)
+    assert len(store.trace(TOLD)) == 1
+    assert annotation.spans[0].parent_id == ANSWER.span_id
+
+
+def test_nothing_is_sent_without_a_receiver(store: SqliteStore) -> None:
+    delivery = deliver(annotate([verdict_on(UPDATE)], store), store)
+    assert (delivery.traces, delivery.spans, delivery.logs, delivery.events) == (None, 0, None, 0)
+
+
+def test_http_receiver_gets_every_span_and_event_once(store: SqliteStore, http_receiver: Receiver) -> None:
+    annotations = annotate([verdict_on(UPDATE)], store)
+    delivery = deliver(annotations, store)
+    assert (delivery.spans, delivery.events) == (6, 1)
+    again = deliver(annotate([verdict_on(UPDATE)], store), store)
+    assert (again.spans, again.events) == (0, 0)
+    assert sorted(http_receiver.span_ids()) == sorted(span.span_id for span in annotations[0].spans)
+    assert len(http_receiver.logs) == 1
+
+
+def test_headers_and_compression_are_those_of_the_environment(
+    store: SqliteStore, http_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=blue")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+    monkeypatch.setenv("OTEL_LOGS_EXPORTER", "none")
+    deliver(annotate([verdict_on(UPDATE)], store), store)
+    (headers,) = http_receiver.headers
+    assert (headers["x-tenant"], headers["content-encoding"]) == ("blue", "gzip")
+    assert headers["content-type"] == "application/x-protobuf"
+    assert http_receiver.traces[0][:2] == b"\x1f\x8b"
+
+
+def test_grpc_receiver_without_logs_gets_the_spans_and_no_error(
+    store: SqliteStore, grpc_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=blue")
+    delivery = deliver(annotate([verdict_on(UPDATE)], store), store)
+    assert (delivery.spans, delivery.logs, delivery.events) == (6, None, 0)
+    assert len(grpc_receiver.span_ids()) == 6
+    assert grpc_receiver.headers[0]["x-tenant"] == "blue"
+
+
+def test_http_receiver_without_logs_is_no_error_but_one_without_traces_is(
+    store: SqliteStore, http_receiver: Receiver
+) -> None:
+    http_receiver.status = {"/v1/logs": 404}
+    delivery = deliver(annotate([verdict_on(UPDATE)], store), store)
+    assert (delivery.spans, delivery.logs) == (6, None)
+    http_receiver.status = {"/v1/traces": 404}
+    with pytest.raises(SendError, match=r"cannot send traces to http://127\.0\.0\.1:\d+/v1/traces .*HTTP 404"):
+        deliver(annotate([verdict_on(ANSWER, failure_type="response")], store), store)
+
+
+def test_a_refused_request_is_seen_and_goes_out_with_the_next_call(store: SqliteStore, http_receiver: Receiver) -> None:
+    http_receiver.status = {"/v1/traces": 503}
+    annotations = annotate([verdict_on(UPDATE)], store)
+    with pytest.raises(SendError, match="HTTP 503"):
+        deliver(annotations, store)
+    assert len(store.trace(ASKED)) == 2
+    http_receiver.status = {}
+    assert deliver(annotate([verdict_on(UPDATE)], store), store).spans == 6
+    assert len(http_receiver.span_ids()) == 6
+
+
+def test_an_absent_receiver_is_named(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    annotations = annotate([verdict_on(UPDATE)], store)
+    for protocol, address in (("http/protobuf", "http://127.0.0.1:9/v1/traces"), ("grpc", "http://127.0.0.1:9")):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+        with pytest.raises(SendError, match=f"cannot send traces to {address}"):
+            deliver(annotations, store, "http://127.0.0.1:9")
+
+
+def test_a_partly_accepted_request_is_not_taken_for_sent(store: SqliteStore, http_receiver: Receiver) -> None:
+    refusal = ExportTraceServiceResponse()
+    refusal.partial_success.rejected_spans = 2
+    refusal.partial_success.error_message = "too old"
+    http_receiver.reply = refusal.SerializeToString()
+    annotations = annotate([verdict_on(UPDATE)], store)
+    with pytest.raises(SendError, match="2 rejected: too old"):
+        deliver(annotations, store)
+    http_receiver.reply = b"\xff"
+    with pytest.raises(SendError, match="not an OTLP reply"):
+        deliver(annotations, store)
+
+
+def test_many_verdicts_go_out_in_small_requests(store: SqliteStore, http_receiver: Receiver) -> None:
+    verdicts = [verdict_on(UPDATE, attribution_id=f"{n:032x}", reason="x" * 1900) for n in range(1, 41)]
+    annotations = [annotation for verdict in verdicts for annotation in annotate([verdict], store)]
+    assert deliver(annotations, store).spans == 40 * 6
+    assert len(http_receiver.traces) == 4
+    assert max(map(len, http_receiver.traces)) < 64 * 8192
+    assert len(set(http_receiver.span_ids())) == 40 * 6
