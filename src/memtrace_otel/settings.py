@@ -68,7 +68,8 @@ ORIGIN_ENTRIES = Setting(
 )
 JUDGE_EXPECTED = Setting(
     "MEMTRACE_JUDGE_EXPECTED",
-    r"(?im)^\W*(?:gold|golden|expected|reference|correct|ground[ _-]?truth)(?:[ _-]?answers?)?\W*[:=]\s*(?P<expected>.+)$",
+    r"(?im)^\W*(?:gold|golden|expected|reference|correct|ground[ _-]?truth)(?:[ _-]?answers?)?"
+    r"\W*[:=]\s*(?P<expected>.+)$",
     "Regular expression that finds the expected answer in the prompt of a judging model call (group `expected`).",
 )
 EVALUATION_THRESHOLD = Setting(
