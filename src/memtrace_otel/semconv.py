@@ -115,6 +115,13 @@ class Incomplete(StrEnum):
     INFERRED = "inferred"  # some inputs were matched by content, not by identity
     BUDGET = "budget"  # variables past the continuation limit were dropped
     GUARD = "guard"  # our own code failed while recording this operation
+    # found while building a graph
+    LOST_SPANS = "lost_spans"  # gaps in the sequence numbers of a process
+    LOST_PARTS = "lost_parts"  # the span or a continuation of an operation is missing
+    MISSING_OPERATION = "missing_operation"  # an origin names a span that is not there
+    UNDECLARED_OUTPUT = "undeclared_output"  # an origin names a span that does not list the variable
+    CONFLICT = "conflict"  # two contents under one span id
+    BOUNDED = "bounded"  # the graph was cut at its size limit
     UNPARSED = "unparsed"  # the memory system could not read (part of) a model's reply and dropped it
     UNKNOWN_RECORD = "unknown_record"  # a model named a record that does not exist; its decision was dropped
     MALFORMED = "malformed"  # the span breaks the contract: ragged or wrongly typed arrays
@@ -246,6 +253,12 @@ METRIC_FAILURES = "memtrace.attribution.failures"
 METRIC_DURATION = "memtrace.attribution.duration"
 METRIC_RUNS = "memtrace.attribution.runs"
 OUTCOME = "memtrace.attribution.outcome"
+
+# --- how a retrieval ranked ---------------------------------------------------------------------------------------
+RETRIEVAL_THRESHOLD = "memtrace.retrieval.threshold"
+"""Lowest score that a hit may have (double)."""
+RETRIEVAL_SCORERS = "memtrace.retrieval.scorers"
+"""What took part in the ranking: `semantic`, `bm25`, `entity` (string[])."""
 
 # --- span events -------------------------------------------------------------------------------------------------
 HISTORY_EVENT = "memtrace.history"

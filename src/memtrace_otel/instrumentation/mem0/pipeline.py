@@ -40,7 +40,7 @@ def add_to_vector_store(call: Call) -> Step:
     for text in session.facts:
         twin = twins.get(text)
         if twin is not None and text not in kept:
-            session.operation.wrote(twin.ref, action=Action.NONE, content=text, sources=())
+            session.operation.wrote(twin.ref, action=Action.NONE, content=text)
 
 
 def create_procedural_memory(call: Call) -> Step:

@@ -27,6 +27,7 @@ METHODS: dict[str, StepFunction] = {
 
 FUNCTIONS: dict[str, StepFunction] = {
     "generate_additive_extraction_prompt": pipeline.additive_extraction_prompt,  # 2.x
+    "score_and_rank": providers.score_and_rank,  # 2.x
     "get_update_memory_messages": pipeline.decision_prompt,  # 1.x
 }
 """Of `mem0.memory.main`, which took them over by name: patching the modules that define them has no effect."""

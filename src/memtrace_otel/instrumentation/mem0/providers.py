@@ -13,7 +13,7 @@ from opentelemetry import trace
 from memtrace_otel import semconv
 from memtrace_otel.capture import variable_ref
 from memtrace_otel.instrumentation.mem0.calls import Call, Step
-from memtrace_otel.instrumentation.mem0.session import WRITE, Known, provider_session
+from memtrace_otel.instrumentation.mem0.session import SESSION, WRITE, Known, provider_session
 from memtrace_otel.instrumentation.mem0.variables import Record, memory_ref, owner_scope, record_of
 from memtrace_otel.instrumentation.mem0.writes import open_create, replace, written
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role
@@ -116,6 +116,18 @@ def embed(call: Call) -> Step:
     operation = call.open(None, OpKind.INDEX, scope=session.scope, attributes=attributes)
     for known in embedded:
         known.read_by(operation)
+    yield
+
+
+def score_and_rank(call: Call) -> Step:
+    """`score_and_rank` (2.x): which scorers took part depends on what is installed and what the store can do."""
+    session = SESSION.get()
+    if session is None:
+        return
+    arguments = call.arguments()
+    optional = (("bm25", "bm25_scores"), ("entity", "entity_boosts"))
+    scorers = ["semantic", *(name for name, argument in optional if arguments.get(argument))]
+    session.operation.set(semconv.RETRIEVAL_SCORERS, scorers)
     yield
 
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import Operation, variable_ref
+from memtrace_otel.capture import Operation, origins, variable_ref
 from memtrace_otel.instrumentation.mem0.calls import Call, Step
 from memtrace_otel.instrumentation.mem0.session import Known, open_session
 from memtrace_otel.instrumentation.mem0.variables import (
@@ -21,6 +21,7 @@ from memtrace_otel.instrumentation.mem0.variables import (
     event_time,
     joined,
     memory_ref,
+    number,
     owner_scope,
     record_of,
     results,
@@ -42,7 +43,7 @@ def add(call: Call) -> Step:
         index = operation.read(turn.ref, role=Role.MESSAGE, content=turn.content)
         session.learn(turn.content, Known(turn.ref, turn.content, Role.MESSAGE, ""))
         if isinstance(turn.content, str):
-            session.inputs.setdefault(turn.content, index)
+            session.inputs.setdefault(turn.content, []).append(index)
         session.event_time = session.event_time or turn.time
     result = yield
     written = results(result)
@@ -67,6 +68,9 @@ def search(call: Call) -> Step:
     top_k = arguments.get("top_k", arguments.get("limit"))
     if isinstance(top_k, int):
         operation.set(semconv.GEN_AI_RETRIEVAL_TOP_K, top_k)
+    threshold = number(arguments.get("threshold"))
+    if threshold is not None:
+        operation.set(semconv.RETRIEVAL_THRESHOLD, threshold)
     result = yield
     hits = [record_of(call.instance, item) for item in results(result)]
     _retrieved(call, operation, hits, sources=[asked])
@@ -89,7 +93,7 @@ def get_all(call: Call) -> Step:
 def get(call: Call) -> Step:
     """`get`: one record by id."""
     id = str(call.arguments().get("memory_id"))
-    operation = call.open(semconv.SEARCH_MEMORY, OpKind.RETRIEVE, scope="", attributes=_store(call, id))
+    operation = _open_by_id(call, semconv.SEARCH_MEMORY, OpKind.RETRIEVE, id)
     open_session(call, operation)
     result = yield
     _retrieved(call, operation, [record_of(call.instance, result)] if isinstance(result, Mapping) else [])
@@ -98,7 +102,7 @@ def get(call: Call) -> Step:
 def history(call: Call) -> Step:
     """`history`: reads the newest version of one record; the older ones are named by their count only."""
     id = str(call.arguments().get("memory_id"))
-    operation = call.open(None, OpKind.RETRIEVE, scope=call.patches.scopes.get(id, ""), attributes=_store(call, id))
+    operation = _open_by_id(call, None, OpKind.RETRIEVE, id)
     open_session(call, operation)
     rows = yield
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(rows))
@@ -111,20 +115,21 @@ def update(call: Call) -> Step:
     arguments = call.arguments()
     id, text = str(arguments.get("memory_id")), arguments.get("text", arguments.get("data"))
     text = arguments.get("data") if text is None else text
-    operation = call.open(semconv.UPDATE_MEMORY, OpKind.UPDATE, scope="", attributes=_store(call, id))
+    operation = _open_by_id(call, semconv.UPDATE_MEMORY, OpKind.UPDATE, id)
     session = open_session(call, operation, produces=True)
     session.event_time = event_time(cast("Mapping[str, Any] | None", arguments.get("metadata")))
-    if text is not None:
-        known = Known(variable_ref(RefKind.MESSAGE, text), text, Role.MESSAGE, "")
+    if isinstance(text, str):
+        ref = variable_ref(RefKind.FACT, text)  # a statement to store, not a turn of a conversation
+        known = Known(ref, text, origin=origins().find(operation.scope, ref))
         session.learn(text, known)
-        session.inputs[str(text)] = known.read_by(operation)
+        session.inputs[text] = [known.read_by(operation)]
     yield
 
 
 def delete(call: Call) -> Step:
     """`delete`: the last version in, its tombstone out (added by the inner steps)."""
     id = str(call.arguments().get("memory_id"))
-    operation = call.open(semconv.DELETE_MEMORY, OpKind.DELETE, scope="", attributes=_store(call, id))
+    operation = _open_by_id(call, semconv.DELETE_MEMORY, OpKind.DELETE, id)
     open_session(call, operation, produces=True)
     yield
 
@@ -143,6 +148,11 @@ def reset(call: Call) -> Step:
     operation = call.open(semconv.DELETE_MEMORY_STORE, OpKind.DELETE, scope="", attributes=_store(call))
     open_session(call, operation)
     yield
+
+
+def _open_by_id(call: Call, name: str | None, kind: OpKind, id: str) -> Operation:
+    """Open an operation on one record. Its owner is known once this process has seen the record."""
+    return call.open(name, kind, scope=call.patches.scopes.get(id, ""), attributes=_store(call, id))
 
 
 def _store(call: Call, id: str = "") -> dict[str, AttributeValue]:

@@ -40,10 +40,11 @@ class Session:
     """State of one public call.
 
     `produces`: the public operation itself is the producer of what gets written, its inner steps open none.
-    `inputs`: index of each given text among the inputs of the public operation. `known`: the variables behind the texts
-    that Mem0 passes on. `neighbours`: what the searches inside an `add` found, by query text (None elsewhere).
-    `considered`: the records a prompt shows to the model, by temporary id. `next_reply`: the step that reads the next
-    reply of the language model.
+    `inputs`: where each given text stands among the inputs of the public operation.
+    `known`: the variables behind the texts that Mem0 passes on.
+    `neighbours`: what the searches inside an `add` found, by query text (None elsewhere).
+    `considered`: the records a prompt shows to the model, by temporary id.
+    `next_reply`: the step that reads the next reply of the language model.
     """
 
     memory: Any
@@ -52,7 +53,7 @@ class Session:
     event_time: str = ""
     turns: list[Turn] = field(default_factory=list[Turn])
     history: list[Turn] = field(default_factory=list[Turn])
-    inputs: dict[str, int] = field(default_factory=dict[str, int])
+    inputs: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     known: dict[str, list[Known]] = field(default_factory=dict[str, list[Known]])
     facts: list[str] = field(default_factory=list[str])
     candidates: list[Record] = field(default_factory=list[Record])
@@ -71,6 +72,11 @@ class Session:
     def knows(self, text: object) -> list[Known]:
         """The variables behind a text that Mem0 passes on, [] when it is none of ours (an entity name, say)."""
         return self.known.get(text, []) if isinstance(text, str) else []
+
+    def given(self, text: object) -> list[int]:
+        """The input of the public operation that this text is; equal texts are taken in turn."""
+        places = self.inputs.get(text, []) if isinstance(text, str) else []
+        return [places.pop(0)] if len(places) > 1 else list(places)
 
     def learn(self, text: object, known: Known) -> None:
         """Remember which variable a text is; the newest version wins."""

@@ -23,7 +23,7 @@ def create_memory(call: Call) -> Step:
     text = arguments.get("data")
     session = session_of(call.instance)
     if session is not None and session.produces:
-        call.carry(WRITE, Write(session.operation, "", _given(session, text)))
+        call.carry(WRITE, Write(session.operation, "", session.given(text)))
         yield
         return
     metadata = cast(Mapping[str, Any], arguments.get("metadata") or {})
@@ -41,7 +41,7 @@ def update_memory(call: Call) -> Step:
     id, text = str(arguments.get("memory_id")), arguments.get("data")
     session = session_of(call.instance)
     if session is not None and session.produces:
-        call.carry(WRITE, Write(session.operation, id, _given(session, text)))
+        call.carry(WRITE, Write(session.operation, id, session.given(text)))
         yield
         return
     operation = _open(call, semconv.UPDATE_MEMORY, OpKind.UPDATE, session.scope if session else "", id)
@@ -118,11 +118,6 @@ def _open(
     if id:
         attributes[semconv.GEN_AI_MEMORY_RECORD_ID] = id
     return call.open(name, kind, scope=scope, attributes=attributes, current=current)
-
-
-def _given(session: Session, text: object) -> list[int]:
-    index = session.inputs.get(text) if isinstance(text, str) else None
-    return [] if index is None else [index]
 
 
 def _read(operation: Operation, variables: list[Known]) -> list[int]:
