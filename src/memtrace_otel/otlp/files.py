@@ -115,24 +115,26 @@ def _read_protobuf(source: _Source) -> Iterator[OtlpBody]:
 
 
 def _read_json(source: _Source) -> Iterator[OtlpBody | GraphDocument]:
-    """Read one document per line; a first line that is no whole document starts one that fills the file."""
+    """Read one document per line, or one that fills the file: its first line is no document, nor is its second."""
     first = True
-    for number, line in source.lines():
+    lines = source.lines()
+    for number, line in lines:
         if not line.strip():
             continue
         try:
             document = _parse(source.path, number, line)
         except InputError:
-            if not first:
+            following = next(lines, (0, b""))[1] if first else b""
+            if not first or _is_document(following):
                 raise
-            document = _parse(source.path, number, source.rest(number, line))
+            document = _parse(source.path, number, source.rest(number, line + following))
         first = False
         yield _item(source.path, number, document)
 
 
 def _parse(path: Path, line: int, text: bytes) -> object:
     try:
-        return json.loads(text)
+        return json.loads(text.rstrip())
     except json.JSONDecodeError as error:
         where = line + error.lineno - 1
         raise InputError(path, where, f"invalid or cut off JSON: {error.msg} (column {error.colno})") from None
@@ -140,6 +142,13 @@ def _parse(path: Path, line: int, text: bytes) -> object:
         raise InputError(path, line, "JSON nested too deeply") from None
     except ValueError as error:
         raise InputError(path, line, f"invalid JSON: {error}") from None
+
+
+def _is_document(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _item(path: Path, line: int, document: object) -> OtlpBody | GraphDocument:

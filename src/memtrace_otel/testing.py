@@ -1,0 +1,154 @@
+"""Contract suites for other people's stores; pytest runs them, nothing here imports it.
+
+    class TestMyStore(StoreContract):
+        @pytest.fixture
+        def store(self): ...      # an empty SpanStore
+
+A source that is only read (a tracing backend) takes `SourceContract` and a fixture `fill` that delivers requests to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from memtrace_otel.model import OperationSpan, Variable, make_origin
+from memtrace_otel.otlp import encode_request
+from memtrace_otel.store.protocols import SpanStore, TraceSource
+
+Fill = Callable[..., TraceSource]
+"""`fill(*requests)` delivers sequences of spans, one request each, in order, and returns the source."""
+
+_SECOND = 1_000_000_000
+_RESOURCE = {"service.name": "contract"}
+
+
+def contract_span(trace: int, span: int, start: int = 1, **fields: Any) -> OperationSpan:
+    """Return a small span; `trace` and `span` are numbers, `start` seconds."""
+    return OperationSpan(
+        trace_id=f"{trace:032x}",
+        span_id=f"{span:016x}",
+        start=start * _SECOND,
+        end=start * _SECOND + 1000,
+        resource=_RESOURCE,
+        instrumentation_scope="contract",
+        **fields,
+    )
+
+
+class SourceContract:
+    """What every `TraceSource` promises."""
+
+    def test_a_trace_comes_back_whole_and_by_start(self, fill: Fill) -> None:
+        late = contract_span(1, 2, 5, name="late", parent_id=f"{1:016x}")
+        early = contract_span(1, 1, 1, name="early")
+        source = fill([late], [early, contract_span(2, 3)])
+        assert source.trace(early.trace_id) == [early, late]
+
+    def test_an_unknown_trace_is_empty(self, fill: Fill) -> None:
+        assert fill([contract_span(1, 1)]).trace("f" * 32) == []
+
+    def test_every_field_comes_back(self, fill: Fill) -> None:
+        span = contract_span(
+            1,
+            1,
+            kind="update",
+            system="contract",
+            scope="a" * 16,
+            seq=7,
+            part=1,
+            status="error",
+            status_message="why",
+            inputs=(Variable("memory:1", "previous", make_origin("a" * 32, "b" * 16), "d" * 16),),
+            outputs=(Variable("memory:1", action="UPDATE", size=3, content="abc"), Variable("fact:2")),
+            flow=((0, 1),),
+            evidence=("message:1",),
+            incomplete=("content_off",),
+            attributes={"text": "é", "flags": [True, False], "number": -1, "ratio": 0.5},
+        )
+        assert fill([span]).trace(span.trace_id) == [span]
+
+    def test_a_span_delivered_twice_is_one(self, fill: Fill) -> None:
+        span = contract_span(1, 1, inputs=(Variable("memory:1", origin=make_origin("a" * 32, "b" * 16)),))
+        source = fill([span, span], [span])
+        assert source.trace(span.trace_id) == [span]
+        assert list(source.spans()) == [span]
+        assert source.readers(make_origin("a" * 32, "b" * 16)) == [span]
+
+    def test_the_first_of_two_contents_stays(self, fill: Fill) -> None:
+        first = contract_span(
+            1, 1, name="first", inputs=(Variable("memory:1", origin=make_origin("a" * 32, "b" * 16)),)
+        )
+        second = contract_span(
+            1, 1, name="second", inputs=(Variable("memory:1", origin=make_origin("a" * 32, "c" * 16)),)
+        )
+        source = fill([first], [second])
+        assert source.trace(first.trace_id) == [first]
+        assert source.readers(make_origin("a" * 32, "c" * 16)) == []
+
+    def test_spans_are_selected_by_scope_kind_and_time(self, fill: Fill) -> None:
+        here, there = "a" * 16, "b" * 16
+        create = contract_span(1, 1, 10, kind="create", scope=here)
+        update = contract_span(2, 2, 20, kind="update", scope=here)
+        other = contract_span(3, 3, 30, kind="create", scope=there)
+        plain = contract_span(4, 4, 40)
+        source = fill([plain, other], [update, create])
+        assert list(source.spans()) == [create, update, other, plain]
+        assert list(source.spans(scope=here)) == [create, update]
+        assert list(source.spans(kinds=["create"])) == [create, other]
+        assert list(source.spans(kinds=["create", "update"], scope=here)) == [create, update]
+        assert list(source.spans(since=20 * _SECOND, until=40 * _SECOND)) == [update, other]
+        assert list(source.spans(scope=here, kinds=["create"], since=11 * _SECOND)) == []
+
+    def test_readers_are_found_by_the_origin_they_read(self, fill: Fill) -> None:
+        writer = contract_span(1, 1, kind="create", outputs=(Variable("memory:1", action="ADD"),))
+        both = (Variable("memory:1", origin=writer.origin), Variable("memory:2", origin=writer.origin))
+        reader = contract_span(2, 2, 9, kind="retrieve", inputs=both)
+        stranger = contract_span(3, 3, 9, kind="retrieve", inputs=(Variable("memory:1"),))
+        source = fill([reader, stranger], [writer])
+        assert source.readers(writer.origin) == [reader]
+        assert source.readers(stranger.origin) == []
+
+    def test_trace_ids_are_each_trace_once_by_time(self, fill: Fill) -> None:
+        spans = [contract_span(3, 1, 1), contract_span(1, 2, 2), contract_span(3, 3, 3), contract_span(2, 4, 4)]
+        source = fill(list(reversed(spans)))
+        assert source.trace_ids() == [f"{n:032x}" for n in (3, 1, 2)]
+
+    def test_more_spans_than_a_page_with_equal_times(self, fill: Fill) -> None:
+        spans = [contract_span(n // 7 + 1, n + 1, 1) for n in range(1000)]
+        assert list(fill(spans).spans()) == spans
+
+
+class StoreContract(SourceContract):
+    """What every `SpanStore` promises. The subclass has a fixture `store`: an empty one."""
+
+    def fill_store(self, store: SpanStore, *requests: Sequence[OperationSpan]) -> SpanStore:
+        """Deliver requests to `store`."""
+        for spans in requests:
+            store.add_request(encode_request(spans))
+        return store
+
+    def test_decode_counts_the_new_spans(self, store: SpanStore) -> None:
+        spans = [contract_span(1, 1), contract_span(1, 2)]
+        store.add_request(encode_request(spans))
+        assert store.decode() == 2
+        store.add_request(encode_request(spans))
+        assert store.decode() == 0
+
+    def test_what_cannot_be_read_does_not_hide_the_rest(self, store: SpanStore) -> None:
+        span = contract_span(1, 1)
+        store.add_request(b"\xff\xff no request")
+        store.add_request(encode_request([span]))
+        store.add_request(encode_request([contract_span(1, 2)])[:-1])
+        assert store.trace(span.trace_id) == [span]
+        assert store.decode() == 0
+
+    def test_spans_added_while_reading_do_not_break_it(self, store: SpanStore) -> None:
+        store.add_request(encode_request([contract_span(1, n + 1, n + 1) for n in range(600)]))
+        seen: list[str] = []
+        for index, span in enumerate(store.spans()):
+            seen.append(span.span_id)
+            if index % 100 == 0:
+                store.add_request(encode_request([contract_span(2, 10_000 + index, 1)]))
+        assert set(seen) >= {f"{n + 1:016x}" for n in range(600)}
+        assert len(set(seen)) == len(seen)
