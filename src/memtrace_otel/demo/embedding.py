@@ -32,7 +32,7 @@ def embed(text: str, size: int) -> list[float]:
 
 
 def _stem(word: str) -> str:
-    for ending in ("ing", "ed", "es", "s"):
-        if word.endswith(ending) and len(word) - len(ending) >= 4:
-            return word.removesuffix(ending)
+    for ending in ("s", "ing", "ed", "e"):
+        if len(word) - len(ending) >= 4:
+            word = word.removesuffix(ending)
     return word

@@ -97,7 +97,7 @@ def _write_app(app: Path) -> dict[int, str]:
     app.mkdir()
     shutil.copy(Path(__file__).with_name("assistant.py"), app)
     story = load_json("story.json")
-    conversations = [
+    conversations: list[dict[str, Any]] = [
         {**conversation, "turns": [turn["say"] for turn in conversation["turns"]]}
         for conversation in story["conversations"]
     ]
@@ -109,7 +109,7 @@ def _write_app(app: Path) -> dict[int, str]:
     (app / "questions.json").write_text(json.dumps(questions, indent=1), "utf-8")
     titles = dict[int, str]()
     for conversation in conversations:
-        day, user = int(conversation["day"]), story["users"][conversation["user"]]
+        day, user = conversation["day"], story["users"][conversation["user"]]
         titles[day] = f"day {day}, {conversation['date']}: {user}"
     return titles
 

@@ -1,0 +1,69 @@
+"""The frame of a run: its folder, its environment, its errors."""
+
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from memtrace_otel.demo import DemoError, run, run_demo, shown
+
+
+def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(DemoError, match="not an earlier demo"):
+        run_demo(tmp_path)
+    assert (tmp_path / "thesis.txt").read_text() == "precious"
+
+
+def test_an_earlier_run_is_emptied(tmp_path: Path) -> None:
+    first = run._fresh(tmp_path / "demo")
+    (first / "memtrace.db").write_text("old")
+    assert run._fresh(first) == first
+    assert not (first / "memtrace.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("environ", "exporters"),
+    [
+        ({}, ["memtrace"]),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}, ["otlp", "memtrace"]),
+        ({"OTEL_TRACES_EXPORTER": "console, memtrace"}, ["console", "memtrace"]),
+        ({"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}, ["memtrace"]),
+    ],
+)
+def test_the_callers_exporters_are_kept(environ: dict[str, str], exporters: list[str]) -> None:
+    assert run._exporters(environ) == exporters
+
+
+def test_a_users_own_model_is_never_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("OPENAI_API_KEY", "OPENROUTER_API_KEY", "OPENAI_API_BASE", "MEM0_API_KEY"):
+        monkeypatch.setenv(name, "a secret")
+    assert "a secret" not in run._environment(tmp_path).values()
+
+
+def test_a_failing_process_names_step_log_and_reason(tmp_path: Path) -> None:
+    directory = run._fresh(tmp_path / "demo")
+    run._write_app(directory / "app")
+    (directory / "app" / "assistant.py").write_text("raise SystemExit('the store is locked')")
+    with pytest.raises(DemoError) as error:
+        run._assistant(directory, "day-1", ["chat"], run._environment(directory))
+    assert "day-1: the assistant ended with status 1" in str(error.value)
+    assert str(directory / "logs" / "day-1.log") in str(error.value)
+    assert "the store is locked" in str(error.value)
+
+
+def test_steps_are_plain_lines_without_a_terminal() -> None:
+    output = StringIO()
+    with shown(Console(file=output, force_terminal=False)) as progress:
+        progress("start the model server", 1, 2)
+        progress("questions from memory", 2, 2)
+    assert output.getvalue() == "[1/2] start the model server\n[2/2] questions from memory\n"
+
+
+def test_steps_are_a_bar_on_a_terminal() -> None:
+    output = StringIO()
+    with shown(Console(file=output, force_terminal=True, width=80)) as progress:
+        progress("questions from memory", 1, 2)
+    assert "2/2" in output.getvalue()
+    assert "done" in output.getvalue()
