@@ -65,6 +65,7 @@ class Operation:
         "_incomplete",
         "_inputs",
         "_options",
+        "_origin",
         "_outputs",
         "_recalled",
         "_span_token",
@@ -94,6 +95,7 @@ class Operation:
         self.kind, self.system, self.scope = str(kind), system, scope
         self._options = (name, tracer, span_kind, attributes, parent, inputs, output, action)
         self.span: Span = trace.INVALID_SPAN
+        self._origin = ""
         self._inputs: list[Variable] = []
         self._outputs: list[Variable] = []
         self._flow: list[tuple[int, int]] = []
@@ -117,6 +119,9 @@ class Operation:
         self.span = (tracer or get_tracer()).start_span(
             name or semconv.SPAN_NAME_PREFIX + self.kind, context=parent, kind=span_kind, attributes=first
         )
+        context = self.span.get_span_context()
+        if context.is_valid:
+            self._origin = make_origin(f"{context.trace_id:032x}", f"{context.span_id:016x}")
         if self.span.is_recording():
             self.span.set_attribute(semconv.SEQ, next(_sequence))
         self._span_token = otel_context.attach(trace.set_span_in_context(self.span, parent))
@@ -161,11 +166,8 @@ class Operation:
     # --- what happened -------------------------------------------------------------------------------------------
     @property
     def origin(self) -> str:
-        """`<trace id>-<span id>`, '' when no SDK records."""
-        context = self.span.get_span_context()
-        if not context.is_valid:
-            return ""
-        return make_origin(f"{context.trace_id:032x}", f"{context.span_id:016x}")
+        """`<trace id>-<span id>`, '' before the start and when no SDK is set up."""
+        return self._origin
 
     @property
     def captures_content(self) -> bool:
