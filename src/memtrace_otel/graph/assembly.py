@@ -1,0 +1,183 @@
+"""From spans as they arrived to operations: duplicates dropped, continuation parts joined, scopes inherited."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from memtrace_otel import semconv
+from memtrace_otel.model import OperationSpan, make_origin
+from memtrace_otel.semconv import Incomplete
+
+_EVALUATES = (semconv.EVALUATION_NAME, semconv.EVALUATION_LABEL, semconv.EVALUATION_SCORE)
+
+
+def time_order(span: OperationSpan) -> tuple[int, int, str]:
+    """Order by start; sequence number and identity break ties."""
+    return span.start, span.seq or 0, span.origin
+
+
+@dataclass(slots=True)
+class Assembly:
+    """Operations by origin, in time order, and what their spans say about each other."""
+
+    operations: dict[str, OperationSpan] = field(default_factory=dict[str, OperationSpan])
+    reasons: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict[str, set[str]](set))
+    """Why an operation knows less than it should, found while assembling."""
+    scopes: dict[str, str] = field(default_factory=dict[str, str])
+    """Scope of every span: its own, else that of the nearest enclosing span with one, else ''."""
+    mains: dict[str, str] = field(default_factory=dict[str, str])
+    """Origin of a continuation part -> origin of its operation."""
+    parents: dict[str, str] = field(default_factory=dict[str, str])
+    """Origin of every span, memory operation or not -> origin of its parent, '' for a root."""
+
+    def main(self, origin: str) -> str:
+        """Return the origin of the operation that a span belongs to."""
+        return self.mains.get(origin, origin)
+
+    def enclosing(self, origin: str) -> Iterator[str]:
+        """Yield the origins of the spans around a span, innermost first. Ends on bad data with a cycle too."""
+        seen = {origin}
+        origin = self.main(self.parents.get(origin, ""))
+        while origin and origin not in seen:
+            yield origin
+            seen.add(origin)
+            origin = self.main(self.parents.get(origin, ""))
+
+    def enclosing_operation(self, origin: str) -> str:
+        """Return the origin of the nearest memory operation around a span, '' when there is none."""
+        return next((outer for outer in self.enclosing(origin) if outer in self.operations), "")
+
+
+def assemble(spans: Iterable[OperationSpan]) -> Assembly:
+    """Put spans in any order, repeated or partly missing, together to operations.
+
+    Spans that carry neither a memory operation nor an evaluation only lend their place in the hierarchy. Verdict spans
+    are about the graph, not in it.
+    """
+    assembly = Assembly()
+    known = _distinct(spans, assembly)
+    parts: dict[str, list[OperationSpan]] = defaultdict(list)
+    for origin, span in known.items():
+        assembly.parents[origin] = make_origin(span.trace_id, span.parent_id) if span.parent_id else ""
+        if _is_part(span):
+            parts[_main_of(span, known)].append(span)
+    found = [span for span in known.values() if not _is_part(span) and _is_operation(span)]
+    for main, continuations in parts.items():
+        assembly.mains.update((part.origin, main) for part in continuations)
+        if main not in known or _is_part(known[main]):  # the latter only in a cycle of parts
+            found.append(_stand_in(main, continuations))
+            assembly.reasons[main].add(Incomplete.LOST_PARTS)
+        elif not _is_operation(known[main]):
+            found.append(known[main])
+    for span in sorted(found, key=time_order):
+        origin = span.origin
+        assembly.operations[origin] = (
+            _joined(span, parts[origin], assembly.reasons[origin]) if origin in parts else span
+        )
+    for origin, span in assembly.operations.items():
+        _check_flow(origin, span, assembly)
+    _inherit_scopes(known, assembly)
+    return assembly
+
+
+def _distinct(spans: Iterable[OperationSpan], assembly: Assembly) -> dict[str, OperationSpan]:
+    known: dict[str, OperationSpan] = {}
+    for span in spans:
+        if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE:
+            continue
+        origin = span.origin
+        other = known.setdefault(origin, span)
+        if other is not span and other != span:  # two contents under one id: keep the richer, whatever came first
+            assembly.reasons[origin].add(Incomplete.CONFLICT)
+            known[origin] = max(other, span, key=_richness)
+    return known
+
+
+def _richness(span: OperationSpan) -> tuple[int, int, str]:
+    return len(span.inputs) + len(span.outputs), span.end, repr(span)
+
+
+def _is_operation(span: OperationSpan) -> bool:
+    if span.kind or span.inputs or span.outputs:
+        return True
+    evaluates = any(event.name == semconv.EVALUATION_EVENT for event in span.events)
+    return evaluates or any(name in span.attributes for name in _EVALUATES)
+
+
+def _is_part(span: OperationSpan) -> bool:
+    return span.part > 0 and span.parent_id != ""
+
+
+def _main_of(part: OperationSpan, known: dict[str, OperationSpan]) -> str:
+    """A part hangs below its operation; below another part it belongs to that one's operation."""
+    seen = {part.origin}
+    origin = make_origin(part.trace_id, part.parent_id)
+    while origin not in seen and origin in known and _is_part(known[origin]):
+        seen.add(origin)
+        origin = make_origin(part.trace_id, known[origin].parent_id)
+    return origin
+
+
+def _stand_in(main: str, parts: list[OperationSpan]) -> OperationSpan:
+    """An operation whose own span is missing, as far as its parts tell: indices into its variables are void."""
+    first = min(parts, key=lambda part: (part.part, part.origin))
+    return OperationSpan(
+        trace_id=first.trace_id,
+        span_id=main[33:],
+        name=semconv.SPAN_NAME_PREFIX + first.kind,
+        kind=first.kind,
+        system=first.system,
+        scope=first.scope,
+        start=min(part.start for part in parts),
+        end=max(part.end for part in parts),
+        resource=first.resource,
+        instrumentation_scope=first.instrumentation_scope,
+    )
+
+
+def _joined(span: OperationSpan, parts: list[OperationSpan], reasons: set[str]) -> OperationSpan:
+    """Concatenate the variables of an operation and its continuations in part order."""
+    parts = sorted(parts, key=lambda part: (part.part, part.start, part.origin))
+    if [part.part for part in parts] != list(range(1, len(parts) + 1)):
+        reasons.add(Incomplete.LOST_PARTS)
+    whole = [span, *parts]
+    return replace(
+        span,
+        inputs=tuple(variable for part in whole for variable in part.inputs),
+        outputs=tuple(variable for part in whole for variable in part.outputs),
+        # With a part missing the indices point at the wrong variables: better every input to every output.
+        flow=() if Incomplete.LOST_PARTS in reasons else tuple(pair for part in whole for pair in part.flow),
+        evidence=tuple(dict.fromkeys(ref for part in whole for ref in part.evidence)),
+        incomplete=tuple(dict.fromkeys(reason for part in whole for reason in part.incomplete)),
+        links=tuple(link for part in whole for link in part.links),
+    )
+
+
+def _check_flow(origin: str, span: OperationSpan, assembly: Assembly) -> None:
+    """A pair that points past the variables shows that the last parts are missing."""
+    inputs, outputs = len(span.inputs), len(span.outputs)
+    if all(0 <= i < inputs and 0 <= o < outputs for i, o in span.flow):
+        return
+    kept = tuple((i, o) for i, o in span.flow if 0 <= i < inputs and 0 <= o < outputs)
+    assembly.operations[origin] = replace(span, flow=kept)
+    assembly.reasons[origin].add(Incomplete.LOST_PARTS)
+
+
+def _inherit_scopes(known: dict[str, OperationSpan], assembly: Assembly) -> None:
+    scopes = assembly.scopes
+    for start in (*assembly.operations, *known):
+        passed: list[str] = []
+        origin, scope = start, ""
+        while origin and origin not in scopes:
+            scopes[origin] = ""  # visited; bad data may have a cycle
+            passed.append(origin)
+            span = assembly.operations.get(origin) or known.get(origin)
+            if span is not None and span.scope:
+                scope = span.scope
+                break
+            origin = assembly.main(assembly.parents.get(origin, ""))
+        else:
+            scope = scopes.get(origin, "")
+        scopes.update((origin, scope) for origin in passed)

@@ -1,0 +1,244 @@
+"""Operation spans in, evolution graph out: the same graph for any order, with every gap named."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from memtrace_otel.graph.assembly import Assembly, assemble
+from memtrace_otel.graph.contents import ContentChooser, Sightings
+from memtrace_otel.graph.evolution import EvolutionGraph
+from memtrace_otel.graph.keys import (
+    READING_KINDS,
+    ROOT_KINDS,
+    EdgeType,
+    NodeType,
+    OperationKey,
+    VersionKey,
+)
+from memtrace_otel.graph.losses import lost_spans
+from memtrace_otel.graph.outputs import Versions, writes_version
+from memtrace_otel.graph.supersession import supersessions
+from memtrace_otel.model import OperationSpan, Variable, ref_kind
+from memtrace_otel.semconv import Incomplete, Role
+
+_OWN_KINDS = frozenset({"context", "answer"})
+"""Kinds whose id is that of the span that makes them: such a ref declares its producer by itself."""
+
+
+def build_graph(spans: Iterable[OperationSpan], *, whole: bool = True) -> EvolutionGraph:
+    """Build the evolution graph of the spans; any order, repetition or subset of them is taken.
+
+    Whatever is missing becomes an explicit node (an operation with span None, a version with `unknown`) and a reason in
+    `graph.incomplete`. `whole` says that the spans are everything that their processes sent, so that gaps in the
+    sequence numbers mean lost spans.
+    """
+    spans = list(spans)
+    assembly = assemble(spans)
+    builder = _Builder(assembly)
+    builder.add_operations()
+    builder.add_outputs()
+    builder.add_inputs()
+    builder.add_contents()
+    builder.add_supersessions()
+    return builder.finish(lost_spans(spans) if whole else 0)
+
+
+class _Builder:
+    """Fills one graph, step by step."""
+
+    def __init__(self, assembly: Assembly) -> None:
+        self._assembly = assembly
+        self._versions = Versions(assembly)
+        self._graph = EvolutionGraph()
+        self._sightings: defaultdict[VersionKey, Sightings] = defaultdict(Sightings)
+        self._previous: defaultdict[VersionKey, list[VersionKey]] = defaultdict(list)
+
+    def add_operations(self) -> None:
+        for origin, span in self._assembly.operations.items():
+            self._graph.add_node(
+                OperationKey(origin),
+                type=NodeType.OPERATION,
+                span=span,
+                scope=self._assembly.scopes[origin],
+                parent=self._assembly.enclosing_operation(origin),
+                incomplete=(),
+            )
+
+    def add_outputs(self) -> None:
+        for origin, span in self._assembly.operations.items():
+            sources = _sources(span)
+            for index, output in enumerate(span.outputs):
+                version = VersionKey(output.ref, origin)
+                if version in self._versions.written:
+                    if writes_version(span, output):
+                        self._produce(version, output, index, sources[index] if sources else None)
+                elif version in self._versions.repeats:
+                    self._report(self._versions.repeats[version], OperationKey(origin), output, index)
+
+    def add_inputs(self) -> None:
+        for origin, span in self._assembly.operations.items():
+            operation = OperationKey(origin)
+            ranks: Counter[str] = Counter()
+            for index, variable in enumerate(span.inputs):
+                version, inferred = self._versions.read(span, variable)
+                self._see(version, variable)
+                rank = None
+                if span.kind in ("retrieve", "rerank") and variable.role in (Role.HIT, Role.CANDIDATE):
+                    ranks[variable.role] += 1
+                    rank = ranks[variable.role]
+                self._graph.add_edge(
+                    version,
+                    operation,
+                    key=f"read:{index}",
+                    type=EdgeType.READ,
+                    role=variable.role,
+                    index=index,
+                    score=variable.score,
+                    rank=rank,
+                    inferred=inferred,
+                )
+                if variable.role == Role.PREVIOUS:
+                    written = VersionKey(variable.ref, origin)
+                    if written in self._versions.written and version != written:
+                        self._previous[written].append(version)
+            self._add_considered(span, operation)
+
+    def _add_considered(self, span: OperationSpan, operation: OperationKey) -> None:
+        """Outputs that are no new version are reads, unless the operation already reads that variable."""
+        read = {variable.ref for variable in span.inputs}
+        for index, output in enumerate(span.outputs):
+            if output.ref in read or writes_version(span, output):
+                continue
+            if VersionKey(output.ref, span.origin) in self._versions.written:
+                continue
+            version, inferred = self._versions.looked_at(span, output)
+            self._see(version, output)
+            self._graph.add_edge(
+                version,
+                operation,
+                key=f"considered:{index}",
+                type=EdgeType.READ,
+                role=Role.HIT if span.kind in READING_KINDS else Role.CANDIDATE,
+                index=-1,
+                score=output.score,
+                rank=None,
+                inferred=inferred,
+            )
+
+    def add_contents(self) -> None:
+        chooser = ContentChooser(self._assembly.operations.values())
+        for version, sightings in self._sightings.items():
+            write = self._versions.written.get(version)
+            content, cut = chooser.choose(sightings, tombstone=write is not None and write.deletes)
+            node = self._graph.nodes[version]
+            node["content"], node["truncated"] = content, cut
+
+    def add_supersessions(self) -> None:
+        timelines = [timeline.writes for timeline in self._versions.index.records.values()]
+        for step in supersessions(timelines, self._previous, self._graph.has_node, self._assembly.scopes):
+            self._graph.add_edge(step.new, step.old, key="supersedes", type=EdgeType.SUPERSEDES, inferred=step.inferred)
+
+    def finish(self, lost: int) -> EvolutionGraph:
+        incomplete: Counter[str] = Counter()
+        for origin, span in self._assembly.operations.items():
+            reasons = self._assembly.reasons.get(origin, set[str]()) | _own_reasons(span)
+            node = self._graph.nodes[OperationKey(origin)]
+            node["incomplete"] = tuple(sorted(reasons))
+            incomplete.update(reasons)
+        missing = sum(
+            1 for _, node in self._graph.nodes(data=True) if node["type"] == NodeType.OPERATION and node["span"] is None
+        )
+        incomplete.update({Incomplete.MISSING_OPERATION: missing} if missing else {})
+        incomplete.update({Incomplete.LOST_SPANS: lost} if lost else {})
+        self._graph.graph["incomplete"] = {str(reason): count for reason, count in sorted(incomplete.items())}
+        self._graph.graph["mains"] = dict(self._assembly.mains)
+        self._graph.graph["repeats"] = dict(self._versions.repeats)
+        return self._graph
+
+    # --- single nodes and edges ----------------------------------------------------------------------------------
+    def _produce(self, version: VersionKey, output: Variable, index: int, sources: tuple[int, ...] | None) -> None:
+        self._version(version, output)
+        self._graph.nodes[version]["variable"] = output  # of several outputs of one ref the last is the version
+        self._sightings[version].produced = output
+        self._graph.add_edge(
+            OperationKey(version.origin),
+            version,
+            key=f"produced:{index}",
+            type=EdgeType.PRODUCED,
+            action=output.action,
+            role=output.role,
+            index=index,
+            sources=sources,
+        )
+
+    def _report(self, version: VersionKey, operation: OperationKey, output: Variable, index: int) -> None:
+        self._sightings[version].read.append(output)
+        self._version(version, None)
+        self._graph.add_edge(
+            operation,
+            version,
+            key=f"reported:{index}",
+            type=EdgeType.REPORTED,
+            action=output.action,
+            role=output.role,
+            index=index,
+        )
+
+    def _see(self, version: VersionKey, variable: Variable) -> None:
+        """Make sure that a version that is read is in the graph, with its producer if it has one."""
+        self._sightings[version].read.append(variable)
+        if version in self._graph:
+            return
+        self._version(version, None if version.origin else variable)
+        if not version.origin:
+            return
+        producer = OperationKey(version.origin)
+        if producer not in self._graph:
+            self._graph.add_node(
+                producer,
+                type=NodeType.OPERATION,
+                span=None,
+                scope="",
+                parent="",
+                incomplete=(str(Incomplete.MISSING_OPERATION),),
+            )
+        elif not _declares(producer, version):
+            self._assembly.reasons[version.origin].add(Incomplete.UNDECLARED_OUTPUT)
+        self._graph.add_edge(
+            producer,
+            version,
+            key=f"produced:{version.ref}",
+            type=EdgeType.PRODUCED,
+            action="",
+            role=Role.OTHER,
+            index=-1,
+            sources=None,
+        )
+
+    def _version(self, version: VersionKey, variable: Variable | None) -> None:
+        if version not in self._graph:
+            unknown = not version.origin and ref_kind(version.ref) not in ROOT_KINDS
+            self._graph.add_node(
+                version, type=NodeType.VERSION, variable=variable, content="", truncated=False, unknown=unknown
+            )
+
+
+def _sources(span: OperationSpan) -> list[tuple[int, ...]] | None:
+    """Return the input indices that fed each output, None when every input fed every output."""
+    if not span.flow:
+        return None
+    fed: list[list[int]] = [[] for _ in span.outputs]
+    for i, o in span.flow:
+        fed[o].append(i)
+    return [tuple(sorted(set(indices))) for indices in fed]
+
+
+def _own_reasons(span: OperationSpan) -> set[str]:
+    """What the span says itself. Unknown origins of its inputs are judged anew: the whole graph knows more."""
+    open_inputs = any(not v.origin and ref_kind(v.ref) not in ROOT_KINDS for v in span.inputs)
+    return {reason for reason in span.incomplete if not (reason == Incomplete.UNKNOWN_ORIGIN and open_inputs)}
+
+
+def _declares(producer: OperationKey, version: VersionKey) -> bool:
+    return version.ref.partition(":")[0] in _OWN_KINDS and version.ref.endswith(producer.origin[33:])

@@ -1,0 +1,226 @@
+"""How information evolved: operations, versions of variables, and who read, produced and replaced what."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import networkx as nx
+
+from memtrace_otel.graph.assembly import time_order
+from memtrace_otel.graph.history import causal_order
+from memtrace_otel.graph.keys import EdgeType, NodeKey, NodeType, OperationKey, Read, VersionKey
+from memtrace_otel.graph.walk import backward, forward, question_slice
+from memtrace_otel.model import OperationSpan, ref_kind
+from memtrace_otel.semconv import RefKind
+
+if TYPE_CHECKING:
+    _Graph = nx.MultiDiGraph[NodeKey]
+else:
+    _Graph = nx.MultiDiGraph
+
+
+class EvolutionGraph(_Graph):
+    """A networkx.MultiDiGraph of operations and versions; made by `build_graph`, not changed afterwards.
+
+    Nodes, with their attributes:
+
+    - `OperationKey(origin)`: type "operation", span (`OperationSpan` with its continuation parts joined; None when only
+      readers know of it), scope (own or inherited), parent (origin of the enclosing operation or ''), incomplete
+      (tuple of reasons).
+    - `VersionKey(ref, origin, scope)`: type "version", variable (`Variable` as produced, of a root as first read; None
+      when its producer does not list it), content (best known text or ''), truncated (content is cut), unknown (its
+      origin should be known and is not).
+
+    Edges, with their attributes:
+
+    - version -> operation: type "read", role, index, score, rank, inferred.
+    - operation -> version: type "produced", action, role, index, sources (indices of the inputs that fed it, None for
+      all).
+    - operation -> version: type "reported", action, role, index: an operation inside this one produced it.
+    - new version -> previous version: type "supersedes", inferred.
+    """
+
+    # --- operations ----------------------------------------------------------------------------------------------
+    def operation(self, origin: str) -> OperationSpan | None:
+        """Return the span of an origin (of one of its parts, too); None when it is unknown or missing."""
+        node = self.nodes.get(OperationKey(self._main(origin)))
+        return None if node is None else node["span"]
+
+    def operations(
+        self, kind: str | None = None, scope: str | None = None, trace_id: str | None = None
+    ) -> list[OperationSpan]:
+        """Return the known operations in time order; scopes are the inherited ones where a span has none."""
+        spans = self._spans if trace_id is None else self._by_trace.get(trace_id, [])
+        return [
+            span
+            for span in spans
+            if (kind is None or span.kind == kind) and (scope is None or self.scope_of(span.origin) == scope)
+        ]
+
+    def enclosing(self, origin: str) -> OperationSpan | None:
+        """Return the nearest operation around this one (spans between them that are no operations are skipped)."""
+        node = self.nodes.get(OperationKey(self._main(origin)))
+        return self.operation(node["parent"]) if node is not None and node["parent"] else None
+
+    def enclosed(self, origin: str) -> list[OperationSpan]:
+        """Return the operations directly inside this one, in time order."""
+        return self._children.get(self._main(origin), [])
+
+    def scope_of(self, origin: str) -> str:
+        """Return the scope of an operation, its own or that of the nearest enclosing span; '' when unknown."""
+        node = self.nodes.get(OperationKey(self._main(origin)))
+        return "" if node is None else node["scope"]
+
+    def inputs(self, origin: str) -> list[Read]:
+        """Return what an operation read, in the order of its inputs; what it left alone comes last."""
+        operation = OperationKey(self._main(origin))
+        if operation not in self:
+            return []
+        reads = [_read(version, operation, edge) for version, _, edge in self.in_edges(operation, data=True)]
+        return sorted(reads, key=lambda read: (read.considered, read.index, read.version))
+
+    def outputs(self, origin: str) -> list[VersionKey]:
+        """Return the versions an operation produced, or listed because an operation inside it did, in output order."""
+        operation = OperationKey(self._main(origin))
+        if operation not in self:
+            return []
+        edges = sorted((edge["index"], node) for _, node, edge in self.out_edges(operation, data=True))
+        return list(dict.fromkeys(node for _, node in edges if isinstance(node, VersionKey)))
+
+    # --- versions ------------------------------------------------------------------------------------------------
+    def version(self, ref: str, origin: str = "", scope: str = "") -> VersionKey:
+        """Return the key under which (ref, origin) is in the graph: parts and repetitions lead to the real producer."""
+        origin = self._main(origin)
+        key = VersionKey(ref, origin, "" if origin else scope)
+        key = self.graph.get("repeats", {}).get(key, key)
+        if key in self or not origin or OperationKey(origin) not in self:
+            return key
+        return next((read.version for read in self.inputs(origin) if read.version.ref == ref), key)
+
+    def producer(self, version: VersionKey) -> OperationKey | None:
+        """Return the operation that produced a version, None for roots and unknown origins."""
+        version = self.version(*version)
+        return OperationKey(version.origin) if version.origin and version in self else None
+
+    def readers(self, version: VersionKey) -> list[Read]:
+        """Return the reads of a version in time order of the readers."""
+        version = self.version(*version)
+        if version not in self:
+            return []
+        reads = [
+            _read(version, operation, edge)
+            for _, operation, edge in self.out_edges(version, data=True)
+            if edge["type"] == EdgeType.READ
+        ]
+        return sorted(reads, key=lambda read: (*self._time(read.operation), read.index))
+
+    def content(self, version: VersionKey) -> str:
+        """Return the best known content: the producer's, else the longest whole one a reader saw, else ''."""
+        node = self.nodes.get(self.version(*version))
+        return "" if node is None else node["content"]
+
+    def is_tombstone(self, version: VersionKey) -> bool:
+        """Tell whether the version says that the record was deleted."""
+        node = self.nodes.get(self.version(*version))
+        return node is not None and node["variable"] is not None and node["variable"].action == "DELETE"
+
+    def writers(self, ref: str, scope: str | None = None) -> list[OperationSpan]:
+        """Return the known operations that wrote a version of `ref`, in causal order of the versions."""
+        spans = (self.operation(key.origin) for key in self.history(ref) if key.origin)
+        return [span for span in spans if span and (scope is None or self.scope_of(span.origin) == scope)]
+
+    def history(self, ref: str, scope: str = "") -> list[VersionKey]:
+        """Return the versions of a variable, what was replaced before what replaced it; time breaks ties.
+
+        With a scope, only versions written, or of unknown origin and read, in that scope.
+        """
+        ordered = causal_order(self, self._versions.get(ref, []), self._version_time)
+        if not scope:
+            return ordered
+        return [key for key in ordered if (self.scope_of(key.origin) if key.origin else key.scope) == scope]
+
+    def messages(self, scope: str | None = None) -> list[VersionKey]:
+        """Return the messages, in time order of their first reading (or producing)."""
+        found = [
+            key
+            for ref, keys in self._versions.items()
+            if ref_kind(ref) == RefKind.MESSAGE
+            for key in keys
+            if scope is None or (self.scope_of(key.origin) if key.origin else key.scope) == scope
+        ]
+        return sorted(found, key=lambda key: (self._version_time(key), key))
+
+    # --- reachability --------------------------------------------------------------------------------------------
+    def ancestors(self, node: NodeKey) -> set[NodeKey]:
+        """Return every operation and version that information in `node` came through, without `node`."""
+        return backward(self, self._existing(node))
+
+    def descendants(self, node: NodeKey) -> set[NodeKey]:
+        """Return every operation and version that information in `node` went to, without `node`."""
+        return forward(self, self._existing(node))
+
+    def slice_of_answer(self, origin: str) -> set[NodeKey]:
+        """Return what an answering span says and all that it came from: context, versions, writers, facts, messages.
+
+        Never a node of another question: behind a record neither questions nor answers are followed.
+        """
+        return question_slice(self, OperationKey(self._main(origin)))
+
+    @property
+    def incomplete(self) -> dict[str, int]:
+        """Reasons why the graph knows less than it should, with the number of operations (of spans for lost_spans)."""
+        return self.graph.get("incomplete", {})
+
+    # --- indexes, made on first use ------------------------------------------------------------------------------
+    @cached_property
+    def _spans(self) -> list[OperationSpan]:
+        spans = (node["span"] for _, node in self.nodes(data=True) if node["type"] == NodeType.OPERATION)
+        return sorted((span for span in spans if span is not None), key=time_order)
+
+    @cached_property
+    def _by_trace(self) -> dict[str, list[OperationSpan]]:
+        found: defaultdict[str, list[OperationSpan]] = defaultdict(list)
+        for span in self._spans:
+            found[span.trace_id].append(span)
+        return dict(found)
+
+    @cached_property
+    def _children(self) -> dict[str, list[OperationSpan]]:
+        found: defaultdict[str, list[OperationSpan]] = defaultdict(list)
+        for span in self._spans:
+            found[self.nodes[OperationKey(span.origin)]["parent"]].append(span)
+        return dict(found)
+
+    @cached_property
+    def _versions(self) -> dict[str, list[VersionKey]]:
+        found: defaultdict[str, list[VersionKey]] = defaultdict(list)
+        for node in self:
+            if isinstance(node, VersionKey):
+                found[node.ref].append(node)
+        return dict(found)
+
+    def _main(self, origin: str) -> str:
+        return self.graph.get("mains", {}).get(origin, origin)
+
+    def _existing(self, node: NodeKey) -> NodeKey:
+        return OperationKey(self._main(node.origin)) if isinstance(node, OperationKey) else self.version(*node)
+
+    def _time(self, operation: NodeKey) -> tuple[int, int, str]:
+        span = self.nodes[operation]["span"]
+        return (0, 0, operation[0]) if span is None else time_order(span)
+
+    def _version_time(self, version: VersionKey) -> int:
+        """When a version was written, as far as known: end of its producer, else start of its first reader."""
+        span = self.operation(version.origin) if version.origin else None
+        if span is not None:
+            return max(span.start, span.end)
+        starts = (self._time(read.operation)[0] for read in self.readers(version))
+        return min(starts, default=0)
+
+
+def _read(version: NodeKey, operation: NodeKey, edge: dict[str, Any]) -> Read:
+    assert isinstance(version, VersionKey)
+    assert isinstance(operation, OperationKey)
+    return Read(version, operation, edge["role"], edge["index"], edge["score"], edge["rank"], edge["inferred"])

@@ -1,0 +1,87 @@
+"""Names of nodes, types of edges, and the classes of variables and operations that the builder tells apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from memtrace_otel.semconv import OpKind, RefKind
+
+
+class OperationKey(NamedTuple):
+    """Node key of an operation: the origin `<trace id>-<span id>` of its span.
+
+    A tuple, as all node keys: graph building hashes keys millions of times.
+    """
+
+    origin: str
+
+
+class VersionKey(NamedTuple):
+    """Node key of one version of a variable.
+
+    A produced version has the origin of its producer and scope ''. A root, or a version whose producer is unknown, has
+    origin '' and the scope of its readers.
+    """
+
+    ref: str
+    origin: str
+    scope: str = ""
+
+
+NodeKey = OperationKey | VersionKey
+
+
+class NodeType(StrEnum):
+    """Value of the node attribute `type`."""
+
+    OPERATION = "operation"
+    VERSION = "version"
+
+
+class EdgeType(StrEnum):
+    """Value of the edge attribute `type`."""
+
+    READ = "read"  # version -> operation
+    PRODUCED = "produced"  # operation -> version
+    REPORTED = "reported"  # operation -> version that an operation inside it produced
+    SUPERSEDES = "supersedes"  # new version -> the version it replaces
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One read edge. `index` is the position in the span's inputs, -1 for an output that was left alone (action NONE).
+
+    `rank` counts from 1 among the inputs of the same role of a retrieval or rerank, None elsewhere. `inferred` reads
+    were resolved by time, not by a recorded origin.
+    """
+
+    version: VersionKey
+    operation: OperationKey
+    role: str
+    index: int
+    score: float | None = None
+    rank: int | None = None
+    inferred: bool = False
+
+    @property
+    def considered(self) -> bool:
+        """Whether the operation looked at the version, decided to leave it alone and listed it among its outputs."""
+        return self.index < 0
+
+
+ROOT_KINDS = frozenset({RefKind.MESSAGE, RefKind.QUERY, RefKind.EXPECTED, RefKind.PROMPT, RefKind.DOCUMENT})
+"""Kinds that come from outside: to have no origin is no gap in their lineage."""
+
+RECORD_KINDS = frozenset({RefKind.MEMORY, RefKind.STATE, RefKind.CHUNK, RefKind.DOCUMENT})
+"""Kinds whose id outlives its contents: a later write of the same ref supersedes the earlier one."""
+
+TURN_KINDS = frozenset(RefKind) - RECORD_KINDS - {RefKind.FACT}
+"""Kinds named by content or by span: equal refs of two traces need not be one thing."""
+
+STORED_KINDS = frozenset({RefKind.MEMORY, RefKind.CHUNK, RefKind.DOCUMENT})
+"""Records that a reading operation may list as results, and never produces."""
+
+READING_KINDS = frozenset({OpKind.RETRIEVE, OpKind.RERANK, OpKind.ASSEMBLE, OpKind.RESPOND, OpKind.JUDGE})
+"""Operations that write no memory."""

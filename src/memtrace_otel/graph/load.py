@@ -1,0 +1,91 @@
+"""The part of a store that one trace depends on, as a graph."""
+
+from __future__ import annotations
+
+from memtrace_otel.graph.assembly import assemble
+from memtrace_otel.graph.build import build_graph
+from memtrace_otel.graph.evolution import EvolutionGraph
+from memtrace_otel.model import OperationSpan, is_origin
+from memtrace_otel.semconv import Incomplete, OpKind
+from memtrace_otel.store.protocols import TraceSource
+
+MAX_SPANS = 500_000
+"""Most spans loaded for one graph; past it nothing more is asked for and `incomplete` says `bounded`."""
+
+
+def load_graph(source: TraceSource, trace_id: str, *, max_spans: int = MAX_SPANS) -> EvolutionGraph:
+    """Build the graph around one trace; an empty one when the trace is unknown.
+
+    It holds the trace; what its spans name as origins, and the origins of those; every span of the memory
+    scopes met on that way; the judgements of the trace's answers; and of each of these spans the whole trace. Raises
+    StoreError when the source cannot answer.
+    """
+    loading = _Loading(source, max_spans)
+    loading.trace(trace_id)
+    for scope in sorted(loading.scopes_behind(trace_id)):
+        for span in source.spans(scope=scope):
+            loading.trace(span.trace_id)
+            if loading.full:
+                break
+    for answer in [span for span in loading.traces.get(trace_id, ()) if span.kind == OpKind.RESPOND]:
+        for reader in source.readers(answer.origin):
+            if reader.kind == OpKind.JUDGE:
+                loading.trace(reader.trace_id)
+    loading.origins()
+    graph = build_graph((span for spans in loading.traces.values() for span in spans), whole=False)
+    if loading.full:
+        graph.incomplete[str(Incomplete.BOUNDED)] = 1
+    return graph
+
+
+class _Loading:
+    """Traces asked for so far, each once."""
+
+    def __init__(self, source: TraceSource, max_spans: int) -> None:
+        self._source = source
+        self._left = max_spans
+        self.traces: dict[str, list[OperationSpan]] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether the limit is reached."""
+        return self._left <= 0
+
+    def trace(self, trace_id: str) -> list[OperationSpan]:
+        """Return the spans of a trace."""
+        if trace_id not in self.traces and not self.full:
+            self.traces[trace_id] = self._source.trace(trace_id)
+            self._left -= len(self.traces[trace_id])
+        return self.traces.get(trace_id, [])
+
+    def scopes_behind(self, trace_id: str) -> set[str]:
+        """Return the scopes of the trace and of every span that its spans came from by recorded origins."""
+        scopes: set[str] = set()
+        waiting = [span.origin for span in self.trace(trace_id)]
+        seen: set[str] = set(waiting)
+        assembled = {trace_id: assemble(self.trace(trace_id))}
+        while waiting:
+            origin = waiting.pop()
+            behind = origin[:32]
+            if behind not in assembled:
+                assembled[behind] = assemble(self.trace(behind))
+            assembly = assembled[behind]
+            origin = assembly.main(origin)
+            scopes.add(assembly.scopes.get(origin, ""))
+            span = assembly.operations.get(origin)
+            for variable in span.inputs if span else ():
+                if is_origin(variable.origin) and variable.origin not in seen:
+                    seen.add(variable.origin)
+                    waiting.append(variable.origin)
+        return scopes - {""}
+
+    def origins(self) -> None:
+        """Load the traces that loaded spans name as origins, until nothing new is named."""
+        waiting = list(self.traces)
+        while waiting and not self.full:
+            trace_id = waiting.pop()
+            named = {v.origin[:32] for span in self.traces[trace_id] for v in span.inputs if is_origin(v.origin)}
+            for other in sorted(named - self.traces.keys()):
+                self.trace(other)
+                if other in self.traces:
+                    waiting.append(other)

@@ -1,0 +1,132 @@
+"""Which outputs are new versions, which repeat a version written inside the operation, which only look."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from memtrace_otel.graph.assembly import Assembly
+from memtrace_otel.graph.keys import READING_KINDS, ROOT_KINDS, STORED_KINDS, TURN_KINDS, VersionKey
+from memtrace_otel.graph.writes import Write, WriteIndex
+from memtrace_otel.model import OperationSpan, Variable, is_origin, ref_kind
+from memtrace_otel.semconv import Action, Incomplete
+
+_WRITES = frozenset({Action.ADD, Action.UPDATE, Action.DELETE})
+
+
+def writes_version(span: OperationSpan, output: Variable) -> bool:
+    """Tell whether an output is a new version: not one left alone, not a stored record that a reading span lists."""
+    if output.action == Action.NONE:
+        return False
+    return not (ref_kind(output.ref) in STORED_KINDS and span.kind in READING_KINDS and output.action not in _WRITES)
+
+
+class Versions:
+    """Resolves (ref, origin) to the one version that is meant."""
+
+    def __init__(self, assembly: Assembly) -> None:
+        self._assembly = assembly
+        declared = [
+            Write(VersionKey(output.ref, span.origin), span, output)
+            for span in assembly.operations.values()
+            for output in span.outputs
+            if writes_version(span, output)
+        ]
+        last = {write.version: write for write in declared}  # one span, one version: its last output of a ref counts
+        self.repeats = _repeated(last, assembly)
+        """Version listed by an outer operation -> the version that an operation inside it wrote."""
+        self.written = {version: write for version, write in last.items() if version not in self.repeats}
+        self.index = WriteIndex(assembly)
+        self._join_owners()
+        for write in self.written.values():
+            self.index.add(write)
+        self.index.close()
+
+    def read(self, reader: OperationSpan, variable: Variable) -> tuple[VersionKey, bool]:
+        """Return (version read, inferred). A key with origin '' is a root or unknown."""
+        if is_origin(variable.origin):
+            origin = self._assembly.main(variable.origin)
+            if origin != reader.origin:  # nothing is its own source
+                return self._follow(variable.ref, origin, reader, variable)
+        elif variable.origin:
+            self._assembly.reasons[reader.origin].add(Incomplete.UNKNOWN_ORIGIN)
+        return self._infer(reader, variable)
+
+    def looked_at(self, span: OperationSpan, output: Variable) -> tuple[VersionKey, bool]:
+        """Return (version, inferred) that an operation listed as an output without writing it."""
+        given = next((v for v in span.inputs if v.ref == output.ref), None)
+        return self.read(span, given or output)
+
+    def _follow(self, ref: str, origin: str, reader: OperationSpan, variable: Variable) -> tuple[VersionKey, bool]:
+        """Go from an operation that merely passed a version on to the one that wrote it."""
+        seen: set[str] = set()
+        while origin not in seen:
+            seen.add(origin)
+            version = VersionKey(ref, origin)
+            if version in self.repeats:
+                origin = self.repeats[version].origin
+                continue
+            span = self._assembly.operations.get(origin)
+            if version in self.written or span is None or not _passes_on(span, ref):
+                return version, False
+            reader = span
+            variable = next((v for v in span.inputs if v.ref == ref), Variable(ref, digest=variable.digest))
+            origin = self._assembly.main(variable.origin) if is_origin(variable.origin) else ""
+            if not origin:
+                break
+        return self._infer(reader, variable)
+
+    def _infer(self, reader: OperationSpan, variable: Variable) -> tuple[VersionKey, bool]:
+        found = self.index.find(reader, variable)
+        if found is not None:
+            return found.version, True
+        if ref_kind(variable.ref) not in ROOT_KINDS:
+            self._assembly.reasons[reader.origin].add(Incomplete.UNKNOWN_ORIGIN)
+        return VersionKey(variable.ref, "", self._assembly.scopes[reader.origin]), False
+
+    def _join_owners(self) -> None:
+        scopes = self._assembly.scopes
+        for span in self._assembly.operations.values():
+            scope = scopes[span.origin]
+            for variable in span.inputs:
+                if variable.origin and scope and ref_kind(variable.ref) not in TURN_KINDS:
+                    writer = scopes.get(self._assembly.main(variable.origin), "")
+                    if writer and writer != scope:
+                        self.index.join(variable.ref, scope, writer)
+
+
+def _passes_on(span: OperationSpan, ref: str) -> bool:
+    if any(output.ref == ref for output in span.outputs):  # listed, yet not among the written ones
+        return True
+    return span.kind in READING_KINDS and ref_kind(ref) in STORED_KINDS
+
+
+def _repeated(writes: dict[VersionKey, Write], assembly: Assembly) -> dict[VersionKey, VersionKey]:
+    """Find outputs that an operation lists because an operation inside it wrote them."""
+    together: defaultdict[tuple[str, str], dict[str, Write]] = defaultdict(dict)
+    for write in writes.values():
+        together[write.operation.trace_id, write.version.ref][write.version.origin] = write
+    inner: dict[VersionKey, Write] = {}
+    for group in together.values():
+        if len(group) < 2:
+            continue
+        for write in group.values():
+            outer = next(
+                (group[origin] for origin in assembly.enclosing(write.version.origin) if origin in group), None
+            )
+            if outer is None or outer.deletes != write.deletes:
+                continue
+            if outer.output.digest and write.output.digest and outer.output.digest != write.output.digest:
+                continue
+            known = inner.get(outer.version)
+            if known is None or known.order < write.order:
+                inner[outer.version] = write
+    return {outer: innermost for outer in inner if (innermost := _innermost(outer, inner)) is not None}
+
+
+def _innermost(version: VersionKey, inner: dict[VersionKey, Write]) -> VersionKey | None:
+    """Follow repetitions inwards; None when bad data makes them go round."""
+    seen: set[VersionKey] = set()
+    while version in inner and version not in seen:
+        seen.add(version)
+        version = inner[version].version
+    return None if version in seen else version

@@ -1,0 +1,127 @@
+"""Walks along the flow of information. They see every node at most once per phase, so circles in bad data end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from memtrace_otel.graph.keys import READING_KINDS, RECORD_KINDS, EdgeType, NodeKey, OperationKey, VersionKey
+from memtrace_otel.model import OperationSpan, ref_kind
+from memtrace_otel.semconv import OpKind, RefKind
+
+if TYPE_CHECKING:
+    from memtrace_otel.graph.evolution import EvolutionGraph
+
+_ANSWERING = frozenset({OpKind.RESPOND, OpKind.JUDGE})
+
+
+def backward(graph: EvolutionGraph, start: NodeKey) -> set[NodeKey]:
+    """Return everything that `start` came from."""
+    return _reach(start, lambda node: _sources(graph, node) if isinstance(node, VersionKey) else _reads(graph, node))
+
+
+def forward(graph: EvolutionGraph, start: NodeKey) -> set[NodeKey]:
+    """Return everything that `start` went to."""
+
+    def following(node: NodeKey) -> Iterator[NodeKey]:
+        if node not in graph:
+            return
+        if isinstance(node, OperationKey):
+            yield from (v for _, v, edge in graph.out_edges(node, data=True) if edge["type"] == EdgeType.PRODUCED)
+            return
+        for _, operation, read in graph.out_edges(node, data=True):
+            if read["type"] != EdgeType.READ:
+                continue
+            yield operation
+            if read["index"] < 0:  # looked at and left alone
+                continue
+            # The versions it fed; an operation reached here does not spread to its other outputs.
+            for _, version, edge in graph.out_edges(operation, data=True):
+                if edge["type"] == EdgeType.PRODUCED and (edge["sources"] is None or read["index"] in edge["sources"]):
+                    yield version
+
+    return _reach(start, following)
+
+
+def question_slice(graph: EvolutionGraph, answer: OperationKey) -> set[NodeKey]:
+    """Return the answering operation, its outputs and all they came from, without nodes of other questions.
+
+    Two phases. In front of the records, another answering operation is entered only when it worked on the same
+    question. Behind a record lies its making: there no question and no answering operation is entered.
+    """
+    if answer not in graph:
+        return set()
+    own = {read.version.ref for read in graph.inputs(answer.origin) if ref_kind(read.version.ref) == RefKind.QUERY}
+
+    def allowed(node: NodeKey, making: bool) -> bool:
+        if isinstance(node, VersionKey):
+            return not (making and ref_kind(node.ref) == RefKind.QUERY)
+        span: OperationSpan | None = graph.nodes[node]["span"]
+        if node == answer or span is None or span.kind not in _ANSWERING:
+            return True
+        asked = {variable.ref for variable in span.inputs if ref_kind(variable.ref) == RefKind.QUERY}
+        return not making and (not asked or bool(asked & own))
+
+    found: set[NodeKey] = {answer, *(v for v in graph.outputs(answer.origin))}
+    seen: set[tuple[NodeKey, bool]] = {(answer, False)}
+    waiting: list[tuple[NodeKey, bool]] = [(node, False) for node in _reads(graph, answer)]
+    while waiting:
+        node, making = waiting.pop()
+        if (node, making) in seen or not allowed(node, making):
+            continue
+        seen.add((node, making))
+        found.add(node)
+        if isinstance(node, VersionKey):
+            making = making or ref_kind(node.ref) in RECORD_KINDS
+            producer = graph.producer(node)
+            if producer is not None and allowed(producer, making):
+                waiting.extend((source, making) for source in _sources(graph, node))
+    return found
+
+
+def _reads(graph: EvolutionGraph, operation: NodeKey) -> Iterator[NodeKey]:
+    if operation in graph:
+        yield from (version for version, _ in graph.in_edges(operation))
+
+
+def _sources(graph: EvolutionGraph, version: NodeKey) -> Iterator[NodeKey]:
+    """Yield the producer of a version and the versions that fed it (not all that the producer read)."""
+    if version not in graph:
+        return
+    for operation, _, edge in graph.in_edges(version, data=True):
+        if edge["type"] != EdgeType.PRODUCED:
+            continue
+        yield operation
+        fed = edge["sources"]
+        reads = [(v, read["index"]) for v, _, read in graph.in_edges(operation, data=True) if read["index"] >= 0]
+        if reads or fed is not None:
+            yield from (v for v, index in reads if fed is None or index in fed)
+        else:
+            yield from _around(graph, operation)
+
+
+def _around(graph: EvolutionGraph, operation: NodeKey) -> Iterator[NodeKey]:
+    """A writing step that recorded no inputs worked on those of the operation around it."""
+    seen: set[str] = set()
+    span: OperationSpan | None = graph.nodes[operation]["span"]
+    while span is not None and span.origin not in seen and span.kind not in READING_KINDS:
+        seen.add(span.origin)
+        reads = [v for v, _, read in graph.in_edges(OperationKey(span.origin), data=True) if read["index"] >= 0]
+        if reads:
+            yield OperationKey(span.origin)
+            yield from reads
+            return
+        span = graph.enclosing(span.origin)
+
+
+def _reach(start: NodeKey, following: Callable[[NodeKey], Iterator[NodeKey]]) -> set[NodeKey]:
+    """Nodes from `start` on. Operations met on the way are named but not entered: their flow was followed already."""
+    found: set[NodeKey] = set()
+    waiting: list[NodeKey] = [start]
+    while waiting:
+        for node in following(waiting.pop()):
+            if node not in found:
+                found.add(node)
+                if isinstance(node, VersionKey):
+                    waiting.append(node)
+    return found - {start}

@@ -1,0 +1,163 @@
+"""Who wrote what, and which write a read without an origin saw (wire contract, origin lookup (c))."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from memtrace_otel.graph.assembly import Assembly
+from memtrace_otel.graph.keys import ROOT_KINDS, TURN_KINDS, VersionKey
+from memtrace_otel.model import OperationSpan, Variable, ref_kind
+from memtrace_otel.semconv import Action, RefKind
+
+_UNIQUE = re.compile(r"[^:]+:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One version written by one operation."""
+
+    version: VersionKey
+    operation: OperationSpan
+    output: Variable
+
+    @property
+    def order(self) -> tuple[int, int, int, str]:
+        """Order of writing: what ends first was written first."""
+        span = self.operation
+        return _end(span), span.start, span.seq or 0, self.version.origin
+
+    @property
+    def deletes(self) -> bool:
+        """Whether the version is a tombstone."""
+        return self.output.action == Action.DELETE
+
+
+@dataclass(slots=True)
+class Timeline:
+    """Writes of one record in order. Complete before the first question is asked."""
+
+    writes: list[Write] = field(default_factory=list[Write])
+    _ends: list[int] = field(default_factory=list[int])
+    _starts: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+
+    def close(self) -> None:
+        """Sort; call once after the last write was added."""
+        self.writes.sort(key=lambda write: write.order)
+        self._ends = [_end(write.operation) for write in self.writes]
+        self._starts = sorted((write.operation.start, place) for place, write in enumerate(self.writes))
+
+    def last_before(self, reader: OperationSpan, around: frozenset[str]) -> Write | None:
+        """Return the last write that ended before the reader started, else the last that started before it.
+
+        `around` are the origins of the operations the reader runs in: what they write is not yet written inside them.
+        """
+        for place in range(bisect_right(self._ends, reader.start) - 1, -1, -1):
+            if _precedes(self.writes[place].operation, reader):
+                return self.writes[place]
+        for place in range(bisect_left(self._starts, (reader.start, -1)) - 1, -1, -1):
+            write = self.writes[self._starts[place][1]]
+            if write.version.origin not in around:
+                return write
+        return None
+
+    def last_inside(self, reader: OperationSpan, assembly: Assembly) -> Write | None:
+        """Return the last write by an operation that ran inside the reader."""
+        for write in reversed(self.writes):
+            span = write.operation
+            inside = reader.start <= span.start and _end(span) <= _end(reader)
+            if inside and reader.origin in assembly.enclosing(span.origin):
+                return write
+        return None
+
+
+def _end(span: OperationSpan) -> int:
+    return max(span.end, span.start)
+
+
+def _precedes(writer: OperationSpan, reader: OperationSpan) -> bool:
+    """Of an operation that ended no later than the reader started: equal times prove an order only with numbers."""
+    if writer.start < reader.start:
+        return True
+    same = writer.resource == reader.resource and writer.seq is not None and reader.seq is not None
+    return same and (writer.seq or 0) < (reader.seq or 0)
+
+
+class WriteIndex:
+    """All writes, by record within its owner, by record and digest, and by trace."""
+
+    def __init__(self, assembly: Assembly) -> None:
+        self._assembly = assembly
+        self.records: defaultdict[tuple[str, str], Timeline] = defaultdict(Timeline)
+        """(owner, ref) -> writes."""
+        self._digests: defaultdict[tuple[str, str, str], Timeline] = defaultdict(Timeline)
+        self._traces: defaultdict[tuple[str, str], Timeline] = defaultdict(Timeline)
+        self._owners: defaultdict[str, set[str]] = defaultdict(set)
+        self._joined: dict[tuple[str, str], str] = {}
+
+    # --- filling -------------------------------------------------------------------------------------------------
+    def join(self, ref: str, one: str, other: str) -> None:
+        """Note that two scopes mean the same record by `ref`. To be called before the writes are added."""
+        first, second = sorted((self._root(one, ref), self._root(other, ref)))
+        if first != second:
+            self._joined[second, ref] = first
+
+    def add(self, write: Write) -> None:
+        """Add one write."""
+        ref, span = write.version.ref, write.operation
+        self._traces[span.trace_id, ref].writes.append(write)
+        if ref_kind(ref) in TURN_KINDS:
+            return
+        owner = self.owner(self._assembly.scopes[span.origin], ref)
+        self._owners[ref].add(owner)
+        self.records[owner, ref].writes.append(write)
+        if write.output.digest:
+            self._digests[owner, ref, write.output.digest].writes.append(write)
+
+    def close(self) -> None:
+        """End the filling."""
+        for timelines in (self.records, self._digests, self._traces):
+            for timeline in timelines.values():
+                timeline.close()
+
+    # --- asking --------------------------------------------------------------------------------------------------
+    def owner(self, scope: str, ref: str) -> str:
+        """Return what tells records of equal ref apart: nothing for universally unique ids, else the scope."""
+        return "" if _UNIQUE.fullmatch(ref) else self._root(scope, ref)
+
+    def find(self, reader: OperationSpan, variable: Variable) -> Write | None:
+        """Return the write that a read without origin most likely saw, None when nothing tells."""
+        around = frozenset(self._assembly.enclosing(reader.origin))
+        kind = ref_kind(variable.ref)
+        if kind in TURN_KINDS or kind == RefKind.FACT:
+            found = self._in_trace(reader, variable.ref, kind, around)
+            if found is not None or kind in TURN_KINDS:
+                return found
+        owner = self.owner(self._assembly.scopes[reader.origin], variable.ref)
+        owners = self._owners.get(variable.ref, set[str]())
+        if owner not in owners:
+            if len(owners) != 1:
+                return None
+            (owner,) = owners
+        if variable.digest:  # the content read tells more than the time
+            same = self._digests.get((owner, variable.ref, variable.digest))
+            found = same.last_before(reader, around) if same else None
+            if found is not None:
+                return found
+        return self.records[owner, variable.ref].last_before(reader, around)
+
+    def _in_trace(self, reader: OperationSpan, ref: str, kind: str, around: frozenset[str]) -> Write | None:
+        timeline = self._traces.get((reader.trace_id, ref))
+        if timeline is None:
+            return None
+        found = timeline.last_before(reader, around)
+        if found is None and kind not in ROOT_KINDS:
+            found = timeline.last_inside(reader, self._assembly)
+        return found
+
+    def _root(self, scope: str, ref: str) -> str:
+        while (scope, ref) in self._joined:
+            scope = self._joined[scope, ref]
+        return scope
