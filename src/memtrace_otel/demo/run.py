@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,7 +29,9 @@ SERVICE = "assistant"
 _MARK = ".memtrace-demo"  # a folder that holds this file is ours to empty
 _STEP_SECONDS = 120
 _TAIL_LINES = 15
-_FOREIGN = ("OPENAI_", "OPENROUTER_", "MEM0_")  # a user's own settings would send the assistant to a paid model
+# A user's own settings would send the assistant to a paid model, or sample away what the demo shows.
+_FOREIGN = ("OPENAI_", "OPENROUTER_", "MEM0_", "OTEL_")
+_KEPT = ("OTEL_EXPORTER_",)
 
 
 class DemoError(RuntimeError):
@@ -59,6 +62,7 @@ class DemoRun:
 
 def run_demo(directory: Path, *, progress: Progress = lambda step, number, total: None) -> DemoRun:
     """Run the whole story in `directory`, which is emptied when an earlier run made it; raises DemoError."""
+    _check_installed()
     directory = _fresh(directory.resolve())
     logs, app = directory / "logs", directory / "app"
     days = _write_app(app)
@@ -79,6 +83,12 @@ def run_demo(directory: Path, *, progress: Progress = lambda step, number, total
         planted=read_planted(directory / "journal.jsonl"),
         logs=logs,
     )
+
+
+def _check_installed() -> None:
+    for package in ("mem0", "qdrant_client"):
+        if find_spec(package) is None:
+            raise DemoError(f"the demo needs the package {package}: pip install 'memtrace-otel[demo]'")
 
 
 def _fresh(directory: Path) -> Path:
@@ -136,7 +146,10 @@ def _model_server(directory: Path) -> Generator[str]:
 
 def _environment(directory: Path) -> dict[str, str]:
     """Return what makes the assistant observed and keeps it on this machine: environment variables only."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+    inherited = {
+        name: value for name, value in os.environ.items() if name.startswith(_KEPT) or not name.startswith(_FOREIGN)
+    }
+    direct = ",".join(filter(None, (os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1")))
     return inherited | {
         "OTEL_SERVICE_NAME": SERVICE,
         "OTEL_TRACES_EXPORTER": ",".join(_exporters(os.environ)),
@@ -148,8 +161,8 @@ def _environment(directory: Path) -> dict[str, str]:
         "MEM0_TELEMETRY": "False",
         "MEM0_DIR": str(directory / "mem0"),
         "HF_HUB_OFFLINE": "1",
-        "NO_PROXY": "127.0.0.1",
-        "no_proxy": "127.0.0.1",
+        "NO_PROXY": direct,
+        "no_proxy": direct,
     }
 
 

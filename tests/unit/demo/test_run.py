@@ -37,9 +37,21 @@ def test_the_callers_exporters_are_kept(environ: dict[str, str], exporters: list
 
 
 def test_a_users_own_model_is_never_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("OPENAI_API_KEY", "OPENROUTER_API_KEY", "OPENAI_API_BASE", "MEM0_API_KEY"):
-        monkeypatch.setenv(name, "a secret")
-    assert "a secret" not in run._environment(tmp_path).values()
+    for name in ("OPENAI_API_KEY", "OPENROUTER_API_KEY", "OPENAI_API_BASE", "MEM0_API_KEY", "OTEL_TRACES_SAMPLER"):
+        monkeypatch.setenv(name, "the user's own")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")
+    monkeypatch.setenv("NO_PROXY", "intranet")
+    environment = run._environment(tmp_path)
+    assert "the user's own" not in environment.values()
+    assert environment["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://127.0.0.1:4317"
+    assert environment["NO_PROXY"] == "intranet,127.0.0.1"
+
+
+def test_a_missing_mem0_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(run, "find_spec", lambda name: None)
+    with pytest.raises(DemoError, match=r"needs the package mem0: pip install 'memtrace-otel\[demo\]'"):
+        run_demo(tmp_path / "demo")
+    assert not (tmp_path / "demo").exists()
 
 
 def test_a_failing_process_names_step_log_and_reason(tmp_path: Path) -> None:
