@@ -13,8 +13,10 @@ from memtrace_otel.version import __version__
 
 REASON_BYTES = 1900
 """Longest reason on a span: Tempo cuts string attributes at 2048 bytes, possibly inside a character."""
-LIST_BYTES = 2048
-"""Most bytes of one list attribute, so that a marker stays well below the 8 KiB budget of a span."""
+EXPLANATION_BYTES = 512
+"""Longest copy of the reason under other conventions' keys."""
+LIST_BYTES = 1536
+"""Most bytes of one list attribute: with the lengths above, every span stays within the budget of 8 KiB."""
 
 
 def verdict_attributes(verdict: Verdict) -> dict[str, AttributeValue]:

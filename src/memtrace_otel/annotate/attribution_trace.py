@@ -6,7 +6,7 @@ import json
 
 from memtrace_otel import semconv
 from memtrace_otel.annotate import identity
-from memtrace_otel.annotate.attributes import REASON_BYTES, clip, incomplete, verdict_attributes
+from memtrace_otel.annotate.attributes import EXPLANATION_BYTES, REASON_BYTES, clip, incomplete, verdict_attributes
 from memtrace_otel.annotate.evaluation import evaluation_event
 from memtrace_otel.annotate.marker import link
 from memtrace_otel.model import AttributeValue, Link, OperationSpan, Step, Verdict, is_origin, make_origin, split_origin
@@ -103,6 +103,6 @@ def _annotation(verdict: Verdict) -> dict[str, AttributeValue]:
         "metadata": json.dumps({name: value for name, value in metadata.items() if value}),
     }
     if verdict.reason:
-        fields["explanation"] = clip(verdict.reason, REASON_BYTES)
+        fields["explanation"] = clip(verdict.reason, EXPLANATION_BYTES)
     annotation = {f"{semconv.OPENINFERENCE_ANNOTATION}.{name}": value for name, value in fields.items()}
     return {semconv.OPENINFERENCE_SPAN_KIND: "EVALUATOR", **annotation}

@@ -10,7 +10,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import SEVERITY_NUMBER_WARN, LogRecord
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from memtrace_otel import semconv
-from memtrace_otel.annotate.attributes import REASON_BYTES, clip
+from memtrace_otel.annotate.attributes import EXPLANATION_BYTES, clip
 from memtrace_otel.model import AttributeValue, Event, Verdict
 from memtrace_otel.otlp.values import encode_pairs
 from memtrace_otel.version import __version__
@@ -27,7 +27,7 @@ def evaluation_event(verdict: Verdict, time: int) -> Event:
         semconv.ATTRIBUTION_ID: verdict.attribution_id,
     }
     if verdict.reason:
-        attributes[semconv.EVALUATION_EXPLANATION] = clip(verdict.reason, REASON_BYTES)
+        attributes[semconv.EVALUATION_EXPLANATION] = clip(verdict.reason, EXPLANATION_BYTES)
     response_id = verdict.failure.answer_span.attributes.get(semconv.GEN_AI_RESPONSE_ID)
     if response_id:
         attributes[semconv.GEN_AI_RESPONSE_ID] = response_id

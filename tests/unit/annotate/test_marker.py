@@ -87,7 +87,7 @@ def test_long_reason_and_evidence_are_cut_between_characters_and_said_to_be() ->
     assert isinstance(evidence, list)
     assert len(reason.encode()) == 1899
     assert 10 < len(evidence) < 500
-    assert sum(len(str(item)) for item in evidence) <= 2048
+    assert sum(len(str(item)) for item in evidence) <= 1536
     assert made.incomplete == ("truncated",)
 
 

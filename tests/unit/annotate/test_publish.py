@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from memtrace_otel.annotate import SendError, annotate, deliver
+from memtrace_otel.annotate import SendError, annotate, annotation_spans, deliver
+from memtrace_otel.model import Alternative, Step
+from memtrace_otel.otlp import encode_request
 from memtrace_otel.store import SqliteStore
 from tests.unit.annotate.conftest import ANSWER, ASKED, TOLD, UPDATE, Receiver, verdict_on
 
@@ -137,3 +139,11 @@ def test_many_verdicts_go_out_in_small_requests(store: SqliteStore, http_receive
     assert len(http_receiver.traces) == 4
     assert max(map(len, http_receiver.traces)) < 64 * 8192
     assert len(set(http_receiver.span_ids())) == 40 * 6
+
+
+def test_the_largest_verdict_keeps_every_span_within_its_budget() -> None:
+    steps = tuple(Step("hit", f"memory:{n:036d}", UPDATE.origin, "é" * 5000) for n in range(200))
+    others = tuple(Alternative("retrieval", TOLD, "b" * 16, 0.001 * n) for n in range(200))
+    verdict = verdict_on(UPDATE, attribution_id="1" * 32, reason="é" * 5000, evidence=steps, alternatives=others)
+    spans = annotation_spans(verdict, UPDATE, 1, 2)
+    assert max(len(encode_request([span])) for span in spans) <= 8192
