@@ -160,6 +160,8 @@ def decide(call: Call) -> Step:
             ref = variable_ref(RefKind.FACT, verdict.text)
             operation.wrote(ref, action=verdict.event, content=verdict.text, sources=[prompt, *fed_by])
             known = Known(ref, verdict.text, origin=operation.origin)
+            if not session.knows(verdict.text):  # a text that the model rewrote
+                session.learn(verdict.text, known)
             session.decisions.append(Decision(verdict.event, record.id if record else "", known))
         else:
             operation.mark(Incomplete.UNPARSED)
