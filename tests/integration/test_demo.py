@@ -15,12 +15,13 @@ import pytest
 
 os.environ["MEM0_TELEMETRY"] = "False"  # read when mem0 is imported
 
-from memtrace_otel.demo import DemoRun, run_demo
+from memtrace_otel.demo import DemoRun, compare, run_demo
 from memtrace_otel.demo.assistant import SEEN_BY_QUESTION, Assistant
 from memtrace_otel.demo.embedding import words
 from memtrace_otel.demo.model import ScriptedModel
 from memtrace_otel.demo.model_server import serving
 from memtrace_otel.demo.script import Fault, load_faults, load_json, load_script
+from memtrace_otel.diagnosis import diagnose
 from memtrace_otel.semconv import OP_KIND, FailureType, OpKind
 from memtrace_otel.store import SqliteStore
 
@@ -172,3 +173,9 @@ def test_the_shape_of_a_trace_does_not_tell(store: SqliteStore, run: DemoRun) ->
             question = next(variable.content for variable in judge.inputs if variable.role == "query")
             shapes[question in wrong] |= {(span.name, name) for span in spans for name in span.attributes}
     assert shapes[True] == shapes[False]
+
+
+def test_every_planted_fault_is_named_with_its_operation(store: SqliteStore, run: DemoRun) -> None:
+    rows = compare(diagnose(store).verdicts, run.planted, store)
+    assert [(row.question, row.verdict and row.verdict.failure_type) for row in rows if not row.matches] == []
+    assert len(rows) == len(run.planted)

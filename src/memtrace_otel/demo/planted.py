@@ -16,7 +16,15 @@ from memtrace_otel.semconv import FailureType, OpKind, RefKind
 from memtrace_otel.store import TraceSource
 
 _WRITES = {FailureType.UPDATE: OpKind.UPDATE, FailureType.DELETION: OpKind.DELETE}
-_OF_THE_QUESTION = {FailureType.RETRIEVAL: OpKind.RETRIEVE, FailureType.RESPONSE: OpKind.RESPOND}
+_OF_THE_QUESTION: dict[FailureType, set[str]] = {
+    FailureType.RETRIEVAL: {OpKind.RETRIEVE},
+    FailureType.RESPONSE: {OpKind.RESPOND},
+    FailureType.JUDGE: {OpKind.JUDGE},
+    FailureType.ANNOTATION: {
+        OpKind.JUDGE,
+        OpKind.RESPOND,
+    },  # no operation is at fault: the two that met the gold answer
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +105,15 @@ def _names_operation(verdict: Verdict, fault: Planted, source: TraceSource) -> b
     blamed = next((span for span in source.trace(verdict.trace_id) if span.span_id == verdict.span_id), None)
     if blamed is None:
         return False
-    if fault.failure_type == FailureType.EXTRACTION:
+    type = FailureType(fault.failure_type)
+    if type in _OF_THE_QUESTION:
+        return blamed.kind in _OF_THE_QUESTION[type] and blamed.trace_id == verdict.failure.trace_id
+    if type == FailureType.EXTRACTION:
         return blamed.kind in (OpKind.EXTRACT, OpKind.INGEST) and blamed.start <= fault.time <= blamed.end
-    if kind := _WRITES.get(FailureType(fault.failure_type)):
-        # The planted reply is followed by the write it asked for; later writes of the record are innocent.
-        ref = make_ref(RefKind.MEMORY, fault.memory)
-        writes = (span for span in source.spans(kinds=[kind], since=fault.time) if _writes(span, ref))
-        first = next(writes, None)
-        return first is not None and blamed.trace_id == first.trace_id and blamed.kind == kind and _writes(blamed, ref)
-    kind = _OF_THE_QUESTION.get(FailureType(fault.failure_type), OpKind.JUDGE)
-    return blamed.kind == kind and blamed.trace_id == verdict.failure.trace_id
+    # The planted reply is followed by the write it asked for; later writes of the record are innocent.
+    kind, ref = _WRITES[type], make_ref(RefKind.MEMORY, fault.memory)
+    first = next((span for span in source.spans(kinds=[kind], since=fault.time) if _writes(span, ref)), None)
+    return first is not None and blamed.trace_id == first.trace_id and blamed.kind == kind and _writes(blamed, ref)
 
 
 def _writes(span: OperationSpan, ref: str) -> bool:
