@@ -61,18 +61,12 @@ def read_file(path: str | Path) -> Iterator[OtlpBody | GraphDocument]:
     """
     path = Path(path)
     with _named_errors(path), path.open("rb") as file:
-        head = file.peek(2)
-        if not head:
+        stream = gzip.GzipFile(fileobj=file) if file.peek(2).startswith(_GZIP) else file
+        start = stream.peek(_SNIFFED_BYTES)
+        if not start:
             raise InputError(path, 0, "the file is empty")
-        stream = gzip.GzipFile(fileobj=file) if head.startswith(_GZIP) else file
         source = _Source(path, stream, settings.MAX_IMPORT_BYTES.read())
-        items = _read_json(source) if _JSON.match(stream.peek(_SNIFFED_BYTES)) else _read_protobuf(source)
-        found = False
-        for item in items:
-            found = True
-            yield item
-        if not found:
-            raise InputError(path, 0, "the file holds nothing but blank lines")
+        yield from _read_json(source) if _JSON.match(start) else _read_protobuf(source)
 
 
 class _Source:

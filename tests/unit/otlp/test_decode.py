@@ -142,6 +142,11 @@ def test_a_span_without_valid_ids_is_refused(trace_id: bytes, span_id: bytes, re
         decode_request(request.SerializeToString())
 
 
+def test_protobuf_of_another_kind_is_refused() -> None:
+    with pytest.raises(DecodeError, match="holds no resourceSpans"):
+        decode_request(b"\x10\x01")
+
+
 def test_a_cut_request_is_refused_wherever_it_is_cut() -> None:
     body = encode_request([random_span(random.Random(1))])
     for length in range(1, len(body)):

@@ -94,7 +94,8 @@ def with_span(**fields: object) -> bytes:
     ("content", "line", "reason"),
     [
         (b"", 0, "empty"),
-        (b"\n \n", 0, "blank lines|neither JSON"),
+        (gzip.compress(b""), 0, "empty"),
+        (b"\n \n", 0, "neither JSON"),
         (b"hello world\n", 0, "neither JSON nor valid OTLP protobuf"),
         (BODY[:-3], 0, "truncated"),
         (gzip.compress(LINE)[:-30], 0, "cut off"),
@@ -160,6 +161,13 @@ def test_a_gzip_bomb_is_cut_at_the_limit(tmp_path: Path, monkeypatch: pytest.Mon
     bomb = gzip.compress(b'{"a": "' + b" " * 50_000_000)
     assert len(bomb) < 100_000
     assert "larger than 1000000 bytes" in fault(written(tmp_path, bomb)).reason
+
+
+def test_a_single_document_has_its_own_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memtrace_otel.otlp.files.MAX_DOCUMENT_BYTES", len(LINE) + 1)
+    assert len(list(read_file(written(tmp_path, LINE + b"\n" + LINE)))) == 2
+    error = fault(written(tmp_path, LINE + b"\n" + LINE[:-1] + b"   }"))
+    assert (error.line, "a single document larger than" in error.reason) == (2, True)
 
 
 @pytest.mark.skipif(not CONVERTER.exists(), reason="development data (../shared/data or MEMTRACE_DATA) is absent")
