@@ -14,7 +14,6 @@ from typing import Any
 from uuid import UUID
 
 import mem0.memory.main as main
-import mem0.memory.storage as storage
 import openai
 import pytest
 from opentelemetry.instrumentation.utils import suppress_instrumentation
@@ -45,8 +44,7 @@ class Hostile:
 async def _run(kind: str, model: ModelStub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Everything that one program can see of Mem0: results, errors, prompts, stored payloads, history rows."""
     numbers = iter(range(1, 10_000))
-    for module in (main, storage):
-        monkeypatch.setattr(module, "uuid", SimpleNamespace(uuid4=lambda: UUID(int=next(numbers))))
+    monkeypatch.setattr(main, "uuid", SimpleNamespace(uuid4=lambda: UUID(int=next(numbers))))
     model.prompts.clear()
     folder.mkdir()
     program = await open_program(kind, config(model, folder))
@@ -57,6 +55,8 @@ async def _run(kind: str, model: ModelStub, folder: Path, monkeypatch: pytest.Mo
             result = await program.call(method, *args, **kwargs)
         except Exception as error:
             result = [type(error).__qualname__, str(error)]
+        if method == "history":  # its rows have random ids of their own
+            result = [{**row, "id": ""} for row in result]
         observed.append([method, result])
         return result
 
@@ -92,7 +92,9 @@ async def _run(kind: str, model: ModelStub, folder: Path, monkeypatch: pytest.Mo
     rows = program.memory.vector_store.client.scroll("memories", limit=1000, with_vectors=True)[0]
     observed.append([[str(row.id), row.payload, row.vector] for row in rows])
     with sqlite3.connect(folder / "history.db") as history:
-        observed.append(history.execute("SELECT memory_id, old_memory, new_memory, event FROM history").fetchall())
+        observed.append(
+            history.execute("SELECT memory_id, old_memory, new_memory, event FROM history ORDER BY 1, 4").fetchall()
+        )
     await call("delete_all", user_id="ann")
     await call("get_all", **owner)
     await call("reset")
@@ -116,7 +118,7 @@ async def test_a_program_sees_the_same_with_and_without(
         Mem0Instrumentor().uninstrument()
     assert observed == without
     assert "I live in Lyon." in observed
-    assert len(seen(recording)) > 40
+    assert len(seen(recording)) > 30
     assert drops == before  # and nothing of ours failed on the way
 
 
