@@ -16,7 +16,7 @@ from memtrace_otel.semconv import Action, FailureType, OpKind, Role
 
 from .story import NOISE, Told
 
-START = datetime(2024, 3, 1, 9, tzinfo=UTC)
+START = datetime(2024, 2, 12, 9, tzinfo=UTC)
 HITS = 5
 
 
@@ -118,11 +118,22 @@ class _Run:
         return span
 
     def trace(self) -> str:
-        return hashlib.sha256(f"trace{len(self.spans)}{self.told.key}{self.system}{self.fault}".encode()).hexdigest()[:32]
+        return hashlib.sha256(f"trace{len(self.spans)}{self.told.key}{self.system}{self.fault}".encode()).hexdigest()[
+            :32
+        ]
 
     # --- writing -------------------------------------------------------------------------------------------------
 
-    def tell(self, message: str, fact: str, key: str = "", *, action: Action = Action.ADD, text: str = "", faulty: Fault | None = None) -> None:
+    def tell(
+        self,
+        message: str,
+        fact: str,
+        key: str = "",
+        *,
+        action: Action = Action.ADD,
+        text: str = "",
+        faulty: Fault | None = None,
+    ) -> None:
         """One turn: `fact` is what should be kept; `text` what the write makes of the record when it differs."""
         self.clock += timedelta(days=1)
         trace, planted = self.trace(), faulty is not None and faulty == self.fault
@@ -130,13 +141,15 @@ class _Run:
         if key == self.told.key and message == self.told.message:
             self.source = said.ref
         if self.system is System.LONG_CONTEXT:
-            self.store[said.ref] = (message, "", key)
+            self.store[said.ref] = (f"[{self.clock:%Y-%m-%d}] {message}", "", key)
             return
         if self.system is System.CHUNKS:
-            self._index(trace, said, message, key, planted)
+            self._index(trace, said, message, key, planted and faulty is Fault.DROPPED)
             return
         top = self.add(trace, "upsert_memory", OpKind.INGEST, inputs=(said,))
-        facts: tuple[Variable, ...] = (Variable(f"fact:{content_digest(fact)}", content=fact, action=Action.DERIVE),) if fact else ()
+        facts: tuple[Variable, ...] = (
+            (Variable(f"fact:{content_digest(fact)}", content=fact, action=Action.DERIVE),) if fact else ()
+        )
         origin, parent, sources = "", top, ()
         if self.system is not System.OPAQUE:
             step = self.add(trace, "memtrace.extract", OpKind.EXTRACT, top.span_id, inputs=(said,), outputs=facts)
@@ -149,7 +162,9 @@ class _Run:
         if self.system is System.DECIDING and fact:
             known = tuple(Variable(ref, Role.CANDIDATE, o) for ref, (_, o, k) in self.store.items() if k == key)
             kept = tuple(Variable(v.ref, action=Action.NONE) for v in known) if action == Action.NONE else ()
-            parent = self.add(trace, "memtrace.decide", OpKind.DECIDE, top.span_id, inputs=(*sources, *known), outputs=kept)
+            parent = self.add(
+                trace, "memtrace.decide", OpKind.DECIDE, top.span_id, inputs=(*sources, *known), outputs=kept
+            )
             if planted and faulty in (Fault.NOT_RENEWED, Fault.STORED_BESIDE):
                 self.culprit = parent.origin
         if fact and action != Action.NONE:
@@ -157,7 +172,9 @@ class _Run:
             if planted and not self.culprit:
                 self.culprit = written.origin
 
-    def _write(self, trace: str, parent: OperationSpan, sources: tuple[Variable, ...], action: Action, text: str, key: str) -> OperationSpan:
+    def _write(
+        self, trace: str, parent: OperationSpan, sources: tuple[Variable, ...], action: Action, text: str, key: str
+    ) -> OperationSpan:
         old = next((ref for ref, (_, _, k) in reversed(self.store.items()) if k == key and key), "")
         ref = old if action != Action.ADD and old else f"memory:{hashlib.sha256(trace.encode()).hexdigest()[:12]}"
         previous = (Variable(ref, Role.PREVIOUS, self.store[ref][1]),) if ref in self.store else ()
@@ -198,16 +215,23 @@ class _Run:
             scope = "ffff0000ffff0000" if fault is Fault.WRONG_SCOPE else self.scope
             text = "\n".join(self.store[ref][0] for ref, _ in hits)
             context = Variable(f"context:{trace[:16]}", content=text, action=Action.DERIVE)
-            search = self.add(trace, name, OpKind.RETRIEVE, parent.span_id, scope=scope, inputs=(query, *found), outputs=(context,))
+            search = self.add(
+                trace, name, OpKind.RETRIEVE, parent.span_id, scope=scope, inputs=(query, *found), outputs=(context,)
+            )
             if fault in (Fault.RANKED_OUT, Fault.WRONG_SCOPE):
                 self.culprit = search.origin
             read = (Variable(context.ref, Role.CONTEXT, search.origin),)
         given = self._answer([self.store[ref][0] for ref, _ in hits])
         answer = Variable("answer:a", Role.ANSWER, content=given)
-        responded = self.add(trace, "chat", OpKind.RESPOND, parent.span_id, scope="", inputs=(query, *read), outputs=(answer,))
+        responded = self.add(
+            trace, "chat", OpKind.RESPOND, parent.span_id, scope="", inputs=(query, *read), outputs=(answer,)
+        )
         gold = self.other.answer if fault is Fault.WRONG_GOLD else told.answer
         right = fault is not Fault.WRONG_JUDGE and gold == told.answer and given in (told.answer, told.reworded)
-        label = {"gen_ai.evaluation.name": "correctness", "gen_ai.evaluation.score.label": "correct" if right else "incorrect"}
+        label = {
+            "gen_ai.evaluation.name": "correctness",
+            "gen_ai.evaluation.score.label": "correct" if right else "incorrect",
+        }
         judge = self.add(
             trace, "memtrace.judge", OpKind.JUDGE, parent.span_id, scope="", attributes=label,
             evidence=(self.source,) if self.evidence else (),
@@ -237,7 +261,7 @@ class _Run:
             return "That is not mentioned in the memories."
         if self.fault is Fault.MISREAD:
             return told.wrong
-        if any(text in (told.fact, told.message) for text in memories):
+        if any(text.endswith((told.fact, told.message)) for text in memories):
             return told.reworded
         if any(text == told.garbled for text in memories):
             return told.wrong
@@ -252,7 +276,9 @@ def _sealed(variable: Variable, captured: bool) -> Variable:
                     variable.score, variable.action)  # fmt: skip
 
 
-def record(system: System, fault: Fault, told: Told, other: Told, *, captured: bool = True, evidence: bool = False) -> Recording:
+def record(
+    system: System, fault: Fault, told: Told, other: Told, *, captured: bool = True, evidence: bool = False
+) -> Recording:
     """Run the story with one fault about `told`; `other` lends its answer to a wrong gold."""
     run = _Run(system, fault, told, other, captured, evidence)
     corrected = bool(told.outdated) and fault in (Fault.NOT_RENEWED, Fault.STORED_BESIDE)
@@ -260,13 +286,17 @@ def record(system: System, fault: Fault, told: Told, other: Told, *, captured: b
         run.tell(message, fact)
     if corrected:
         run.tell(told.outdated_message, told.outdated, told.key)
-    else:
-        run.clock = START + timedelta(days=3)
     run.tell(other.message, other.fact, other.key)
     run.clock = datetime(2024, 3, 4, 9, tzinfo=UTC)  # `yesterday` of the story is 4 March
     kept = {Fault.DROPPED: "", Fault.VAGUE: told.vague, Fault.GARBLED: told.garbled}.get(fault, told.fact)
     action = Action.NONE if fault is Fault.NOT_RENEWED else Action.ADD
-    run.tell(told.message, kept, told.key, action=action, faulty=None if fault in (Fault.MERGED_AWAY, Fault.DELETED) else fault)
+    run.tell(
+        told.message,
+        kept,
+        told.key,
+        action=action,
+        faulty=None if fault in (Fault.MERGED_AWAY, Fault.DELETED) else fault,
+    )
     for message, fact in NOISE[3:]:
         run.tell(message, fact)
     if fault is Fault.MERGED_AWAY:

@@ -159,6 +159,14 @@ def _before(match: re.Match[str], today: date | None) -> Period | None:
     return _unit(groups["unit"].lower(), day, steps if "before" in match[0].lower() else -steps)
 
 
+def _week_of(match: re.Match[str], today: date | None) -> Period | None:
+    """ "The week of 23 August 2023": the calendar week that holds the day."""
+    if (day := day_of_text(match["rest"])) is None:
+        return None
+    monday = day - timedelta(days=day.weekday())
+    return Period(monday, monday + timedelta(days=6))
+
+
 def _count(word: str | None) -> int:
     return 1 if not word else int(word) if word.isdigit() else _NUMBERS[word.lower()]
 
@@ -194,6 +202,7 @@ def _form(pattern: str) -> re.Pattern[str]:
 # Longest and most specific first: a span of text is read once.
 _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], date | None], Period | None]], ...] = (
     (_form(rf"\b(?:{_COUNT} )?{_UNIT} (?:before|prior to|after) (?P<rest>.{{6,24}})"), _before),
+    (_form(rf"\b(?P<unit>week)(?:end)? of (?P<rest>.{{6,24}})"), _week_of),
     (_form(rf"\b{_WEEKDAY} (?:before|prior to) (?P<rest>.{{6,24}})"), _before),
     (_form(rf"\b{_YEAR}-(?P<number>[01]?\d)-(?P<day>[0-3]?\d)\b"), _full),
     (_form(rf"\b{_DAY}(?: of)? {_MONTH},? ?{_YEAR}\b"), _full),
@@ -208,7 +217,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], date | None], Peri
     (_form(r"\b(?:today|tonight|this (?:morning|afternoon|evening)|just now|earlier today)\b"), _days(0)),
     (_form(rf"\b(?:last|past|previous|recent|the other) {_WEEKDAY}"), _anchored(lambda m, t: _last_weekday(m["weekday"], t))),
     (_form(rf"\b(?:next|this|coming|following) {_WEEKDAY}"), _anchored(_next_weekday)),
-    (_form(rf"\bon (?:a |the )?{_WEEKDAY}"), _anchored(lambda m, t: _last_weekday(m["weekday"], t))),
+    (_form(rf"\bon {_WEEKDAY}"), _anchored(lambda m, t: _last_weekday(m["weekday"], t))),
     (_form(rf"\b(?:last|past|previous) {_UNIT}\b"), _shifted(-1)),
     (_form(rf"\b(?:next|following|coming|upcoming) {_UNIT}\b"), _shifted(1)),
     (_form(rf"\bthis (?:past )?{_UNIT}\b"), _anchored(lambda m, t: _unit(m["unit"].lower(), t, -1 if m["unit"].lower() == "weekend" else 0))),

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
 from functools import cached_property
 
 from memtrace_otel.attribution.expectation import AnswerForm, Expectation, Need, answered, carries, expectation
-from memtrace_otel.attribution.lineage import Lineage, Source, Version
-from memtrace_otel.attribution.recall import Hit, Recall, recall
-from memtrace_otel.attribution.text import Lexicon, abstains, terms
+from memtrace_otel.attribution.lineage import Lineage, Version
+from memtrace_otel.attribution.recall import Hit, recall
+from memtrace_otel.attribution.sources import Source, sources_of
+from memtrace_otel.attribution.text import Lexicon, abstains, leading_name, named, names, terms
 from memtrace_otel.model import Failure, content_digest
 from memtrace_otel.semconv import Role
 
-_EMPTY = content_digest("")
-
 AS_MUCH_ABOUT = 0.75
 """A text counts as being about the question when it shares at least this part of what its best source shares with it."""
+
+_OWN = 0.5  # what was taken from the source message itself may leave out more of the question
+_UNSOURCED = 0.5  # without a source message to compare with, a text must share half of the question
+_TOLD = 1 / 3  # an expected piece of which less was ever said is not looked for by its few common words
+_EMPTY = content_digest("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,35 +57,32 @@ class Evidence:
         self.failure = failure
         self.lineage = lineage
         self.answer_span = failure.answer_span
-        self.recall: Recall = recall(lineage, failure.answer_span)
+        self.recall = recall(lineage, failure.answer_span)
         self.wish: Expectation = expectation(failure.question, failure.expected, known=_expected_known(failure))
-        everything = lineage.sources
-        self.named = tuple(s for s in everything if s.message.ref in failure.evidence)
+        asked = max(self.answer_span.start, self.answer_span.end)
+        told = [s for s in sources_of(lineage) if s.message.span.start <= asked]
+        self.named = tuple(s for s in told if s.message.ref in failure.evidence)
         """Sources named as gold evidence."""
-        scopes = {*self.recall.scopes, *(s.scope for s in self.named)} - {""}
-        within = [s for s in everything if s.scope in scopes or not s.scope or not scopes]
-        self.messages = tuple(
-            s for s in within if s.message.span.start <= (self.answer_span.end or s.message.span.start)
-        )
-        """Sources of the scopes concerned, told before the answer."""
-        self.scopes = scopes
-        self.lexicon = Lexicon(self._texts())
+        searched = {*self.recall.scopes, *(s.scope for s in self.named)} - {""}
+        within = [s for s in told if not searched or s.scope in searched or not s.scope]
+        self.scopes = searched if within else set[str]()
+        """Memory scopes concerned: searched, or of the named evidence; empty means every one (nothing was told there)."""
+        self.messages = tuple(within or told)
+        """Sources of these scopes, told before the answer."""
+        texts = self._texts()
+        self.lexicon, self.names = Lexicon(texts), names(texts)
 
+    # --- what the trace holds ------------------------------------------------------------------------------------
     @cached_property
     def records(self) -> tuple[tuple[Version, ...], ...]:
         """Histories, up to the question, of the records of the scopes concerned."""
-        histories = (self.lineage.history(ref, None, self.answer_span.start) for ref in self.lineage.records())
-        kept = (
-            tuple(v for v in h if not self.scopes or not v.span.scope or v.span.scope in self.scopes) for h in histories
-        )
+        histories = (self.lineage.history(ref, self.answer_span.start) for ref in self.lineage.records())
+        kept = (tuple(v for v in history if self._concerned(v)) for history in histories)
         return tuple(history for history in kept if history)
 
-    @cached_property
-    def lives(self) -> tuple[Life, ...]:
-        """The life of each needed piece; one life by identity when there is nothing to read."""
-        if self.wish.form in (AnswerForm.MISSING, AnswerForm.ABSTAIN) or not self.readable:
-            return (self.life_of_evidence(),)
-        return tuple(self._life(need) for need in self.wish.needs)
+    def _concerned(self, version: Version) -> bool:
+        scope = self.lineage.scope(version.span)
+        return not self.scopes or not scope or scope in self.scopes
 
     @cached_property
     def readable(self) -> bool:
@@ -89,82 +91,130 @@ class Evidence:
 
     @cached_property
     def complete(self) -> bool:
-        """Nothing is known to be missing: contents, origins of the hits, links from answer to search."""
+        """Nothing is known to be missing: contents, writers of the hits, links from answer to search.
+
+        Only then does the absence of something from the messages prove that it was never told.
+        """
         spans = {self.answer_span.origin: self.answer_span}
-        for version in (v for history in self.records for v in history):
-            spans[version.span.origin] = version.span
-        for source in self.messages:
-            spans[source.extraction.origin] = source.extraction
+        spans.update((v.span.origin, v.span) for history in self.records for v in history)
+        spans.update((source.extraction.origin, source.extraction) for source in self.messages)
         flagged = any(span.incomplete for span in (*spans.values(), *self.recall.searches))
-        orphaned = any(not hit.origin and not self.lineage.history(hit.ref) for hit in self.recall.hits)
-        return self.readable and self.recall.linked and not flagged and not orphaned and bool(self.messages)
-
-    @cached_property
-    def missing(self) -> tuple[Life, ...]:
-        """The pieces that the given answer lacks."""
-        return tuple(life for life in self.lives if not life.answered)
-
-    @property
-    def absence_proves_nothing(self) -> bool:
-        """The trace does not hold every message: what is in none of them may have been told all the same."""
-        return not self.complete
-
-    def about(self, text: str) -> float:
-        """How much of the question the text shares: 0..1."""
-        return self.lexicon.share(self.wish.question_terms, terms(text))
-
-    def supports(self, text: str, need: Need, day: object = None) -> bool:
-        """Tell whether the text carries the need."""
-        return bool(text) and carries(text, need, self.lexicon, day)  # type: ignore[arg-type]
-
-    def life_of_evidence(self) -> Life:
-        """Follow the named messages by identity alone: every record written from them counts as carrying the answer."""
-        facts = tuple(f for s in self.named for f in s.facts)
-        refs = dict.fromkeys(v.ref for s in self.named for v in s.written)
-        histories = [h for h in self.records if h[-1].ref in refs]
-        versions = tuple(v for h in histories for v in h if not v.deleted)
-        surviving = tuple(h[-1] for h in histories if not h[-1].deleted)
-        returned = tuple(
-            hit for hit in self.recall.hits if hit.ref in refs or hit.ref in {s.message.ref for s in self.named}
+        orphaned = any(
+            not hit.origin and hit.ref not in {s.message.ref for s in self.messages} for hit in self.recall.hits
         )
-        return Life(None, self.named, bool(self.named), facts, versions, surviving, returned, False)
-
-    def _life(self, need: Need) -> Life:
-        sources = self._sources_of(need)
-        said = any(self.supports(s.message.content, need, s.message.day) for s in sources)
-        own = {v.ref for s in sources for v in s.written} | {s.message.ref for s in sources}
-        bar = AS_MUCH_ABOUT * max((self.about(s.message.content) for s in sources), default=0.0)
-
-        def carrying(ref: str, content: str, day: object) -> bool:
-            return self.supports(content, need, day) and (ref in own or self.about(content) >= bar)
-
-        facts = tuple(f for s in sources for f in s.facts if self.supports(f.content, need, f.day))
-        versions = tuple(v for h in self.records for v in h if not v.deleted and carrying(v.ref, v.content, v.day))
-        last = {h[-1].ref: h[-1] for h in self.records}
-        surviving = tuple(v for v in versions if last[v.ref] is v)
-        returned = tuple(hit for hit in self.recall.hits if carrying(hit.ref, hit.content, hit.day))
-        held = answered(self.failure.answer, need, self.wish.form, self.lexicon)
-        return Life(need, sources, said, facts, versions, surviving, returned, held)
-
-    def _sources_of(self, need: Need) -> tuple[Source, ...]:
-        """The messages that hold a need: of the named ones when any does, else those most about the question that carry it."""
-        carrying = [s for s in self.named if self.supports(s.message.content, need, s.message.day)]
-        if carrying or self.named:
-            return tuple(carrying or self.named)
-        found = [s for s in self.messages if self.supports(s.message.content, need, s.message.day)]
-        best = max((self.about(s.message.content) for s in found), default=0.0)
-        return tuple(s for s in found if self.about(s.message.content) >= AS_MUCH_ABOUT * best)
-
-    def _texts(self) -> list[str]:
-        texts = [s.message.content for s in self.messages]
-        texts += [f.content for s in self.messages for f in s.facts]
-        texts += [v.content for history in self.records for v in history]
-        return texts + [hit.content for hit in self.recall.hits]
+        return self.readable and self.recall.linked and not flagged and not orphaned and bool(self.messages)
 
     @cached_property
     def abstained(self) -> bool:
         """The given answer says that nothing is known."""
         return abstains(self.failure.answer)
+
+    # --- comparing -----------------------------------------------------------------------------------------------
+    def about(self, text: str) -> float:
+        """How much of the question the text shares: 0..1."""
+        return self.lexicon.share(self.wish.question_terms, terms(text))
+
+    def supports(self, text: str, need: Need, day: date | None) -> bool:
+        """Tell whether a text of that day carries the need."""
+        return bool(text) and carries(text, need, self.lexicon, day)
+
+    def of_another(self, text: str) -> bool:
+        """Tell whether a memory begins with a name that the question does not hold, and holds none that it does."""
+        asked = named(self.wish.question, self.names)
+        return bool(asked) and bool(leading_name(text, self.names)) and not asked & named(text, self.names)
+
+    # --- the walk ------------------------------------------------------------------------------------------------
+    @cached_property
+    def lives(self) -> tuple[Life, ...]:
+        """The life of each needed piece; one life by identity when there is nothing to read."""
+        if self.wish.form in (AnswerForm.MISSING, AnswerForm.ABSTAIN) or not self.readable:
+            return (self.life_of_evidence,)
+        lives = tuple(self._life(need) for need in self.wish.needs)
+        told = tuple(life for life in lives if life.furthest)
+        if told and (self.named or self.complete):
+            return told  # what nobody said cannot have been lost
+        if not told and self.wish.inference:
+            return (self.life_of_evidence,)
+        return lives
+
+    @cached_property
+    def missing(self) -> tuple[Life, ...]:
+        """The lives of the pieces that the given answer lacks; none when the right answer was to say that nothing is known."""
+        if self.wish.form is AnswerForm.ABSTAIN:
+            return ()
+        return tuple(life for life in self.lives if not life.answered)
+
+    @cached_property
+    def borrowed(self) -> bool:
+        """The given answer is what the named messages say, if of someone or something else than the question asks about."""
+        given = expectation(self.wish.question, self.failure.answer)
+        texts = [(v.content, v.day) for s in self.named for v in (s.message, *s.facts)]
+        return bool(given.needs) and all(any(self.supports(t, need, day) for t, day in texts) for need in given.needs)
+
+    @cached_property
+    def life_of_evidence(self) -> Life:
+        """Follow the named messages by identity alone: every record written from them counts as carrying the answer."""
+        facts = tuple(fact for source in self.named for fact in source.facts)
+        refs = {v.ref for source in self.named for v in source.written} | {s.message.ref for s in self.named}
+        histories = [history for history in self.records if history[-1].ref in refs]
+        versions = tuple(v for history in histories for v in history if not v.deleted)
+        surviving = tuple(history[-1] for history in histories if not history[-1].deleted)
+        returned = tuple(hit for hit in self.recall.hits if hit.ref in refs)
+        return Life(None, self.named, bool(self.named), facts, versions, surviving, returned, answered=False)
+
+    def _life(self, expected: Need) -> Life:
+        need = self._as_told(expected)
+        sources = self._sources_of(need)
+        own = {v.ref for s in sources for v in s.written} | {s.message.ref for s in sources}
+        bar = AS_MUCH_ABOUT * max((self.about(s.message.content) for s in sources), default=_UNSOURCED / AS_MUCH_ABOUT)
+
+        def carrying(item: Version | Hit) -> bool:
+            if not self.supports(item.content, need, item.day) or self.of_another(item.content):
+                return False
+            return self.about(item.content) >= (bar * _OWN if item.ref in own else bar)
+
+        versions = tuple(v for history in self.records for v in history if not v.deleted and carrying(v))
+        last = {history[-1].ref: history[-1] for history in self.records}
+        return Life(
+            need=need,
+            sources=sources,
+            said=any(self.supports(s.message.content, need, s.message.day) for s in sources),
+            facts=tuple(
+                f
+                for s in sources
+                for f in s.facts
+                if self.supports(f.content, need, f.day) and not self.of_another(f.content)
+            ),
+            versions=versions,
+            surviving=tuple(v for v in versions if last[v.ref] is v),
+            returned=tuple(hit for hit in self.recall.hits if carrying(hit)),
+            answered=answered(self.failure.answer, expected, self.wish.form, self.lexicon),
+        )
+
+    def _sources_of(self, need: Need) -> tuple[Source, ...]:
+        """The named messages that carry a need, else all named; without names those most about the question."""
+        carrying = [s for s in self.named or self.messages if self.supports(s.message.content, need, s.message.day)]
+        if self.named:
+            return tuple(carrying or self.named)
+        best = max((self.about(s.message.content) for s in carrying), default=0.0)
+        return tuple(s for s in carrying if self.about(s.message.content) >= AS_MUCH_ABOUT * best)
+
+    def _as_told(self, need: Need) -> Need:
+        """Leave out the words of the expected answer that nobody said, unless that leaves too little of it."""
+        kept = need.terms & self._vocabulary
+        if need.periods or self.lexicon.mass(kept) < _TOLD * self.lexicon.mass(need.terms):
+            return need
+        return replace(need, terms=kept)
+
+    @cached_property
+    def _vocabulary(self) -> frozenset[str]:
+        texts = [v.content for s in self.named or self.messages for v in (s.message, *s.facts)]
+        return frozenset(term for text in texts for term in terms(text))
+
+    def _texts(self) -> list[str]:
+        texts = [v.content for s in self.messages for v in (s.message, *s.facts)]
+        texts += [v.content for history in self.records for v in history]
+        return texts + [hit.content for hit in self.recall.hits]
 
 
 def _expected_known(failure: Failure) -> bool:

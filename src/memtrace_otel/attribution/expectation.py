@@ -10,8 +10,8 @@ from enum import StrEnum
 from memtrace_otel.attribution.dates import Period, periods
 from memtrace_otel.attribution.text import Lexicon, abstains, items, negated, numbers, polarity, terms
 
-CARRIED = 0.5
-"""Share of a need's weight that a text must hold to carry it: the greater part."""
+CARRIED = 0.6
+"""Share of a need's weight that a text must hold to carry it: clearly the greater part."""
 
 _ASKS_TIME = re.compile(
     r"\b(?:when|(?:what|which) (?:date|day|month|year|time)|how long ago|how recently)\b", re.IGNORECASE
@@ -36,6 +36,8 @@ class Need:
     text: str
     terms: frozenset[str]
     periods: tuple[Period, ...] = ()
+    asked: frozenset[str] = frozenset()
+    """The words of the question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +72,9 @@ def _read(question: str, expected: str, asked: frozenset[str], known: bool) -> t
     times = tuple(periods(expected))
     if times and (_ASKS_TIME.search(question) or len(terms(expected)) <= 3 * len(times)):
         return AnswerForm.TIME, (Need(expected, terms(expected), times),)
-    needs = tuple(Need(item, terms(item) - asked) for item in items(expected))
+    needs = tuple(Need(item, terms(item) - asked, asked=asked) for item in items(expected))
     needs = tuple(need for need in needs if need.terms)
-    return AnswerForm.TERMS, needs or (Need(expected, terms(expected)),)
+    return AnswerForm.TERMS, needs or (Need(expected, terms(expected), asked=asked),)
 
 
 def carries(text: str, need: Need, lexicon: Lexicon, today: date | None = None) -> bool:
@@ -95,6 +97,8 @@ def answered(given: str, need: Need, form: AnswerForm, lexicon: Lexicon) -> bool
         return False
     if need.periods:
         return any(wanted.same(stated) for wanted in need.periods for stated in periods(given))
+    if need.terms == numbers(need.text):  # a bare number is answered by that number and no other
+        return numbers(given) - need.asked == need.terms
     return carries(given, need, lexicon)
 
 

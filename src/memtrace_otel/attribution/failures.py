@@ -69,7 +69,7 @@ def _evaluations(lineage: Lineage, span: OperationSpan) -> list[_Evaluation]:
     if span.instrumentation_scope == ATTRIBUTION_SCOPE:
         return []
     results: list[tuple[Mapping[str, AttributeValue], int]] = []
-    if span.kind == OpKind.JUDGE:
+    if EVALUATION_SCORE in span.attributes or EVALUATION_LABEL in span.attributes:
         results.append((span.attributes, span.end))
     results += [(event.attributes, event.time) for event in span.events if event.name == EVALUATION_EVENT]
     found: list[_Evaluation] = []
@@ -137,7 +137,7 @@ def _failure(lineage: Lineage, evaluation: _Evaluation) -> Failure:
 
 
 def _input(lineage: Lineage, spans: list[OperationSpan], role: Role) -> str:
-    contents = (lineage.content(span, v) for span in spans for v in span.inputs if v.role == role)
+    contents = (lineage.content(v, key) for span in spans for v, key in lineage.reads(span) if v.role == role)
     return next((content for content in contents if content), "")
 
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 _WORD = re.compile(r"\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?", re.UNICODE)
+_NAME = re.compile(r"[^\W\d_]+")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0eff\u1000-\u109f\uac00-\ud7af]")
 _STOP = frozenset(
     """a an the and or but nor so if then than that this these those there here it its is are was were be been being am
@@ -39,6 +40,8 @@ _ABSTAINS = re.compile(
     r"|don['’]t know|idk|cannot (?:be )?(?:determine|answer|tell|find)\w*)\b",
     re.IGNORECASE,
 )
+_CONCLUDES = re.compile(r"\banswer(?: is)?:\s*(\S.*)", re.IGNORECASE | re.DOTALL)
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _YES_NO = re.compile(r"^\s*(yes|no|yeah|yep|nope|true|false)\b", re.IGNORECASE)
 _SPLIT = re.compile(
     r"\s*(?:[,;\n•]|\band\b|\bas well as\b|\bor\b|&|^\s*[-*]\s+|^\s*\d+[.)]\s+)\s*", re.IGNORECASE | re.MULTILINE
@@ -57,27 +60,32 @@ def words(text: str) -> list[str]:
     return result
 
 
+_INFLECTIONS = (
+    ("ies", "y"),
+    ("sses", "ss"),
+    ("ing", ""),
+    ("edly", ""),
+    ("ied", "y"),
+    ("ed", ""),
+    ("ly", ""),
+    ("s", ""),
+)
+_DERIVATIONS = ("ation", "ance", "ence", "ment", "ness", "ion", "ate", "ant", "ent", "ful")
+
+
 def stem(word: str) -> str:
-    """Cut English inflection (plural, -ing, -ed, -ly); short words and numbers stay."""
+    """Cut English inflection and the commonest derivations ("important", "importance"); short words and numbers stay."""
     if len(word) < 4 or not word.isascii() or word[0].isdigit():
         return word
-    for ending, put in (
-        ("ies", "y"),
-        ("sses", "ss"),
-        ("ing", ""),
-        ("edly", ""),
-        ("ied", "y"),
-        ("ed", ""),
-        ("ly", ""),
-        ("es", ""),
-        ("s", ""),
-    ):
+    for ending, put in _INFLECTIONS:
         if word.endswith(ending) and not word.endswith("ss") and len(word) - len(ending) >= 3:
             word = word[: -len(ending)] + put
             break
+    ending = next((e for e in _DERIVATIONS if word.endswith(e) and len(word) - len(e) >= 4), "")
+    word = word.removesuffix(ending)
     if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz":
         word = word[:-1]
-    return word[:-1] if len(word) > 4 and word.endswith(("e", "y")) else word
+    return word[:-1] if len(word) > 3 and word.endswith(("e", "y")) else word
 
 
 def terms(text: str) -> frozenset[str]:
@@ -91,8 +99,14 @@ def numbers(text: str) -> frozenset[str]:
 
 
 def abstains(text: str) -> bool:
-    """Tell whether an answer says that it does not know, or says nothing."""
-    return not text.strip() or _ABSTAINS.search(text) is not None
+    """Tell whether an answer says that it does not know, or says nothing.
+
+    What it says first decides ("Not mentioned. The closest is ..."), an explicit "Answer: ..." before that.
+    """
+    concluded = _CONCLUDES.search(text)
+    said = concluded[1] if concluded else text
+    first = next((part for part in _SENTENCE.split(said) if terms(part) or _ABSTAINS.search(part)), "")
+    return not text.strip() or _ABSTAINS.search(first) is not None
 
 
 def negated(text: str) -> bool:
@@ -109,6 +123,35 @@ def polarity(text: str) -> bool | None:
 def items(text: str) -> list[str]:
     """Split an enumeration into its items; a text that enumerates nothing is one item."""
     return [part for part in (piece.strip(" .\"'") for piece in _SPLIT.split(text)) if terms(part)]
+
+
+def names(texts: Iterable[str]) -> frozenset[str]:
+    """Return the names that texts begin with: whom memories are about, or who speaks in a message.
+
+    A name begins two texts or more with a capital and is nowhere written small.
+    """
+    leading: Counter[str] = Counter()
+    small: set[str] = set()
+    for text in texts:
+        found = _NAME.findall(text)
+        leading.update(found[:1])
+        small.update(word for word in found if word[:1].islower())
+    return frozenset(
+        name
+        for name, count in leading.items()
+        if count > 1 and name[0].isupper() and name.lower() not in small and name.lower() not in _STOP
+    )
+
+
+def named(text: str, among: frozenset[str]) -> frozenset[str]:
+    """Return which of the names the text holds."""
+    return among.intersection(_NAME.findall(text))
+
+
+def leading_name(text: str, among: frozenset[str]) -> str:
+    """Return the name that the text begins with, '' when it begins with none of them."""
+    first = _NAME.match(text.lstrip())
+    return first[0] if first and first[0] in among else ""
 
 
 class Lexicon:

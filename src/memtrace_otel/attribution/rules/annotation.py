@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memtrace_otel.attribution.evidence import AS_MUCH_ABOUT, Evidence
 from memtrace_otel.attribution.expectation import AnswerForm, Expectation, expectation
-from memtrace_otel.attribution.lineage import Source
+from memtrace_otel.attribution.sources import Source
 from memtrace_otel.attribution.rules.finding import CERTAIN, WEAK, Finding, quoted
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType, RefKind, Role
@@ -15,16 +15,15 @@ def annotation(evidence: Evidence) -> Finding | None:
     wish = evidence.wish
     if wish.form in (AnswerForm.MISSING, AnswerForm.POLAR) or wish.inference or not evidence.readable:
         return None
-    if any(life.furthest for life in evidence.lives if life.need and life.said) or evidence.abstained:
+    if evidence.abstained:
         return None
-    given = expectation(wish.question, evidence.failure.answer)
-    source = _supporting(evidence, given)
-    if source is None:
+    source = _supporting(evidence, expectation(wish.question, evidence.failure.answer))
+    if source is None or _expected_was_told(evidence, evidence.about(source.message.content)):
         return None
-    reason = f"{quoted(source.message.content)} supports the given answer {quoted(evidence.failure.answer)}; no message supports the expected {quoted(wish.expected)}."
+    reason = f"{quoted(source.message.content)} supports the given answer {quoted(evidence.failure.answer)}; no message about it supports the expected {quoted(wish.expected)}."
     judge = evidence.failure.judge_span
     expected = next((v.ref for v in judge.inputs if v.role == Role.EXPECTED), "") if judge else ""
-    strength = WEAK if evidence.absence_proves_nothing else CERTAIN
+    strength = CERTAIN if evidence.complete else WEAK
     step = Step("message", source.message.ref, source.message.span.origin, source.message.content)
     return Finding(
         FailureType.ANNOTATION,
@@ -33,6 +32,14 @@ def annotation(evidence: Evidence) -> Finding | None:
         strength,
         reason,
         (step,),
+    )
+
+
+def _expected_was_told(evidence: Evidence, about_given: float) -> bool:
+    """A piece of the expected answer is in a message that is about the question, not in any odd one."""
+    return any(
+        life.said and any(evidence.about(s.message.content) >= AS_MUCH_ABOUT * about_given for s in life.sources)
+        for life in evidence.lives
     )
 
 

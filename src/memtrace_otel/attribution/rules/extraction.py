@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memtrace_otel.attribution.evidence import Evidence, Life
-from memtrace_otel.attribution.lineage import Source
+from memtrace_otel.attribution.sources import Source
 from memtrace_otel.attribution.rules.finding import CERTAIN, LIKELY, WEAK, Finding, path, quoted, wanted
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType
@@ -17,7 +17,7 @@ def extraction(evidence: Evidence) -> Finding | None:
         source = _source(evidence, life)
         if source is not None and (life.said or evidence.named):
             return _finding(life, source)
-        if not life.said and evidence.absence_proves_nothing and not evidence.wish.inference:
+        if not life.said and not evidence.complete and not evidence.wish.inference:
             reason = f"{_capital(wanted(life))} is in no stored record that the trace knows; the turn that should have brought it is not recorded."
             return Finding(FailureType.EXTRACTION, None, "", WEAK, reason)
     return None

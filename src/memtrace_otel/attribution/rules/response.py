@@ -32,8 +32,8 @@ def response(evidence: Evidence) -> Finding | None:
         shown = f"{quoted(hit.content)} " if hit.content else ""
         reason = f"The memory {shown}with {wanted(life)} was before the model (hit {hit.rank}); it answered {given}."
         return _finding(evidence, CERTAIN if life.need else LIKELY, reason, path(life, step))
-    if evidence.lives and not evidence.missing:
-        reason = f"Everything expected is in the answer {given}, together with something that does not belong there."
+    if evidence.lives and not evidence.missing and evidence.wish.form is not AnswerForm.ABSTAIN:
+        reason = f"What was told of the expected answer is in the answer {given}, together with or in place of something else."
         return _finding(evidence, LIKELY, reason, path(evidence.lives[0], step))
     if evidence.wish.inference and evidence.recall.hits:
         reason = f"The question asks for a conclusion; the model had {len(evidence.recall.hits)} memories before it and answered {given}."

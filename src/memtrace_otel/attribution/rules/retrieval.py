@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from memtrace_otel.attribution.evidence import Evidence
+from memtrace_otel.attribution.evidence import Evidence, Life
+from memtrace_otel.attribution.expectation import AnswerForm
 from memtrace_otel.attribution.lineage import Version
 from memtrace_otel.attribution.recall import Hit
 from memtrace_otel.attribution.rules.finding import CERTAIN, LIKELY, WEAK, Finding, path, quoted, wanted
@@ -12,7 +13,7 @@ from memtrace_otel.semconv import FailureType
 
 def retrieval(evidence: Evidence) -> Finding | None:
     """Blame the search of this question that should have returned the surviving record, or the step that dropped it."""
-    for life in evidence.missing:
+    for life in evidence.missing or _refuting(evidence):
         if life.returned or not life.surviving:
             continue
         record = max(life.surviving, key=lambda v: (evidence.about(v.content), v.span.start))
@@ -25,6 +26,12 @@ def retrieval(evidence: Evidence) -> Finding | None:
     return None
 
 
+def _refuting(evidence: Evidence) -> tuple[Life, ...]:
+    """A question on a false premise: the named memory would have shown that, and the answer was taken from others."""
+    premise_is_false = evidence.wish.form is AnswerForm.ABSTAIN and not evidence.abstained
+    return (evidence.life_of_evidence,) if premise_is_false and not evidence.borrowed else ()
+
+
 def _missed(evidence: Evidence, record: Version) -> tuple[OperationSpan, str]:
     recall = evidence.recall
     if not recall.searches:
@@ -35,7 +42,7 @@ def _missed(evidence: Evidence, record: Version) -> tuple[OperationSpan, str]:
     low = next((hit for hit in recall.ranked_out if hit.ref == record.ref), None)
     if low is not None:
         return low.reader, f"was only candidate {low.rank} of the search, not among the hits"
-    scoped = [s for s in recall.searches if s.scope == record.span.scope]
+    scoped = [s for s in recall.searches if evidence.lineage.scope(s) == evidence.lineage.scope(record.span)]
     if not scoped:
         return recall.searches[-1], "lies in a scope that was not searched"
     count = sum(hit.reader == scoped[-1] for hit in (*recall.hits, *recall.dropped))

@@ -21,7 +21,9 @@ def stale_record(evidence: Evidence, life: Life) -> tuple[Version, Version] | No
     live = [h[-1] for h in evidence.records if h[-1].ref in reached and not h[-1].deleted]
     for new in life.surviving:
         for old in live:
-            earlier = old.span.start < new.span.start and old.span.scope == new.span.scope
+            earlier = old.span.start < new.span.start and evidence.lineage.scope(old.span) == evidence.lineage.scope(
+                new.span
+            )
             if not earlier or not all(carries(old.content, n, evidence.lexicon, old.day) for n in given.needs):
                 continue
             values = life.need.terms | frozenset(t for n in given.needs for t in n.terms)

@@ -50,9 +50,7 @@ def _not_written(evidence: Evidence, life: Life) -> Finding | None:
 
 def _written_from(evidence: Evidence, fact: Version) -> tuple[OperationSpan, str]:
     """Return the operation that should have written the fact, and what it wrote instead."""
-    readers = [
-        s for s in evidence.lineage.spans if any((v.ref, v.origin) == (fact.ref, fact.span.origin) for v in s.inputs)
-    ]
+    readers = evidence.lineage.readers(fact)
     for source in evidence.messages:
         if fact in source.facts:
             written = next((v for v in source.written if v.span in readers and not v.deleted), None)

@@ -1,0 +1,105 @@
+"""The messages and documents given to memory, each with everything that was taken from it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from memtrace_otel.attribution.dates import day_of
+from memtrace_otel.attribution.lineage import READING_KINDS, SOURCE_KINDS, Lineage, Version, day_said
+from memtrace_otel.model import OperationSpan, ref_kind
+from memtrace_otel.semconv import OpKind, RefKind, Role
+
+_TAKING_KINDS = frozenset({OpKind.EXTRACT, OpKind.SEGMENT})
+_TAKEN_KINDS = frozenset({RefKind.FACT, RefKind.STATE, RefKind.CHUNK})
+_GIVEN = frozenset({Role.MESSAGE, Role.OTHER, Role.EVIDENCE})
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A message and everything taken from it in one scope."""
+
+    message: Version
+    scope: str
+    extraction: OperationSpan
+    """The operation answerable for what was taken: the extraction step, else the ingestion."""
+    extracted: bool
+    """The trace shows a separate extraction step."""
+    facts: tuple[Version, ...]
+    written: tuple[Version, ...]
+
+
+_known: weakref.WeakKeyDictionary[Lineage, list[Source]] = weakref.WeakKeyDictionary()
+
+
+def sources_of(lineage: Lineage) -> list[Source]:
+    """Return every message or document, once per scope, in time order; what only an answer read comes last."""
+    if lineage not in _known:
+        _known[lineage] = _find(lineage)
+    return _known[lineage]
+
+
+def _find(lineage: Lineage) -> list[Source]:
+    found: dict[tuple[str, str], Source] = {}
+    for span in lineage.spans:
+        if span.kind in READING_KINDS:
+            continue
+        for index, variable in enumerate(span.inputs):
+            key = variable.ref, lineage.scope(span)
+            if variable.role in _GIVEN and ref_kind(variable.ref) in SOURCE_KINDS and key not in found:
+                found[key] = _source(lineage, span, index)
+    stored = {ref for ref, _ in found}
+    for span in lineage.spans:
+        for variable, version in lineage.reads(span) if span.kind in (OpKind.RESPOND, OpKind.ASSEMBLE) else []:
+            key = variable.ref, ""
+            if ref_kind(variable.ref) in SOURCE_KINDS and variable.ref not in stored and key not in found:
+                content = lineage.content(variable, version)
+                message = Version(variable.ref, span, content, day_said(content), digest=variable.digest)
+                found[key] = Source(message, "", span, False, (), ())
+    return list(found.values())
+
+
+def _source(lineage: Lineage, reader: OperationSpan, index: int) -> Source:
+    variable, version = lineage.reads(reader)[index]
+    content = lineage.content(variable, version)
+    day = day_said(content) or day_of(reader.start)
+    message = Version(variable.ref, reader, content, day, digest=variable.digest)
+    top = next((span for span in reversed(lineage.ancestors(reader)) if span.kind == OpKind.INGEST), reader)
+    family = lineage.subtree(top)
+    taking = [span for span in family if span.kind in _TAKING_KINDS]
+    direct = (span for span in taking if any(v.ref == variable.ref and v.role != Role.HISTORY for v in span.inputs))
+    extraction = next(direct, taking[0] if taking else None)
+    facts = _facts(lineage, extraction, variable.ref) if extraction else ()
+    written = _written(lineage, family, facts)
+    return Source(message, lineage.scope(reader), extraction or top, extraction is not None, facts, written)
+
+
+def _facts(lineage: Lineage, span: OperationSpan, ref: str) -> tuple[Version, ...]:
+    """What the extraction took from this message, as far as its flow tells the messages apart."""
+    index = next((i for i, variable in enumerate(span.inputs) if variable.ref == ref), None)
+    fed = {output for source, output in span.flow if source == index}
+    return tuple(
+        lineage.output(span, output)
+        for position, output in enumerate(span.outputs)
+        if ref_kind(output.ref) in _TAKEN_KINDS and (position in fed or not span.flow or index is None)
+    )
+
+
+def _written(lineage: Lineage, family: Iterable[OperationSpan], facts: tuple[Version, ...]) -> tuple[Version, ...]:
+    """Record versions written inside the ingestion, and by operations elsewhere that read its facts."""
+    spans = {span.origin: span for span in family}
+    for fact in facts:
+        for reader in lineage.readers(fact):
+            spans.update((below.origin, below) for below in lineage.subtree(reader))
+    own = {(fact.ref, fact.span.origin) for fact in facts}
+    versions = [v for span in spans.values() if _feeds(lineage, span, own) for v in lineage.written_by(span)]
+    # A record that says word for word what was extracted here holds the fact, whoever wrote it first.
+    versions += [version for fact in facts for version in lineage.same_words(fact)]
+    return tuple({(version.ref, version.span.origin): version for version in versions}.values())
+
+
+def _feeds(lineage: Lineage, span: OperationSpan, facts: set[tuple[str, str]]) -> bool:
+    """A write that names the facts it used belongs to those facts only."""
+    named = {(v.ref, v.origin) for _, v in lineage.reads(span) if ref_kind(v.ref) == RefKind.FACT}
+    return not named or not facts or bool(named & facts)
