@@ -1,0 +1,117 @@
+"""What is loaded around one trace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import pytest
+
+from memtrace_otel.graph import OperationKey, VersionKey, build_graph, load_graph
+from memtrace_otel.model import OperationSpan
+from memtrace_otel.otlp import encode_request
+from memtrace_otel.semconv import Action, OpKind, Role
+from memtrace_otel.store import SqliteStore
+from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
+from tests.unit.graph.pictures import picture
+
+TRACE = "{:032x}".format
+
+
+class Listed:
+    """A source over a list that counts how often each trace is asked for."""
+
+    def __init__(self, spans: list[OperationSpan]) -> None:
+        self._spans = spans
+        self.asked: Counter[str] = Counter()
+
+    def trace(self, trace_id: str) -> list[OperationSpan]:
+        self.asked[trace_id] += 1
+        return [s for s in self._spans if s.trace_id == trace_id]
+
+    def spans(
+        self,
+        *,
+        scope: str | None = None,
+        kinds: Collection[str] = (),
+        since: int | None = None,
+        until: int | None = None,
+    ) -> Iterator[OperationSpan]:
+        return (s for s in self._spans if scope in (None, s.scope))
+
+    def readers(self, origin: str) -> list[OperationSpan]:
+        return [s for s in self._spans if any(v.origin == origin for v in s.inputs)]
+
+    def trace_ids(self) -> list[str]:
+        return list(dict.fromkeys(s.trace_id for s in self._spans))
+
+
+def strangers() -> list[OperationSpan]:
+    """Another owner's life, and a trace of his that also serves a third owner."""
+    return [
+        span(50, 1, OpKind.CREATE, at=0, scope=BOB, outputs=[put("memory:bob", "bob", action=Action.ADD)]),
+        span(51, 1, OpKind.RETRIEVE, at=9, scope=BOB, inputs=[seen("memory:bob", origin_of(50, 1), role=Role.HIT)]),
+    ]
+
+
+def test_the_scope_is_loaded_and_no_other(story: list[OperationSpan]) -> None:
+    graph = load_graph(Listed([*story, *strangers()]), TRACE(4))
+    assert picture(graph) == picture(build_graph(story, whole=False))
+
+
+def test_every_trace_is_asked_for_once(story: list[OperationSpan]) -> None:
+    source = Listed([*story, *strangers()])
+    load_graph(source, TRACE(4))
+    assert set(source.asked.values()) == {1}
+
+
+def test_origins_lead_to_other_traces_and_their_scopes(story: list[OperationSpan]) -> None:
+    asked = span(9, 1, OpKind.RESPOND, at=300, inputs=[seen("memory:tea", origin_of(3, 3), role=Role.CONTEXT)])
+    graph = load_graph(Listed([*story, asked]), TRACE(9))
+    assert VersionKey("memory:home", origin_of(2, 3)) in graph  # same scope as the tea
+    assert OperationKey(origin_of(3, 2)) in graph.slice_of_answer(asked.origin)
+
+
+def test_what_a_trace_of_the_scope_did_elsewhere_does_not_open_that_scope(story: list[OperationSpan]) -> None:
+    shared = [
+        span(8, 1, OpKind.RETRIEVE, at=1, scope=ALICE, inputs=[seen("memory:tea")]),
+        span(8, 2, OpKind.RETRIEVE, at=2, scope=BOB, inputs=[seen("memory:bob", origin_of(50, 1))]),
+    ]
+    graph = load_graph(Listed([*story, *shared, *strangers()]), TRACE(4))
+    assert OperationKey(origin_of(8, 2)) in graph  # the whole trace, with the origins it names
+    assert OperationKey(origin_of(50, 1)) in graph
+    assert OperationKey(origin_of(51, 1)) not in graph
+
+
+def test_a_judgement_in_another_trace_is_found(story: list[OperationSpan]) -> None:
+    judge = span(60, 1, OpKind.JUDGE, at=500, inputs=[seen(f"answer:{1:016x}", origin_of(4, 1), role=Role.ANSWER)])
+    assert OperationKey(judge.origin) in load_graph(Listed([*story, judge]), TRACE(4))
+
+
+def test_an_unknown_trace_is_an_empty_graph(story: list[OperationSpan]) -> None:
+    assert len(load_graph(Listed(story), TRACE(77))) == 0
+
+
+def test_the_limit_is_kept_and_told(story: list[OperationSpan]) -> None:
+    source = Listed(story)
+    graph = load_graph(source, TRACE(4), max_spans=4)
+    assert graph.incomplete["bounded"] == 1
+    assert sum(source.asked.values()) < 5
+
+
+def test_origins_that_go_round_end() -> None:
+    ring = [
+        span(n, 1, OpKind.UPDATE, at=n, scope=f"{n}", inputs=[seen("memory:r", origin_of(n % 5 + 1, 1))])
+        for n in range(1, 6)
+    ]
+    assert len(load_graph(Listed(ring), TRACE(1)).operations()) == 5
+
+
+@pytest.mark.parametrize("trace", [4, 5])
+def test_the_embedded_store_gives_the_same_slice(story: list[OperationSpan], tmp_path: Path, trace: int) -> None:
+    with SqliteStore.open(tmp_path / "spans.db") as store:
+        store.add_request(encode_request([*story, *strangers()]))
+        store.decode()
+        graph = load_graph(store, TRACE(trace))
+    assert graph.slice_of_answer(origin_of(trace, 1)) == build_graph(story).slice_of_answer(origin_of(trace, 1))

@@ -1,0 +1,149 @@
+"""What holds for every order, repetition and subset of the spans, and for spans made of noise."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import networkx as nx
+import pytest
+
+from memtrace_otel.graph import EdgeType, OperationKey, VersionKey, build_graph
+from memtrace_otel.model import OperationSpan, Variable
+from memtrace_otel.semconv import Action, OpKind, Role
+from tests.unit.graph.conftest import life_of_a_fact, origin_of, put, span
+from tests.unit.graph.pictures import picture
+
+
+def parted_story() -> list[OperationSpan]:
+    """The story with one operation spread over parts, a repeated output, a search without origins and a deletion."""
+    spans = life_of_a_fact()
+    scope = spans[0].scope
+    return [
+        *spans,
+        span(6, 1, OpKind.INGEST, at=60, lasts=9, scope=scope, outputs=[put("memory:tea", action=Action.DELETE)]),
+        span(6, 2, OpKind.DELETE, parent=1, at=61, outputs=[put("memory:tea", action=Action.DELETE)]),
+        span(7, 1, OpKind.CONSOLIDATE, at=70, scope=scope, inputs=[put("message:m9", "nine")]),
+        span(7, 2, OpKind.CONSOLIDATE, parent=1, part=1, at=71, inputs=[Variable("memory:home")]),
+        span(
+            7,
+            3,
+            OpKind.CONSOLIDATE,
+            parent=1,
+            part=2,
+            at=71,
+            outputs=[put("memory:nine", "9", action=Action.ADD)],
+            flow=((0, 0),),
+        ),
+        span(8, 1, OpKind.RETRIEVE, at=80, scope=scope, inputs=[Variable("memory:tea"), Variable("memory:nine")]),
+    ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_order_and_repetition_change_nothing(seed: int) -> None:
+    rng = random.Random(seed)
+    spans = parted_story()
+    whole = build_graph(spans)
+    again = spans + rng.choices(spans, k=rng.randrange(1, 30))
+    rng.shuffle(again)
+    assert picture(build_graph(again)) == picture(whole)
+    assert list(build_graph(again)) == list(whole)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_two_contents_under_one_id_give_one_graph_that_says_so(seed: int) -> None:
+    spans = parted_story()
+    other = replace(spans[2], outputs=(put("memory:home", "Lives in Rome", action=Action.ADD),), status="error")
+    graphs = []
+    for order in range(2):
+        mixed = [*spans, other]
+        random.Random(seed * 2 + order).shuffle(mixed)
+        graphs.append(build_graph(mixed))
+    assert picture(graphs[0]) == picture(graphs[1])
+    assert graphs[0].incomplete == {"conflict": 1}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_subset_never_raises_and_never_hides_that_it_is_one(seed: int) -> None:
+    rng = random.Random(seed)
+    numbered = [replace(s, seq=n, resource={"service.name": "s"}) for n, s in enumerate(parted_story(), 1)]
+    kept = [s for s in numbered if rng.random() < rng.choice((0.3, 0.6, 0.9))]
+    graph = build_graph(kept)
+    inner_gap = bool(kept) and kept[-1].seq - kept[0].seq + 1 > len(kept)  # type: ignore[operator]
+    assert ("lost_spans" in graph.incomplete) == inner_gap
+    known = {s.origin for s in kept}
+    for node in graph:
+        if isinstance(node, OperationKey):
+            span_ = graph.operation(node.origin)
+            assert span_ is not None or graph.nodes[node]["incomplete"]
+            assert node.origin in known or graph.nodes[node]["incomplete"]
+            graph.inputs(node.origin), graph.outputs(node.origin), graph.slice_of_answer(node.origin)
+        else:
+            assert not node.origin or graph.producer(node) in graph
+            assert node in graph.history(node.ref)
+            graph.ancestors(node), graph.descendants(node), graph.readers(node)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_removing_questions_does_not_change_what_memory_is_made_of(seed: int) -> None:
+    spans = parted_story()
+    questions = [s for s in spans if s.kind in (OpKind.RESPOND, OpKind.RETRIEVE, OpKind.JUDGE)]
+    dropped = random.Random(seed).sample(questions, k=3)
+    part, whole = build_graph([s for s in spans if s not in dropped]), build_graph(spans)
+    for ref in ("memory:home", "memory:tea", "memory:nine"):
+        assert part.history(ref) == whole.history(ref)
+        for version in whole.history(ref):
+            assert part.ancestors(version) == whole.ancestors(version)
+            assert part.content(version) == whole.content(version)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_noise_gives_a_graph_that_can_be_asked(seed: int) -> None:
+    """Wild parents, parts, origins, flows and times: circles of every sort, and no exception or endless walk."""
+    rng = random.Random(seed)
+    refs = ["memory:a", "memory:b", "message:m", "fact:f", "context:c", "query:q", "strange", "state:s"]
+
+    def variable() -> Variable:
+        origin = rng.choice(["", "", "bad", origin_of(rng.randrange(1, 4), rng.randrange(1, 8))])
+        return Variable(
+            rng.choice(refs),
+            role=rng.choice(list(Role)),
+            origin=origin,
+            digest=rng.choice(["", "d" * 16, "e" * 16]),
+            content=rng.choice(["", "x", "\ud800"]),
+            action=rng.choice([*Action, ""]),
+            size=rng.choice([None, 0, 1, 99]),
+        )
+
+    spans = [
+        span(
+            rng.randrange(1, 4),
+            rng.randrange(1, 8),
+            rng.choice([*OpKind, ""]),
+            parent=rng.randrange(8),
+            at=rng.randrange(6),
+            lasts=rng.randrange(-1, 4),
+            part=rng.choice([0, 0, 0, 1, 2, 5]),
+            scope=rng.choice(["", "", "s1", "s2"]),
+            seq=rng.choice([None, rng.randrange(30)]),
+            inputs=[variable() for _ in range(rng.randrange(4))],
+            outputs=[variable() for _ in range(rng.randrange(4))],
+            flow=tuple((rng.randrange(-1, 5), rng.randrange(5)) for _ in range(rng.randrange(3))),
+        )
+        for _ in range(30)
+    ]
+    graph = build_graph(spans)
+    shuffled = spans[:]
+    rng.shuffle(shuffled)
+    assert picture(build_graph(shuffled)) == picture(graph)
+    supersedes = [(a, b) for a, b, edge in graph.edges(data=True) if edge["type"] == EdgeType.SUPERSEDES]
+    for node in graph:
+        graph.ancestors(node), graph.descendants(node), graph.slice_of_answer(node.origin)
+        if isinstance(node, VersionKey):
+            history = graph.history(node.ref)
+            assert sorted(set(history)) == sorted(history)
+            assert node in history
+    for component in nx.strongly_connected_components(nx.DiGraph(supersedes)):
+        # Only replacements that the spans themselves name may go round; an inferred one never closes a circle.
+        inside = [(a, b, e) for a, b, e in graph.edges(component, data=True) if b in component and len(component) > 1]
+        assert all(not e["inferred"] for _, _, e in inside if e["type"] == EdgeType.SUPERSEDES)
