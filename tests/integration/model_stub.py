@@ -97,7 +97,11 @@ class _Handler(BaseHTTPRequestHandler):
             usage = {"prompt_tokens": 1, "total_tokens": 1}
             self._send({"object": "list", "model": asked["model"], "data": data, "usage": usage})
             return
-        reply = self.server.reply("\n".join(str(message.get("content")) for message in asked["messages"]))
+        try:
+            reply = self.server.reply("\n".join(str(message.get("content")) for message in asked["messages"]))
+        except Exception as error:  # a mistake in a script must not look like a lost connection, which is retried
+            self._send({"error": {"message": f"the script failed: {error!r}"}}, 400)
+            return
         if isinstance(reply, int):
             self._send({"error": {"message": "scripted failure"}}, reply)
             return
