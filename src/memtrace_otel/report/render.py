@@ -1,0 +1,79 @@
+"""The diagnostic report: one HTML file that needs nothing else, safe to open whatever the traces hold."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from memtrace_otel.graph import EvolutionGraph
+from memtrace_otel.model import Verdict
+from memtrace_otel.report.cards import card
+from memtrace_otel.report.follow import Follower
+from memtrace_otel.report.text import one_line
+from memtrace_otel.report.times import day_and_clock, machine
+from memtrace_otel.report.wording import MEANING, ORDER, failure_class
+from memtrace_otel.version import __version__
+
+CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+BAR_WIDTH = 1000.0
+"""Width of the bar chart in its own units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Failures of one type; `x` and `width` place its part of the bar."""
+
+    failure_class: str
+    meaning: str
+    count: int
+    x: float
+    width: float
+
+
+_pages = Environment(
+    loader=PackageLoader("memtrace_otel.report"),
+    autoescape=True,  # everything from a trace is untrusted
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def render_report(
+    verdicts: Sequence[Verdict], graph: EvolutionGraph, *, title: str, source: str, created: int | None = None
+) -> str:
+    """Return a self-contained HTML page about the verdicts.
+
+    `source` says where the spans came from (a database file); `created` is nanoseconds since the epoch, now if None.
+    """
+    follower = Follower(graph)
+    cards = [card(number, verdict, graph, follower) for number, verdict in enumerate(verdicts, 1)]
+    now = time.time_ns() if created is None else created
+    return _pages.get_template("report.html.j2").render(
+        title=one_line(title),
+        source=one_line(source),
+        created=day_and_clock(now),
+        created_machine=machine(now),
+        version=__version__,
+        policy=CONTENT_POLICY,
+        cards=cards,
+        shares=_shares(verdicts),
+        bar_width=BAR_WIDTH,
+        incomplete=sum(not verdict.complete for verdict in verdicts),
+        gaps=[(one_line(reason).replace("_", " "), count) for reason, count in graph.incomplete.items()],
+    )
+
+
+def _shares(verdicts: Sequence[Verdict]) -> list[Share]:
+    counts: Mapping[str, int] = Counter(failure_class(verdict.failure_type) for verdict in verdicts)
+    shares: list[Share] = []
+    x = 0.0
+    for kind in ORDER:
+        part = BAR_WIDTH * counts.get(kind, 0) / max(1, len(verdicts))
+        shares.append(Share(kind, MEANING[kind], counts.get(kind, 0), x, part))  # type: ignore[index]
+        x += part
+    return shares

@@ -1,0 +1,59 @@
+"""A verdict in the words and numbers that every view of it shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memtrace_otel import semconv
+from memtrace_otel.graph import EvolutionGraph
+from memtrace_otel.model import OperationSpan, Verdict, make_origin
+from memtrace_otel.report.text import one_line, printable
+from memtrace_otel.report.times import day_and_clock
+
+NOT_CAPTURED = "(not captured)"
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictSummary:
+    """Printable texts of a verdict; '' where there is nothing to say. `confidence` is 0..1."""
+
+    question: str
+    expected: str
+    given: str
+    failure_type: str
+    operation: str
+    trace_id: str
+    span_id: str
+    when: str
+    process: str
+    confidence: float
+    reason: str
+
+
+def summarise(verdict: Verdict, graph: EvolutionGraph | None = None) -> VerdictSummary:
+    """Return the texts of a verdict; the process of the decisive operation is known with the graph only."""
+    failure = verdict.failure
+    span = graph.operation(make_origin(verdict.trace_id, verdict.span_id)) if graph is not None else None
+    return VerdictSummary(
+        question=printable(failure.question).strip() or NOT_CAPTURED,
+        expected=printable(failure.expected).strip() or NOT_CAPTURED,
+        given=printable(failure.answer).strip() or NOT_CAPTURED,
+        failure_type=one_line(str(verdict.failure_type)) or semconv.FailureType.UNKNOWN,
+        operation=one_line(verdict.operation) or (one_line(span.name) if span else ""),
+        trace_id=one_line(verdict.trace_id),
+        span_id=one_line(verdict.span_id),
+        when=day_and_clock(verdict.when) if verdict.when else "",
+        process=process_of(span),
+        confidence=min(1.0, max(0.0, verdict.confidence)),
+        reason=one_line(verdict.reason),
+    )
+
+
+def process_of(span: OperationSpan | None) -> str:
+    """Return `service, process 4242` as far as the resource of the span tells."""
+    if span is None:
+        return ""
+    service, pid = one_line(span.service), one_line(str(span.resource.get(semconv.PROCESS_PID, "")))
+    instance = one_line(str(span.resource.get(semconv.SERVICE_INSTANCE_ID, "")), 24)
+    which = f"process {pid}" if pid else instance
+    return ", ".join(part for part in (service, which) if part)
