@@ -49,17 +49,17 @@ class Timeline:
         self._ends = [_end(write.operation) for write in self.writes]
         self._starts = sorted((write.operation.start, place) for place, write in enumerate(self.writes))
 
-    def last_before(self, reader: OperationSpan, around: frozenset[str]) -> Write | None:
+    def last_before(self, reader: OperationSpan, assembly: Assembly) -> Write | None:
         """Return the last write that ended before the reader started, else the last that started before it.
 
-        `around` are the origins of the operations the reader runs in: what they write is not yet written inside them.
+        What the operations around the reader write is not yet written inside them.
         """
         for place in range(bisect_right(self._ends, reader.start) - 1, -1, -1):
             if _precedes(self.writes[place].operation, reader):
                 return self.writes[place]
         for place in range(bisect_left(self._starts, (reader.start, -1)) - 1, -1, -1):
             write = self.writes[self._starts[place][1]]
-            if write.version.origin not in around:
+            if write.version.origin not in assembly.enclosing(reader.origin):
                 return write
         return None
 
@@ -129,10 +129,9 @@ class WriteIndex:
 
     def find(self, reader: OperationSpan, variable: Variable) -> Write | None:
         """Return the write that a read without origin most likely saw, None when nothing tells."""
-        around = frozenset(self._assembly.enclosing(reader.origin))
         kind = ref_kind(variable.ref)
         if kind in TURN_KINDS or kind == RefKind.FACT:
-            found = self._in_trace(reader, variable.ref, kind, around)
+            found = self._in_trace(reader, variable.ref, kind)
             if found is not None or kind in TURN_KINDS:
                 return found
         owner = self.owner(self._assembly.scopes[reader.origin], variable.ref)
@@ -143,16 +142,16 @@ class WriteIndex:
             (owner,) = owners
         if variable.digest:  # the content read tells more than the time
             same = self._digests.get((owner, variable.ref, variable.digest))
-            found = same.last_before(reader, around) if same else None
+            found = same.last_before(reader, self._assembly) if same else None
             if found is not None:
                 return found
-        return self.records[owner, variable.ref].last_before(reader, around)
+        return self.records[owner, variable.ref].last_before(reader, self._assembly)
 
-    def _in_trace(self, reader: OperationSpan, ref: str, kind: str, around: frozenset[str]) -> Write | None:
+    def _in_trace(self, reader: OperationSpan, ref: str, kind: str) -> Write | None:
         timeline = self._traces.get((reader.trace_id, ref))
         if timeline is None:
             return None
-        found = timeline.last_before(reader, around)
+        found = timeline.last_before(reader, self._assembly)
         if found is None and kind not in ROOT_KINDS:
             found = timeline.last_inside(reader, self._assembly)
         return found
