@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,24 @@ def config(model: ModelStub, folder: Path, collection: str = "memories") -> dict
 
 async def open_program(kind: str, configuration: dict[str, Any]) -> Program:
     memory = getattr(main, kind).from_config(configuration)
-    return Program(await memory if inspect.isawaitable(memory) else memory)
+    memory = await memory if inspect.isawaitable(memory) else memory
+    _serialise(memory.vector_store.client)
+    return Program(memory)
+
+
+def _serialise(client: Any) -> None:
+    """Embedded Qdrant loses records when threads write at once, as those of AsyncMemory 1.x do."""
+    lock = threading.RLock()
+
+    def one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with lock:
+                return method(*args, **kwargs)
+
+        return call
+
+    for name in ("upsert", "query_points", "delete", "retrieve", "scroll", "set_payload"):
+        setattr(client, name, one_at_a_time(getattr(client, name)))
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ async def test_a_decision_names_what_it_saw_and_each_write_names_its_decision(
     program: Program, recording: Recording, model: ModelStub
 ) -> None:
     known: dict[str, str] = {}
-    for text in KNOWN:  # one by one: embedded Qdrant loses records that AsyncMemory writes at once
+    for text in KNOWN:
         known |= ids(await program.call("add", text, user_id="ann"))
     assert tuple(known) == KNOWN
     writers = {span.outputs()[0]["ref"]: span.origin for span in seen(recording, "create_memory")}
