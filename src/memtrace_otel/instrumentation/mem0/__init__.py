@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Collection
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
 
+import wrapt
 from opentelemetry import trace
 from opentelemetry.instrumentation.instrumentor import (
     BaseInstrumentor,  # pyright: ignore[reportMissingTypeStubs]
@@ -45,8 +45,9 @@ class Mem0Instrumentor(BaseInstrumentor):
             _logger.warning("mem0ai %s is outside the supported range %s; not instrumented", found, _SUPPORTED)
             return
         tracer = get_tracer(__name__, cast("trace.TracerProvider | None", kwargs.get("tracer_provider")))
-        self._patches = Patches(importlib.import_module("mem0.memory.main"), tracer)
-        self._patches.apply()
+        self._patches = Patches(tracer)
+        # Mem0 reads its environment when it is imported: the application decides when that is, not we.
+        wrapt.register_post_import_hook(self._patches.apply, "mem0.memory.main")
 
     def _uninstrument(self, **kwargs: Any) -> None:
         if self._patches is not None:

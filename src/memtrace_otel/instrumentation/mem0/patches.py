@@ -14,6 +14,7 @@ from typing import Any, cast
 import wrapt
 from opentelemetry.trace import Tracer
 
+from memtrace_otel.capture import guarded
 from memtrace_otel.instrumentation.mem0 import points
 from memtrace_otel.instrumentation.mem0.calls import StepFunction, observed
 
@@ -24,18 +25,21 @@ _SCOPES = 10_000
 class Patches:
     """The wrappers of one `instrument()`; they do nothing unless `active`. `main` is the module `mem0.memory.main`."""
 
-    def __init__(self, main: Any, tracer: Tracer) -> None:
-        self.main = main
+    def __init__(self, tracer: Tracer) -> None:
+        self.main: Any = None
         self.tracer = tracer
-        self.active = False
+        self.active = True
         self.scopes: OrderedDict[str, str] = OrderedDict()
         self._lock = threading.Lock()
         self._originals: list[tuple[Any, str, Any, Any]] = []
         self._covered: set[type] = set()
 
-    def apply(self) -> None:
+    @guarded("mem0.apply", None)
+    def apply(self, main: Any) -> None:
         """Wrap what this release of Mem0 has of the table, and let its thread pools keep the context."""
-        self.active = True
+        if not self.active:
+            return  # removed before Mem0 was ever imported
+        self.main = main
         for class_name in points.CLASSES:
             self._wrap_all(getattr(self.main, class_name, None), points.METHODS)
         self._wrap_all(self.main, points.FUNCTIONS)

@@ -12,7 +12,7 @@ from typing import Any, cast
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import Operation, origins, variable_ref
+from memtrace_otel.capture import Operation, origins, scope_id, variable_ref
 from memtrace_otel.instrumentation.mem0.calls import Call, Step
 from memtrace_otel.instrumentation.mem0.session import Known, open_session
 from memtrace_otel.instrumentation.mem0.variables import (
@@ -145,7 +145,8 @@ def delete_all(call: Call) -> Step:
 
 def reset(call: Call) -> Step:
     """`reset`: the whole collection goes, whoever owns its records."""
-    operation = call.open(semconv.DELETE_MEMORY_STORE, OpKind.DELETE, scope="", attributes=_store(call))
+    scope = scope_id(collection_of(call.instance))
+    operation = call.open(semconv.DELETE_MEMORY_STORE, OpKind.DELETE, scope=scope, attributes=_store(call))
     open_session(call, operation)
     yield
 
