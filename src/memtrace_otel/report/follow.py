@@ -79,7 +79,7 @@ class Follower:
         if not refs and seen.hits:
             wanted = terms(f"{verdict.failure.expected} {verdict.failure.answer}")
             best = max(seen.hits, key=lambda hit: len(wanted & terms(hit.content)))
-            refs = [best.ref] if wanted & terms(best.content) else []
+            refs = [best.ref] if wanted & terms(best.content) or not best.content else []
         return list(dict.fromkeys(refs))[:MAX_RECORDS]
 
     def _draw_decisive(self, draft: Draft, writing: Writing, verdict: Verdict, decisive: str) -> None:
@@ -111,12 +111,11 @@ def _decisive_key(draft: Draft, verdict: Verdict, decisive: str) -> str | None:
 
 
 def _unrecorded(verdict: Verdict, decisive: str) -> Moment:
-    first = verdict.when or verdict.failure.answer_span.start
     note = "this step is not in the recorded spans"
     stage = Stage.SEARCH if verdict.operation_kind == OpKind.RETRIEVE else Stage.PROCESSING
     title = one_line(verdict.operation) or "not recorded"
     trace_id = verdict.trace_id or "unrecorded"
-    return Moment("unrecorded", stage, title, ((Run(note, Mark.NOTE),),), first - 1, trace_id, decisive, ghost=True)
+    return Moment("unrecorded", stage, title, ((Run(note, Mark.NOTE),),), verdict.when, trace_id, decisive, ghost=True)
 
 
 def _with_loss(moment: Moment, verdict: Verdict) -> Moment:

@@ -63,6 +63,7 @@ def render_report(
         cards=cards,
         shares=_shares(verdicts),
         bar_width=BAR_WIDTH,
+        traced=sum(bool(verdict.span_id) for verdict in verdicts),
         incomplete=sum(not verdict.complete for verdict in verdicts),
         gaps=[(one_line(reason).replace("_", " "), count) for reason, count in graph.incomplete.items()],
     )

@@ -35,7 +35,7 @@ def summarise(verdict: Verdict, graph: EvolutionGraph | None = None) -> VerdictS
     failure = verdict.failure
     span = graph.operation(make_origin(verdict.trace_id, verdict.span_id)) if graph is not None else None
     return VerdictSummary(
-        question=printable(failure.question).strip() or NOT_CAPTURED,
+        question=printable(failure.question).strip() or f"Question not captured (trace {failure.trace_id[:8]})",
         expected=printable(failure.expected).strip() or NOT_CAPTURED,
         given=printable(failure.answer).strip() or NOT_CAPTURED,
         failure_type=one_line(str(verdict.failure_type)) or semconv.FailureType.UNKNOWN,

@@ -60,7 +60,7 @@ def changes(before: str, after: str) -> Paragraph:
     Texts that share little are not compared: the old one is lost as a whole, the new one follows.
     """
     old, new = one_line(before).split(), one_line(after).split()
-    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    matcher = SequenceMatcher(None, [_bare(w) for w in old], [_bare(w) for w in new], autojunk=False)
     if len(old) > 400 or len(new) > 400 or matcher.ratio() < 0.3:
         return (Run(" ".join(old), Mark.LOST), Run(" ".join(new), Mark.NEW))
     runs: list[Run] = []
@@ -70,6 +70,10 @@ def changes(before: str, after: str) -> Paragraph:
             continue
         runs += [Run(" ".join(words), mark) for words, mark in ((old[i:j], Mark.LOST), (new[k:m], Mark.NEW)) if words]
     return tuple(runs)
+
+
+def _bare(word: str) -> str:
+    return word.strip(".,;:!?\"'()").casefold() or word
 
 
 # Advance widths in em of DejaVu Sans, the widest of the usual system fonts: a line that fits there fits everywhere.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from memtrace_otel.report import times
 from memtrace_otel.report.arrows import Box, arrow
 from memtrace_otel.report.evolution import Evolution, Flow, FlowKind, Moment, Stage
-from memtrace_otel.report.grid import CONVERSATION, PROCESSING, RECORDS, Grid, place
+from memtrace_otel.report.grid import CONVERSATION, PROCESSING, RECORDS, Grid, Group, place
 from memtrace_otel.report.text import Mark, Paragraph, Run, width, wrap
 
 TEXT, SMALL = 12.5, 11.0
@@ -19,10 +19,10 @@ HEADER = 50
 LANE_LABEL = 24
 LANE_FOOT = 16
 LANE_GAP = 10
-COLUMN_GAP, GROUP_GAP = 40, 78
+COLUMN_GAP, GROUP_GAP = 36, 64
 MARGIN = 14
-_NODE_WIDTHS = {1: 300, 2: 290, 3: 276, 4: 246}
-_NARROWEST = 216
+_NODE_WIDTHS = {1: 300, 2: 290, 3: 276, 4: 246, 5: 214}
+_NARROWEST = 180
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,11 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """Date, time and process over the columns of one trace."""
+    """Date over the columns of one trace; below it the time of day and the process."""
 
     x: float
-    width: float
     day: str
-    clock: str
-    process: str
+    place: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +121,16 @@ def lay_out(evolution: Evolution) -> Timeline:
         edges=_edges(evolution, grid, nodes),
         lanes=tuple(lanes),
         headings=tuple(
-            Heading(
-                x=lefts[group.first],
-                width=lefts[group.last] + room - lefts[group.first],
-                day=times.day(group.start) or "time unknown",
-                clock=times.clock(group.start),
-                process=group.process,
-            )
-            for group in grid.groups
+            _heading(group, lefts[group.first], lefts[group.last] + room - lefts[group.first]) for group in grid.groups
         ),
         gaps=_gaps(grid, lefts),
     )
+
+
+def _heading(group: Group, left: float, room: float) -> Heading:
+    place = " · ".join(part for part in (times.clock(group.start), group.process) if part)
+    cut = wrap((Run(place),), room, SMALL, 1)
+    return Heading(left, times.day(group.start) or "time unknown", cut[0][0].text if cut else "")
 
 
 def _lefts(grid: Grid, room: float) -> list[float]:
@@ -184,7 +181,7 @@ def _lane_name(row: int, evolution: Evolution) -> str:
     if row == CONVERSATION:
         return "Conversation"
     if row == PROCESSING:
-        return "Memory operations"
+        return "Operations"
     index = row - RECORDS
     return f"Stored record {index + 1}" if len(evolution.records) > 1 else "Stored record"
 

@@ -11,7 +11,7 @@ from memtrace_otel.report.evolution import Draft, FlowKind, Moment, Stage, conte
 from memtrace_otel.report.summary import process_of
 from memtrace_otel.report.text import Mark, Paragraph, Run, changes, one_line
 
-MAX_VERSIONS = 5
+MAX_VERSIONS = 4
 MAX_FACTS = 3
 
 Named = frozenset[tuple[str, str]]
@@ -78,7 +78,7 @@ class Writing:
             source = next((s for s in found if s.message.ref in self._named_refs), next(iter(found), None))
             if source is not None:
                 self._draft.flow(self.message(source), key)
-            else:
+            elif version.span.origin == self._decisive:
                 self._same_turn(version.span, key)
 
     def step(self, span: OperationSpan) -> None:
@@ -132,8 +132,10 @@ class Writing:
         last = len(history) - 1
         wanted = {0, last}
         for index, version in enumerate(history):
-            if version.span.origin == self._decisive or (version.ref, version.span.origin) in self._named:
+            if version.span.origin == self._decisive:
                 wanted |= {max(0, index - 1), index}
+            elif (version.ref, version.span.origin) in self._named:
+                wanted.add(index)
         for index in range(last, -1, -1):  # the newest fill what room there is
             if len(wanted) < MAX_VERSIONS:
                 wanted.add(index)
@@ -154,7 +156,7 @@ class Writing:
         return Moment(
             key=f"{version.ref}@{version.span.origin}",
             stage=Stage.RECORD,
-            title=f"v{index + 1} · {one_line(version.span.name)}",
+            title=f"v{index + 1} · {one_line(version.span.name).removesuffix('_memory')}",
             paragraphs=(text,),
             time=version.span.start,
             trace_id=version.span.trace_id,
