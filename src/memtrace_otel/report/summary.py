@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from memtrace_otel import semconv
@@ -10,6 +11,7 @@ from memtrace_otel.model import OperationSpan, Verdict, make_origin
 from memtrace_otel.report.text import one_line, printable
 from memtrace_otel.report.times import day_and_clock
 
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{20,}…?")
 NOT_CAPTURED = "(not captured)"
 
 
@@ -50,10 +52,13 @@ def summarise(verdict: Verdict, graph: EvolutionGraph | None = None) -> VerdictS
 
 
 def process_of(span: OperationSpan | None) -> str:
-    """Return `service, process 4242` as far as the resource of the span tells."""
+    """Return `service, instance` or `service, process 4242`, as far as the resource of the span tells."""
     if span is None:
         return ""
-    service, pid = one_line(span.service), one_line(str(span.resource.get(semconv.PROCESS_PID, "")))
-    instance = one_line(str(span.resource.get(semconv.SERVICE_INSTANCE_ID, "")), 24)
-    which = f"process {pid}" if pid else instance
-    return ", ".join(part for part in (service, which) if part)
+    instance, pid = (
+        one_line(str(span.resource.get(name, "")), 32) for name in (semconv.SERVICE_INSTANCE_ID, semconv.PROCESS_PID)
+    )
+    if _UUID.fullmatch(instance) and pid:  # made up by the SDK: nobody knows a process by it
+        instance = ""
+    which = instance or (f"process {pid}" if pid else "")
+    return ", ".join(part for part in (one_line(span.service), which) if part)

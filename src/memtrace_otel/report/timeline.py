@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from memtrace_otel.report import times
 from memtrace_otel.report.arrows import Box, arrow
 from memtrace_otel.report.evolution import Evolution, Flow, FlowKind, Moment, Stage
-from memtrace_otel.report.grid import CONVERSATION, PROCESSING, RECORDS, Grid, Group, place
+from memtrace_otel.report.grid import CONVERSATION, PROCESSING, RECORDS, Grid, place
 from memtrace_otel.report.text import Mark, Paragraph, Run, width, wrap
 
 TEXT, SMALL = 12.5, 11.0
@@ -68,10 +68,10 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """Date over the columns of one trace; below it the time of day and the process."""
+    """Day and time over the columns of one trace, and the process below."""
 
     x: float
-    day: str
+    title: str
     place: str
 
 
@@ -120,17 +120,22 @@ def lay_out(evolution: Evolution) -> Timeline:
         nodes=tuple(nodes.values()),
         edges=_edges(evolution, grid, nodes),
         lanes=tuple(lanes),
-        headings=tuple(
-            _heading(group, lefts[group.first], lefts[group.last] + room - lefts[group.first]) for group in grid.groups
-        ),
+        headings=_headings(grid, lefts, room),
         gaps=_gaps(grid, lefts),
     )
 
 
-def _heading(group: Group, left: float, room: float) -> Heading:
-    place = " · ".join(part for part in (times.clock(group.start), group.process) if part)
-    cut = wrap((Run(place),), room, SMALL, 1)
-    return Heading(left, times.day(group.start) or "time unknown", cut[0][0].text if cut else "")
+def _headings(grid: Grid, lefts: list[float], room: float) -> tuple[Heading, ...]:
+    """Day and time over each group; what all happened on one day is dated once."""
+    one_day = len({times.day(group.start) for group in grid.groups}) == 1
+    headings: list[Heading] = []
+    for number, group in enumerate(grid.groups):
+        day, clock = times.day(group.start), times.clock(group.start)
+        title, second = (clock if number else f"{day} {clock}", "") if one_day else (day, clock)
+        place = " · ".join(part for part in (second, group.process) if part)
+        cut = wrap((Run(place),), lefts[group.last] + room - lefts[group.first], SMALL, 1)
+        headings.append(Heading(lefts[group.first], title.strip() or "time unknown", cut[0][0].text if cut else ""))
+    return tuple(headings)
 
 
 def _lefts(grid: Grid, room: float) -> list[float]:
@@ -152,10 +157,15 @@ def _row_heights(evolution: Evolution, grid: Grid, room: float) -> list[float]:
 
 def _lines(moment: Moment, room: float) -> list[Paragraph]:
     inside = room - 2 * PADDING
-    if len(moment.paragraphs) > 1:
-        each = 1 if moment.stage is Stage.SEARCH else 2
-        return [line for p in moment.paragraphs for line in wrap(p, inside, TEXT, each + (p is moment.paragraphs[-1]))]
-    return [line for p in moment.paragraphs for line in wrap(p, inside, TEXT, 5)]
+    if len(moment.paragraphs) == 1:
+        return wrap(moment.paragraphs[0], inside, TEXT, 7 if moment.flag else 5)
+    listed = 1 if moment.stage is Stage.SEARCH else 2
+    return [line for p in moment.paragraphs for line in wrap(p, inside, TEXT, listed + _matters(p))]
+
+
+def _matters(paragraph: Paragraph) -> bool:
+    """Of several paragraphs, those that the story is about get more room."""
+    return any(run.mark in (Mark.KEPT, Mark.LOST) for run in paragraph)
 
 
 def _height(moment: Moment, lines: int) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 NANOSECONDS = 1_000_000_000
 _UNITS = (("year", 365 * 86400), ("month", 30 * 86400), ("day", 86400), ("h", 3600), ("min", 60), ("s", 1))
@@ -13,6 +13,11 @@ def day(time: int) -> str:
     """Return `Fri 6 Mar 2026` for nanoseconds since the epoch, '' for 0 or a time no calendar knows."""
     moment = _moment(time)
     return f"{moment:%a} {moment.day} {moment:%b %Y}" if moment else ""
+
+
+def date_of(said: date | None) -> str:
+    """Return `6 Mar 2026`."""
+    return f"{said.day} {said:%b %Y}" if said else ""
 
 
 def clock(time: int) -> str:

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from memtrace_otel.attribution.lineage import Lineage, Version
 from memtrace_otel.attribution.sources import Source, sources_of
 from memtrace_otel.model import OperationSpan, split_ref
+from memtrace_otel.report import times
 from memtrace_otel.report.evolution import Draft, FlowKind, Moment, Stage, content_or_note
 from memtrace_otel.report.summary import process_of
 from memtrace_otel.report.text import Mark, Paragraph, Run, changes, one_line
+from memtrace_otel.semconv import RefKind
 
 MAX_VERSIONS = 4
 MAX_FACTS = 3
@@ -35,7 +37,7 @@ class Writing:
             Moment(
                 key=f"{message.ref}@{source.scope}",
                 stage=Stage.MESSAGE,
-                title=one_line(split_ref(message.ref)[0]) or "message",
+                title=_title_of(message),
                 paragraphs=(content_or_note(message.content),),
                 time=min(message.span.start, extraction.start),
                 trace_id=message.span.trace_id,
@@ -173,6 +175,15 @@ class Writing:
         beside = [s for s in sources_of(self._lineage) if s.message.span.trace_id == writer.trace_id]
         if beside:
             self._draft.flow(self.message(beside[0]), key, FlowKind.SAME_TURN)
+
+
+def _title_of(message: Version) -> str:
+    """Name a message; its own date is shown when it was recorded on another day."""
+    kind = one_line(split_ref(message.ref)[0]) or "message"
+    day = times.date_of(message.day)
+    if not day or times.day(message.span.start).endswith(day):
+        return kind
+    return f"said {day}" if kind == RefKind.MESSAGE else f"{kind}, {day}"
 
 
 def _outputs(span: OperationSpan) -> tuple[Paragraph, ...]:
