@@ -119,9 +119,13 @@ def demo(directory: Path) -> None:
     Needs no account, no key and no container: the model is a scripted server on loopback. Installed with
     `pip install 'memtrace-otel[demo]'`.
     """
+    from memtrace_otel.demo import DemoError
     from memtrace_otel.demo.show import show_demo
 
-    show_demo(directory, Console())
+    try:
+        show_demo(directory, Console())
+    except DemoError as error:
+        fail(str(error))
 
 
 @main.command(
@@ -136,22 +140,10 @@ def import_files(files: tuple[Path, ...], database: Path) -> None:
     Accepted, each also gzipped: OTLP/JSON (one request per line or per file), OTLP protobuf, smartcomment and
     MemTraceBench graphs.
     """
-    from memtrace_otel.store import SqliteStore
+    from memtrace_otel.store.importing import import_requests
 
-    is_new = not database.exists()
-    try:
-        with SqliteStore.open(database) as store, progress_bar("import") as progress:
-            before = len(store.quarantined())
-            store.add_requests(_bodies(files, progress))
-            spans = store.decode()
-            refused = store.quarantined()[before:]
-    except BaseException:
-        if is_new:  # a failed import leaves no empty database behind
-            for suffix in ("", "-wal", "-shm"):
-                database.with_name(database.name + suffix).unlink(missing_ok=True)
-        raise
-    for reason in refused:
-        click.secho(f"memtrace-otel: not imported, kept in quarantine: {reason}", fg="yellow", err=True)
+    with progress_bar("import") as progress:
+        spans = import_requests(database, _bodies(files, progress))
     click.echo(f"{spans} new spans in {database}")
 
 
@@ -193,7 +185,6 @@ def attribute(trace_ids: tuple[str, ...], everything: bool, database: Path, as_j
     """
     from memtrace_otel.attribution import verdict_json
     from memtrace_otel.diagnosis import diagnose, record
-    from memtrace_otel.report.console import verdict_table
     from memtrace_otel.store import SqliteStore
 
     if everything == bool(trace_ids):
@@ -205,6 +196,8 @@ def attribute(trace_ids: tuple[str, ...], everything: bool, database: Path, as_j
             for verdict in diagnosis.verdicts:
                 click.echo(json.dumps(verdict_json(verdict), ensure_ascii=False))
         elif diagnosis.verdicts:
+            from memtrace_otel.report.console import verdict_table
+
             Console().print(verdict_table(diagnosis.verdicts))
         if annotate and diagnosis.verdicts:
             sent = record(store, diagnosis)

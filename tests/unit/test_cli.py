@@ -1,0 +1,237 @@
+"""The command line: what it prints, its exit status, and that bad input leaves a database as it was."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from memtrace_otel.capture import feedback, operation, scope_id
+from memtrace_otel.cli import main
+from memtrace_otel.model import content_digest
+from memtrace_otel.otlp.json import request_to_json
+from memtrace_otel.store import SqliteStore
+from memtrace_otel.store.exporter import MemtraceSpanExporter
+from tests.conftest import Recording
+
+SCOPE = scope_id("store", user="ana")
+COMMANDS = ("attribute", "completion", "demo", "graph", "import", "report", "version")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def tell(recording: Recording) -> None:
+    """A fact is stored, overwritten and asked for; the answer is judged wrong."""
+    said = "My train leaves at 9:40"
+    ref = f"message:{content_digest(said)}"
+    with operation("upsert_memory", kind="ingest", system="t", scope=SCOPE, tracer=recording.tracer) as add:
+        add.read(ref, role="message", content=said)
+        with operation(kind="extract", system="t", scope=SCOPE, tracer=recording.tracer) as extract:
+            extract.read(ref, role="message", content=said)
+            extract.wrote("fact:train", content="Ana's train leaves at 9:40")
+        with operation("create_memory", kind="create", system="t", scope=SCOPE, tracer=recording.tracer) as create:
+            create.read("fact:train", content="Ana's train leaves at 9:40")
+            create.wrote("memory:train", action="ADD", content="Ana's train leaves at 9:40")
+    with operation("update_memory", kind="update", system="t", scope=SCOPE, tracer=recording.tracer) as update:
+        update.read("memory:train", role="previous", content="Ana's train leaves at 9:40")
+        update.wrote("memory:train", action="UPDATE", content="Ana takes the train")
+    with recording.tracer.start_as_current_span("turn"):
+        question = "When does my train leave?"
+        with operation("search_memory", kind="retrieve", system="t", scope=SCOPE, tracer=recording.tracer) as search:
+            search.read("query:q", role="query", content=question)
+            search.read("memory:train", role="hit", content="Ana takes the train", score=0.9)
+            search.wrote("context:c", role="context", content="Ana takes the train")
+        with operation("chat", kind="respond", system="t", scope=SCOPE, tracer=recording.tracer) as chat:
+            chat.read("query:q", role="query", content=question)
+            chat.read("context:c", role="context", origin=search.origin)
+            chat.wrote("answer:a", role="answer", content="I do not know.")
+        feedback("fail", expected="At 9:40", answer=chat.origin, tracer=recording.tracer)
+
+
+@pytest.fixture
+def database(tmp_path: Path, recording: Recording, content_on: None) -> Path:
+    tell(recording)
+    exporter = MemtraceSpanExporter(path=str(tmp_path / "memtrace.db"))
+    exporter.export(recording.spans())
+    exporter.shutdown()
+    return tmp_path / "memtrace.db"
+
+
+@pytest.fixture
+def failing_trace(recording: Recording, database: Path) -> str:
+    context = recording.named("turn")[0].context
+    assert context is not None
+    return f"{context.trace_id:032x}"
+
+
+def rows(database: Path) -> str:
+    """Digest of everything a database holds."""
+    with sqlite3.connect(database) as connection:
+        return hashlib.sha256("\n".join(connection.iterdump()).encode()).hexdigest()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_and_most_have_examples(command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert command == "version" or "Examples:" in result.output
+    assert command in run("--help").output
+
+
+def test_attribute_prints_one_json_object_per_failing_trace(database: Path, failing_trace: str) -> None:
+    result = run("attribute", "--all", "--db", database, "--json")
+    assert result.exit_code == 0
+    [line] = result.stdout.splitlines()
+    verdict = json.loads(line)
+    assert verdict["trace_id"] == failing_trace
+    assert verdict["failure_type"] == "update"
+    assert verdict["operation"]["name"] == "update_memory"
+    assert verdict["operation"]["kind"] == "update"
+    assert verdict["variable"] == "memory:train"
+    assert set(verdict) >= {
+        *("trace_id", "span_id", "failure_type", "operation", "variable", "confidence", "reason"),
+        *("alternatives", "evidence", "complete", "method"),
+    }
+    assert run("attribute", failing_trace.upper(), "--db", database, "--json").stdout == result.stdout
+
+
+def test_attribute_shows_a_table_to_people(database: Path) -> None:
+    result = run("attribute", "--all", "--db", database)
+    assert result.exit_code == 0
+    assert "update_memory" in result.stdout
+    assert "When does my train leave?" in result.stdout
+
+
+def test_verdicts_are_written_once_and_only_when_wanted(database: Path) -> None:
+    def state() -> str:
+        with SqliteStore.open(database, create=False) as store:
+            store.decode()
+        return rows(database)
+
+    before = state()
+    run("attribute", "--all", "--db", database, "--no-annotate")
+    assert state() == before
+    run("attribute", "--all", "--db", database)
+    annotated = state()
+    assert annotated != before
+    run("attribute", "--all", "--db", database)
+    assert state() == annotated
+
+
+@pytest.mark.parametrize(
+    ("form", "start"), [("json", "{"), ("dot", "digraph"), ("graphml", "<graphml"), ("smartcomment", "{")]
+)
+def test_graph_formats(database: Path, failing_trace: str, form: str, start: str, tmp_path: Path) -> None:
+    printed = run("graph", failing_trace, "--db", database, "--format", form)
+    assert printed.exit_code == 0
+    assert printed.stdout.lstrip().startswith(start)
+    assert "memory:train" in printed.stdout or "memory-unit-train" in printed.stdout
+    written = run("graph", failing_trace, "--db", database, "--format", form, "-o", tmp_path / "graph")
+    assert written.exit_code == 0
+    assert (tmp_path / "graph").stat().st_size > 100
+
+
+def test_report_is_one_self_contained_file(database: Path, tmp_path: Path) -> None:
+    result = run("report", "--db", database, "-o", tmp_path / "r.html")
+    assert result.exit_code == 0
+    page = (tmp_path / "r.html").read_text()
+    assert "When does my train leave?" in page
+    assert 'src="http' not in page
+
+
+def test_version_and_completion() -> None:
+    assert "wire 0.1" in run("version").stdout
+    for shell in ("bash", "zsh", "fish"):
+        assert "_MEMTRACE_OTEL_COMPLETE" in run("completion", shell).stdout
+
+
+# --- import ------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def request_json(database: Path) -> str:
+    with sqlite3.connect(database) as connection:
+        [(body,)] = connection.execute("SELECT body FROM inbox").fetchall()
+    return json.dumps(request_to_json(body))
+
+
+def test_import_reads_lines_files_and_gzip_and_knows_duplicates(request_json: str, tmp_path: Path) -> None:
+    lines, zipped, db = tmp_path / "spans.jsonl", tmp_path / "spans.json.gz", tmp_path / "new.db"
+    lines.write_text(request_json + "\n")
+    zipped.write_bytes(gzip.compress(request_json.encode()))
+    assert "8 new spans" in run("import", lines, "--db", db).stdout
+    assert "0 new spans" in run("import", zipped, lines, "--db", db).stdout
+    assert run("attribute", "--all", "--db", db, "--json").exit_code == 0
+
+
+def bad_files(request_json: str, folder: Path) -> Iterator[tuple[Path, str]]:
+    contents = {
+        "truncated.jsonl": (f"{request_json}\n{request_json[:-40]}\n".encode(), ":2"),
+        "empty.jsonl": (b"", "empty"),
+        "other.json": (b'{"hello": "world"}', "resourceSpans"),
+        "noise.bin": (bytes(range(256)), "OTLP"),
+        "cut.gz": (gzip.compress(request_json.encode())[:-30], "gzip"),
+        "graph.json": (b'{"graph_id": "g", "data": {"nodes": 3}}', "nodes"),
+    }
+    for name, (content, said) in contents.items():
+        path = folder / name
+        path.write_bytes(content)
+        yield path, said
+
+
+def test_a_bad_file_is_named_with_the_reason_and_changes_nothing(
+    request_json: str, database: Path, tmp_path: Path
+) -> None:
+    good = tmp_path / "good.jsonl"
+    good.write_text(request_json)
+    before = rows(database)
+    for path, said in bad_files(request_json, tmp_path):
+        result = run("import", good, path, "--db", database)
+        assert result.exit_code == 2, path
+        assert path.name in result.stderr
+        assert said in result.stderr, result.stderr
+        assert rows(database) == before
+        assert run("import", good, path, "--db", tmp_path / "fresh.db").exit_code == 2
+        assert not (tmp_path / "fresh.db").exists()
+
+
+# --- refusals ----------------------------------------------------------------------------------------------------
+def test_an_unknown_trace_is_bad_input_and_a_healthy_one_is_nothing_found(database: Path, recording: Recording) -> None:
+    unknown = "ab" * 16
+    for command in ("attribute", "graph", "report"):
+        result = run(command, unknown, "--db", database)
+        assert result.exit_code == 2
+        assert unknown in result.stderr
+    context = recording.named("update_memory")[0].context
+    assert context is not None
+    result = run("attribute", f"{context.trace_id:032x}", "--db", database)
+    assert result.exit_code == 1
+    assert "no failing answer" in result.stderr
+
+
+def test_arguments_that_make_no_sense_are_refused(database: Path) -> None:
+    assert "32 hex digits" in run("attribute", "xyz", "--db", database).stderr
+    for arguments in ((), ("ab" * 16, "--all")):
+        result = run("attribute", *arguments, "--db", database)
+        assert (result.exit_code, "--all" in result.stderr) == (2, True)
+
+
+def test_a_database_that_is_missing_foreign_or_of_another_version_is_refused(database: Path, tmp_path: Path) -> None:
+    missing, text, newer = tmp_path / "missing.db", tmp_path / "notes.txt", tmp_path / "newer.db"
+    text.write_text("not a database " * 500)
+    newer.write_bytes(database.read_bytes())
+    with sqlite3.connect(newer) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    for path, said in ((missing, "missing.db"), (text, "not a"), (newer, "99")):
+        before = path.read_bytes() if path.exists() else None
+        result = run("attribute", "--all", "--db", path)
+        assert result.exit_code == 2
+        assert path.name in result.stderr
+        assert said in result.stderr
+        assert (path.read_bytes() if path.exists() else None) == before
