@@ -181,6 +181,13 @@ OUTPUTS_SIZES = "memtrace.outputs.sizes"
 OUTPUTS_CONTENTS = "memtrace.outputs.contents"
 OUTPUTS_STORES = "memtrace.outputs.stores"
 
+# --- carried over from an imported smartcomment graph ------------------------------------------------------------
+SMARTCOMMENT_GRAPH_ID = "memtrace.smartcomment.graph_id"
+SMARTCOMMENT_OP_ID = "memtrace.smartcomment.op_id"
+SMARTCOMMENT_OP_NAME = "memtrace.smartcomment.op_name"
+SMARTCOMMENT_CATEGORY = "memtrace.smartcomment.category"
+SMARTCOMMENT_QUERY_ID = "memtrace.smartcomment.query_id"
+
 # --- links -------------------------------------------------------------------------------------------------------
 LINK_TYPE = "memtrace.link.type"
 LINK_REFS = "memtrace.link.refs"

@@ -11,7 +11,7 @@ import networkx as nx
 from memtrace_otel.graph.assembly import time_order
 from memtrace_otel.graph.history import causal_order
 from memtrace_otel.graph.keys import EdgeType, NodeKey, NodeType, OperationKey, Read, VersionKey
-from memtrace_otel.graph.walk import backward, forward, question_slice
+from memtrace_otel.graph.walk import backward, feeding, forward, question_slice
 from memtrace_otel.model import OperationSpan, ref_kind
 from memtrace_otel.semconv import RefKind
 
@@ -136,7 +136,7 @@ class EvolutionGraph(_Graph):
 
         With a scope, only versions written, or of unknown origin and read, in that scope.
         """
-        ordered = causal_order(self, self._versions.get(ref, []), self._version_time)
+        ordered = causal_order(self, self._versions.get(ref, []), self.time_of)
         if not scope:
             return ordered
         return [key for key in ordered if (self.scope_of(key.origin) if key.origin else key.scope) == scope]
@@ -150,7 +150,20 @@ class EvolutionGraph(_Graph):
             for key in keys
             if scope is None or (self.scope_of(key.origin) if key.origin else key.scope) == scope
         ]
-        return sorted(found, key=lambda key: (self._version_time(key), key))
+        return sorted(found, key=lambda key: (self.time_of(key), key))
+
+    def time_of(self, version: VersionKey) -> int:
+        """When a version was written, as far as known: end of its producer, else start of its first reader."""
+        span = self.operation(version.origin) if version.origin else None
+        if span is not None:
+            return max(span.start, span.end)
+        starts = (self._time(read.operation)[0] for read in self.readers(version))
+        return min(starts, default=0)
+
+    def sources(self, version: VersionKey) -> list[VersionKey]:
+        """Return the versions that directly fed a version."""
+        nodes = feeding(self, self.version(*version))
+        return list(dict.fromkeys(node for node in nodes if isinstance(node, VersionKey)))
 
     # --- reachability --------------------------------------------------------------------------------------------
     def ancestors(self, node: NodeKey) -> set[NodeKey]:
@@ -210,14 +223,6 @@ class EvolutionGraph(_Graph):
     def _time(self, operation: NodeKey) -> tuple[int, int, str]:
         span = self.nodes[operation]["span"]
         return (0, 0, operation[0]) if span is None else time_order(span)
-
-    def _version_time(self, version: VersionKey) -> int:
-        """When a version was written, as far as known: end of its producer, else start of its first reader."""
-        span = self.operation(version.origin) if version.origin else None
-        if span is not None:
-            return max(span.start, span.end)
-        starts = (self._time(read.operation)[0] for read in self.readers(version))
-        return min(starts, default=0)
 
 
 def _read(version: NodeKey, operation: NodeKey, edge: dict[str, Any]) -> Read:

@@ -17,7 +17,7 @@ _ANSWERING = frozenset({OpKind.RESPOND, OpKind.JUDGE})
 
 def backward(graph: EvolutionGraph, start: NodeKey) -> set[NodeKey]:
     """Return everything that `start` came from."""
-    return _reach(start, lambda node: _sources(graph, node) if isinstance(node, VersionKey) else _reads(graph, node))
+    return _reach(start, lambda node: feeding(graph, node) if isinstance(node, VersionKey) else _reads(graph, node))
 
 
 def forward(graph: EvolutionGraph, start: NodeKey) -> set[NodeKey]:
@@ -75,7 +75,7 @@ def question_slice(graph: EvolutionGraph, answer: OperationKey) -> set[NodeKey]:
             making = making or ref_kind(node.ref) in RECORD_KINDS
             producer = graph.producer(node)
             if producer is not None and allowed(producer, making):
-                waiting.extend((source, making) for source in _sources(graph, node))
+                waiting.extend((source, making) for source in feeding(graph, node))
     return found
 
 
@@ -84,7 +84,7 @@ def _reads(graph: EvolutionGraph, operation: NodeKey) -> Iterator[NodeKey]:
         yield from (version for version, _ in graph.in_edges(operation))
 
 
-def _sources(graph: EvolutionGraph, version: NodeKey) -> Iterator[NodeKey]:
+def feeding(graph: EvolutionGraph, version: NodeKey) -> Iterator[NodeKey]:
     """Yield the producer of a version and the versions that fed it (not all that the producer read)."""
     if version not in graph:
         return

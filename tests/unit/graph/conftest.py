@@ -23,7 +23,9 @@ def origin_of(trace: int, number: int) -> str:
 def put(ref: str, content: str = "", **fields: Any) -> Variable:
     """An output or an input that shows its content."""
     digest = content_digest(content) if content else ""
-    return Variable(ref, **({"content": content, "digest": digest, "size": len(content.encode())} | fields))
+    return Variable(
+        ref, **({"content": content, "digest": digest, "size": len(content.encode("utf-8", "surrogatepass"))} | fields)
+    )
 
 
 def seen(ref: str, origin: str = "", **fields: Any) -> Variable:
@@ -105,6 +107,8 @@ def life_of_a_fact() -> list[OperationSpan]:
                     seen(answer, origin_of(trace, 1), role=Role.ANSWER),
                     put("expected:e", "Lisbon", role=Role.EXPECTED),
                 ],
+                evidence=("message:m2",),
+                attributes={"gen_ai.evaluation.score.label": "incorrect", "gen_ai.evaluation.score.value": 0.0},
             ),
         ]
 

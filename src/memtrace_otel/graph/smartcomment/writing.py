@@ -1,0 +1,302 @@
+"""An evolution graph as a smartcomment document."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import product
+from typing import Any
+
+from memtrace_otel import semconv
+from memtrace_otel.graph.evolution import EvolutionGraph
+from memtrace_otel.graph.keys import EdgeType, OperationKey, VersionKey
+from memtrace_otel.graph.smartcomment.conventions import ANSWERING, JUDGING, SCORE, UNIT
+from memtrace_otel.graph.smartcomment.document import EPOCH, NO_VARIABLE, TIME_FORMAT
+from memtrace_otel.model import OperationSpan, ref_kind, split_ref
+from memtrace_otel.semconv import OpKind, RefKind, Role
+
+_CLASSES: dict[str, tuple[str, str]] = {
+    RefKind.QUERY: ("query", "message & query"),
+    RefKind.CONTEXT: ("context", "memory_context"),
+    RefKind.ANSWER: ("prediction", "llm_response"),
+    RefKind.EXPECTED: ("golden_answers", "variable"),
+    RefKind.MESSAGE: ("message", "message"),
+    RefKind.MEMORY: ("memory", "memory_entry"),
+    RefKind.PROMPT: ("prompt", "prompt"),
+    RefKind.COMPLETION: ("completion", "llm_response"),
+    RefKind.FACT: ("extracted_facts", "llm_response"),
+}
+_CATEGORIES: dict[str, str] = {
+    OpKind.EXTRACT: "extraction",
+    OpKind.DECIDE: "update",
+    OpKind.CREATE: "update",
+    OpKind.UPDATE: "update",
+    OpKind.DELETE: "update",
+    OpKind.CONSOLIDATE: "update",
+    OpKind.INGEST: "update",
+    OpKind.SEGMENT: "boundary_detection",
+    OpKind.INDEX: "embedding",
+    OpKind.RETRIEVE: "retrieval",
+    OpKind.RERANK: "retrieval",
+    OpKind.RESPOND: "evaluation",
+    OpKind.JUDGE: "evaluation",
+}
+_UNSCOPED = frozenset({RefKind.QUERY, RefKind.PROMPT, RefKind.EXPECTED})
+_NAMES: dict[str, str] = {OpKind.RESPOND: ANSWERING, OpKind.JUDGE: JUDGING}
+
+
+def to_smartcomment(graph: EvolutionGraph) -> dict[str, Any]:
+    """Return the graph as the JSON document that smartcomment's `ExecNetwork.import_graph` takes.
+
+    One session per trace, one operation per span, one node per version (numbered along its history), one edge per
+    input that fed an output; a search also points at each of its hits, as the peer draws it. Times lose what is finer
+    than a millisecond; durations, status and reasons have no place in the format and go to the metadata. Operations
+    that only readers know of are left out.
+    """
+    return _Writer(graph).document()
+
+
+class _Writer:
+    def __init__(self, graph: EvolutionGraph) -> None:
+        self._graph = graph
+        # The peer records an operation when its results are there.
+        self._operations = sorted(graph.operations(), key=lambda span: (_done(span), span.seq or 0, span.origin))
+        refs = sorted({node.ref for node in graph if isinstance(node, VersionKey)})
+        self._first: dict[str, VersionKey] = {}
+        """Ref of a question -> its first root: the format knows no scopes, so it is one node however many read it."""
+        self._numbers = {version: n for ref in refs for n, version in enumerate(graph.history(ref), 1)}
+        for version in self._numbers:
+            if not version.origin and ref_kind(version.ref) in _UNSCOPED:
+                self._first.setdefault(version.ref, version)
+        services = sorted({span.service for span in self._operations if span.service})
+        self._owner = {"graph_id": "graph-memtrace", "user_id": None, "project_id": services[0] if services else None}
+        self._nodes: dict[str, dict[str, Any]] = {}
+        self._edges: list[dict[str, Any]] = []
+
+    def document(self) -> dict[str, Any]:
+        for version in sorted(self._numbers, key=lambda v: (self._graph.time_of(v), v)):
+            if self._shown(version) == version:
+                self._node(version)
+        for span in self._operations:
+            self._flow(span)
+        return {
+            **self._owner,
+            "storage_path": None,
+            "strict": False,
+            "driver_type": "in_memory",
+            "created_at": _time(_done(self._operations[0]) if self._operations else 0),
+            "metadata": {"memtrace_incomplete": self._graph.incomplete},
+            "data": {
+                "nodes": list(self._nodes.values()),
+                "edges": self._edges,
+                "operations": [self._operation(span) for span in self._operations],
+                "sessions": self._sessions(),
+            },
+        }
+
+    # --- records -------------------------------------------------------------------------------------------------
+    def _record(self, time: int, span: OperationSpan | None, **fields: Any) -> dict[str, Any]:
+        return {
+            "created_at": _time(time),
+            "filename": span.instrumentation_scope if span else "",
+            "lineno": 0,
+            **self._owner,
+            "session_id": span.trace_id if span else "__none__",
+            "comment": None,
+            "trigger_point": f"{span.instrumentation_scope if span else ''}:0",
+            **fields,
+        }
+
+    def _operation(self, span: OperationSpan) -> dict[str, Any]:
+        told = {
+            "origin": span.origin,
+            "parent_id": span.parent_id,
+            "name": span.name,
+            "kind": span.kind,
+            "system": span.system,
+            "scope": self._graph.scope_of(span.origin),
+            "duration_ns": max(0, span.end - span.start),
+            "status": span.status,
+            "incomplete": list(self._graph.nodes[OperationKey(span.origin)]["incomplete"]),
+        }
+        return self._record(
+            _done(span),
+            span,
+            op_id=_op_id(span),
+            op_name=_NAMES.get(span.kind, span.name),
+            category=_CATEGORIES.get(span.kind, "operation"),
+            metadata={f"memtrace_{name}": value for name, value in told.items()},
+        )
+
+    def _sessions(self) -> list[dict[str, Any]]:
+        first: dict[str, OperationSpan] = {}
+        for span in self._operations:
+            first.setdefault(span.trace_id, span)
+        return [
+            self._record(_done(span), span, session_name=span.name, category="session", metadata={})
+            for span in first.values()
+        ]
+
+    def _node(self, version: VersionKey) -> None:
+        span = self._graph.operation(version.origin) if version.origin else None
+        readers = [] if span else [self._graph.operation(r.operation.origin) for r in self._graph.readers(version)]
+        attributes = self._graph.nodes[version]
+        metadata: dict[str, Any] = {"memtrace_ref": version.ref, "memtrace_truncated": attributes["truncated"]}
+        if ref_kind(version.ref) == RefKind.QUERY:
+            metadata["evidence"] = self._evidence(version)
+        class_name, name, category = self._named(version)
+        self._add_node(
+            self._graph.time_of(version),
+            span or next((reader for reader in readers if reader), None),
+            name,
+            self._numbers[version],
+            "DELETED" if self._graph.is_tombstone(version) else attributes["content"],
+            class_name,
+            category,
+            metadata,
+        )
+
+    def _add_node(
+        self,
+        time: int,
+        span: OperationSpan | None,
+        name: str,
+        version: int,
+        value: str,
+        class_name: str,
+        category: str,
+        metadata: dict[str, Any],
+    ) -> str:
+        full = f"{class_name}:{name}"
+        self._nodes[f"{full}@{version}"] = self._record(
+            time,
+            span,
+            name=name,
+            version=version,
+            value=value,
+            category=category,
+            class_name=class_name,
+            metadata=metadata,
+            full_name=full,
+            node_id=f"{name}@{version}",
+            full_node_id=f"{full}@{version}",
+        )
+        return f"{full}@{version}"
+
+    def _evidence(self, query: VersionKey) -> list[str]:
+        """Gold evidence is told by the judge; the format keeps it on the query."""
+        spans = [
+            self._graph.operation(read.operation.origin)
+            for version in self._graph.history(query.ref)
+            for read in self._graph.readers(version)
+        ]
+        return list(dict.fromkeys(split_ref(ref)[1] for span in spans if span for ref in span.evidence))
+
+    # --- dependencies --------------------------------------------------------------------------------------------
+    def _flow(self, span: OperationSpan) -> None:
+        reads = self._graph.inputs(span.origin)
+        made: list[VersionKey] = []
+        linked: dict[tuple[str, str], None] = {}
+        for _, version, edge in self._graph.out_edges(OperationKey(span.origin), data=True):
+            if edge["type"] == EdgeType.PRODUCED and isinstance(version, VersionKey):
+                made.append(version)
+                fed = [
+                    r.version
+                    for r in reads
+                    if not r.considered and (edge["sources"] is None or r.index in edge["sources"])
+                ]
+                linked.update({(self._id(source), self._id(version)): None for source in fed})
+        queries = [read.version for read in reads if read.role == Role.QUERY]
+        hits = [read.version for read in reads if read.role == Role.HIT]
+        linked.update({(self._id(q), self._id(hit)): None for q, hit in product(queries, hits)})
+        linked.update(dict.fromkeys(self._judgement(span, [read.version for read in reads], made)))
+        if not linked:
+            linked = {(NO_VARIABLE, self._id(v)): None for v in made} or {
+                (self._id(read.version), NO_VARIABLE): None for read in reads
+            }
+        for number, (source, target) in enumerate(linked):
+            for end in (source, target):
+                if end == NO_VARIABLE:
+                    self._sentinel()
+            self._edges.append(
+                self._record(
+                    _done(span),
+                    span,
+                    edge_id=f"edge-{span.trace_id}{span.span_id}-{number}",
+                    op_id=_op_id(span),
+                    category=_CATEGORIES.get(OpKind(span.kind), "operation")
+                    if span.kind in _CATEGORIES
+                    else "operation",
+                    source_full_node_id=source,
+                    target_full_node_id=target,
+                    metadata={},
+                )
+            )
+
+    def _judgement(self, span: OperationSpan, reads: list[VersionKey], made: list[VersionKey]) -> list[tuple[str, str]]:
+        """A score is a variable to the peer: 0.0 is a failure."""
+        failed = _failed(span)
+        if span.kind != OpKind.JUDGE or failed is None:
+            return []
+        response = [self._id(version) for version in made if ref_kind(version.ref) == RefKind.COMPLETION]
+        score = self._add_node(
+            span.end, span, f"{SCORE}-{span.span_id}", 1, "0.0" if failed else "1.0", SCORE, "variable", {}
+        )
+        return [(source, score) for source in response or [self._id(version) for version in reads]]
+
+    def _sentinel(self) -> None:
+        name, _, version = NO_VARIABLE.partition("@")
+        if NO_VARIABLE not in self._nodes:
+            record = self._record(
+                0,
+                None,
+                name=name.partition(":")[2],
+                version=int(version),
+                value="",
+                category="variable",
+                class_name=name.partition(":")[0],
+                metadata={},
+                full_name=name,
+                node_id=f"{name.partition(':')[2]}@{version}",
+                full_node_id=NO_VARIABLE,
+            )
+            self._nodes[NO_VARIABLE] = record
+
+    def _id(self, version: VersionKey) -> str:
+        version = self._shown(version)
+        class_name, name, _ = self._named(version)
+        return f"{class_name}:{name}@{self._numbers[version]}"
+
+    def _shown(self, version: VersionKey) -> VersionKey:
+        return version if version.origin else self._first.get(version.ref, version)
+
+    def _named(self, version: VersionKey) -> tuple[str, str, str]:
+        """Return (class, name, category) of a version by the peer's conventions."""
+        kind, id = split_ref(version.ref)
+        if self._graph.is_tombstone(version):
+            return f"deleted:{version.ref}", "delete_marker", "marker"
+        class_name, category = _CLASSES.get(kind, (kind, "variable"))
+        return class_name, f"{UNIT}{id}" if kind == RefKind.MEMORY else id, category
+
+
+def _failed(span: OperationSpan) -> bool | None:
+    """Whether a judgement says the answer is wrong; None when it says nothing."""
+    label = str(span.attributes.get(semconv.EVALUATION_LABEL, "")).lower()
+    score = span.attributes.get(semconv.EVALUATION_SCORE)
+    if label in semconv.PASSING_LABELS:
+        return False
+    if label in semconv.FAILING_LABELS:
+        return True
+    return score < 0.5 if isinstance(score, int | float) else None
+
+
+def _done(span: OperationSpan) -> int:
+    return max(span.start, span.end)
+
+
+def _op_id(span: OperationSpan) -> str:
+    known = span.attributes.get(semconv.SMARTCOMMENT_OP_ID)
+    return known if isinstance(known, str) else f"op-{span.trace_id}{span.span_id}"
+
+
+def _time(nanoseconds: int) -> str:
+    return (EPOCH + timedelta(microseconds=nanoseconds // 1000)).strftime(TIME_FORMAT)[:-3]
