@@ -32,6 +32,11 @@ class Period:
     end: date
     yearless: bool = False
 
+    @property
+    def days(self) -> int:
+        """Number of days, both ends included."""
+        return (self.end - self.start).days + 1
+
     def contains(self, other: Period) -> bool:
         """Tell whether `other` lies within this period."""
         if self.yearless or other.yearless:

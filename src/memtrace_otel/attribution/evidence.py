@@ -10,7 +10,7 @@ from memtrace_otel.attribution.expectation import AnswerForm, Expectation, Need,
 from memtrace_otel.attribution.lineage import Lineage, Version
 from memtrace_otel.attribution.recall import Hit, recall
 from memtrace_otel.attribution.sources import Source, sources_of
-from memtrace_otel.attribution.text import Lexicon, abstains, leading_name, named, names, terms
+from memtrace_otel.attribution.text import Lexicon, abstains, leading_name, named, names, numbers, terms
 from memtrace_otel.model import Failure, content_digest
 from memtrace_otel.semconv import Role
 
@@ -19,7 +19,8 @@ AS_MUCH_ABOUT = 0.75
 
 _OWN = 0.5  # what was taken from the source message itself may leave out more of the question
 _UNSOURCED = 0.5  # without a source message to compare with, a text must share half of the question
-_TOLD = 1 / 3  # an expected piece of which less was ever said is not looked for by its few common words
+_TOLD = 0.5  # an expected piece of which less was ever said is not looked for by its few common words
+_JOINED = 1 / 3
 _EMPTY = content_digest("")
 
 
@@ -42,6 +43,8 @@ class Life:
     """Hits that carry it and reached the answering model."""
     answered: bool
     """The given answer holds it."""
+    guessed: bool = False
+    """Nobody named the messages and no words lead to them: they are only those nearest to the question."""
 
     @property
     def furthest(self) -> int:
@@ -114,6 +117,10 @@ class Evidence:
         """How much of the question the text shares: 0..1."""
         return self.lexicon.share(self.wish.question_terms, terms(text))
 
+    def about_source(self, source: Source) -> float:
+        """How much a message is about the question, itself or in what was taken from it (which resolves its pronouns)."""
+        return max(self.about(version.content) for version in (source.message, *source.facts))
+
     def supports(self, text: str, need: Need, day: date | None) -> bool:
         """Tell whether a text of that day carries the need."""
         return bool(text) and carries(text, need, self.lexicon, day)
@@ -131,9 +138,9 @@ class Evidence:
             return (self.life_of_evidence,)
         lives = tuple(self._life(need) for need in self.wish.needs)
         told = tuple(life for life in lives if life.furthest)
-        if told and (self.named or self.complete):
+        if told and (self.wish.inference or self.complete):
             return told  # what nobody said cannot have been lost
-        if not told and self.wish.inference:
+        if not told and (self.wish.inference or self.complete):
             return (self.life_of_evidence,)
         return lives
 
@@ -153,25 +160,37 @@ class Evidence:
 
     @cached_property
     def life_of_evidence(self) -> Life:
-        """Follow the named messages by identity alone: every record written from them counts as carrying the answer."""
-        facts = tuple(fact for source in self.named for fact in source.facts)
-        refs = {v.ref for source in self.named for v in source.written} | {s.message.ref for s in self.named}
+        """Follow the named messages by identity alone: every record written from them counts as carrying the answer.
+
+        Where none is named, those nearest to the question stand for them.
+        """
+        sources = self.named or self._nearest()
+        facts = tuple(fact for source in sources for fact in source.facts)
+        refs = {v.ref for source in sources for v in (source.message, *source.written)}
         histories = [history for history in self.records if history[-1].ref in refs]
         versions = tuple(v for history in histories for v in history if not v.deleted)
         surviving = tuple(history[-1] for history in histories if not history[-1].deleted)
         returned = tuple(hit for hit in self.recall.hits if hit.ref in refs)
-        return Life(None, self.named, bool(self.named), facts, versions, surviving, returned, answered=False)
+        return Life(
+            None, sources, bool(sources), facts, versions, surviving, returned, answered=False, guessed=not self.named
+        )
+
+    def _nearest(self) -> tuple[Source, ...]:
+        best = max((self.about_source(source) for source in self.messages), default=0.0)
+        return tuple(s for s in self.messages if best > 0 and self.about_source(s) == best)
 
     def _life(self, expected: Need) -> Life:
         need = self._as_told(expected)
         sources = self._sources_of(need)
-        own = {v.ref for s in sources for v in s.written} | {s.message.ref for s in sources}
-        bar = AS_MUCH_ABOUT * max((self.about(s.message.content) for s in sources), default=_UNSOURCED / AS_MUCH_ABOUT)
+        own = {v.ref for s in sources for v in (s.message, *s.facts, *s.written)}
+        taken = [v for s in sources for v in (*s.facts, *s.written)]
+        bar_own = _OWN * max((self.about(v.content) for v in taken), default=0.0)
+        bar = AS_MUCH_ABOUT * max((self.about(s.message.content) for s in sources), default=_UNSOURCED)
 
         def carrying(item: Version | Hit) -> bool:
             if not self.supports(item.content, need, item.day) or self.of_another(item.content):
                 return False
-            return self.about(item.content) >= (bar * _OWN if item.ref in own else bar)
+            return self.about(item.content) >= (bar_own if item.ref in own else bar)
 
         versions = tuple(v for history in self.records for v in history if not v.deleted and carrying(v))
         last = {history[-1].ref: history[-1] for history in self.records}
@@ -179,12 +198,7 @@ class Evidence:
             need=need,
             sources=sources,
             said=any(self.supports(s.message.content, need, s.message.day) for s in sources),
-            facts=tuple(
-                f
-                for s in sources
-                for f in s.facts
-                if self.supports(f.content, need, f.day) and not self.of_another(f.content)
-            ),
+            facts=tuple(fact for source in sources for fact in source.facts if carrying(fact)),
             versions=versions,
             surviving=tuple(v for v in versions if last[v.ref] is v),
             returned=tuple(hit for hit in self.recall.hits if carrying(hit)),
@@ -194,14 +208,21 @@ class Evidence:
     def _sources_of(self, need: Need) -> tuple[Source, ...]:
         """The named messages that carry a need, else all named; without names those most about the question."""
         carrying = [s for s in self.named or self.messages if self.supports(s.message.content, need, s.message.day)]
+        if not self.named:
+            carrying = [s for s in carrying if self._joined(s, need) >= _JOINED]
         if self.named:
             return tuple(carrying or self.named)
-        best = max((self.about(s.message.content) for s in carrying), default=0.0)
-        return tuple(s for s in carrying if self.about(s.message.content) >= AS_MUCH_ABOUT * best)
+        best = max((self.about_source(s) for s in carrying), default=0.0)
+        return tuple(s for s in carrying if self.about_source(s) >= AS_MUCH_ABOUT * best)
+
+    def _joined(self, source: Source, need: Need) -> float:
+        """How much of question and expected piece together a message holds: a common word alone makes no source."""
+        held = frozenset(term for v in (source.message, *source.facts) for term in terms(v.content))
+        return max(need.periods and 1.0 or 0.0, self.lexicon.share(self.wish.question_terms | need.terms, held))
 
     def _as_told(self, need: Need) -> Need:
         """Leave out the words of the expected answer that nobody said, unless that leaves too little of it."""
-        kept = need.terms & self._vocabulary
+        kept = need.terms & (self._vocabulary | numbers(need.text))
         if need.periods or self.lexicon.mass(kept) < _TOLD * self.lexicon.mass(need.terms):
             return need
         return replace(need, terms=kept)

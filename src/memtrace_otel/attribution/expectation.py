@@ -82,7 +82,8 @@ def carries(text: str, need: Need, lexicon: Lexicon, today: date | None = None) 
     if need.periods:
         stated = periods(text, today)
         if not stated and today is not None:
-            stated = [Period(today, today)]  # what is told without a time is about the day it was told
+            # What is told without a time is about the day it was told; a week or weekend is known from words only.
+            return any(w.contains(Period(today, today)) for w in need.periods if w.days == 1 or w.days >= 28)
         return any(wanted.same(given) or wanted.contains(given) for wanted in need.periods for given in stated)
     if not numbers(need.text) <= numbers(text) | (numbers(need.text) - need.terms):
         return False

@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 
 _WORD = re.compile(r"\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?", re.UNICODE)
 _NAME = re.compile(r"[^\W\d_]+")
@@ -88,6 +89,7 @@ def stem(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith(("e", "y")) else word
 
 
+@lru_cache(maxsize=1 << 15)
 def terms(text: str) -> frozenset[str]:
     """Return the stemmed content words of the text."""
     return frozenset(stem(word) for word in words(text) if word not in _STOP)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from memtrace_otel.attribution.evidence import AS_MUCH_ABOUT, Evidence
 from memtrace_otel.attribution.expectation import AnswerForm, Expectation, expectation
 from memtrace_otel.attribution.sources import Source
-from memtrace_otel.attribution.rules.finding import CERTAIN, WEAK, Finding, quoted
+from memtrace_otel.attribution.rules.finding import CERTAIN, Finding, quoted
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType, RefKind, Role
+
+_UNPROVEN = 0.3  # with messages missing, the expected answer may have been told all the same
 
 
 def annotation(evidence: Evidence) -> Finding | None:
@@ -18,12 +20,12 @@ def annotation(evidence: Evidence) -> Finding | None:
     if evidence.abstained:
         return None
     source = _supporting(evidence, expectation(wish.question, evidence.failure.answer))
-    if source is None or _expected_was_told(evidence, evidence.about(source.message.content)):
+    if source is None or _expected_was_told(evidence, evidence.about_source(source)):
         return None
     reason = f"{quoted(source.message.content)} supports the given answer {quoted(evidence.failure.answer)}; no message about it supports the expected {quoted(wish.expected)}."
     judge = evidence.failure.judge_span
     expected = next((v.ref for v in judge.inputs if v.role == Role.EXPECTED), "") if judge else ""
-    strength = CERTAIN if evidence.complete else WEAK
+    strength = CERTAIN if evidence.complete else _UNPROVEN
     step = Step("message", source.message.ref, source.message.span.origin, source.message.content)
     return Finding(
         FailureType.ANNOTATION,
@@ -38,7 +40,9 @@ def annotation(evidence: Evidence) -> Finding | None:
 def _expected_was_told(evidence: Evidence, about_given: float) -> bool:
     """A piece of the expected answer is in a message that is about the question, not in any odd one."""
     return any(
-        life.said and any(evidence.about(s.message.content) >= AS_MUCH_ABOUT * about_given for s in life.sources)
+        life.need
+        and life.said
+        and (evidence.named or any(evidence.about_source(s) >= AS_MUCH_ABOUT * about_given for s in life.sources))
         for life in evidence.lives
     )
 
@@ -47,10 +51,10 @@ def _supporting(evidence: Evidence, given: Expectation) -> Source | None:
     """The message most about the question, if it carries the whole given answer."""
     if given.form not in (AnswerForm.TERMS, AnswerForm.TIME):
         return None
-    best = max((evidence.about(s.message.content) for s in evidence.messages), default=0.0)
-    for source in sorted(evidence.named or evidence.messages, key=lambda s: -evidence.about(s.message.content)):
+    best = max((evidence.about_source(s) for s in evidence.messages), default=0.0)
+    for source in sorted(evidence.named or evidence.messages, key=lambda s: -evidence.about_source(s)):
         message = source.message
-        near = best > 0 and evidence.about(message.content) >= AS_MUCH_ABOUT * best
-        if near and all(evidence.supports(message.content, need, message.day) for need in given.needs):
+        near = best > 0 and evidence.about_source(source) >= AS_MUCH_ABOUT * best
+        if (near or evidence.named) and all(evidence.supports(message.content, need, message.day) for need in given.needs):
             return source
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memtrace_otel.attribution.evidence import Evidence
-from memtrace_otel.attribution.rules.finding import CERTAIN, LIKELY, Finding, path, quoted, wanted
+from memtrace_otel.attribution.rules.finding import Finding, path, quoted, strength_of, wanted
 from memtrace_otel.attribution.rules.loss import last_loss
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType
@@ -18,6 +18,5 @@ def deletion(evidence: Evidence) -> Finding | None:
         held = f" {quoted(loss.before.content)}" if loss.before.content else ""
         reason = f"The record{held} held {wanted(life)} and was deleted before the question was asked."
         step = Step("deleted", loss.after.ref, loss.after.span.origin)
-        strength = CERTAIN if life.need else LIKELY
-        return Finding(FailureType.DELETION, loss.after.span, loss.after.ref, strength, reason, path(life, step))
+        return Finding(FailureType.DELETION, loss.after.span, loss.after.ref, strength_of(life), reason, path(life, step))
     return None

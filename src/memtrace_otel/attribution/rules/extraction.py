@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memtrace_otel.attribution.evidence import Evidence, Life
 from memtrace_otel.attribution.sources import Source
-from memtrace_otel.attribution.rules.finding import CERTAIN, LIKELY, WEAK, Finding, path, quoted, wanted
+from memtrace_otel.attribution.rules.finding import LIKELY, WEAK, Finding, path, quoted, strength_of, wanted
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType
 
@@ -15,7 +15,7 @@ def extraction(evidence: Evidence) -> Finding | None:
         if life.furthest > 1:
             continue
         source = _source(evidence, life)
-        if source is not None and (life.said or evidence.named):
+        if source is not None:
             return _finding(life, source)
         if not life.said and not evidence.complete and not evidence.wish.inference:
             reason = f"{_capital(wanted(life))} is in no stored record that the trace knows; the turn that should have brought it is not recorded."
@@ -32,7 +32,7 @@ def _finding(life: Life, source: Source) -> Finding:
         if message.content and life.said
         else f"{message.ref} is where {wanted(life)} was told"
     )
-    strength = CERTAIN if life.said and source.extracted else LIKELY
+    strength = strength_of(life) if life.said and source.extracted else min(strength_of(life), LIKELY)
     loss = Step("lost", message.ref, source.extraction.origin)
     return Finding(
         FailureType.EXTRACTION,
@@ -49,7 +49,7 @@ def _source(evidence: Evidence, life: Life) -> Source | None:
     order = {scope: i for i, scope in enumerate(evidence.recall.scopes)}
     return max(
         life.sources,
-        key=lambda s: (evidence.about(s.message.content), -order.get(s.scope, len(order)), -s.message.span.start),
+        key=lambda s: (evidence.about_source(s), -order.get(s.scope, len(order)), -s.message.span.start),
         default=None,
     )
 

@@ -9,7 +9,7 @@ from memtrace_otel.model import OperationSpan, Step
 from memtrace_otel.semconv import FailureType
 
 CERTAIN, LIKELY, WEAK = 0.9, 0.7, 0.4
-"""Strength of a finding: told by content and identity; by one of them; by absence only."""
+"""Strength of a finding: told by words and identity; by one of them; by absence or nearness only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,11 @@ class Finding:
     strength: float
     reason: str
     steps: tuple[Step, ...] = ()
+
+
+def strength_of(life: Life) -> float:
+    """By words and identity, by named evidence and identity, by nearness to the question."""
+    return CERTAIN if life.need else WEAK if life.guessed else LIKELY
 
 
 def path(life: Life, *losses: Step) -> tuple[Step, ...]:

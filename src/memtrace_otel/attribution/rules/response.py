@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memtrace_otel.attribution.evidence import Evidence
 from memtrace_otel.attribution.expectation import AnswerForm
-from memtrace_otel.attribution.rules.finding import CERTAIN, LIKELY, WEAK, Finding, path, quoted, wanted
+from memtrace_otel.attribution.rules.finding import LIKELY, WEAK, Finding, path, quoted, strength_of, wanted
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType
 
@@ -31,7 +31,7 @@ def response(evidence: Evidence) -> Finding | None:
         hit = life.returned[0]
         shown = f"{quoted(hit.content)} " if hit.content else ""
         reason = f"The memory {shown}with {wanted(life)} was before the model (hit {hit.rank}); it answered {given}."
-        return _finding(evidence, CERTAIN if life.need else LIKELY, reason, path(life, step))
+        return _finding(evidence, strength_of(life), reason, path(life, step))
     if evidence.lives and not evidence.missing and evidence.wish.form is not AnswerForm.ABSTAIN:
         reason = f"What was told of the expected answer is in the answer {given}, together with or in place of something else."
         return _finding(evidence, LIKELY, reason, path(evidence.lives[0], step))

@@ -6,7 +6,7 @@ from memtrace_otel.attribution.evidence import Evidence, Life
 from memtrace_otel.attribution.expectation import AnswerForm
 from memtrace_otel.attribution.lineage import Version
 from memtrace_otel.attribution.recall import Hit
-from memtrace_otel.attribution.rules.finding import CERTAIN, LIKELY, WEAK, Finding, path, quoted, wanted
+from memtrace_otel.attribution.rules.finding import WEAK, Finding, path, quoted, strength_of
 from memtrace_otel.model import OperationSpan, Step
 from memtrace_otel.semconv import FailureType
 
@@ -20,7 +20,7 @@ def retrieval(evidence: Evidence) -> Finding | None:
         operation, how = _missed(evidence, record)
         held = f" {quoted(record.content)}" if record.content else ""
         reason = f"The record{held} was in the store when the question came and {how}."
-        strength = (CERTAIN if life.need else LIKELY) if evidence.recall.searches else WEAK
+        strength = strength_of(life) if evidence.recall.searches else WEAK
         step = Step("not_retrieved", record.ref, operation.origin)
         return Finding(FailureType.RETRIEVAL, operation, record.ref, strength, reason, path(life, step))
     return None
