@@ -10,7 +10,7 @@ from memtrace_otel.report.evolution import Evolution, Flow, FlowKind, Moment, St
 from memtrace_otel.report.grid import CONVERSATION, PROCESSING, RECORDS, Grid, place
 from memtrace_otel.report.text import Mark, Paragraph, Run, width, wrap
 
-TEXT, SMALL = 12.5, 11.0
+TEXT, SMALL, FLAG_TEXT = 12.5, 11.0, 11.5
 LINE = 16.5
 PADDING = 11
 FLAG = 23
@@ -36,10 +36,11 @@ class TextLine:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A moment as a box."""
+    """A moment as a box; `flag` is its flag, shortened where the box is narrow."""
 
     moment: Moment
     box: Box
+    flag: str
     title: str
     title_y: float
     lines: tuple[TextLine, ...]
@@ -181,10 +182,16 @@ def _node(moment: Moment, left: float, top: float, room: float) -> Node:
     return Node(
         moment=moment,
         box=box,
+        flag=_flag(moment.flag, room - 2 * PADDING),
         title=title[0][0].text if title else "",
         title_y=title_y,
         lines=tuple(TextLine(left + PADDING, title_y + 19 + i * LINE, line) for i, line in enumerate(lines)),
     )
+
+
+def _flag(flag: str, room: float) -> str:
+    short = flag.rpartition(": ")[2].capitalize()
+    return f"✗ {flag if width(f'✗ {flag}', FLAG_TEXT, bold=True) <= room else short}" if flag else ""
 
 
 def _lane_name(row: int, evolution: Evolution) -> str:

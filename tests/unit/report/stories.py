@@ -207,18 +207,12 @@ def ignored(story: Story) -> None:
 
 def wrong_gold(story: Story) -> None:
     """The expected answer is not what was said."""
-    swim = "Jonas goes swimming at the Lido with Pavel on Saturday mornings."
-    (written,) = story.say(
-        "On Saturday mornings I go swimming at the Lido with Pavel, a friend from school.", [swim], "m-swim"
-    )
+    told = "I borrowed The Salt Path from the city library. It has to go back by 31 March."
+    fact = "Mira borrowed The Salt Path from the city library and must return it by 31 March."
+    (written,) = story.say(told, [fact], "m-book")
     story.later(4)
-    story.ask(
-        "Who does Jonas go swimming with?",
-        [("m-swim", written, swim)],
-        "Pavel",
-        "Anton",
-        "The expected answer is Anton.",
-    )
+    asked, given = "By when must I return The Salt Path to the library?", "You must return The Salt Path by 31 March."
+    story.ask(asked, [("m-book", written, fact)], given, "14 April", "The answer does not say 14 April.")
 
 
 def misjudged(story: Story) -> None:
