@@ -122,6 +122,18 @@ def test_operations_become_spans_with_their_kinds_and_names() -> None:
     assert decode_request(encode_request(spans)) == spans
 
 
+def test_evaluations_of_other_names_are_told_by_what_they_make() -> None:
+    r = Recording()
+    query, said = r.node("q", "'?'", "message & query", "query"), r.node("p", "'!'", "llm_response", "prediction")
+    score = r.node("x", "1.0", "variable", "judge_score")
+    r.operation("qa.answer", "evaluation", (query, said))
+    r.operation("qa.judge", "evaluation", (said, score))
+    answer, judge = to_spans(r.document)
+    assert (answer.kind, judge.kind) == (OpKind.RESPOND, OpKind.JUDGE)
+    assert judge.trace_id == answer.trace_id
+    assert judge.attributes["gen_ai.evaluation.score.label"] == "correct"
+
+
 def test_a_second_conversion_gives_the_same_spans() -> None:
     assert to_spans(recorded().document) == to_spans(json.loads(json.dumps(recorded().document)))
     other = recorded()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Iterable
 from typing import Any, cast
 
 from memtrace_otel.graph.smartcomment.document import Node, Recorded
@@ -53,6 +54,7 @@ _KIND_OF_VARIABLE = {
 _TELLING = frozenset({"prediction", "golden_answers", "extracted_facts"})
 """Classes that say no more than the kind does."""
 _REF_KINDS = frozenset(RefKind)
+_OP_KINDS = frozenset(OpKind)
 _ROLES = {
     RefKind.MESSAGE: Role.MESSAGE,
     RefKind.QUERY: Role.QUERY,
@@ -63,9 +65,17 @@ _ROLES = {
 }
 
 
-def kind_of_operation(operation: Recorded) -> OpKind:
-    """The kind of an operation, by its name, else by its category."""
-    return _KIND_OF_NAME.get(operation.name) or _KIND_OF_CATEGORY.get(operation.category, OpKind.OTHER)
+def kind_of_operation(operation: Recorded, targets: Iterable[Node]) -> OpKind:
+    """The kind of an operation: as our own export says, else by its name, what an evaluation makes, its category."""
+    told = operation.metadata.get("memtrace_kind")
+    if isinstance(told, str) and told in _OP_KINDS:
+        return OpKind(told)
+    if operation.name in _KIND_OF_NAME:
+        return _KIND_OF_NAME[operation.name]
+    if operation.category == "evaluation":
+        classes = {text for node in targets for text in (node.class_name, node.name)}
+        return OpKind.JUDGE if SCORE in classes else OpKind.RESPOND if "prediction" in classes else OpKind.OTHER
+    return _KIND_OF_CATEGORY.get(operation.category, OpKind.OTHER)
 
 
 def kind_of_node(node: Node) -> RefKind:

@@ -97,7 +97,8 @@ class _Conversion:
 
     # --- operations ----------------------------------------------------------------------------------------------
     def _step(self, number: int, operation: Recorded) -> _Step:
-        kind = conventions.kind_of_operation(operation)
+        targets = (self._nodes[target] for _, target in operation.edges if target != NO_VARIABLE)
+        kind = conventions.kind_of_operation(operation, targets)
         reads, made = self._read_and_made(operation, kind)
         trace_id = self._trace(operation, kind, reads)
         step = _Step(number, operation, kind, trace_id, _digest(16, self._document.graph_id, operation.id), reads, made)

@@ -40,6 +40,7 @@ _CATEGORIES: dict[str, str] = {
     OpKind.RESPOND: "evaluation",
     OpKind.JUDGE: "evaluation",
 }
+_NO_SESSION = "__none__"
 _UNSCOPED = frozenset({RefKind.QUERY, RefKind.PROMPT, RefKind.EXPECTED})
 _NAMES: dict[str, str] = {OpKind.RESPOND: ANSWERING, OpKind.JUDGE: JUDGING}
 
@@ -100,7 +101,7 @@ class _Writer:
             "filename": span.instrumentation_scope if span else "",
             "lineno": 0,
             **self._owner,
-            "session_id": span.trace_id if span else "__none__",
+            "session_id": span.trace_id if span else _NO_SESSION,
             "comment": None,
             "trigger_point": f"{span.instrumentation_scope if span else ''}:0",
             **fields,
@@ -131,10 +132,13 @@ class _Writer:
         first: dict[str, OperationSpan] = {}
         for span in self._operations:
             first.setdefault(span.trace_id, span)
-        return [
+        sessions = [
             self._record(_done(span), span, session_name=span.name, category="session", metadata={})
             for span in first.values()
         ]
+        if any(node["session_id"] == _NO_SESSION for node in self._nodes.values()):
+            sessions.append(self._record(0, None, session_name=None, category="session", metadata={}))
+        return sessions
 
     def _node(self, version: VersionKey) -> None:
         span = self._graph.operation(version.origin) if version.origin else None
@@ -216,7 +220,7 @@ class _Writer:
         for number, (source, target) in enumerate(linked):
             for end in (source, target):
                 if end == NO_VARIABLE:
-                    self._sentinel()
+                    self._sentinel(span)
             self._edges.append(
                 self._record(
                     _done(span),
@@ -243,12 +247,12 @@ class _Writer:
         )
         return [(source, score) for source in response or [self._id(version) for version in reads]]
 
-    def _sentinel(self) -> None:
+    def _sentinel(self, span: OperationSpan) -> None:
         name, _, version = NO_VARIABLE.partition("@")
         if NO_VARIABLE not in self._nodes:
             record = self._record(
-                0,
-                None,
+                _done(span),
+                span,
                 name=name.partition(":")[2],
                 version=int(version),
                 value="",
