@@ -135,6 +135,22 @@ async def test_update_and_delete_have_one_producer_each_and_read_the_true_previo
     assert {link.attributes[semconv.LINK_TYPE] for link in updated.span.links} == {"supersedes"}
 
 
+async def test_a_store_that_calls_itself_writes_one_version(program: Program, recording: Recording) -> None:
+    """FAISS updates by calling its own `delete` and `insert`, positionally."""
+    store = program.memory.vector_store
+
+    class Rewriting(type(store)):
+        def update(self, vector_id: str, vector: Any = None, payload: Any = None) -> None:
+            self.delete(vector_id)
+            self.insert([vector], [payload], [vector_id])
+
+    store.__class__ = Rewriting
+    id = ids(await program.call("add", "I live in Paris.", user_id="ann"))["I live in Paris."]
+    await program.call("update", id, "I live in Lyon.")
+    writes = [(span.name, item["action"]) for span in seen(recording) for item in span.outputs("memory")]
+    assert writes == [("create_memory", "ADD"), ("update_memory", "UPDATE")]
+
+
 async def test_delete_all_leaves_one_tombstone_per_record(program: Program, recording: Recording) -> None:
     added = ids(await program.call("add", "I live in Paris. I play chess.", user_id="ann"))
     await program.call("add", "I live in Rome.", user_id="bob")

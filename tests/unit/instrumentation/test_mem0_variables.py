@@ -53,7 +53,8 @@ def test_the_owner_is_the_user_before_the_agent_before_the_run() -> None:
 def test_a_row_of_a_store_and_an_item_of_a_result_are_the_same_record() -> None:
     row = SimpleNamespace(id=7, payload={"data": "likes tea", "user_id": "ann"}, score=0.5)
     item = {"id": "7", "memory": "likes tea", "user_id": "ann", "score": 0.5}
-    assert record_of(MEMORY, row) == record_of(MEMORY, item)
+    as_dict = {"id": "7", "payload": row.payload, "score": 0.5}  # some stores return plain dicts
+    assert record_of(MEMORY, row) == record_of(MEMORY, item) == record_of(MEMORY, as_dict)
     assert record_of(MEMORY, row).ref == "memory:7"
     assert record_of(MEMORY, SimpleNamespace(id=7, payload=None)).text == ""
     assert record_of(MEMORY, item | {"rerank_score": 0.9}).score == 0.9

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, variable_ref
 from memtrace_otel.instrumentation.mem0 import replies
 from memtrace_otel.instrumentation.mem0.calls import Call, Step
 from memtrace_otel.instrumentation.mem0.session import SESSION, Decision, Known, Session, provider_session, session_of
-from memtrace_otel.instrumentation.mem0.variables import Record, turns
+from memtrace_otel.instrumentation.mem0.variables import Record, model_of, turns
 from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 
@@ -168,9 +167,7 @@ def decide(call: Call) -> Step:
 
 
 def _open(call: Call, session: Session, kind: OpKind) -> Operation:
-    model = getattr(getattr(call.instance, "config", None), "model", None)
-    attributes = {semconv.GEN_AI_REQUEST_MODEL: str(model)} if model else None
-    return call.open(None, kind, scope=session.scope, attributes=attributes)
+    return call.open(None, kind, scope=session.scope, attributes=model_of(call.instance))
 
 
 def _consider(operation: Operation, session: Session) -> dict[str, int]:

@@ -11,10 +11,10 @@ from typing import Any, cast
 from opentelemetry import trace
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import variable_ref
+from memtrace_otel.capture import Operation, variable_ref
 from memtrace_otel.instrumentation.mem0.calls import Call, Step
-from memtrace_otel.instrumentation.mem0.session import SESSION, WRITE, Known, provider_session
-from memtrace_otel.instrumentation.mem0.variables import Record, memory_ref, owner_scope, record_of
+from memtrace_otel.instrumentation.mem0.session import SESSION, WRITE, Known, Session, provider_session
+from memtrace_otel.instrumentation.mem0.variables import Record, memory_ref, model_of, owner_scope, record_of
 from memtrace_otel.instrumentation.mem0.writes import open_create, replace, written
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
@@ -30,16 +30,14 @@ def store_search(call: Call) -> Step:
     query = call.arguments().get("query")
     if session.neighbours is None:
         found = yield
-        session.candidates += [record_of(session.memory, row) for row in _rows(found)]
+        session.candidates += _records(session, found)
         return
     operation = call.open(None, OpKind.RETRIEVE, scope=session.scope)
     for known in session.knows(query) or [Known(turn.ref, turn.content, origin="") for turn in session.turns]:
         known.read_by(operation, Role.QUERY)
     found = yield
-    records = [record_of(session.memory, row) for row in _rows(found)]
-    session.neighbours[str(query)] = records
-    for record in records:
-        operation.read(record.ref, role=Role.HIT, content=record.text, score=record.score, scope=record.scope or None)
+    session.neighbours[str(query)] = _records(session, found)
+    _read_all(operation, Role.HIT, session.neighbours[str(query)])
 
 
 def store_get(call: Call) -> Step:
@@ -111,9 +109,7 @@ def embed(call: Call) -> Step:
         embedded = [Known(turn.ref, turn.content, Role.MESSAGE, "") for turn in session.turns]
     if not embedded:
         return
-    model = getattr(getattr(call.instance, "config", None), "model", None)
-    attributes = {semconv.GEN_AI_REQUEST_MODEL: str(model)} if model else None
-    operation = call.open(None, OpKind.INDEX, scope=session.scope, attributes=attributes)
+    operation = call.open(None, OpKind.INDEX, scope=session.scope, attributes=model_of(call.instance))
     for known in embedded:
         known.read_by(operation)
     yield
@@ -140,12 +136,9 @@ def rerank(call: Call) -> Step:
     operation = call.open(None, OpKind.RERANK, scope=session.scope)
     query = arguments.get("query")
     operation.read(variable_ref(RefKind.QUERY, query), role=Role.QUERY, content=query)
-    for role, items in ((Role.CANDIDATE, arguments.get("documents")), (Role.HIT, None)):
-        if role == Role.HIT:
-            items = yield
-        for item in cast(list[object], items or []):
-            record = record_of(session.memory, item)
-            operation.read(record.ref, role=role, content=record.text, score=record.score, scope=record.scope or None)
+    _read_all(operation, Role.CANDIDATE, _records(session, arguments.get("documents")))
+    reordered = yield
+    _read_all(operation, Role.HIT, _records(session, reordered))
 
 
 def add_history(call: Call) -> Step:
@@ -163,5 +156,11 @@ def add_history(call: Call) -> Step:
     trace.get_current_span().add_event(semconv.HISTORY_EVENT, attributes)
 
 
-def _rows(found: object) -> Sequence[Any]:
-    return cast(Sequence[Any], found) if isinstance(found, list | tuple) else ()
+def _records(session: Session, found: object) -> list[Record]:
+    rows = cast(Sequence[Any], found if isinstance(found, list | tuple) else ())
+    return [record_of(session.memory, row) for row in rows]
+
+
+def _read_all(operation: Operation, role: Role, records: list[Record]) -> None:
+    for record in records:
+        operation.read(record.ref, role=role, content=record.text, score=record.score, scope=record.scope or None)

@@ -61,6 +61,7 @@ def search(call: Call) -> Step:
     )
     session = open_session(call, operation)
     known = Known(variable_ref(RefKind.QUERY, query), query, Role.QUERY, "")
+    session.learn(query.strip() if isinstance(query, str) else None, known)  # 2.x goes on with the trimmed query
     session.learn(query, known)
     asked = known.read_by(operation)
     if operation.captures_content and isinstance(query, str):

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
+from opentelemetry.util.types import AttributeValue
+
+from memtrace_otel import semconv
 from memtrace_otel.capture import as_text, scope_id, variable_ref
 from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import RefKind
@@ -87,17 +90,22 @@ def owner_scope(memory: Any, ids: Mapping[str, Any]) -> str:
 
 def record_of(memory: Any, found: Any) -> Record:
     """Read a row of a vector store (id, payload, score) or an item of Mem0's results."""
-    if isinstance(found, Mapping):
-        item = cast(Mapping[str, Any], found)
-        score = item.get("rerank_score", item.get("score"))
-        return Record(str(item.get("id")), as_text(item.get("memory"))[0], owner_scope(memory, item), number(score))
-    payload = cast(Mapping[str, Any], getattr(found, "payload", None) or {})
-    return Record(
-        str(found.id),
-        as_text(payload.get("data"))[0],
-        owner_scope(memory, payload),
-        number(getattr(found, "score", None)),
-    )
+    row = cast(Mapping[str, Any], found) if isinstance(found, Mapping) else _Attributes(found)
+    payload = row.get("payload")
+    if payload is None:
+        payload = {} if isinstance(row, _Attributes) else {**row, "data": row.get("memory")}
+    score = number(row.get("rerank_score", row.get("score")))
+    return Record(str(row.get("id")), as_text(payload.get("data"))[0], owner_scope(memory, payload), score)
+
+
+class _Attributes:
+    """An object read like a mapping."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def get(self, name: str, default: object = None) -> Any:
+        return getattr(self._value, name, default)
 
 
 def results(returned: object) -> list[Mapping[str, Any]]:
@@ -142,6 +150,12 @@ def _moment(value: object) -> datetime | None:
     except (ValueError, OverflowError, OSError):
         pass
     return None
+
+
+def model_of(provider: Any) -> dict[str, AttributeValue]:
+    """`gen_ai.request.model` of a language model or embedder of Mem0, as far as its configuration names one."""
+    model = getattr(getattr(provider, "config", None), "model", None)
+    return {semconv.GEN_AI_REQUEST_MODEL: str(model)} if model else {}
 
 
 def joined(texts: Sequence[str]) -> str:
