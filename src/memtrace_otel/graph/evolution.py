@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -160,9 +161,9 @@ class EvolutionGraph(_Graph):
         starts = (self._time(read.operation)[0] for read in self.readers(version))
         return min(starts, default=0)
 
-    def sources(self, version: VersionKey) -> list[VersionKey]:
-        """Return the versions that directly fed a version."""
-        nodes = feeding(self, self.version(*version))
+    def sources(self, version: VersionKey, *, without: Collection[str] = ()) -> list[VersionKey]:
+        """Return the versions that directly fed a version, except those read in a role of `without`."""
+        nodes = feeding(self, self.version(*version), frozenset(without))
         return list(dict.fromkeys(node for node in nodes if isinstance(node, VersionKey)))
 
     # --- reachability --------------------------------------------------------------------------------------------

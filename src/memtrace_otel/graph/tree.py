@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 from memtrace_otel.graph.evolution import EvolutionGraph
-from memtrace_otel.graph.keys import RECORD_KINDS, OperationKey, Read, VersionKey
+from memtrace_otel.graph.keys import READING_KINDS, RECORD_KINDS, OperationKey, Read, VersionKey
 from memtrace_otel.model import OperationSpan, ref_kind
 from memtrace_otel.semconv import EVALUATION_LABEL, EVALUATION_SCORE, Action, OpKind, RefKind, Role
 
@@ -15,6 +16,8 @@ PREVIEW = 100
 
 _SOURCES = frozenset({RefKind.MESSAGE, RefKind.DOCUMENT})
 _DETOURS = frozenset({RefKind.MEMORY, RefKind.QUERY, RefKind.PROMPT, RefKind.ANSWER, RefKind.CONTEXT})
+_BACKGROUND = frozenset({Role.HISTORY, Role.CANDIDATE, Role.PROMPT})
+_WRITING = frozenset(OpKind) - READING_KINDS - {OpKind.OTHER}
 _MAX_DEPTH = 100
 
 
@@ -51,13 +54,15 @@ class FactStep:
     children: tuple[FactStep, ...] = ()
 
 
-def fact_path(graph: EvolutionGraph, start: str | VersionKey) -> list[FactStep]:
+def fact_path(graph: EvolutionGraph, start: str | VersionKey, *, answer: str = "") -> list[FactStep]:
     """Return the life of a record or fact: one tree per source it came from, in time order.
 
     `start` is a version, or the origin of an operation: then of the record it wrote, else of the first thing it made.
-    Each tree goes from the message over what was made of it to every version, its readers, the answers and their
-    judgements. A version that several sources fed hangs below the first of them. Versions that no source leads to are
-    trees of their own. [] when `start` is not in the graph.
+    Each tree goes from the message over what was made of it to every version, the searches that saw it, the answers
+    and their judgements; with `answer`, the origin of an answering span, only the searches for that answer. What only
+    served as background (history, candidates) is no source, searches of a writing operation are not shown. A version
+    that several sources fed hangs below the first of them; one that no source leads to is a tree of its own. [] when
+    `start` is not in the graph.
     """
     version = start if isinstance(start, VersionKey) else _made_by(graph, start)
     if version is None:
@@ -66,7 +71,7 @@ def fact_path(graph: EvolutionGraph, start: str | VersionKey) -> list[FactStep]:
     if version not in graph:
         return []
     life = graph.history(version.ref) if ref_kind(version.ref) in RECORD_KINDS else [version]
-    return _Path(graph, life).trees()
+    return _Path(graph, life, answer).trees()
 
 
 def _made_by(graph: EvolutionGraph, origin: str) -> VersionKey | None:
@@ -77,9 +82,10 @@ def _made_by(graph: EvolutionGraph, origin: str) -> VersionKey | None:
 class _Path:
     """Collects the steps of one life; every version is drawn once."""
 
-    def __init__(self, graph: EvolutionGraph, life: list[VersionKey]) -> None:
+    def __init__(self, graph: EvolutionGraph, life: list[VersionKey], answer: str) -> None:
         self._graph = graph
         self._life = life
+        self._answer = answer
         self._made_of: dict[VersionKey, list[VersionKey]] = {}
         self._upstream = self._sources()
         self._drawn: set[VersionKey] = set()
@@ -87,7 +93,7 @@ class _Path:
     def trees(self) -> list[FactStep]:
         roots = sorted((v for v, sources in self._upstream.items() if not sources), key=self._order)
         found = [step for version in (*roots, *self._life) if (step := self._step(version)) is not None]
-        return sorted(found, key=lambda step: (step.time, step.version))
+        return sorted(found, key=lambda step: self._order(step.version))
 
     def _sources(self) -> dict[VersionKey, list[VersionKey]]:
         """Versions that lead to the life -> what they were made of; from messages on, not by way of other records."""
@@ -97,7 +103,8 @@ class _Path:
             version = waiting.pop()
             if version in found:
                 continue
-            sources = [] if ref_kind(version.ref) in _SOURCES else self._graph.sources(version)
+            is_source = ref_kind(version.ref) in _SOURCES
+            sources = [] if is_source else self._graph.sources(version, without=_BACKGROUND)
             # A new version belongs below what was said, not below the version before it.
             found[version] = [v for v in sources if v.ref != version.ref and ref_kind(v.ref) not in _DETOURS]
             for source in found[version]:
@@ -113,7 +120,7 @@ class _Path:
         made = sorted(self._made_of.get(version, ()), key=self._order)
         below = [step for other in made if (step := self._step(other, depth + 1)) is not None]
         if version in self._life:
-            below += [self._seen(read) for read in self._graph.readers(version) if self._finds(read)]
+            below += self._found(version)
         return FactStep(
             kind=self._kind(version),
             ref=version.ref,
@@ -135,10 +142,27 @@ class _Path:
             return StepKind.UNKNOWN
         return StepKind.WRITTEN if version in self._life else StepKind.DERIVED
 
-    def _finds(self, read: Read) -> bool:
-        """Tell whether a read is one of a question: a search or an answer."""
+    def _found(self, version: VersionKey) -> list[FactStep]:
+        """The searches that found a version, and the answers that read it without one."""
+        reads = [read for read in self._graph.readers(version) if self._is_for_question(read)]
+        steps = [self._seen(read) for read in reads]
+        if self._answer:
+            steps = [step for step in steps if any(_operations(step, self._answer))]
+        told = {child.operation for step in steps for child in step.children}
+        return [step for step in steps if step.operation not in told]
+
+    def _is_for_question(self, read: Read) -> bool:
         span = self._graph.operation(read.operation.origin)
-        return span is not None and read.role in (Role.HIT, Role.CONTEXT) and span.kind in _READ_STEPS
+        if span is None or read.role not in (Role.HIT, Role.CONTEXT) or span.kind not in _READ_STEPS:
+            return False
+        seen: set[str] = set()
+        outer = self._graph.enclosing(span.origin)
+        while outer is not None and outer.origin not in seen:
+            if outer.kind in _WRITING:
+                return False
+            seen.add(outer.origin)
+            outer = self._graph.enclosing(outer.origin)
+        return True
 
     def _seen(self, read: Read) -> FactStep:
         span = self._graph.operation(read.operation.origin)
@@ -167,8 +191,10 @@ class _Path:
                     found.setdefault(reader.origin, read)
         return [self._seen(read) for read in found.values()]
 
-    def _order(self, version: VersionKey) -> tuple[int, VersionKey]:
-        return self._graph.time_of(version), version
+    def _order(self, version: VersionKey) -> tuple[int, int, VersionKey]:
+        """In time; messages of one call in the order in which they were given."""
+        place = 0 if version.origin else min((read.index for read in self._graph.readers(version)), default=0)
+        return self._graph.time_of(version), place, version
 
 
 _READ_STEPS: dict[str, StepKind] = {
@@ -186,6 +212,13 @@ _NEXT: dict[str, OpKind] = {
     OpKind.RESPOND: OpKind.JUDGE,
 }
 """What a step of a question leads to. Never back, so that circles in bad data end."""
+
+
+def _operations(step: FactStep, origin: str) -> Iterator[bool]:
+    """Yield for a step and those below it whether it is of this operation."""
+    yield step.operation is not None and step.operation.origin == origin
+    for child in step.children:
+        yield from _operations(child, origin)
 
 
 def _action(graph: EvolutionGraph, version: VersionKey) -> str:

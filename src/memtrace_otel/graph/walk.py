@@ -84,8 +84,11 @@ def _reads(graph: EvolutionGraph, operation: NodeKey) -> Iterator[NodeKey]:
         yield from (version for version, _ in graph.in_edges(operation))
 
 
-def feeding(graph: EvolutionGraph, version: NodeKey) -> Iterator[NodeKey]:
-    """Yield the producer of a version and the versions that fed it (not all that the producer read)."""
+def feeding(graph: EvolutionGraph, version: NodeKey, without: frozenset[str] = frozenset()) -> Iterator[NodeKey]:
+    """Yield the producer of a version and the versions that fed it (not all that the producer read).
+
+    Inputs of a role in `without` are passed over.
+    """
     if version not in graph:
         return
     for operation, _, edge in graph.in_edges(version, data=True):
@@ -93,23 +96,24 @@ def feeding(graph: EvolutionGraph, version: NodeKey) -> Iterator[NodeKey]:
             continue
         yield operation
         fed = edge["sources"]
-        reads = [(v, read["index"]) for v, _, read in graph.in_edges(operation, data=True) if read["index"] >= 0]
+        reads = [(v, read) for v, _, read in graph.in_edges(operation, data=True) if read["index"] >= 0]
         if reads or fed is not None:
-            yield from (v for v, index in reads if fed is None or index in fed)
+            yield from (v for v, r in reads if (fed is None or r["index"] in fed) and r["role"] not in without)
         else:
-            yield from _around(graph, operation)
+            yield from _around(graph, operation, without)
 
 
-def _around(graph: EvolutionGraph, operation: NodeKey) -> Iterator[NodeKey]:
+def _around(graph: EvolutionGraph, operation: NodeKey, without: frozenset[str]) -> Iterator[NodeKey]:
     """A writing step that recorded no inputs worked on those of the operation around it."""
     seen: set[str] = set()
     span: OperationSpan | None = graph.nodes[operation]["span"]
     while span is not None and span.origin not in seen and span.kind not in READING_KINDS:
         seen.add(span.origin)
-        reads = [v for v, _, read in graph.in_edges(OperationKey(span.origin), data=True) if read["index"] >= 0]
+        outer = OperationKey(span.origin)
+        reads = [(v, read["role"]) for v, _, read in graph.in_edges(outer, data=True) if read["index"] >= 0]
         if reads:
-            yield OperationKey(span.origin)
-            yield from reads
+            yield outer
+            yield from (v for v, role in reads if role not in without)
             return
         span = graph.enclosing(span.origin)
 

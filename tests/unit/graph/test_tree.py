@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from memtrace_otel.graph import VersionKey, build_graph
 from memtrace_otel.graph.tree import PREVIEW, FactStep, fact_path
 from memtrace_otel.model import OperationSpan
@@ -35,6 +37,50 @@ def test_from_the_message_to_the_judgement(story: list[OperationSpan]) -> None:
     graph = build_graph(story)
     assert drawn(fact_path(graph, VersionKey("memory:home", origin_of(1, 3)))) == LIFE
     assert drawn(fact_path(graph, origin_of(2, 3))) == LIFE
+
+
+def test_only_the_searches_of_one_answer(story: list[OperationSpan]) -> None:
+    graph = build_graph(story)
+    (tea,) = graph.history("memory:tea")
+    both = drawn(fact_path(graph, tea))
+    assert [line.strip() for line in both if "retrieved" in line] == ["retrieved query:q1?", "retrieved query:q2?"]
+    one = drawn(fact_path(graph, tea, answer=origin_of(5, 1)))
+    assert [line.strip() for line in one if "retrieved" in line] == ["retrieved query:q2?"]
+
+
+def test_background_is_no_source_and_a_search_while_writing_is_not_shown(story: list[OperationSpan]) -> None:
+    spans = [s for s in story if s.origin != origin_of(3, 2)] + [
+        span(
+            3, 2, OpKind.EXTRACT, parent=1, at=41, scope=ALICE,
+            inputs=[
+                put("message:m1", "I live in Paris", role=Role.HISTORY),
+                put("message:m3", "I like tea", role=Role.MESSAGE),
+            ],
+            outputs=[put("fact:tea", "I LIKE TEA", action=Action.DERIVE)],
+        ),
+        span(9, 1, OpKind.INGEST, at=60, lasts=9, scope=ALICE),
+        span(9, 2, OpKind.RETRIEVE, parent=1, at=61, inputs=[seen("memory:tea", origin_of(3, 3), role=Role.HIT)]),
+    ]  # fmt: skip
+    lines = drawn(fact_path(build_graph(spans), origin_of(3, 3)))
+    assert lines[:3] == ["message I like tea", "  derived I LIKE TEA", "    written ADD Likes tea"]
+    assert sum("retrieved" in line for line in lines) == 2
+
+
+def test_messages_of_one_call_stay_in_order() -> None:
+    turns = [put(f"message:{name}", text, role=Role.MESSAGE) for name, text in (("z", "asked"), ("a", "replied"))]
+    step = span(
+        1, 1, OpKind.INGEST, scope=ALICE, inputs=turns, outputs=[put("memory:r", "fact", action=Action.ADD)]
+    )  # fmt: skip
+    lines = drawn(fact_path(build_graph([step]), step.origin))
+    assert lines == ["message asked", "  written ADD fact", "message replied"]
+
+
+def test_an_answer_that_read_a_record_and_its_context_is_shown_once(story: list[OperationSpan]) -> None:
+    answer = next(s for s in story if s.origin == origin_of(5, 1))
+    direct = replace(answer, inputs=(*answer.inputs, seen("memory:tea", origin_of(3, 3), role=Role.CONTEXT)))
+    graph = build_graph([direct, *(s for s in story if s is not answer)])
+    lines = drawn(fact_path(graph, origin_of(3, 3), answer=answer.origin))
+    assert sum("answered" in line for line in lines) == 1
 
 
 def test_a_fact_that_was_never_stored_ends_where_it_was_lost(story: list[OperationSpan]) -> None:
