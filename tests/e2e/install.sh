@@ -1,18 +1,32 @@
 #!/usr/bin/env bash
-# What the end-to-end tests need beyond Python: Jaeger, built once, and a browser. Fails when one cannot be had.
+# What the end-to-end tests need beyond Python: a browser with a font to write with, and Jaeger, built once.
+# Does nothing when all is there, and names what cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")"
 
-backends/jaeger/build.sh >/dev/null
-
-for name in chromium chromium-browser google-chrome; do
-  command -v "$name" >/dev/null && exit 0
-done
-if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
-  echo "installing chromium ..." >&2
-  apt-get update -qq >&2
-  DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium >&2
-else
-  echo "the end-to-end tests need chromium on PATH (Debian: apt-get install chromium)" >&2
+fail() {
+  echo "tests/e2e/install.sh: $1" >&2
   exit 1
+}
+
+has_browser() {
+  command -v chromium || command -v chromium-browser || command -v google-chrome
+} >/dev/null
+
+has_font() {
+  command -v fc-list >/dev/null && [[ -n $(fc-list :lang=en file) ]]
+}
+
+if ! has_browser || ! has_font; then
+  needed="the browser tests need chromium and a font (Debian: apt-get install chromium fonts-dejavu-core)"
+  command -v apt-get >/dev/null || fail "$needed"
+  [[ $(id -u) == 0 ]] || fail "$needed; run it as root, or run this script as root once"
+  echo "installing chromium ..." >&2
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq >&2 || fail "apt-get update failed: no package source can be reached"
+  apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core fontconfig >&2 || fail "apt-get could not install chromium"
+  has_browser || fail "chromium was installed, but is not on PATH"
 fi
+
+command -v go >/dev/null || fail "Jaeger is built from its Go module: Go 1.24 or newer is needed on PATH (https://go.dev/dl)"
+backends/jaeger/build.sh >/dev/null
