@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -183,28 +184,31 @@ def attribute(trace_ids: tuple[str, ...], everything: bool, database: Path, as_j
     Verdicts are written to the database as marker spans and, when OTEL_EXPORTER_OTLP_ENDPOINT is set, sent to that
     backend, each once.
     """
+    from memtrace_otel.annotate import deliver
     from memtrace_otel.attribution import verdict_json
     from memtrace_otel.diagnosis import diagnose, record
     from memtrace_otel.store import SqliteStore
 
     if everything == bool(trace_ids):
         raise click.UsageError("give either trace ids or --all")
+    started = time.time_ns()
     with SqliteStore.open(database, create=False) as store:
         with progress_bar("attribute") as progress:
             diagnosis = diagnose(store, trace_ids, progress=progress)
+        annotations = record(store, diagnosis, started=started) if annotate else []
+        verdicts = [annotation.verdict for annotation in annotations] or diagnosis.verdicts
         if as_json:
-            for verdict in diagnosis.verdicts:
+            for verdict in verdicts:
                 click.echo(json.dumps(verdict_json(verdict), ensure_ascii=False))
-        elif diagnosis.verdicts:
+        elif verdicts:
             from memtrace_otel.report.console import verdict_table
 
-            Console().print(verdict_table(diagnosis.verdicts))
-        if annotate and diagnosis.verdicts:
-            sent = record(store, diagnosis)
-            if sent.traces is not None:
-                click.echo(f"sent {sent.spans} spans and {sent.events} events to {sent.traces}", err=True)
-        if not diagnosis.verdicts:
-            fail(f"no failing answer in {database if everything else ', '.join(trace_ids)}", NOTHING_FOUND)
+            Console().print(verdict_table(verdicts, diagnosis.graph))
+        sent = deliver(annotations, store)
+    if sent.traces is not None:
+        click.echo(f"sent {sent.spans} spans and {sent.events} events to {sent.traces}", err=True)
+    if not verdicts:
+        fail(f"no failing answer in {database if everything else ', '.join(trace_ids)}", NOTHING_FOUND)
 
 
 @main.command(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from memtrace_otel.annotate import Delivery, annotate, deliver
+from memtrace_otel.annotate import Annotation, AttributionMetrics, annotate
 from memtrace_otel.attribution import attribute, find_failures, verdict_json
 from memtrace_otel.graph import EvolutionGraph, build_graph, load_graph
 from memtrace_otel.model import Verdict
@@ -18,10 +18,11 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The verdicts on the failing answers of some traces, and the graph they were found in."""
+    """The verdicts on the failing answers of some traces, how long each took, and the graph they were found in."""
 
     graph: EvolutionGraph
     verdicts: tuple[Verdict, ...]
+    seconds: tuple[float, ...]
 
 
 def diagnose(
@@ -37,22 +38,28 @@ def diagnose(
     graph = load_graph(store, *trace_ids) if len(trace_ids) == 1 else build_graph(store.spans())
     failures = [failure for failure in find_failures(graph) if not trace_ids or failure.trace_id in trace_ids]
     verdicts: list[Verdict] = []
+    seconds: list[float] = []
     for failure in failures:
         progress(len(verdicts), len(failures))
+        started = time.perf_counter()
         verdicts.append(attribute(graph, failure))
+        seconds.append(time.perf_counter() - started)
     progress(len(failures), len(failures))
-    return Diagnosis(graph, tuple(verdicts))
+    return Diagnosis(graph, tuple(verdicts), tuple(seconds))
 
 
-def record(store: SqliteStore, diagnosis: Diagnosis, *, started: int | None = None) -> Delivery:
-    """Write the verdicts to the store and, where OTEL_EXPORTER_OTLP_ENDPOINT says so, to the user's backend.
+def record(store: SqliteStore, diagnosis: Diagnosis, *, started: int | None = None) -> list[Annotation]:
+    """Write the verdicts to the store, count the new ones, and return them under their final ids; `deliver` sends them.
 
-    What was written or sent before is not written or sent again. Raises SendError when the backend refuses; the store
-    then holds the verdicts, and the next call sends them.
+    A verdict that is there already adds nothing; another one on the same answer replaces it. `started` is when the
+    attribution began (ns since the epoch, now by default).
     """
-    annotations = annotate(diagnosis.verdicts, store, started=time.time_ns() if started is None else started)
-    for annotation in annotations:
+    annotations = annotate(diagnosis.verdicts, store, started=started)
+    metrics = AttributionMetrics()
+    for annotation, seconds in zip(annotations, diagnosis.seconds, strict=True):
         verdict = annotation.verdict
         document = json.dumps(verdict_json(verdict), ensure_ascii=False)
         store.save_verdict(verdict.failure.answer_span.origin, verdict.attribution_id, document)
-    return deliver(annotations, store)
+        if annotation.new:
+            metrics.attributed(verdict, seconds)
+    return annotations

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from memtrace_otel.annotate import deliver
 from memtrace_otel.demo.planted import Comparison, compare
 from memtrace_otel.demo.progress import shown
 from memtrace_otel.demo.run import SERVICE, DemoRun, run_demo
@@ -28,7 +29,7 @@ def show_demo(directory: Path, console: Console) -> bool:
         run = run_demo(directory, progress=progress)
     with SqliteStore.open(run.database, create=False) as store:
         diagnosis = diagnose(store)
-        sent = record(store, diagnosis, started=started)
+        sent = deliver(record(store, diagnosis, started=started), store)
         rows = compare(diagnosis.verdicts, run.planted, store)
     report = run.directory / "report.html"
     page = render_report(
