@@ -119,6 +119,25 @@ def test_a_memory_made_from_an_earlier_answer_does_not_lead_to_its_question(stor
     assert VersionKey(f"answer:{1:016x}", origin_of(5, 1)) in found
 
 
+def test_a_search_for_writing_does_not_lead_to_its_query() -> None:
+    search = span(
+        1, 2, OpKind.RETRIEVE, parent=1, at=1,
+        inputs=[put("query:inner", "similar?", role=Role.QUERY)], outputs=[put("context:similar", "none")],
+    )  # fmt: skip
+    write = span(
+        1, 3, OpKind.CREATE, parent=1, at=3,
+        inputs=[seen("context:similar", search.origin, role=Role.CANDIDATE), put("message:m", "hi", role=Role.MESSAGE)],
+        outputs=[put("memory:r", "hi", action=Action.ADD)],
+    )  # fmt: skip
+    ask = span(
+        2, 1, OpKind.RESPOND, at=9,
+        inputs=[put("query:q", "q?", role=Role.QUERY), seen("memory:r", write.origin, role=Role.CONTEXT)],
+    )  # fmt: skip
+    graph = build_graph([span(1, 1, OpKind.INGEST, lasts=9, scope=ALICE), search, write, ask])
+    refs = {node.ref for node in graph.slice_of_answer(ask.origin) if isinstance(node, VersionKey)}
+    assert refs == {"query:q", "memory:r", "message:m", "context:similar"}
+
+
 def test_an_earlier_reply_of_another_question_is_not_entered() -> None:
     def chat(trace: int, query: str, *history: object) -> OperationSpan:
         return span(

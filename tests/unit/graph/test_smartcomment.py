@@ -220,6 +220,21 @@ def test_judgements_with_equal_texts_keep_their_questions_apart() -> None:
         assert len({n.ref for n in slice_ if isinstance(n, VersionKey) and ref_kind(n.ref) == "query"}) == 1
 
 
+def test_equal_answers_keep_their_questions_apart() -> None:
+    r = Recording()
+    said = r.node("h", "'I do not know'", "llm_response", "prediction")
+    for name in ("q1", "q2"):
+        query = r.node(name, f"'{name}?'", "message & query", "query")
+        score = r.node(f"s-{name}", "0.0", "variable", "judge_score")
+        r.operation("question-answering", "evaluation", (query, said))
+        r.operation("llm-judge", "evaluation", (query, score), (said, score))
+    spans = to_spans(r.document)
+    assert len({span.trace_id for span in spans}) == 2
+    for judge in by_name(spans, "llm-judge"):
+        (judged,) = (v for v in judge.inputs if v.role == Role.ANSWER)
+        assert judged.origin.startswith(judge.trace_id)
+
+
 def test_operations_of_one_millisecond_do_not_lose_each_other() -> None:
     r = recorded()
     for operation in r.document["data"]["operations"]:
