@@ -5,7 +5,7 @@ from __future__ import annotations
 from memtrace_otel.attribution.lineage import Lineage
 from memtrace_otel.attribution.recall import Recall
 from memtrace_otel.graph import VersionKey
-from memtrace_otel.model import OperationSpan, Variable, Verdict
+from memtrace_otel.model import Failure, OperationSpan, Variable, Verdict
 from memtrace_otel.report.evolution import Draft, FlowKind, Moment, Stage, content_or_note
 from memtrace_otel.report.summary import process_of
 from memtrace_otel.report.text import Mark, Paragraph, Run, one_line
@@ -16,6 +16,12 @@ MAX_SEARCHES = 3
 
 QUESTION, ANSWER, JUDGEMENT = "question", "answer", "judgement"
 """Keys of the moments that every evolution has."""
+
+
+def judgement(failure: Failure) -> str:
+    """Return the label of a judgement, its score when it has none, '' without either."""
+    score = f"{failure.score:g}" if failure.score is not None else ""
+    return one_line(failure.label, 24) or score
 
 
 class Answering:
@@ -57,10 +63,14 @@ class Answering:
         failure = self._verdict.failure
         judge = failure.judge_span or failure.answer_span
         expected: Paragraph = (Run("expected", Mark.NOTE), *content_or_note(failure.expected))
-        said = f"judged {one_line(failure.label, 24)}" if failure.label else "judged"
-        if failure.score is not None:
-            said += f", score {failure.score:g}"
-        self._moment(JUDGEMENT, Stage.JUDGEMENT, said, (expected,), judge, max(judge.end, failure.answer_span.start))
+        self._moment(
+            JUDGEMENT,
+            Stage.JUDGEMENT,
+            f"judged {judgement(failure)}".strip(),
+            (expected,),
+            judge,
+            max(judge.end, failure.answer_span.start),
+        )
         self._draft.flow(ANSWER, JUDGEMENT)
 
     def _hits(self, search: OperationSpan) -> tuple[Paragraph, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from memtrace_otel.graph import EvolutionGraph
-from memtrace_otel.model import Step, Verdict, is_origin, make_origin
+from memtrace_otel.model import Failure, Step, Verdict, is_origin, make_origin
 from memtrace_otel.report.evolution import Evolution
 from memtrace_otel.report.follow import Follower
 from memtrace_otel.report.summary import VerdictSummary, process_of, summarise
@@ -50,6 +50,7 @@ class Card:
     variable: str
     method: str
     complete: bool
+    judgement: str
     explanation: str
     steps: tuple[EvidenceStep, ...]
     alternatives: tuple[OtherExplanation, ...]
@@ -69,6 +70,7 @@ def card(number: int, verdict: Verdict, graph: EvolutionGraph, follower: Followe
         variable=one_line(verdict.variable),
         method=" ".join(part for part in (one_line(verdict.method), one_line(verdict.version)) if part),
         complete=verdict.complete,
+        judgement=_judgement(verdict.failure),
         explanation=printable(verdict.failure.explanation).strip(),
         steps=tuple(_step(step, graph) for step in verdict.evidence),
         alternatives=tuple(
@@ -85,6 +87,13 @@ def card(number: int, verdict: Verdict, graph: EvolutionGraph, follower: Followe
         timeline=lay_out(evolution),
         description=describe(evolution),
     )
+
+
+def _judgement(failure: Failure) -> str:
+    """Say who judged and how: `answer_correctness: wrong, score 0`."""
+    score = f"score {failure.score:g}" if failure.score is not None else ""
+    result = ", ".join(part for part in (one_line(failure.label), score) if part)
+    return ": ".join(part for part in (one_line(failure.evaluation), result) if part)
 
 
 def _step(step: Step, graph: EvolutionGraph) -> EvidenceStep:

@@ -102,16 +102,11 @@ class _VerdictTable:
         return table
 
     def _stacked(self) -> Table:
-        columns = (
-            Column("question and answers", ratio=1),
-            Column("verdict", width=_OPERATION),
-            Column("reason", ratio=1),
-        )
-        table = self._table(*columns)
+        table = self._table(Column("question, answers and reason", ratio=1), Column("verdict", width=_OPERATION))
         for index, row in enumerate(self.rows):
-            answers = [Text(row.question, "bold"), _labelled("expected", row.expected), _labelled("given", row.given)]
+            texts = _labelled([("expected", row.expected), ("given", row.given), ("reason", row.reason)])
             verdict = Group(_verdict(row), _operation(row))
-            table.add_row(Group(*answers), verdict, Text(row.reason), *self._planted(index))
+            table.add_row(Group(Text(row.question, "bold"), texts), verdict, *self._planted(index))
         return table
 
     def _table(self, *columns: Column) -> Table:
@@ -121,13 +116,10 @@ class _VerdictTable:
     def _blocks(self) -> Iterator[RenderableType]:
         for index, row in enumerate(self.rows):
             yield Text(f"{index + 1}. ", "dim").append(row.question, "bold")
-            lines = [("expected", Text(row.expected)), ("given", Text(row.given)), ("verdict", _verdict(row))]
-            lines += [("operation", _operation(row)), ("reason", Text(row.reason))]
-            lines += [("planted", cell) for cell in self._planted(index)]
-            block = Table.grid(Column(style="dim", width=9, no_wrap=True), Column(ratio=1), padding=(0, 1), expand=True)
-            for name, value in lines:
-                block.add_row(name, value)
-            yield Padding(block, (0, 0, 1, 3))
+            lines: list[tuple[str, str | Text]] = [("expected", row.expected), ("given", row.given)]
+            lines += [("verdict", _verdict(row)), ("operation", _operation(row)), ("reason", row.reason)]
+            lines += [("planted", text) for text in self._planted(index)]
+            yield Padding(_labelled(lines), (0, 0, 1, 3))
 
     def _planted(self, index: int) -> list[Text]:
         if self.planted is None:
@@ -155,8 +147,12 @@ def _operation(row: VerdictSummary) -> Text:
     return Text("\n").join(lines)
 
 
-def _labelled(name: str, value: str) -> Text:
-    return Text(f"{name} ", "dim").append(value, "default not dim")
+def _labelled(lines: Sequence[tuple[str, str | Text]]) -> Table:
+    """Names in a column of their own, texts beside them."""
+    grid = Table.grid(Column(style="dim", no_wrap=True), Column(ratio=1), padding=(0, 1), expand=True)
+    for name, text in lines:
+        grid.add_row(name, Text(text) if isinstance(text, str) else text)
+    return grid
 
 
 def _headline(moment: Moment) -> Text:

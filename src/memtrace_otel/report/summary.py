@@ -52,7 +52,7 @@ def summarise(verdict: Verdict, graph: EvolutionGraph | None = None) -> VerdictS
 
 
 def process_of(span: OperationSpan | None) -> str:
-    """Return `service, instance` or `service, process 4242`, as far as the resource of the span tells."""
+    """Return `service, instance` or `service, pid 4242`, as far as the resource of the span tells."""
     if span is None:
         return ""
     instance, pid = (
@@ -60,5 +60,5 @@ def process_of(span: OperationSpan | None) -> str:
     )
     if _UUID.fullmatch(instance) and pid:  # made up by the SDK: nobody knows a process by it
         instance = ""
-    which = instance or (f"process {pid}" if pid else "")
+    which = instance or (f"pid {pid}" if pid else "")
     return ", ".join(part for part in (one_line(span.service), which) if part)

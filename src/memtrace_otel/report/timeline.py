@@ -10,7 +10,7 @@ from memtrace_otel.report.evolution import Evolution, Flow, FlowKind, Moment, St
 from memtrace_otel.report.grid import CONVERSATION, PROCESSING, RECORDS, Grid, place
 from memtrace_otel.report.text import Mark, Paragraph, Run, width, wrap
 
-TEXT, SMALL, FLAG_TEXT = 12.5, 11.0, 11.5
+TEXT, SMALL = 12.5, 11.0
 LINE = 16.5
 PADDING = 11
 FLAG = 23
@@ -132,7 +132,7 @@ def _headings(grid: Grid, lefts: list[float], room: float) -> tuple[Heading, ...
     headings: list[Heading] = []
     for number, group in enumerate(grid.groups):
         day, clock = times.day(group.start), times.clock(group.start)
-        title, second = (clock if number else f"{day} {clock}", "") if one_day else (day, clock)
+        title, second = (clock if number else f"{day} {clock}", "") if one_day else (day, clock[:-3])
         place = " · ".join(part for part in (second, group.process) if part)
         cut = wrap((Run(place),), lefts[group.last] + room - lefts[group.first], SMALL, 1)
         headings.append(Heading(lefts[group.first], title.strip() or "time unknown", cut[0][0].text if cut else ""))
@@ -182,7 +182,7 @@ def _node(moment: Moment, left: float, top: float, room: float) -> Node:
     return Node(
         moment=moment,
         box=box,
-        flag=_flag(moment.flag, room - 2 * PADDING),
+        flag=_flag(moment.flag, room - 1.5 * PADDING),
         title=title[0][0].text if title else "",
         title_y=title_y,
         lines=tuple(TextLine(left + PADDING, title_y + 19 + i * LINE, line) for i, line in enumerate(lines)),
@@ -191,7 +191,7 @@ def _node(moment: Moment, left: float, top: float, room: float) -> Node:
 
 def _flag(flag: str, room: float) -> str:
     short = flag.rpartition(": ")[2].capitalize()
-    return f"✗ {flag if width(f'✗ {flag}', FLAG_TEXT, bold=True) <= room else short}" if flag else ""
+    return f"✗ {flag if width(f'✗ {flag}', SMALL, bold=True) <= room else short}" if flag else ""
 
 
 def _lane_name(row: int, evolution: Evolution) -> str:

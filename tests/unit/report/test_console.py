@@ -59,7 +59,7 @@ def test_the_table_can_do_without_the_graph(diagnosed: Diagnosed) -> None:
     _, verdicts = diagnosed
     text = printed(verdict_table([verdicts["deleted"]]), 100)
     assert "delete_memory" in text
-    assert "process" not in text
+    assert "pid" not in text
 
 
 def test_a_verdict_without_operation_says_so(diagnosed: Diagnosed) -> None:

@@ -65,7 +65,7 @@ def test_the_path_goes_from_message_to_judgement_in_time_order(diagnosed: Diagno
     first_trace = [m.title for m in evolution.moments if m.trace_id == evolution.moments[0].trace_id]
     assert first_trace == ["message", "memtrace.extract", "v1 · create"]
     last_trace = [m.title for m in evolution.moments if m.trace_id == evolution.moments[-1].trace_id]
-    assert last_trace == ["question", "search_memory", "chat demo-model", "judged incorrect, score 0"]
+    assert last_trace == ["question", "search_memory", "chat demo-model", "judged incorrect"]
     assert [m.time for m in evolution.moments] == sorted(m.time for m in evolution.moments)
 
 

@@ -105,7 +105,7 @@ def test_gaps_of_days_are_marked(diagnosed: Diagnosed) -> None:
     picture = lay_out(Follower(graph).follow(verdicts["overwritten"]))
     assert [gap.label for gap in picture.gaps] == ["8 days", "9 days"]
     assert [heading.title for heading in picture.headings] == ["Tue 3 Mar 2026", "Wed 11 Mar 2026", "Fri 20 Mar 2026"]
-    assert picture.headings[0].place == "09:00:01 · assistant, process 4015"
+    assert picture.headings[0].place == "09:00 · assistant, pid 4015"
 
 
 def test_only_the_missed_flow_into_the_decisive_box_is_a_lost_one(diagnosed: Diagnosed) -> None:
