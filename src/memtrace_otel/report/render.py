@@ -75,6 +75,6 @@ def _shares(verdicts: Sequence[Verdict]) -> list[Share]:
     x = 0.0
     for kind in ORDER:
         part = BAR_WIDTH * counts.get(kind, 0) / max(1, len(verdicts))
-        shares.append(Share(kind, MEANING[kind], counts.get(kind, 0), x, part))  # type: ignore[index]
+        shares.append(Share(kind, MEANING[kind], counts.get(kind, 0), x, part))
         x += part
     return shares

@@ -7,7 +7,7 @@ from memtrace_otel.semconv import FailureType
 ORDER = tuple(str(kind) for kind in FailureType)
 """Failure types in causal order, as tiles and bars show them."""
 
-MEANING = {
+MEANING: dict[str, str] = {
     FailureType.EXTRACTION: "said, but never taken into memory",
     FailureType.UPDATE: "a later write damaged or missed it",
     FailureType.DELETION: "the record was deleted",
