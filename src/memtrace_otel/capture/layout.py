@@ -1,25 +1,40 @@
-"""Variables as parallel attribute arrays, cut into spans that keep the byte and link budgets."""
+"""Entrys as parallel attribute arrays, cut into spans that keep the byte and link budgets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture.config import CaptureConfig
-from memtrace_otel.model import Variable
 
 _FLOW_BYTES = 8
+
+
+class Entry(NamedTuple):
+    """One input or output on its way to a span: a `model.Variable`, as a tuple because a hot path makes many."""
+
+    ref: str
+    role: str
+    origin: str = ""
+    digest: str = ""
+    content: str = ""
+    score: float | None = None
+    action: str = ""
+    size: int = 0
+    store: str = ""
+    event_time: str = ""
 
 
 @dataclass(slots=True)
 class Part:
     """What one span carries: the first part is the operation's own span, the others are its continuations."""
 
-    inputs: list[Variable] = field(default_factory=list[Variable])
-    outputs: list[Variable] = field(default_factory=list[Variable])
+    inputs: list[Entry] = field(default_factory=list[Entry])
+    outputs: list[Entry] = field(default_factory=list[Entry])
     flow: list[str] = field(default_factory=list[str])
     size: int = 0
     origins: set[str] = field(default_factory=set[str])
@@ -49,7 +64,7 @@ class Part:
             values[semconv.OUTPUTS_ROLES] = [v.role for v in self.outputs]
             values[semconv.OUTPUTS_ACTIONS] = [v.action for v in self.outputs]
             values[semconv.OUTPUTS_DIGESTS] = [v.digest for v in self.outputs]
-            values[semconv.OUTPUTS_SIZES] = [v.size or 0 for v in self.outputs]
+            values[semconv.OUTPUTS_SIZES] = [v.size for v in self.outputs]
             if any(v.content for v in self.outputs):
                 values[semconv.OUTPUTS_CONTENTS] = [v.content for v in self.outputs]
             if any(v.store for v in self.outputs):
@@ -62,7 +77,7 @@ class Part:
 
 
 def lay_out(
-    inputs: list[Variable], outputs: list[Variable], flow: list[tuple[int, int]], limits: CaptureConfig
+    inputs: list[Entry], outputs: list[Entry], flow: list[tuple[int, int]], limits: CaptureConfig
 ) -> tuple[list[Part], int]:
     """Spread the variables over as many parts as the budgets need; return (parts, number of entries dropped).
 
@@ -86,8 +101,8 @@ def lay_out(
 
 
 def _entries(
-    inputs: list[Variable], outputs: list[Variable], flow: list[tuple[int, int]]
-) -> Iterator[tuple[str, Variable | str, int, str]]:
+    inputs: list[Entry], outputs: list[Entry], flow: list[tuple[int, int]]
+) -> Iterator[tuple[str, Entry | str, int, str]]:
     for variable in inputs:
         yield "inputs", variable, _size(variable), variable.origin
     for variable in outputs:
@@ -96,7 +111,7 @@ def _entries(
         yield "flow", f"{i}>{o}", _FLOW_BYTES, ""
 
 
-def _size(variable: Variable) -> int:
+def _size(variable: Entry) -> int:
     """Bytes of one entry on the wire, about: each array element costs its text and two to four bytes of framing."""
     texts = (variable.ref, variable.role, variable.origin, variable.digest, variable.action, variable.store)
     return sum(map(len, texts)) + len(variable.content.encode("utf-8", "replace")) + len(variable.event_time) + 32

@@ -20,9 +20,9 @@ from memtrace_otel.capture import recall
 from memtrace_otel.capture.config import CaptureConfig, config
 from memtrace_otel.capture.content import as_text, digest, preview, variable_ref
 from memtrace_otel.capture.guard import guard, guarded, note_drop
-from memtrace_otel.capture.layout import Part, lay_out
+from memtrace_otel.capture.layout import Entry, Part, lay_out
 from memtrace_otel.capture.origins import origins
-from memtrace_otel.model import Variable, is_origin, make_origin, ref_kind, split_origin
+from memtrace_otel.model import is_origin, make_origin, ref_kind, split_origin
 from memtrace_otel.semconv import Action, Incomplete, LinkType, OpKind, RefKind, Role
 from memtrace_otel.version import __version__
 
@@ -96,8 +96,8 @@ class Operation:
         self._options = (name, tracer, span_kind, attributes, parent, inputs, output, action)
         self.span: Span = trace.INVALID_SPAN
         self._origin = ""
-        self._inputs: list[Variable] = []
-        self._outputs: list[Variable] = []
+        self._inputs: list[Entry] = []
+        self._outputs: list[Entry] = []
         self._flow: list[tuple[int, int]] = []
         self._unsourced: list[int] = []
         self._recalled: list[recall.Recalled] = []
@@ -192,7 +192,7 @@ class Operation:
             origin = "" if is_root else origins().find(self.scope if scope is None else scope, ref)
             if not origin and not is_root:
                 self.mark(Incomplete.UNKNOWN_ORIGIN)
-        self._inputs.append(Variable(ref, role=str(role), origin=origin, content=text, score=_number(score)))
+        self._inputs.append(Entry(ref, role=str(role), origin=origin, content=text, score=_number(score)))
         if role in (Role.HIT, Role.QUERY) and self.kind == OpKind.RETRIEVE and text:
             self._recalled.append(recall.Recalled(ref, origin, text, self.scope, self.origin))
         return len(self._inputs) - 1
@@ -213,7 +213,7 @@ class Operation:
         text = self._text(content)
         index = len(self._outputs)
         self._outputs.append(
-            Variable(ref, role=str(role), content=text, action=str(action), store=store, event_time=event_time)
+            Entry(ref, role=str(role), content=text, action=str(action), store=store, event_time=event_time)
         )
         if sources is None:
             self._unsourced.append(index)
@@ -286,30 +286,23 @@ class Operation:
         for number, part in enumerate(parts[1:], 1):
             self._write_continuation(number, part)
 
-    def _finished(self, variable: Variable, limits: CaptureConfig, *, inline: bool) -> Variable:
-        """The variable as it goes on the span: digest and size of the whole content, content only as a preview."""
-        text, shown = variable.content, ""
-        if limits.content and inline and text:
+    def _finished(self, entry: Entry, limits: CaptureConfig, *, inline: bool) -> Entry:
+        """The entry as it goes on the span: digest and size of the whole content, content only as a preview."""
+        text, shown = entry.content, ""
+        if not text:
+            return entry
+        if limits.content and inline:
             shown, cut = preview(text, limits.preview_bytes)
             if cut:
                 self.mark(Incomplete.TRUNCATED)
-        return Variable(
-            variable.ref,
-            role=variable.role,
-            origin=variable.origin,
-            digest=digest(text),
-            content=shown,
-            score=variable.score,
-            action=variable.action,
-            size=len(text.encode("utf-8", "replace")),
-            store=variable.store,
-            event_time=variable.event_time,
-        )
+        size = len(text.encode("utf-8", "replace"))
+        ref, role, origin, _, _, score, action, _, store, event_time = entry
+        return Entry(ref, role, origin, digest(text), shown, score, action, size, store, event_time)
 
     def _write_part(self, span: Span, part: Part) -> None:
         span.set_attributes(part.attributes())
         own = self.origin
-        by_origin: dict[str, list[Variable]] = {}
+        by_origin: dict[str, list[Entry]] = {}
         for variable in part.inputs:
             if variable.origin and variable.origin != own and is_origin(variable.origin):
                 by_origin.setdefault(variable.origin, []).append(variable)
