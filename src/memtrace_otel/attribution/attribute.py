@@ -1,4 +1,4 @@
-"""Attribution by rules: a failed answer in, a verdict out. Same graph, same verdict; never an exception for odd data."""
+"""Attribution by rules: a failed answer in, a verdict out. Same graph, same verdict; no exception for odd data."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Time expressions in text, read as intervals of days: absolute ("7 May 2023"), partial ("in June") and relative to a day.
+"""Time expressions in text, read as intervals of days: absolute ("7 May 2023"), partial ("in June"), relative to a day.
 
-Relative expressions ("yesterday", "last Friday", "two weeks ago") are resolved only where the day of the message is known.
+Relative ones ("yesterday", "last Friday", "two weeks ago") are resolved only where the day of the message is known.
 English month and weekday names plus ISO dates; a text in another language simply yields fewer intervals.
 """
 
@@ -11,12 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-_MONTHS = ("january february march april may june july august september october november december").split()
-_WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _NUMBERS = {"a": 1, "an": 1, "one": 1, "two": 2, "couple": 2, "three": 3, "few": 3, "four": 4, "five": 5, "six": 6,
             "seven": 7, "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12}  # fmt: skip
 
-_MONTH = r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
+_MONTH = (
+    r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
+    r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
+)
 _DAY = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
 _WEEKDAY = r"(?P<weekday>mon|tue|wed|thu|fri|sat|sun)(?:s|rs|nes|urs|ur)?(?:day)?s?\b"
@@ -82,7 +85,7 @@ def day_of_text(text: str) -> date | None:
 
 
 def _month_number(match: re.Match[str]) -> int:
-    return 1 + next(i for i, name in enumerate(_MONTHS) if name.startswith(match["month"].lower().rstrip(".")[:3]))
+    return 1 + _MONTHS.index(match["month"].lower()[:3])
 
 
 def _full(match: re.Match[str], today: date | None) -> Period | None:
@@ -181,13 +184,13 @@ def _ago(match: re.Match[str], today: date) -> Period | None:
 
 
 def _last_weekday(name: str, today: date) -> Period:
-    number = next(i for i, day in enumerate(_WEEKDAYS) if day.startswith(name.lower()[:3]))
+    number = _WEEKDAYS.index(name.lower()[:3])
     day = today - timedelta(days=(today.weekday() - number) % 7 or 7)
     return Period(day, day)
 
 
 def _next_weekday(match: re.Match[str], today: date) -> Period | None:
-    number = next(i for i, day in enumerate(_WEEKDAYS) if day.startswith(match["weekday"].lower()[:3]))
+    number = _WEEKDAYS.index(match["weekday"].lower()[:3])
     day = today + timedelta(days=(number - today.weekday()) % 7 or 7)
     return Period(day, day)
 
@@ -200,6 +203,9 @@ def _shifted(steps: int) -> Callable[[re.Match[str], date | None], Period | None
     return _anchored(lambda match, today: _unit(match["unit"].lower(), today, steps))
 
 
+_weekday_before = _anchored(lambda match, today: _last_weekday(match["weekday"], today))
+
+
 def _form(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE)
 
@@ -207,7 +213,7 @@ def _form(pattern: str) -> re.Pattern[str]:
 # Longest and most specific first: a span of text is read once.
 _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], date | None], Period | None]], ...] = (
     (_form(rf"\b(?:{_COUNT} )?{_UNIT} (?:before|prior to|after) (?P<rest>.{{6,24}})"), _before),
-    (_form(rf"\b(?P<unit>week)(?:end)? of (?P<rest>.{{6,24}})"), _week_of),
+    (_form(r"\b(?P<unit>week)(?:end)? of (?P<rest>.{6,24})"), _week_of),
     (_form(rf"\b{_WEEKDAY} (?:before|prior to) (?P<rest>.{{6,24}})"), _before),
     (_form(rf"\b{_YEAR}-(?P<number>[01]?\d)-(?P<day>[0-3]?\d)\b"), _full),
     (_form(rf"\b{_DAY}(?: of)? {_MONTH},? ?{_YEAR}\b"), _full),
@@ -220,13 +226,14 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], date | None], Peri
     (_form(r"\b(?:yesterday|last night|(?:the )?(?:previous|day) (?:day|before)|the night before)\b"), _days(-1)),
     (_form(r"\b(?:tomorrow|the (?:next|following) day)\b"), _days(1)),
     (_form(r"\b(?:today|tonight|this (?:morning|afternoon|evening)|just now|earlier today)\b"), _days(0)),
-    (_form(rf"\b(?:last|past|previous|recent|the other) {_WEEKDAY}"), _anchored(lambda m, t: _last_weekday(m["weekday"], t))),
+    (_form(rf"\b(?:last|past|previous|recent|the other) {_WEEKDAY}"), _weekday_before),
     (_form(rf"\b(?:next|this|coming|following) {_WEEKDAY}"), _anchored(_next_weekday)),
-    (_form(rf"\bon {_WEEKDAY}"), _anchored(lambda m, t: _last_weekday(m["weekday"], t))),
+    (_form(rf"\bon {_WEEKDAY}"), _weekday_before),
     (_form(rf"\b(?:last|past|previous) {_UNIT}\b"), _shifted(-1)),
     (_form(rf"\b(?:next|following|coming|upcoming) {_UNIT}\b"), _shifted(1)),
-    (_form(rf"\bthis (?:past )?{_UNIT}\b"), _anchored(lambda m, t: _unit(m["unit"].lower(), t, -1 if m["unit"].lower() == "weekend" else 0))),
+    (_form(r"\bthis (?:past )?weekend\b"), _anchored(lambda _, today: _unit("weekend", today, -1))),
+    (_form(rf"\bthis {_UNIT}\b"), _shifted(0)),
     (_form(rf"\b{_YEAR}\b"), _year),
     (_form(rf"\b(?:in|of|during|since|until|by|early|late|mid|last|this|next) {_MONTH}"), _month_only),
-    (re.compile(r"^" + _MONTH.replace("(?P<month>", "(?P<month>(?i:") .replace(r")\b", r"))\b", 1) + r"$"), _month_only),
+    (_form(rf"^{_MONTH}$"), _month_only),
 )  # fmt: skip

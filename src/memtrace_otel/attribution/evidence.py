@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import date
 from functools import cached_property
 
-from memtrace_otel.attribution.expectation import AnswerForm, Expectation, Need, answered, carries, expectation
+from memtrace_otel.attribution.comparison import AS_MUCH_ABOUT, Comparison
+from memtrace_otel.attribution.expectation import AnswerForm, Expectation, Need, answered, expectation
 from memtrace_otel.attribution.lineage import Lineage, Version
 from memtrace_otel.attribution.recall import Hit, recall
 from memtrace_otel.attribution.sources import Source, sources_of
-from memtrace_otel.attribution.text import Lexicon, abstains, leading_name, named, names, numbers, terms
+from memtrace_otel.attribution.text import abstains, numbers, terms
 from memtrace_otel.model import Failure, content_digest
-from memtrace_otel.semconv import Role
-
-AS_MUCH_ABOUT = 0.75
-"""A text counts as being about the question when it shares at least this part of what its best source shares with it."""
+from memtrace_otel.semconv import Incomplete, Role
 
 _OWN = 0.5  # what was taken from the source message itself may leave out more of the question
 _UNSOURCED = 0.5  # without a source message to compare with, a text must share half of the question
 _TOLD = 0.5  # an expected piece of which less was ever said is not looked for by its few common words
-_JOINED = 1 / 3
+_HELD = 1 / 4
 _EMPTY = content_digest("")
 
 
@@ -69,11 +66,10 @@ class Evidence:
         searched = {*self.recall.scopes, *(s.scope for s in self.named)} - {""}
         within = [s for s in told if not searched or s.scope in searched or not s.scope]
         self.scopes = searched if within else set[str]()
-        """Memory scopes concerned: searched, or of the named evidence; empty means every one (nothing was told there)."""
+        """Memory scopes concerned: searched, or of the named evidence; empty means every one."""
         self.messages = tuple(within or told)
         """Sources of these scopes, told before the answer."""
-        texts = self._texts()
-        self.lexicon, self.names = Lexicon(texts), names(texts)
+        self.compare = Comparison(self.wish, self._texts())
 
     # --- what the trace holds ------------------------------------------------------------------------------------
     @cached_property
@@ -101,7 +97,8 @@ class Evidence:
         spans = {self.answer_span.origin: self.answer_span}
         spans.update((v.span.origin, v.span) for history in self.records for v in history)
         spans.update((source.extraction.origin, source.extraction) for source in self.messages)
-        flagged = any(span.incomplete for span in (*spans.values(), *self.recall.searches))
+        spans.update((span.origin, span) for span in self.recall.searches)
+        flagged = any(set(span.incomplete) - {Incomplete.INFERRED} for span in spans.values())
         orphaned = any(
             not hit.origin and hit.ref not in {s.message.ref for s in self.messages} for hit in self.recall.hits
         )
@@ -112,23 +109,9 @@ class Evidence:
         """The given answer says that nothing is known."""
         return abstains(self.failure.answer)
 
-    # --- comparing -----------------------------------------------------------------------------------------------
-    def about(self, text: str) -> float:
-        """How much of the question the text shares: 0..1."""
-        return self.lexicon.share(self.wish.question_terms, terms(text))
-
     def about_source(self, source: Source) -> float:
-        """How much a message is about the question, itself or in what was taken from it (which resolves its pronouns)."""
-        return max(self.about(version.content) for version in (source.message, *source.facts))
-
-    def supports(self, text: str, need: Need, day: date | None) -> bool:
-        """Tell whether a text of that day carries the need."""
-        return bool(text) and carries(text, need, self.lexicon, day)
-
-    def of_another(self, text: str) -> bool:
-        """Tell whether a memory begins with a name that the question does not hold, and holds none that it does."""
-        asked = named(self.wish.question, self.names)
-        return bool(asked) and bool(leading_name(text, self.names)) and not asked & named(text, self.names)
+        """How much a message is about the question, itself or in what was taken from it (pronouns resolved)."""
+        return max(self.compare.about(version.content) for version in (source.message, *source.facts))
 
     # --- the walk ------------------------------------------------------------------------------------------------
     @cached_property
@@ -146,17 +129,19 @@ class Evidence:
 
     @cached_property
     def missing(self) -> tuple[Life, ...]:
-        """The lives of the pieces that the given answer lacks; none when the right answer was to say that nothing is known."""
+        """The lives of the pieces that the given answer lacks; none when the right answer was to abstain."""
         if self.wish.form is AnswerForm.ABSTAIN:
             return ()
         return tuple(life for life in self.lives if not life.answered)
 
     @cached_property
     def borrowed(self) -> bool:
-        """The given answer is what the named messages say, if of someone or something else than the question asks about."""
+        """The given answer is what the named messages say, if of someone or something else than was asked about."""
         given = expectation(self.wish.question, self.failure.answer)
         texts = [(v.content, v.day) for s in self.named for v in (s.message, *s.facts)]
-        return bool(given.needs) and all(any(self.supports(t, need, day) for t, day in texts) for need in given.needs)
+        return bool(given.needs) and all(
+            any(self.compare.supports(t, need, day) for t, day in texts) for need in given.needs
+        )
 
     @cached_property
     def life_of_evidence(self) -> Life:
@@ -184,46 +169,55 @@ class Evidence:
         sources = self._sources_of(need)
         own = {v.ref for s in sources for v in (s.message, *s.facts, *s.written)}
         taken = [v for s in sources for v in (*s.facts, *s.written)]
-        bar_own = _OWN * max((self.about(v.content) for v in taken), default=0.0)
-        bar = AS_MUCH_ABOUT * max((self.about(s.message.content) for s in sources), default=_UNSOURCED)
+        bar_own = _OWN * max((self.compare.about(v.content) for v in taken), default=0.0)
+        bar = AS_MUCH_ABOUT * max((self.compare.about(s.message.content) for s in sources), default=_UNSOURCED)
 
         def carrying(item: Version | Hit) -> bool:
-            if not self.supports(item.content, need, item.day) or self.of_another(item.content):
+            taken_here = item.ref in own
+            if not self.compare.supports(item.content, need, item.day, undated=taken_here) or self.compare.of_another(
+                item.content
+            ):
                 return False
-            return self.about(item.content) >= (bar_own if item.ref in own else bar)
+            return self.compare.about(item.content) >= (bar_own if taken_here else bar)
 
         versions = tuple(v for history in self.records for v in history if not v.deleted and carrying(v))
         last = {history[-1].ref: history[-1] for history in self.records}
         return Life(
             need=need,
             sources=sources,
-            said=any(self.supports(s.message.content, need, s.message.day) for s in sources),
+            said=any(self.compare.supports(s.message.content, need, s.message.day) for s in sources),
             facts=tuple(fact for source in sources for fact in source.facts if carrying(fact)),
             versions=versions,
             surviving=tuple(v for v in versions if last[v.ref] is v),
             returned=tuple(hit for hit in self.recall.hits if carrying(hit)),
-            answered=answered(self.failure.answer, expected, self.wish.form, self.lexicon),
+            answered=answered(self.failure.answer, expected, self.wish.form, self.compare.lexicon),
         )
 
     def _sources_of(self, need: Need) -> tuple[Source, ...]:
-        """The named messages that carry a need, else all named; without names those most about the question."""
-        carrying = [s for s in self.named or self.messages if self.supports(s.message.content, need, s.message.day)]
-        if not self.named:
-            carrying = [s for s in carrying if self._joined(s, need) >= _JOINED]
+        """The named messages that carry a need, else all named; without names those with most of it."""
+        carrying = [
+            s for s in self.named or self.messages if self.compare.supports(s.message.content, need, s.message.day)
+        ]
         if self.named:
             return tuple(carrying or self.named)
-        best = max((self.about_source(s) for s in carrying), default=0.0)
-        return tuple(s for s in carrying if self.about_source(s) >= AS_MUCH_ABOUT * best)
+        whole = self.wish.question_terms.union(*(n.terms for n in self.wish.needs if not n.periods))
+        piece = self.wish.question_terms | need.terms
+        held = [
+            (self._held(source, whole), source)
+            for source in carrying
+            if need.periods or self._held(source, piece) >= _HELD
+        ]
+        best = max((share for share, _ in held), default=0.0)
+        return tuple(source for share, source in held if share >= AS_MUCH_ABOUT * best)
 
-    def _joined(self, source: Source, need: Need) -> float:
-        """How much of question and expected piece together a message holds: a common word alone makes no source."""
-        held = frozenset(term for v in (source.message, *source.facts) for term in terms(v.content))
-        return max(need.periods and 1.0 or 0.0, self.lexicon.share(self.wish.question_terms | need.terms, held))
+    def _held(self, source: Source, wanted: frozenset[str]) -> float:
+        """How much of the words a message and what was taken from it hold; one common word alone makes no source."""
+        return self.compare.held((v.content for v in (source.message, *source.facts)), wanted)
 
     def _as_told(self, need: Need) -> Need:
         """Leave out the words of the expected answer that nobody said, unless that leaves too little of it."""
         kept = need.terms & (self._vocabulary | numbers(need.text))
-        if need.periods or self.lexicon.mass(kept) < _TOLD * self.lexicon.mass(need.terms):
+        if need.periods or self.compare.lexicon.mass(kept) < _TOLD * self.compare.lexicon.mass(need.terms):
             return need
         return replace(need, terms=kept)
 

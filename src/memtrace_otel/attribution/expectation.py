@@ -64,7 +64,7 @@ def expectation(question: str, expected: str, *, known: bool = True) -> Expectat
 def _read(question: str, expected: str, asked: frozenset[str], known: bool) -> tuple[AnswerForm, tuple[Need, ...]]:
     if not known:
         return AnswerForm.MISSING, ()
-    if not terms(expected) and polarity(expected) is None and not periods(expected) or abstains(expected):
+    if (not terms(expected) and polarity(expected) is None and not periods(expected)) or abstains(expected):
         return AnswerForm.ABSTAIN, ()
     if polarity(expected) is not None:
         rest = terms(expected) - asked
@@ -77,12 +77,14 @@ def _read(question: str, expected: str, asked: frozenset[str], known: bool) -> t
     return AnswerForm.TERMS, needs or (Need(expected, terms(expected), asked=asked),)
 
 
-def carries(text: str, need: Need, lexicon: Lexicon, today: date | None = None) -> bool:
-    """Tell whether `text`, said or stored on the day `today`, holds this piece of the expected answer."""
+def carries(text: str, need: Need, lexicon: Lexicon, today: date | None = None, *, undated: bool = True) -> bool:
+    """Tell whether `text`, said or stored on the day `today`, holds this piece of the expected answer.
+
+    With `undated`, what names no time is about the day it was told.
+    """
     if need.periods:
         stated = periods(text, today)
-        if not stated and today is not None:
-            # What is told without a time is about the day it was told; a week or weekend is known from words only.
+        if not stated and today is not None and undated:  # a week or weekend is known from words only
             return any(w.contains(Period(today, today)) for w in need.periods if w.days == 1 or w.days >= 28)
         return any(wanted.same(given) or wanted.contains(given) for wanted in need.periods for given in stated)
     if not numbers(need.text) <= numbers(text) | (numbers(need.text) - need.terms):

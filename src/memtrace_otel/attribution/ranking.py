@@ -16,7 +16,8 @@ _PER_RIVAL = 0.85
 def rank(findings: Sequence[Finding]) -> list[Finding]:
     """Order findings, given in causal order, best first.
 
-    Decisive ones come first in causal order: what was lost earlier could not be found later. The others follow by strength.
+    Decisive ones come first in causal order: what was lost earlier could not be found later. The others follow by
+    strength.
     """
     decisive = [finding for finding in findings if finding.strength >= DECISIVE]
     rest = sorted((f for f in findings if f.strength < DECISIVE), key=lambda f: -f.strength)
@@ -24,7 +25,7 @@ def rank(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def confidence(finding: Finding, rivals: Sequence[Finding], complete: bool) -> float:
-    """Return how far to trust `finding`: its strength, less for every rival that is also decisive and for a trace with gaps."""
+    """Return how far to trust `finding`: its strength, less for every decisive rival and for a trace with gaps."""
     strong = sum(rival.strength >= min(DECISIVE, finding.strength) for rival in rivals if rival is not finding)
     value = finding.strength * _PER_RIVAL**strong * (1.0 if complete else _ON_INCOMPLETE)
     return round(value, 3)

@@ -13,40 +13,23 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 
+from memtrace_otel.attribution.vocabulary import (
+    ABSTAINS,
+    CONCLUDES,
+    DERIVATIONS,
+    INFLECTIONS,
+    NEGATION,
+    NUMBER_WORDS,
+    SENTENCE_END,
+    SEPARATORS,
+    STOP_WORDS,
+    YES,
+    YES_NO,
+)
+
 _WORD = re.compile(r"\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?", re.UNICODE)
 _NAME = re.compile(r"[^\W\d_]+")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0eff\u1000-\u109f\uac00-\ud7af]")
-_STOP = frozenset(
-    """a an the and or but nor so if then than that this these those there here it its is are was were be been being am
-    do does did doing done have has had having will would shall should can could may might must of in on at to from by for with
-    about into onto over under after before during between through out up down off as not no n't i me my mine we us our
-    you your he him his she her hers they them their who whom whose which what when where why how many much some any each
-    all both very just also too only own same such more most other s t ll re ve m d don really quite
-    get got gets getting went go goes going said say says mentioned according answer memory memories based user
-    like likely kind type types please quick question remember remind recall tell now currently these days""".split()
-)
-_NUMBER_WORDS = {word: str(number) for number, word in enumerate(
-    """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
-    eighteen nineteen twenty""".split())} | {"thirty": "30", "forty": "40", "fifty": "50", "once": "1", "twice": "2"}  # fmt: skip
-_NEGATION = re.compile(
-    r"\b(?:no|not|never|none|nothing|neither|nor|without|cannot|isn|aren|wasn|weren|don|doesn|didn|won|can|couldn|stopped|quit"
-    r"|no longer)(?:['’]?t)?\b",
-    re.IGNORECASE,
-)
-_ABSTAINS = re.compile(
-    r"\b(?:not (?:mentioned|specified|stated|provided|known|available|recorded|sure|enough|answerable|clear)|unknown|n/?a"
-    r"|no (?:specific |direct |explicit |relevant )?(?:information|info|mention|memory|memories|record|records|details?|answer|data|evidence)"
-    r"|(?:do|does|did|is|are|was|were|has|have|can|could)(?:n['’]t| not|not) (?:have|mention|contain|include|specify|provide|know|say|state|find"
-    r"|recall|remember|any|tell|determine|answer|been told|told|enough)|unanswerable|unable to|never (?:mentioned|told|said)"
-    r"|don['’]t know|idk|cannot (?:be )?(?:determine|answer|tell|find)\w*)\b",
-    re.IGNORECASE,
-)
-_CONCLUDES = re.compile(r"\banswer(?: is)?:\s*(\S.*)", re.IGNORECASE | re.DOTALL)
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
-_YES_NO = re.compile(r"^\s*(yes|no|yeah|yep|nope|true|false)\b", re.IGNORECASE)
-_SPLIT = re.compile(
-    r"\s*(?:[,;\n•]|\band\b|\bas well as\b|\bor\b|&|^\s*[-*]\s+|^\s*\d+[.)]\s+)\s*", re.IGNORECASE | re.MULTILINE
-)
 
 
 def words(text: str) -> list[str]:
@@ -57,32 +40,19 @@ def words(text: str) -> list[str]:
         if _UNSPACED.search(word):
             result.extend(word[i : i + 2] for i in range(max(len(word) - 1, 1)))
         elif word:
-            result.append(_NUMBER_WORDS.get(word, word.replace(",", "") if word[0].isdigit() else word))
+            result.append(NUMBER_WORDS.get(word, word.replace(",", "") if word[0].isdigit() else word))
     return result
 
 
-_INFLECTIONS = (
-    ("ies", "y"),
-    ("sses", "ss"),
-    ("ing", ""),
-    ("edly", ""),
-    ("ied", "y"),
-    ("ed", ""),
-    ("ly", ""),
-    ("s", ""),
-)
-_DERIVATIONS = ("ation", "ance", "ence", "ment", "ness", "ion", "ate", "ant", "ent", "ful")
-
-
 def stem(word: str) -> str:
-    """Cut English inflection and the commonest derivations ("important", "importance"); short words and numbers stay."""
+    """Cut English inflection and the commonest derivations ("importance"); short words and numbers stay."""
     if len(word) < 4 or not word.isascii() or word[0].isdigit():
         return word
-    for ending, put in _INFLECTIONS:
+    for ending, put in INFLECTIONS:
         if word.endswith(ending) and not word.endswith("ss") and len(word) - len(ending) >= 3:
             word = word[: -len(ending)] + put
             break
-    ending = next((e for e in _DERIVATIONS if word.endswith(e) and len(word) - len(e) >= 4), "")
+    ending = next((e for e in DERIVATIONS if word.endswith(e) and len(word) - len(e) >= 4), "")
     word = word.removesuffix(ending)
     if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz":
         word = word[:-1]
@@ -92,7 +62,7 @@ def stem(word: str) -> str:
 @lru_cache(maxsize=1 << 15)
 def terms(text: str) -> frozenset[str]:
     """Return the stemmed content words of the text."""
-    return frozenset(stem(word) for word in words(text) if word not in _STOP)
+    return frozenset(stem(word) for word in words(text) if word not in STOP_WORDS)
 
 
 def numbers(text: str) -> frozenset[str]:
@@ -105,26 +75,26 @@ def abstains(text: str) -> bool:
 
     What it says first decides ("Not mentioned. The closest is ..."), an explicit "Answer: ..." before that.
     """
-    concluded = _CONCLUDES.search(text)
+    concluded = CONCLUDES.search(text)
     said = concluded[1] if concluded else text
-    first = next((part for part in _SENTENCE.split(said) if terms(part) or _ABSTAINS.search(part)), "")
-    return not text.strip() or _ABSTAINS.search(first) is not None
+    first = next((part for part in SENTENCE_END.split(said) if terms(part) or ABSTAINS.search(part)), "")
+    return not text.strip() or ABSTAINS.search(first) is not None
 
 
 def negated(text: str) -> bool:
     """Tell whether the text denies something."""
-    return _NEGATION.search(text) is not None
+    return NEGATION.search(text) is not None
 
 
 def polarity(text: str) -> bool | None:
     """Return True for an answer that begins with yes, False for no, None for another kind of answer."""
-    match = _YES_NO.match(text)
-    return None if match is None else match[1].casefold() in ("yes", "yeah", "yep", "true")
+    match = YES_NO.match(text)
+    return None if match is None else match[1].casefold() in YES
 
 
 def items(text: str) -> list[str]:
     """Split an enumeration into its items; a text that enumerates nothing is one item."""
-    return [part for part in (piece.strip(" .\"'") for piece in _SPLIT.split(text)) if terms(part)]
+    return [part for part in (piece.strip(" .\"'") for piece in SEPARATORS.split(text)) if terms(part)]
 
 
 def names(texts: Iterable[str]) -> frozenset[str]:
@@ -141,7 +111,7 @@ def names(texts: Iterable[str]) -> frozenset[str]:
     return frozenset(
         name
         for name, count in leading.items()
-        if count > 1 and name[0].isupper() and name.lower() not in small and name.lower() not in _STOP
+        if count > 1 and name[0].isupper() and name.lower() not in small and name.lower() not in STOP_WORDS
     )
 
 
@@ -157,7 +127,7 @@ def leading_name(text: str, among: frozenset[str]) -> str:
 
 
 class Lexicon:
-    """How much each term tells, learned from the texts of one memory: rare terms weigh more (inverse document frequency)."""
+    """How much each term tells, learned from the texts of one memory: rare terms weigh more."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         documents = [terms(text) for text in dict.fromkeys(texts) if text]

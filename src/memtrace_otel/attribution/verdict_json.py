@@ -8,7 +8,7 @@ from memtrace_otel.model import Verdict
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
-    """Return the verdict as a JSON object with the keys of the command-line contract (wire.md section 6) and a few more."""
+    """Return the verdict as a JSON object: the keys of the contract (wire.md section 6) and a few more."""
     failure = verdict.failure
     return {
         "trace_id": failure.answer_span.trace_id,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from memtrace_otel.attribution.evidence import AS_MUCH_ABOUT, Evidence
+from memtrace_otel.attribution.comparison import AS_MUCH_ABOUT
+from memtrace_otel.attribution.evidence import Evidence
 from memtrace_otel.attribution.expectation import AnswerForm, Expectation, expectation
-from memtrace_otel.attribution.sources import Source
 from memtrace_otel.attribution.rules.finding import CERTAIN, Finding, quoted
+from memtrace_otel.attribution.sources import Source
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType, RefKind, Role
 
@@ -22,7 +23,10 @@ def annotation(evidence: Evidence) -> Finding | None:
     source = _supporting(evidence, expectation(wish.question, evidence.failure.answer))
     if source is None or _expected_was_told(evidence, evidence.about_source(source)):
         return None
-    reason = f"{quoted(source.message.content)} supports the given answer {quoted(evidence.failure.answer)}; no message about it supports the expected {quoted(wish.expected)}."
+    reason = (
+        f"{quoted(source.message.content)} supports the given answer {quoted(evidence.failure.answer)}; "
+        f"no message about it supports the expected {quoted(wish.expected)}."
+    )
     judge = evidence.failure.judge_span
     expected = next((v.ref for v in judge.inputs if v.role == Role.EXPECTED), "") if judge else ""
     strength = CERTAIN if evidence.complete else _UNPROVEN
@@ -55,6 +59,8 @@ def _supporting(evidence: Evidence, given: Expectation) -> Source | None:
     for source in sorted(evidence.named or evidence.messages, key=lambda s: -evidence.about_source(s)):
         message = source.message
         near = best > 0 and evidence.about_source(source) >= AS_MUCH_ABOUT * best
-        if (near or evidence.named) and all(evidence.supports(message.content, need, message.day) for need in given.needs):
+        if (near or evidence.named) and all(
+            evidence.compare.supports(message.content, need, message.day) for need in given.needs
+        ):
             return source
     return None

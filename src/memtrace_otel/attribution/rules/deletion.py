@@ -18,5 +18,7 @@ def deletion(evidence: Evidence) -> Finding | None:
         held = f" {quoted(loss.before.content)}" if loss.before.content else ""
         reason = f"The record{held} held {wanted(life)} and was deleted before the question was asked."
         step = Step("deleted", loss.after.ref, loss.after.span.origin)
-        return Finding(FailureType.DELETION, loss.after.span, loss.after.ref, strength_of(life), reason, path(life, step))
+        return Finding(
+            FailureType.DELETION, loss.after.span, loss.after.ref, strength_of(life), reason, path(life, step)
+        )
     return None

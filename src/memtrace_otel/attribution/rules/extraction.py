@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from memtrace_otel.attribution.evidence import Evidence, Life
-from memtrace_otel.attribution.sources import Source
 from memtrace_otel.attribution.rules.finding import LIKELY, WEAK, Finding, path, quoted, strength_of, wanted
+from memtrace_otel.attribution.sources import Source
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType
 
@@ -18,7 +18,10 @@ def extraction(evidence: Evidence) -> Finding | None:
         if source is not None:
             return _finding(life, source)
         if not life.said and not evidence.complete and not evidence.wish.inference:
-            reason = f"{_capital(wanted(life))} is in no stored record that the trace knows; the turn that should have brought it is not recorded."
+            reason = (
+                f"{_capital(wanted(life))} is in no stored record that the trace knows; "
+                "the turn that should have brought it is not recorded."
+            )
             return Finding(FailureType.EXTRACTION, None, "", WEAK, reason)
     return None
 

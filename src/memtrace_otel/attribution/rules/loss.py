@@ -17,7 +17,7 @@ class Loss:
 
 
 def last_loss(evidence: Evidence, life: Life) -> Loss | None:
-    """Return the loss after which no record carried the piece any more, None when a record still does or none ever did."""
+    """Return the loss after which no record carried the piece; None when one still does or none ever did."""
     if life.surviving:
         return None
     carrying = {(v.ref, v.span.origin) for v in life.versions}

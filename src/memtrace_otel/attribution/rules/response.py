@@ -33,10 +33,11 @@ def response(evidence: Evidence) -> Finding | None:
         reason = f"The memory {shown}with {wanted(life)} was before the model (hit {hit.rank}); it answered {given}."
         return _finding(evidence, strength_of(life), reason, path(life, step))
     if evidence.lives and not evidence.missing and evidence.wish.form is not AnswerForm.ABSTAIN:
-        reason = f"What was told of the expected answer is in the answer {given}, together with or in place of something else."
+        reason = f"What was told of the expected answer is in the answer {given}, but not that alone or not rightly."
         return _finding(evidence, LIKELY, reason, path(evidence.lives[0], step))
     if evidence.wish.inference and evidence.recall.hits:
-        reason = f"The question asks for a conclusion; the model had {len(evidence.recall.hits)} memories before it and answered {given}."
+        count = len(evidence.recall.hits)
+        reason = f"The question asks for a conclusion; the model had {count} memories before it and answered {given}."
         return _finding(evidence, WEAK, reason, path(evidence.lives[0], step) if evidence.lives else (step,))
     return None
 

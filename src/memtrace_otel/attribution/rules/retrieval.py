@@ -16,7 +16,7 @@ def retrieval(evidence: Evidence) -> Finding | None:
     for life in evidence.missing or _refuting(evidence):
         if life.returned or not life.surviving:
             continue
-        record = max(life.surviving, key=lambda v: (evidence.about(v.content), v.span.start))
+        record = max(life.surviving, key=lambda v: (evidence.compare.about(v.content), v.span.start))
         operation, how = _missed(evidence, record)
         held = f" {quoted(record.content)}" if record.content else ""
         reason = f"The record{held} was in the store when the question came and {how}."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from memtrace_otel.attribution.evidence import AS_MUCH_ABOUT, Evidence, Life
+from memtrace_otel.attribution.comparison import AS_MUCH_ABOUT
+from memtrace_otel.attribution.evidence import Evidence, Life
 from memtrace_otel.attribution.expectation import AnswerForm, carries, expectation
 from memtrace_otel.attribution.lineage import Version
 from memtrace_otel.attribution.text import terms
@@ -11,8 +12,8 @@ from memtrace_otel.attribution.text import terms
 def stale_record(evidence: Evidence, life: Life) -> tuple[Version, Version] | None:
     """Return (older record that was answered, newer record that carries the piece), None when there is no such pair.
 
-    The older one must have reached the model, carry the given answer, be as much about the question as the newer one and
-    be about the same thing: apart from the two values their words are the same for the greater part.
+    The older one must have reached the model, carry the given answer, be as much about the question as the newer one
+    and be about the same thing: apart from the two values their words are the same for the greater part.
     """
     given = expectation(evidence.wish.question, evidence.failure.answer)
     if given.form in (AnswerForm.ABSTAIN, AnswerForm.MISSING) or life.need is None:
@@ -24,14 +25,14 @@ def stale_record(evidence: Evidence, life: Life) -> tuple[Version, Version] | No
             earlier = old.span.start < new.span.start and evidence.lineage.scope(old.span) == evidence.lineage.scope(
                 new.span
             )
-            if not earlier or not all(carries(old.content, n, evidence.lexicon, old.day) for n in given.needs):
+            if not earlier or not all(carries(old.content, n, evidence.compare.lexicon, old.day) for n in given.needs):
                 continue
             values = life.need.terms | frozenset(t for n in given.needs for t in n.terms)
             frame_old, frame_new = terms(old.content) - values, terms(new.content) - values
             same = (
-                evidence.lexicon.share(frame_old, frame_new) >= 0.5
-                or evidence.lexicon.share(frame_new, frame_old) >= 0.5
+                evidence.compare.lexicon.share(frame_old, frame_new) >= 0.5
+                or evidence.compare.lexicon.share(frame_new, frame_old) >= 0.5
             )
-            if same and evidence.about(old.content) >= AS_MUCH_ABOUT * evidence.about(new.content):
+            if same and evidence.compare.about(old.content) >= AS_MUCH_ABOUT * evidence.compare.about(new.content):
                 return old, new
     return None

@@ -73,6 +73,7 @@ def _not_renewed(evidence: Evidence, life: Life) -> Finding | None:
         return None
     kept, new = stale
     decision = next((a for a in evidence.lineage.ancestors(new.span) if a.kind == OpKind.DECIDE), new.span)
-    reason = f"{quoted(new.content)} was stored beside {quoted(kept.content)} instead of replacing it, and the answer took the old value."
+    beside = f"{quoted(new.content)} was stored beside {quoted(kept.content)} instead of replacing it"
+    reason = f"{beside}, and the answer took the old value."
     step = Step("not_renewed", kept.ref, decision.origin, kept.content)
     return Finding(FailureType.UPDATE, decision, kept.ref, LIKELY, reason, path(life, step))
