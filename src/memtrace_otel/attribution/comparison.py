@@ -17,14 +17,15 @@ class Comparison:
 
     def __init__(self, wish: Expectation, texts: Iterable[str]) -> None:
         texts = list(texts)
-        self.wish = wish
         self.lexicon = Lexicon(texts)
+        self.question = frozenset(term for term in wish.question_terms if self.lexicon.knows(term))
+        """Words of the question that some text holds; the others tell no text from another."""
         self._names = names(texts)
         self._asked_names = named(wish.question, self._names)
 
     def about(self, text: str) -> float:
         """How much of the question the text shares: 0..1."""
-        return self.lexicon.share(self.wish.question_terms, terms(text))
+        return self.lexicon.share(self.question, terms(text))
 
     def held(self, texts: Iterable[str], wanted: frozenset[str]) -> float:
         """How much of the words several texts hold together: 0..1."""

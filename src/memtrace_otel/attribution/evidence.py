@@ -12,7 +12,7 @@ from memtrace_otel.attribution.recall import Hit, recall
 from memtrace_otel.attribution.sources import Source, sources_of
 from memtrace_otel.attribution.text import abstains, numbers, terms
 from memtrace_otel.model import Failure, content_digest
-from memtrace_otel.semconv import Incomplete, Role
+from memtrace_otel.semconv import Role
 
 _OWN = 0.5  # what was taken from the source message itself may leave out more of the question
 _UNSOURCED = 0.5  # without a source message to compare with, a text must share half of the question
@@ -98,11 +98,12 @@ class Evidence:
         spans.update((v.span.origin, v.span) for history in self.records for v in history)
         spans.update((source.extraction.origin, source.extraction) for source in self.messages)
         spans.update((span.origin, span) for span in self.recall.searches)
-        flagged = any(set(span.incomplete) - {Incomplete.INFERRED} for span in spans.values())
+        flagged = any(self.lineage.gaps(span) for span in spans.values())
         orphaned = any(
             not hit.origin and hit.ref not in {s.message.ref for s in self.messages} for hit in self.recall.hits
         )
-        return self.readable and self.recall.linked and not flagged and not orphaned and bool(self.messages)
+        silent = any(not source.message.content for source in self.messages)
+        return bool(self.messages) and self.recall.linked and not (silent or flagged or orphaned)
 
     @cached_property
     def abstained(self) -> bool:
@@ -200,8 +201,8 @@ class Evidence:
         ]
         if self.named:
             return tuple(carrying or self.named)
-        whole = self.wish.question_terms.union(*(n.terms for n in self.wish.needs if not n.periods))
-        piece = self.wish.question_terms | need.terms
+        whole = self.compare.question.union(*(n.terms for n in self.wish.needs if not n.periods))
+        piece = self.compare.question | need.terms
         held = [
             (self._held(source, whole), source)
             for source in carrying

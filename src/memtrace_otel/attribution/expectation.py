@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
@@ -118,15 +119,16 @@ def same_answer(given: str, wish: Expectation) -> bool:
         return False
     if wish.form is AnswerForm.POLAR:
         return polarity(given) is not None and polarity(given) == polarity(wish.expected)
-    if wish.form is AnswerForm.TIME:
-        stated = periods(given)
-        wanted = wish.needs[0].periods
-        return (
-            bool(stated)
-            and all(any(w.same(s) for s in stated) for w in wanted)
-            and all(any(w.same(s) or s.contains(w) for w in wanted) for s in stated)
-        )
+    if wish.form is AnswerForm.TIME and _same_times(periods(given), wish.needs[0].periods):
+        return True
     allowed = numbers(wish.expected) | numbers(wish.question)
     if numbers(given) - allowed or negated(given) != negated(wish.expected):
         return False
     return terms(wish.expected) - wish.question_terms <= terms(given)
+
+
+def _same_times(stated: Sequence[Period], wanted: Sequence[Period]) -> bool:
+    """Every time wanted is stated, and every time stated is wanted or holds one that is ("in May, on the 4th of May")."""
+    missed = any(not any(w.same(s) for s in stated) for w in wanted)
+    other = any(not any(w.same(s) or s.contains(w) for w in wanted) for s in stated)
+    return bool(stated) and not missed and not other

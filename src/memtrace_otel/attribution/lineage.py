@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from datetime import date, datetime
 
 from memtrace_otel.attribution.dates import day_of, day_of_text
-from memtrace_otel.graph import EvolutionGraph, VersionKey
+from memtrace_otel.graph import EvolutionGraph, OperationKey, VersionKey
 from memtrace_otel.model import OperationSpan, Variable, ref_kind
-from memtrace_otel.semconv import Action, OpKind, RefKind
+from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind
 
 SOURCE_KINDS = frozenset({RefKind.MESSAGE, RefKind.DOCUMENT})
 RECORD_KINDS = frozenset({RefKind.MEMORY, RefKind.CHUNK, RefKind.STATE})
 READING_KINDS = frozenset({OpKind.RETRIEVE, OpKind.RERANK, OpKind.ASSEMBLE, OpKind.RESPOND, OpKind.JUDGE})
+_NO_GAP = frozenset({Incomplete.INFERRED, Incomplete.TRUNCATED})
 
 # A date that stands apart from what is said: "1:56 pm on 8 May, 2023: ...", "[2023-05-08] ...", "(sent at ...)".
 _STAMP = re.compile(r"^[^:\n]{0,60}\d{4}[^:\n]{0,20}[:\]]|[\[(][^\])\n]*\d{4}[^\])\n]*[\])]|^\S{0,3}\d{4}-\d\d-\d\d\S*")
@@ -67,6 +68,11 @@ class Lineage:
     def scope(self, span: OperationSpan) -> str:
         """Return the memory scope the operation works in: its own or that of the nearest one above it."""
         return span.scope or self._graph.scope_of(span.origin)
+
+    def gaps(self, span: OperationSpan) -> set[str]:
+        """Return why an operation knows less than it should; origins found by inference are no gap, nor long prompts cut."""
+        node = self._graph.nodes.get(OperationKey(span.origin))
+        return set(node["incomplete"] if node else span.incomplete) - _NO_GAP
 
     def subtree(self, span: OperationSpan) -> list[OperationSpan]:
         """Return the operation and all below it, nearest first."""

@@ -51,10 +51,10 @@ def recall(lineage: Lineage, answer: OperationSpan) -> Recall:
     beside = [span for span in _beside(lineage, answer) if span not in feeding]
     context = _context_lines(lineage, [answer, *feeding, *beside])
     shown = _hits(lineage, answer, _SHOWN, context)
-    linked = bool(feeding or shown)
+    records = [hit for hit in shown if ref_kind(hit.ref) in RECORD_KINDS]
     searches = sorted((*feeding, *beside), key=lambda span: (span.start, span.origin))
     returned = [hit for span in searches for hit in _hits(lineage, span, {Role.HIT}, context)]
-    hits = shown or _last_list(lineage, feeding or beside, returned)
+    hits = shown if records else [*_last_list(lineage, feeding or beside, returned), *shown]
     reached = {hit.ref for hit in hits}
     looked_at = [hit for span in searches for hit in _hits(lineage, span, {Role.CANDIDATE}, context)]
     return Recall(
@@ -62,7 +62,7 @@ def recall(lineage: Lineage, answer: OperationSpan) -> Recall:
         hits=tuple(hits),
         dropped=tuple(hit for hit in returned if hit.ref not in reached),
         ranked_out=tuple(hit for hit in looked_at if hit.ref not in reached),
-        linked=linked,
+        linked=bool(feeding or records or not searches),
         scopes=tuple(dict.fromkeys(scope for span in searches if (scope := lineage.scope(span)))),
     )
 

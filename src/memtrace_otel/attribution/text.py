@@ -134,6 +134,10 @@ class Lexicon:
         self._count = Counter(term for document in documents for term in document)
         self._total = len(documents)
 
+    def knows(self, term: str) -> bool:
+        """Tell whether any text holds the term."""
+        return term in self._count
+
     def weight(self, term: str) -> float:
         """Return the weight of a term; at least 0.1, highest for a term never seen."""
         return max(0.1, math.log((self._total + 2) / (self._count[term] + 1)))

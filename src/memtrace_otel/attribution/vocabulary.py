@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 _STOP = """
-a an the and or but nor so if then than that this these those there here it its is are was were be been being am do does
-did doing done have has had having will would shall should can could may might must of in on at to from by for with
-about into onto over under after before during between through out up down off as not no i me my mine we us our you your
-he him his she her hers they them their who whom whose which what when where why how many much some any each all both very
-just also too only own same such more most other t ll re ve m d don really quite get got gets getting went go goes going
-said say says mentioned according answer memory memories based user like likely kind type types please quick question
-remember remind recall tell now currently days
+a an the and or but nor so if then than that this these those there here it its is are was were be been being am do
+does did doing done have has had having will would shall should can could may might must of in on at to from by for
+with about into onto over under after before during between through out up down off as not no i me my mine we us our
+you your he him his she her hers they them their who whom whose which what when where why how many much some any each
+all both very just also too only own same such more most other t ll re ve m d don really quite get got gets getting
+went go goes going said say says mentioned according answer memory memories based user like likely kind type types
+please quick question remember remind recall tell now currently days
 """
 STOP_WORDS = frozenset(_STOP.split())
 
