@@ -84,7 +84,9 @@ class Recording:
     spans: list[OperationSpan]
     failure_type: FailureType | None
     origin: str
-    """Origin of the faulty operation; '' when none of memory's is."""
+    """Origin of the faulty operation: of the judge or the answer where memory did nothing wrong."""
+    source: str
+    """Ref of the message that told the fact."""
 
 
 @dataclass
@@ -232,10 +234,11 @@ class _Run:
             "gen_ai.evaluation.name": "correctness",
             "gen_ai.evaluation.score.label": "correct" if right else "incorrect",
         }
+        expected = Variable("expected:e", Role.EXPECTED, content=gold)
         judge = self.add(
             trace, "memtrace.judge", OpKind.JUDGE, parent.span_id, scope="", attributes=label,
             evidence=(self.source,) if self.evidence else (),
-            inputs=(query, Variable(answer.ref, Role.ANSWER, responded.origin), Variable("expected:e", Role.EXPECTED, content=gold)),
+            inputs=(query, Variable(answer.ref, Role.ANSWER, responded.origin), expected),
         )  # fmt: skip
         if fault in (Fault.IGNORED, Fault.MISREAD, Fault.WRONG_GOLD):
             self.culprit = responded.origin
@@ -305,4 +308,4 @@ def record(
         run.tell(told.aside, told.aside, told.key, action=Action.DELETE, faulty=fault)
     run.tell("The tram was late again.", "Found the tram late again")
     run.ask()
-    return Recording(run.spans, TYPE_OF.get(fault), run.culprit)
+    return Recording(run.spans, TYPE_OF.get(fault), run.culprit, run.source)

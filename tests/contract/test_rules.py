@@ -1,36 +1,108 @@
-"""Every planted fault is named with its type and its operation, in every kind of system; correct runs give no failure."""
+"""Every planted fault is named with type and operation, in every kind of system; correct runs give no failure."""
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import pytest
 
-from memtrace_otel.attribution import attribute, find_failures
-from memtrace_otel.graph import build_graph
-from memtrace_otel.model import Verdict
+from memtrace_otel.attribution import attribute, attribute_trace, find_failures, verdict_json
+from memtrace_otel.graph import EvolutionGraph, build_graph
+from memtrace_otel.model import OperationSpan
+from memtrace_otel.semconv import FailureType
 
-from .planted import FAULTS_OF, Fault, System, record
+from .planted import FAULTS_OF, Fault, Recording, System, record
 from .story import STORY
 
-CASES = [
-    pytest.param(system, fault, index, id=f"{system}-{fault}-{told.key}")
-    for system in System
-    for fault in Fault
-    for index, told in enumerate(STORY)
-    if fault in FAULTS_OF[system] and fault is not Fault.NONE
-    if told.outdated or fault not in (Fault.NOT_RENEWED, Fault.STORED_BESIDE)
-]
+
+def faults(*, of: set[Fault] | None = None) -> list[object]:
+    return [
+        pytest.param(system, fault, index, id=f"{system}-{fault}-{told.key}")
+        for system in System
+        for fault in Fault
+        for index, told in enumerate(STORY)
+        if fault in FAULTS_OF[system] and fault is not Fault.NONE and (of is None or fault in of)
+        if told.outdated or fault not in (Fault.NOT_RENEWED, Fault.STORED_BESIDE)
+    ]
 
 
-def verdicts(system: System, fault: Fault, index: int, **options: bool) -> tuple[list[Verdict], str, str | None]:
-    recording = record(system, fault, STORY[index], STORY[(index + 3) % len(STORY)], **options)
-    graph = build_graph(recording.spans)
-    found = [attribute(graph, failure) for failure in find_failures(graph)]
-    return found, recording.origin, recording.failure_type
+def recorded(system: System, fault: Fault, index: int, **options: bool) -> Recording:
+    return record(system, fault, STORY[index], STORY[(index + 3) % len(STORY)], **options)
 
 
 @pytest.mark.parametrize("evidence", [False, True], ids=["gold_answer", "gold_evidence"])
-@pytest.mark.parametrize(("system", "fault", "index"), CASES)
+@pytest.mark.parametrize(("system", "fault", "index"), faults())
 def test_planted_fault_is_found(system: System, fault: Fault, index: int, evidence: bool) -> None:
-    found, origin, failure_type = verdicts(system, fault, index, evidence=evidence)
-    assert [v.failure_type for v in found] == [failure_type]
-    assert f"{found[0].trace_id}-{found[0].span_id}" == origin
+    planted = recorded(system, fault, index, evidence=evidence)
+    (verdict,) = attribute_trace(build_graph(planted.spans))
+    assert verdict.failure_type == planted.failure_type
+    assert f"{verdict.trace_id}-{verdict.span_id}" == planted.origin
+    assert verdict.complete
+    assert verdict.confidence > 0.5
+
+
+@pytest.mark.parametrize("system", System)
+@pytest.mark.parametrize("index", range(len(STORY)))
+def test_a_right_answer_is_no_failure(system: System, index: int) -> None:
+    assert find_failures(build_graph(recorded(system, Fault.NONE, index).spans)) == []
+
+
+TOLD_BY_IDENTITY = {Fault.DROPPED, Fault.NOT_RENEWED, Fault.DELETED, Fault.RANKED_OUT, Fault.WRONG_SCOPE, Fault.IGNORED}
+
+
+@pytest.mark.parametrize(("system", "fault", "index"), faults(of=TOLD_BY_IDENTITY))
+def test_identity_tells_without_contents(system: System, fault: Fault, index: int) -> None:
+    planted = recorded(system, fault, index, evidence=True, captured=False)
+    (verdict,) = attribute_trace(build_graph(planted.spans))
+    assert verdict.failure_type == planted.failure_type
+    assert f"{verdict.trace_id}-{verdict.span_id}" == planted.origin
+    assert not verdict.complete
+
+
+@pytest.mark.parametrize("system", System)
+def test_without_contents_and_evidence_nothing_is_claimed(system: System) -> None:
+    (verdict,) = attribute_trace(build_graph(recorded(system, Fault.IGNORED, 0, captured=False).spans))
+    assert verdict.failure_type == FailureType.UNKNOWN
+    assert (verdict.complete, verdict.confidence, verdict.span_id) == (False, 0.0, "")
+
+
+@pytest.mark.parametrize(("system", "fault", "index"), faults()[::7])
+def test_order_of_arrival_changes_nothing(system: System, fault: Fault, index: int) -> None:
+    spans = recorded(system, fault, index).spans
+    first = [verdict_json(verdict) for verdict in attribute_trace(build_graph(spans))]
+    random.Random(index).shuffle(spans)
+    assert [verdict_json(verdict) for verdict in attribute_trace(build_graph(spans))] == first
+
+
+def without(graph_of: list[OperationSpan], lost: int) -> EvolutionGraph:
+    return build_graph([span for position, span in enumerate(graph_of) if position != lost])
+
+
+@pytest.mark.parametrize("fault", sorted(FAULTS_OF[System.DECIDING] - {Fault.NONE}))
+def test_any_lost_span_gives_a_verdict_with_known_operations(fault: Fault) -> None:
+    spans = recorded(System.DECIDING, fault, 1, evidence=True).spans
+    for lost in range(len(spans)):
+        graph = without(spans, lost)
+        for verdict in attribute_trace(graph):
+            assert not verdict.span_id or graph.operation(f"{verdict.trace_id}-{verdict.span_id}") is not None
+            assert 0 <= verdict.confidence <= 1
+
+
+@pytest.mark.parametrize("fault", [Fault.DROPPED, Fault.DELETED, Fault.RANKED_OUT, Fault.IGNORED])
+def test_the_evidence_leads_from_the_message_to_the_loss(fault: Fault) -> None:
+    planted = recorded(System.DECIDING, fault, 0)
+    graph = build_graph(planted.spans)
+    (verdict,) = attribute_trace(graph)
+    assert verdict.evidence[0].role == "message"
+    assert verdict.evidence[0].ref == planted.source
+    assert verdict.evidence[-1].origin == planted.origin
+    assert all(graph.operation(step.origin) is not None for step in verdict.evidence)
+
+
+def test_odd_data_gives_unknown_and_never_an_exception() -> None:
+    spans = recorded(System.DECIDING, Fault.DROPPED, 0).spans
+    broken = [replace(span, start=0, end=0, flow=((7, 9),), scope="") for span in spans]
+    for failure in find_failures(build_graph(broken)):
+        assert attribute(build_graph([]), failure).failure_type == FailureType.UNKNOWN
+        attribute(build_graph(broken), failure)

@@ -128,7 +128,7 @@ def same_answer(given: str, wish: Expectation) -> bool:
 
 
 def _same_times(stated: Sequence[Period], wanted: Sequence[Period]) -> bool:
-    """Every time wanted is stated, and every time stated is wanted or holds one that is ("in May, on the 4th of May")."""
+    """Every time wanted is stated, and every time stated is wanted or holds one that is ("in May, on 4 May")."""
     missed = any(not any(w.same(s) for s in stated) for w in wanted)
     other = any(not any(w.same(s) or s.contains(w) for w in wanted) for s in stated)
     return bool(stated) and not missed and not other

@@ -70,7 +70,7 @@ class Lineage:
         return span.scope or self._graph.scope_of(span.origin)
 
     def gaps(self, span: OperationSpan) -> set[str]:
-        """Return why an operation knows less than it should; origins found by inference are no gap, nor long prompts cut."""
+        """Return why an operation knows less than it should; inferred origins and cut prompts are no gap."""
         node = self._graph.nodes.get(OperationKey(span.origin))
         return set(node["incomplete"] if node else span.incomplete) - _NO_GAP
 

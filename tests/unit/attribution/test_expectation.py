@@ -1,0 +1,80 @@
+"""What the right answer needs, and when an answer says it."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from memtrace_otel.attribution.expectation import AnswerForm, carries, expectation, same_answer
+from memtrace_otel.attribution.text import Lexicon
+
+LEXICON = Lexicon(["the dog is called Biscuit", "lives in Lesk", "plays the cello"])
+
+
+@pytest.mark.parametrize(
+    ("question", "expected", "form"),
+    [
+        ("What is the dog called?", "Biscuit", AnswerForm.TERMS),
+        ("When was the trip?", "7 May 2023", AnswerForm.TIME),
+        ("Does she eat meat?", "No", AnswerForm.POLAR),
+        ("What is the cat called?", "", AnswerForm.ABSTAIN),
+        ("What is the cat called?", "Not mentioned", AnswerForm.ABSTAIN),
+    ],
+)
+def test_form(question: str, expected: str, form: AnswerForm) -> None:
+    assert expectation(question, expected).form is form
+
+
+def test_nothing_is_needed_when_the_expected_answer_is_unknown() -> None:
+    wish = expectation("What is the dog called?", "", known=False)
+    assert (wish.form, wish.needs) == (AnswerForm.MISSING, ())
+
+
+def test_a_list_has_one_need_per_item_without_the_words_of_the_question() -> None:
+    wish = expectation("Which instruments does she play?", "instruments: cello, harp")
+    assert [sorted(need.terms) for need in wish.needs] == [["cello"], ["harp"]]
+
+
+def test_time_is_carried_by_what_resolves_to_it() -> None:
+    (need,) = expectation("When was the trip?", "6 May 2023").needs
+    assert carries("The trip was yesterday", need, LEXICON, date(2023, 5, 7))
+    assert carries("The trip was great", need, LEXICON, date(2023, 5, 6))
+    assert not carries("The trip was great", need, LEXICON, date(2023, 5, 6), undated=False)
+    assert not carries("The trip was yesterday", need, LEXICON, date(2023, 5, 8))
+
+
+def test_a_number_is_carried_by_that_number_only() -> None:
+    (need,) = expectation("How many people are in the team?", "14").needs
+    assert carries("The team has fourteen people", need, LEXICON)
+    assert not carries("The team has 9 people", need, LEXICON)
+
+
+@pytest.mark.parametrize(
+    ("question", "expected", "given"),
+    [
+        ("What is the dog called?", "Biscuit", "Your dog is called Biscuit."),
+        ("When was the trip?", "7 May 2023", "It was on May 7, 2023."),
+        ("When does she stay?", "17 to 19 April", "From 17 April until 19 April."),
+        ("Does she eat meat?", "No", "No, she is vegetarian."),
+        ("What is the cat called?", "", "That is not mentioned."),
+    ],
+)
+def test_same_answer(question: str, expected: str, given: str) -> None:
+    assert same_answer(given, expectation(question, expected))
+
+
+@pytest.mark.parametrize(
+    ("question", "expected", "given"),
+    [
+        ("What is the dog called?", "Biscuit", "Your dog is not called Biscuit."),
+        ("What is the dog called?", "Biscuit", "I have no information about Biscuit."),
+        ("How many are in the team?", "14", "Between 9 and 14."),
+        ("When was the trip?", "7 May 2023", "8 May 2023"),
+        ("Does she eat meat?", "No", "Yes"),
+        ("What is the cat called?", "", "Pepper"),
+        ("Which instruments?", "cello, harp", "cello"),
+    ],
+)
+def test_not_the_same_answer(question: str, expected: str, given: str) -> None:
+    assert not same_answer(given, expectation(question, expected))

@@ -1,0 +1,91 @@
+"""Which answers failed, by which evaluation, and what was asked, given and expected."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from memtrace_otel.attribution import find_failures
+from memtrace_otel.graph import build_graph
+from memtrace_otel.model import Event, OperationSpan, Variable
+
+TRACE, OTHER = "a" * 32, "b" * 32
+RIGHT = {"gen_ai.evaluation.name": "correctness", "gen_ai.evaluation.score.label": "correct"}
+WRONG = {"gen_ai.evaluation.name": "correctness", "gen_ai.evaluation.score.label": "incorrect"}
+
+
+def span(number: int, kind: str, parent: int = 0, trace: str = TRACE, **more: object) -> OperationSpan:
+    return OperationSpan(
+        trace, f"{number:016x}", f"{parent:016x}" if parent else "", f"memtrace.{kind}", kind, "test",
+        start=number * 100, end=number * 100 + 50, **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+ANSWER = span(
+    1, "respond",
+    inputs=(Variable("query:q", "query", content="Where?"),),
+    outputs=(Variable("answer:a", "answer", content="Here"),),
+)  # fmt: skip
+
+
+def judge(number: int = 2, verdict: dict[str, str] | None = None, **more: object) -> OperationSpan:
+    inputs = (Variable("answer:a", "answer", ANSWER.origin), Variable("expected:e", "expected", content="There"))
+    return span(number, "judge", inputs=inputs, attributes=verdict or WRONG, **more)
+
+
+def test_judge_span_joined_by_the_origin_of_the_answer() -> None:
+    (failure,) = find_failures(build_graph([ANSWER, judge(trace=OTHER, evidence=("message:m",))]))
+    assert failure.answer_span.origin == ANSWER.origin
+    assert (failure.question, failure.answer, failure.expected) == ("Where?", "Here", "There")
+    assert failure.evidence == ("message:m",)
+
+
+@pytest.mark.parametrize("parent", [1, 0], ids=["below the answer", "after the last answer of the trace"])
+def test_judge_span_without_an_origin(parent: int) -> None:
+    bare = span(2, "judge", parent, inputs=(Variable("answer:a", "answer"),), attributes=WRONG)
+    assert [f.answer_span.origin for f in find_failures(build_graph([ANSWER, bare]))] == [ANSWER.origin]
+
+
+def test_span_event_on_the_answer_and_above_it() -> None:
+    event = Event("gen_ai.evaluation.result", 500, {"gen_ai.evaluation.score.value": 0.2})
+    assert len(find_failures(build_graph([replace(ANSWER, events=(event,))]))) == 1
+    above = span(9, "other", events=(event,))
+    assert len(find_failures(build_graph([above, replace(ANSWER, parent_id=above.span_id)]))) == 1
+
+
+def test_a_label_beats_a_score() -> None:
+    good = judge(verdict={**RIGHT, "gen_ai.evaluation.score.value": 0.0})  # type: ignore[dict-item]
+    bad = judge(verdict={**WRONG, "gen_ai.evaluation.score.value": 1.0})  # type: ignore[dict-item]
+    assert find_failures(build_graph([ANSWER, good])) == []
+    assert len(find_failures(build_graph([ANSWER, bad]))) == 1
+
+
+def test_scores_are_held_against_the_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
+    scored = judge(verdict={"gen_ai.evaluation.score.value": 0.6})  # type: ignore[dict-item]
+    assert find_failures(build_graph([ANSWER, scored])) == []
+    monkeypatch.setenv("MEMTRACE_EVALUATION_THRESHOLD", "0.7")
+    assert len(find_failures(build_graph([ANSWER, scored]))) == 1
+
+
+def test_the_latest_evaluation_of_a_name_decides_and_an_answer_fails_once() -> None:
+    assert find_failures(build_graph([ANSWER, judge(2, WRONG), judge(3, RIGHT)])) == []
+    again = judge(4, {**WRONG, "gen_ai.evaluation.name": "groundedness"})
+    assert len(find_failures(build_graph([ANSWER, judge(2, WRONG), again]))) == 1
+
+
+def test_our_own_verdict_is_no_evaluation() -> None:
+    own = Event("gen_ai.evaluation.result", 500, {**WRONG, "gen_ai.evaluation.name": "memtrace.attribution"})
+    assert find_failures(build_graph([replace(ANSWER, events=(own,))])) == []
+
+
+def test_only_the_trace_asked_for() -> None:
+    graph = build_graph([ANSWER, judge()])
+    assert len(find_failures(graph, TRACE)) == 1
+    assert find_failures(graph, OTHER) == []
+
+
+def test_an_answer_whose_span_was_lost_is_still_a_failure() -> None:
+    (failure,) = find_failures(build_graph([judge()]))
+    assert failure.answer_span.origin == ANSWER.origin
+    assert failure.answer_span.incomplete

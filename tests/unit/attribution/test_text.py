@@ -1,0 +1,85 @@
+"""Comparison of short texts."""
+
+from __future__ import annotations
+
+import pytest
+
+from memtrace_otel.attribution.text import (
+    Lexicon,
+    abstains,
+    items,
+    leading_name,
+    names,
+    negated,
+    numbers,
+    polarity,
+    terms,
+)
+
+
+def test_inflection_and_stop_words_do_not_matter() -> None:
+    assert terms("She was painting the horses") == terms("paint a horse")
+    assert terms("the importance of it") == terms("important")
+
+
+def test_numbers_as_words_and_digits_are_one() -> None:
+    assert numbers("two cats, 14 fish and 1,200 bees") == {"2", "14", "1200"}
+
+
+def test_scripts_without_spaces_compare_by_pairs() -> None:
+    shared = terms("我住在里斯本") & terms("里斯本很美")
+    assert shared >= {"里斯", "斯本"}
+
+
+def test_accented_words_are_words() -> None:
+    assert terms("Zürich") == terms("zürich") != terms("zrich")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Not mentioned.",
+        "I don't know.",
+        "There is no information about that.",
+        "The memories do not mention a dog. The closest is a cat.",
+        "I looked at every memory. Answer: not mentioned",
+    ],
+)
+def test_abstains(text: str) -> None:
+    assert abstains(text)
+
+
+@pytest.mark.parametrize("text", ["A cat.", "The cat. The notes do not mention its name.", "Answer: Lisbon", "No"])
+def test_does_not_abstain(text: str) -> None:
+    assert not abstains(text)
+
+
+def test_polarity_and_negation() -> None:
+    assert polarity("Yes, she did") is True
+    assert polarity("no.") is False
+    assert polarity("Yesterday") is None
+    assert negated("She doesn't eat meat")
+    assert not negated("She eats nothingness cake".replace("nothingness", "carrot"))
+
+
+def test_items_of_a_list() -> None:
+    assert items("cello, accordion and harp") == ["cello", "accordion", "harp"]
+    assert items("- tea\n- coffee") == ["tea", "coffee"]
+    assert items("Birch Lane") == ["Birch Lane"]
+
+
+def test_names_lead_several_texts_and_are_never_written_small() -> None:
+    known = names(
+        ["Ines likes tea", "Ines: hello", "Playing chess", "Playing is fun, playing helps", "I am here", "I go"]
+    )
+    assert known == {"Ines"}
+    assert leading_name("Ines's tea", known) == "Ines"
+    assert leading_name("Tea for Ines", known) == ""
+
+
+def test_rare_terms_weigh_more() -> None:
+    lexicon = Lexicon(["tea time", "tea house", "tea with Biscuit"])
+    assert lexicon.weight("biscuit") > lexicon.weight("tea")
+    assert lexicon.share(frozenset({"biscuit", "tea"}), frozenset({"biscuit"})) > 0.5
+    assert lexicon.share(frozenset(), frozenset({"tea"})) == 0
