@@ -70,9 +70,15 @@ class Lineage:
         return span.scope or self._graph.scope_of(span.origin)
 
     def gaps(self, span: OperationSpan) -> set[str]:
-        """Return why an operation knows less than it should; inferred origins and cut prompts are no gap."""
+        """Return why an operation knows less than it should; inferred origins and cut prompts are no gap.
+
+        Nor is an unknown origin of anything but a stored record: `update(id, text)` writes what the application says.
+        """
         node = self._graph.nodes.get(OperationKey(span.origin))
-        return set(node["incomplete"] if node else span.incomplete) - _NO_GAP
+        reasons = set(node["incomplete"] if node else span.incomplete) - _NO_GAP
+        if not any(self._graph.nodes[v]["unknown"] for _, v in self.reads(span) if ref_kind(v.ref) in RECORD_KINDS):
+            reasons.discard(Incomplete.UNKNOWN_ORIGIN)
+        return reasons
 
     def subtree(self, span: OperationSpan) -> list[OperationSpan]:
         """Return the operation and all below it, nearest first."""

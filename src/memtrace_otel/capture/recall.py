@@ -34,11 +34,12 @@ class Recalled:
 
 @dataclass(slots=True)
 class Turn:
-    """The queries, retrieved versions and answers of one trace, newest last."""
+    """The queries, retrieved versions and answers of one trace, newest last; `fruitless` retrievals returned nothing."""
 
     queries: dict[str, Recalled] = field(default_factory=dict[str, Recalled])
     hits: dict[tuple[str, str], Recalled] = field(default_factory=dict[tuple[str, str], Recalled])
     answers: list[Recalled] = field(default_factory=list[Recalled])
+    fruitless: dict[str, None] = field(default_factory=dict[str, None])
 
 
 _lock = threading.Lock()
@@ -70,9 +71,12 @@ def remember_retrieval(trace_id: str, origin: str, query: Recalled | None, hits:
     turn = turn_of(trace_id)
     if query is not None:
         turn.queries[query.ref] = query
-    for hit in hits:
+    found = list(hits)
+    for hit in found:
         if len(turn.hits) < _RECALLED:
             turn.hits[hit.ref, hit.retrieved_by] = hit
+    if not found and len(turn.fruitless) < _RECALLED:
+        turn.fruitless[origin] = None
 
 
 def found_in(prompt: str, candidates: Iterable[Recalled]) -> list[Recalled]:

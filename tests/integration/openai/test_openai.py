@@ -88,6 +88,18 @@ def test_an_answer_reads_the_memory_versions_that_are_in_its_prompt(
     assert "Green" not in str(chat.to_json())
 
 
+def test_an_answer_after_a_search_that_found_nothing_is_joined_to_it(
+    recording: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
+    server.replies = ["I do not know."]
+    with recording.tracer.start_as_current_span("turn"):
+        with operation("search_memory", kind="retrieve", system="t", scope=SCOPE, tracer=recording.tracer) as op:
+            op.read("query:q", role="query", content="What does Ana drink?")
+        ask(client, memories="(none)")
+    [chat], [found] = recording.named("chat m1"), recording.named("search_memory")
+    assert [at for _, role, at in inputs(chat) if role == "context"] == [origin(found)]
+
+
 def test_a_call_that_judges_the_answer_becomes_the_judge_span(
     recording: Recording, server: ModelServer, client: openai.OpenAI
 ) -> None:

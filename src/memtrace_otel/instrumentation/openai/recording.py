@@ -95,12 +95,14 @@ class ModelCall:
             if asked:
                 operation.read(variable_ref(RefKind.QUERY, asked[-1]), role=Role.QUERY, content=asked[-1])
         found = recall.found_in(self._prompt, turn.hits.values()) if turn else []
-        for retrieval in dict.fromkeys(hit.retrieved_by for hit in found):
+        nothing = list(turn.fruitless) if turn else []  # an empty result is in every prompt
+        for retrieval in dict.fromkeys((*(hit.retrieved_by for hit in found), *nothing)):
             operation.read(make_ref(RefKind.CONTEXT, split_origin(retrieval)[1]), role=Role.CONTEXT, origin=retrieval)
         for hit in found:
             operation.read(hit.ref, role=Role.CONTEXT, content=hit.text, origin=hit.origin)
-        if found:
+        if found or nothing:
             operation.mark(Incomplete.INFERRED)
+        if found:
             scopes = {hit.scope for hit in found}
             if len(scopes) == 1:
                 operation.scope = scopes.pop()
