@@ -34,7 +34,7 @@ class Recalled:
 
 @dataclass(slots=True)
 class Turn:
-    """The queries, retrieved versions and answers of one trace, newest last; `fruitless` retrievals returned nothing."""
+    """Queries, retrieved versions and answers of one trace, newest last; `fruitless` retrievals returned nothing."""
 
     queries: dict[str, Recalled] = field(default_factory=dict[str, Recalled])
     hits: dict[tuple[str, str], Recalled] = field(default_factory=dict[tuple[str, str], Recalled])
