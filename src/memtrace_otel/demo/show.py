@@ -32,9 +32,8 @@ def show_demo(directory: Path, console: Console) -> bool:
         sent = deliver(record(store, diagnosis, started=started), store)
         rows = compare(diagnosis.verdicts, run.planted, store)
     report = run.directory / "report.html"
-    page = render_report(
-        diagnosis.verdicts, diagnosis.graph, title="A week with an assistant", source=str(run.database)
-    )
+    title = "Three weeks with an assistant"
+    page = render_report(diagnosis.verdicts, diagnosis.graph, title=title, source=_short(run.database))
     report.write_text(page, "utf-8")
 
     _heading(console, f"{len(run.answers)} questions, {len(diagnosis.verdicts)} failing answers")
