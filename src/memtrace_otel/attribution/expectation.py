@@ -9,7 +9,7 @@ from datetime import date
 from enum import StrEnum
 
 from memtrace_otel.attribution.dates import Period, periods
-from memtrace_otel.attribution.text import Lexicon, abstains, items, negated, numbers, polarity, terms
+from memtrace_otel.attribution.text import Lexicon, abstains, first_statement, items, negated, numbers, polarity, terms
 
 CARRIED = 0.6
 """Share of a need's weight that a text must hold to carry it: clearly the greater part."""
@@ -67,6 +67,7 @@ def _read(question: str, expected: str, asked: frozenset[str], known: bool) -> t
         return AnswerForm.MISSING, ()
     if (not terms(expected) and polarity(expected) is None and not periods(expected)) or abstains(expected):
         return AnswerForm.ABSTAIN, ()
+    expected = first_statement(expected)  # the first statement answers, the others explain
     if polarity(expected) is not None:
         rest = terms(expected) - asked
         return AnswerForm.POLAR, (Need(expected, rest or asked),)

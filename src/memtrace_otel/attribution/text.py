@@ -70,6 +70,11 @@ def numbers(text: str) -> frozenset[str]:
     return frozenset(word for word in words(text) if word[0].isdigit())
 
 
+def first_statement(text: str) -> str:
+    """Return the text up to the first end of a sentence, or dash, after which it says more."""
+    return next((part for part in SENTENCE_END.split(text) if terms(part) or polarity(part) is not None), text)
+
+
 def abstains(text: str) -> bool:
     """Tell whether an answer says that it does not know, or says nothing.
 
@@ -77,7 +82,8 @@ def abstains(text: str) -> bool:
     """
     concluded = CONCLUDES.search(text)
     said = concluded[1] if concluded else text
-    first = next((part for part in SENTENCE_END.split(said) if terms(part) or ABSTAINS.search(part)), "")
+    parts = (part for line in said.splitlines() for part in SENTENCE_END.split(line))
+    first = next((part for part in parts if terms(part) or ABSTAINS.search(part)), "")
     return not text.strip() or ABSTAINS.search(first) is not None
 
 

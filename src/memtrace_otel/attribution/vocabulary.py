@@ -57,4 +57,4 @@ YES = frozenset({"yes", "yeah", "yep", "true"})
 SEPARATORS = re.compile(
     r"\s*(?:[,;\n•]|\band\b|\bas well as\b|\bor\b|&|^\s*[-*]\s+|^\s*\d+[.)]\s+)\s*", re.IGNORECASE | re.MULTILINE
 )
-SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+SENTENCE_END = re.compile(r"(?<=[^\W\d_]{3}[.!?])\s+|\s+[—–]\s+")

@@ -8,8 +8,8 @@ from memtrace_otel.attribution.evidence import Life
 from memtrace_otel.model import OperationSpan, Step
 from memtrace_otel.semconv import FailureType
 
-CERTAIN, LIKELY, WEAK = 0.9, 0.7, 0.4
-"""Strength of a finding: told by words and identity; by one of them; by absence or nearness only."""
+CERTAIN, LIKELY, POSSIBLE, WEAK = 0.9, 0.7, 0.55, 0.4
+"""Strength of a finding: told by words and identity, by words, by identity alone, by absence or nearness only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Finding:
 
 def strength_of(life: Life) -> float:
     """By words and identity, by named evidence and identity, by nearness to the question."""
-    return CERTAIN if life.need else WEAK if life.guessed else LIKELY
+    return CERTAIN if life.need else WEAK if life.guessed else POSSIBLE
 
 
 def path(life: Life, *losses: Step) -> tuple[Step, ...]:
