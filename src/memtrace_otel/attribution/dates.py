@@ -112,6 +112,17 @@ def _month(year: int, month: int) -> Period:
     return Period(start, _add_months(start, 1) - timedelta(days=1))
 
 
+def _range(match: re.Match[str], today: date | None) -> Period | None:
+    """From the first to the last day that are named; without a year it may be any."""
+    year, month = int(match["year"] or 2000), _month_number(match)
+    earlier = match.groupdict().get("earlier")
+    first = _period(year, 1 + _MONTHS.index(earlier.lower()[:3]) if earlier else month, int(match["first"]))
+    last = _period(year, month, int(match["day"]))
+    if first is None or last is None or first.start > last.end:
+        return None
+    return Period(first.start, last.end, yearless=not match["year"])
+
+
 def _month_year(match: re.Match[str], today: date | None) -> Period | None:
     return _month(int(match["year"]), _month_number(match))
 
@@ -210,11 +221,17 @@ def _form(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE)
 
 
+_FIRST = r"\b(?P<first>[0-3]?\d)(?:st|nd|rd|th)?"
+_TO = r" ?(?:-|–|—|to|until|till|through) ?(?:the )?"
+_EARLIER = _MONTH.replace("<month>", "<earlier>")
+
 # Longest and most specific first: a span of text is read once.
 _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], date | None], Period | None]], ...] = (
     (_form(rf"\b(?:{_COUNT} )?{_UNIT} (?:before|prior to|after) (?P<rest>.{{6,24}})"), _before),
     (_form(r"\b(?P<unit>week)(?:end)? of (?P<rest>.{6,24})"), _week_of),
     (_form(rf"\b{_WEEKDAY} (?:before|prior to) (?P<rest>.{{6,24}})"), _before),
+    (_form(rf"{_FIRST}(?:(?: of)? {_EARLIER})?{_TO}{_DAY}(?: of)? {_MONTH}(?:,? ?{_YEAR})?"), _range),
+    (_form(rf"\b{_MONTH} {_FIRST}{_TO}{_DAY}\b(?:,? ?{_YEAR})?"), _range),
     (_form(rf"\b{_YEAR}-(?P<number>[01]?\d)-(?P<day>[0-3]?\d)\b"), _full),
     (_form(rf"\b{_DAY}(?: of)? {_MONTH},? ?{_YEAR}\b"), _full),
     (_form(rf"\b{_MONTH} {_DAY},? {_YEAR}\b"), _full),
