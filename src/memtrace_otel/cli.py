@@ -33,21 +33,27 @@ def fail(message: str, status: int = BAD_INPUT) -> NoReturn:
     sys.exit(status)
 
 
+def user_errors() -> tuple[type[Exception], ...]:
+    """Return the errors that a user can cause; any other one is a fault of ours and shows its traceback."""
+    from memtrace_otel.annotate import SendError, TargetError
+    from memtrace_otel.diagnosis import UnknownTraceError
+    from memtrace_otel.otlp.files import InputError
+    from memtrace_otel.store import StoreError
+
+    return InputError, StoreError, SendError, TargetError, UnknownTraceError
+
+
 def clear_errors(command: Callable[P, R]) -> Callable[P, R]:
     """Turn the errors that a user can cause into one line and exit status 2."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        from memtrace_otel.annotate import SendError
-        from memtrace_otel.otlp.files import InputError
-        from memtrace_otel.store import StoreError
-
         try:
             return command(*args, **kwargs)
-        except (InputError, StoreError, SendError, LookupError, ValueError) as error:
-            fail(str(error.args[0]) if isinstance(error, KeyError) else str(error))
         except OSError as error:
             fail(f"{error.filename or 'input or output'}: {error.strerror or error}")
+        except user_errors() as error:
+            fail(str(error))
 
     return run
 
@@ -224,13 +230,14 @@ def attribute(trace_ids: tuple[str, ...], everything: bool, database: Path, as_j
 @clear_errors
 def graph(trace_id: str, database: Path, form: str, output: Path | None) -> None:
     """Print how what a trace read and wrote has evolved, across traces and processes."""
+    from memtrace_otel.diagnosis import UnknownTraceError
     from memtrace_otel.graph import load_graph
     from memtrace_otel.graph.export import render
     from memtrace_otel.store import SqliteStore
 
     with SqliteStore.open(database, create=False) as store:
         if not store.trace(trace_id):
-            raise LookupError(f"no such trace: {trace_id}")
+            raise UnknownTraceError(trace_id)
         text = render(load_graph(store, trace_id), form)
     if output:
         output.write_text(text, "utf-8")

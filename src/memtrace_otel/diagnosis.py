@@ -16,6 +16,13 @@ from memtrace_otel.store import SqliteStore
 Progress = Callable[[int, int], None]
 
 
+class UnknownTraceError(LookupError):
+    """The store does not hold these traces."""
+
+    def __init__(self, *trace_ids: str) -> None:
+        super().__init__(f"no such trace: {', '.join(trace_ids)}")
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """The verdicts on the failing answers of some traces, how long each took, and the graph they were found in."""
@@ -30,11 +37,11 @@ def diagnose(
 ) -> Diagnosis:
     """Attribute every failing answer of these traces (none given: of the whole store).
 
-    `progress(done, total)` counts failures. Raises LookupError naming the trace ids that the store does not hold.
+    `progress(done, total)` counts failures. Raises UnknownTraceError naming the trace ids that the store does not hold.
     """
     unknown = [trace_id for trace_id in trace_ids if not store.trace(trace_id)]
     if unknown:
-        raise LookupError(f"no such trace: {', '.join(unknown)}")
+        raise UnknownTraceError(*unknown)
     graph = load_graph(store, *trace_ids) if len(trace_ids) == 1 else build_graph(store.spans())
     failures = [failure for failure in find_failures(graph) if not trace_ids or failure.trace_id in trace_ids]
     verdicts: list[Verdict] = []

@@ -235,3 +235,22 @@ def test_a_database_that_is_missing_foreign_or_of_another_version_is_refused(dat
         assert path.name in result.stderr
         assert said in result.stderr
         assert (path.read_bytes() if path.exists() else None) == before
+
+
+@pytest.mark.parametrize("fault", [KeyError("role"), LookupError("list"), ValueError("Value out of range")])
+def test_a_fault_of_ours_is_not_dressed_as_bad_input(
+    database: Path, fault: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise fault
+
+    monkeypatch.setattr("memtrace_otel.diagnosis.find_failures", broken)
+    with pytest.raises(type(fault)):
+        run("attribute", "--all", "--db", database)
+
+
+def test_a_malformed_setting_is_one_line(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "soon")
+    result = run("attribute", "--all", "--db", database)
+    assert (result.exit_code, "TIMEOUT is 'soon'" in result.stderr) == (2, True)

@@ -3,6 +3,7 @@
 from memtrace_otel.annotate.metrics import AttributionMetrics
 from memtrace_otel.annotate.publish import Annotation, AnnotationStore, Delivery, annotate, annotation_spans, deliver
 from memtrace_otel.annotate.send import SendError
+from memtrace_otel.annotate.target import TargetError
 
 __all__ = [
     "Annotation",
@@ -10,6 +11,7 @@ __all__ = [
     "AttributionMetrics",
     "Delivery",
     "SendError",
+    "TargetError",
     "annotate",
     "annotation_spans",
     "deliver",

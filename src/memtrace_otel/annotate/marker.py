@@ -12,6 +12,8 @@ from memtrace_otel.model import AttributeValue, Link, OperationSpan, Verdict
 STATUS_BYTES = 200
 _WIDTH = 1000
 """Nanoseconds a marker lasts. Backends work in microseconds, and Jaeger warns of a span that has no duration."""
+_LAST_NANOSECOND = 2**64 - 1
+"""The latest time that OTLP can hold."""
 
 
 def marker(verdict: Verdict, decisive: OperationSpan | None) -> OperationSpan:
@@ -82,5 +84,6 @@ def _last_moment(parent: OperationSpan) -> tuple[int, int]:
     A parent without duration gives the nanosecond after it: that is how long Jaeger takes such a parent to be.
     """
     if parent.end <= parent.start:
-        return parent.start, parent.start + 1
+        start = min(parent.start, _LAST_NANOSECOND - 1)
+        return start, start + 1
     return max(parent.start, parent.end - _WIDTH), parent.end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ from memtrace_otel.model import OperationSpan, Verdict
 from memtrace_otel.otlp import encode_request
 
 T = TypeVar("T")
+_logger = logging.getLogger(__name__)
 _PER_REQUEST = 64
 """A span of ours has at most about 8 KiB and gRPC receivers take 4 MiB."""
 
@@ -47,7 +49,10 @@ class AnnotationStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """A verdict under its final ids, and its spans as stored. `new` counts the spans that were not there before."""
+    """A verdict under its final ids, and its spans as stored. `new` counts the spans that were not there before.
+
+    A verdict that OTLP cannot hold has no spans.
+    """
 
     verdict: Verdict
     spans: tuple[OperationSpan, ...]
@@ -85,18 +90,24 @@ def annotate(verdicts: Iterable[Verdict], store: AnnotationStore, *, started: in
     """Write the verdicts to `store` as spans; `started` is when their attribution began (ns since the epoch).
 
     A verdict that is there already adds nothing; one that differs from the newest of its answer replaces it under a new
-    attribution id. Raises what the store raises.
-    """
+    XX"""
     ended = time.time_ns()
     annotations: list[Annotation] = []
     for claimed in verdicts:
         verdict = identity.succeed(claimed, store.trace(claimed.failure.trace_id))
         decisive = _stored(store, verdict.trace_id, verdict.span_id) if verdict.span_id else None
-        built = annotation_spans(verdict, decisive, ended if started is None else started, ended)
-        known = {span.origin: span for trace_id in {span.trace_id for span in built} for span in store.trace(trace_id)}
-        new = [span for span in built if span.origin not in known]
+        try:
+            built = annotation_spans(verdict, decisive, ended if started is None else started, ended)
+            traces = {span.trace_id for span in built}
+            known = {span.origin: span for trace_id in traces for span in store.trace(trace_id)}
+            new = [span for span in built if span.origin not in known]
+            body = encode_request(new)
+        except (ValueError, OverflowError) as error:  # ids and times come from anywhere
+            _logger.warning("no annotation of the answer %s: %s", verdict.failure.answer_span.origin, error)
+            annotations.append(Annotation(verdict, (), 0))
+            continue
         if new:
-            store.add_request(encode_request(new))
+            store.add_request(body)
         annotations.append(Annotation(verdict, tuple(known.get(span.origin, span) for span in built), len(new)))
     return annotations
 
@@ -105,7 +116,7 @@ def deliver(annotations: Sequence[Annotation], store: AnnotationStore, endpoint:
     """Send what was not sent before to the receiver in `endpoint` or OTEL_EXPORTER_OTLP_*; nothing without one.
 
     Spans go as traces, evaluation events as logs unless OTEL_LOGS_EXPORTER is `none` or the receiver takes no logs.
-    Raises SendError, or ValueError for a malformed setting; what was accepted before is remembered, what was not stays
+    Raises SendError, or TargetError for a malformed setting; what was accepted before is remembered, what was not stays
     unsent and goes out with the next call.
     """
     traces = read_target("traces", endpoint)
@@ -126,7 +137,8 @@ def _send_spans(target: Target, annotations: Sequence[Annotation], store: Annota
 
 
 def _send_events(target: Target, annotations: Sequence[Annotation], store: AnnotationStore) -> int:
-    events = {annotation.root.span_id: (annotation.verdict, annotation.root.end) for annotation in annotations}
+    written = [annotation for annotation in annotations if annotation.spans]
+    events = {annotation.root.span_id: (annotation.verdict, annotation.root.end) for annotation in written}
     return _send_unsent(target, store, events, encode_evaluations)
 
 

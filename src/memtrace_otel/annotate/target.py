@@ -15,6 +15,10 @@ _PREFIX = "OTEL_EXPORTER_OTLP_"
 _TIMEOUT = 10.0
 
 
+class TargetError(ValueError):
+    """A setting says where OTLP goes in a form that cannot be used. Names the setting and what it needs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """One OTLP receiver of one signal. `certificate`, `client_key` and `client_certificate` are paths of PEM files."""
@@ -41,7 +45,7 @@ class Target:
 def read_target(signal: Signal, endpoint: str | None = None, environ: Mapping[str, str] | None = None) -> Target | None:
     """Return where `signal` goes, None when nobody said. `endpoint` stands for OTEL_EXPORTER_OTLP_ENDPOINT.
 
-    The protocol is grpc by default, as in the SDK. Raises ValueError for a protocol, timeout or URL of another form.
+    The protocol is grpc by default, as in the SDK. Raises TargetError for a protocol, timeout or URL of another form.
     """
     env = os.environ if environ is None else environ
 
@@ -54,14 +58,18 @@ def read_target(signal: Signal, endpoint: str | None = None, environ: Mapping[st
         return None
     protocol = setting("PROTOCOL", "grpc")
     if protocol not in ("grpc", "http/protobuf"):
-        raise ValueError(f"{_PREFIX}PROTOCOL is {protocol!r}: only grpc and http/protobuf are known")
+        raise TargetError(f"{_PREFIX}PROTOCOL is {protocol!r}: only grpc and http/protobuf are known")
     url = own or (base if protocol == "grpc" else f"{base.rstrip('/')}/v1/{signal}")
-    if protocol == "http/protobuf" and urlsplit(url).scheme not in ("http", "https"):
-        raise ValueError(f"{_PREFIX}ENDPOINT is {base or own!r}: a URL with http:// or https:// is needed")
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError as error:
+        raise TargetError(f"{_PREFIX}ENDPOINT is no URL: {error}") from None
+    if protocol == "http/protobuf" and scheme not in ("http", "https"):
+        raise TargetError(f"{_PREFIX}ENDPOINT is {base or own!r}: a URL with http:// or https:// is needed")
     try:
         timeout = float(setting("TIMEOUT", str(_TIMEOUT)))
     except ValueError:
-        raise ValueError(f"{_PREFIX}TIMEOUT is {setting('TIMEOUT')!r}: seconds are needed") from None
+        raise TargetError(f"{_PREFIX}TIMEOUT is {setting('TIMEOUT')!r}: seconds are needed") from None
     return Target(
         signal=signal,
         protocol=protocol,

@@ -7,6 +7,7 @@ import pytest
 from memtrace_otel.annotate.attributes import clip
 from memtrace_otel.annotate.marker import causing_marker, marker
 from memtrace_otel.model import Step
+from memtrace_otel.otlp import decode_request, encode_request
 from tests.unit.annotate.conftest import ANSWER, ASKED, RESOURCE, SECOND, TOLD, UPDATE, span, verdict_on
 
 
@@ -104,3 +105,11 @@ def test_clip_keeps_whole_characters_and_survives_lone_surrogates() -> None:
     assert clip("aé", 2) == "a"
     assert clip("aé", 3) == "aé"
     assert clip("\ud800b", 9) == "?b"
+
+
+def test_a_marker_stays_within_the_times_that_otlp_can_hold() -> None:
+    last = 2**64 - 1
+    timeless = span(ASKED, "c" * 16, "search_memory", last, last, kind="retrieve")
+    made = marker(verdict_on(timeless), timeless)
+    assert (made.start, made.end) == (last - 1, last)
+    assert decode_request(encode_request([made])) == [made]

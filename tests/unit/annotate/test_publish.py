@@ -26,6 +26,17 @@ def test_a_verdict_lands_in_both_traces_and_in_one_of_its_own(store: SqliteStore
     }
 
 
+def test_a_verdict_that_otlp_cannot_hold_is_named_and_stops_no_other(
+    store: SqliteStore, http_receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = verdict_on(None, trace_id="no trace id", span_id="c" * 16)
+    annotations = annotate([odd, verdict_on(UPDATE)], store)
+    assert [(annotation.new, len(annotation.spans)) for annotation in annotations] == [(0, 0), (6, 6)]
+    assert ANSWER.origin in caplog.text
+    sent = deliver(annotations, store)
+    assert (sent.spans, sent.events) == (6, 1)
+
+
 def test_the_same_verdict_adds_nothing_and_keeps_the_time_of_its_attribution(store: SqliteStore) -> None:
     (first,) = annotate([verdict_on(UPDATE)], store, started=5)
     (second,) = annotate([verdict_on(UPDATE, confidence=0.5)], store, started=6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memtrace_otel.annotate.target import read_target
+from memtrace_otel.annotate.target import TargetError, read_target
 
 BASE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318/", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
 
@@ -72,9 +72,10 @@ def test_a_target_names_itself_without_secrets() -> None:
     [
         ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, "PROTOCOL is 'http/json'"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}, "ENDPOINT is 'collector:4318'"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://[::1"}, "ENDPOINT is no URL"),
         ({"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, "TIMEOUT is 'soon'"),
     ],
 )
 def test_a_malformed_setting_is_named(change: dict[str, str], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(TargetError, match=message):
         read_target("traces", environ={**BASE, **change})
