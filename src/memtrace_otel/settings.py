@@ -68,8 +68,8 @@ ORIGIN_ENTRIES = Setting(
 )
 JUDGE_EXPECTED = Setting(
     "MEMTRACE_JUDGE_EXPECTED",
-    r"(?im)^\W*(?:gold|golden|expected|reference|correct|ground[ _-]?truth)(?:[ _-]?answers?)?"
-    r"\W*[:=]\s*(?P<expected>.+)$",
+    r"(?im)^[^\w\n]{0,16}(?:gold|golden|expected|reference|correct|ground[ _-]?truth)(?:[ _-]?answers?)?"
+    r"[^\w\n:=]{0,16}[:=][^\S\n]*(?P<expected>\S.*)$",
     "Regular expression that finds the expected answer in the prompt of a judging model call (group `expected`).",
 )
 EVALUATION_THRESHOLD = Setting(

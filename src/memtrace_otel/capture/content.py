@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import secrets
 
 from memtrace_otel.capture.config import config
 from memtrace_otel.model import content_digest, make_ref
+from memtrace_otel.semconv import Incomplete
 
 
 def as_text(value: object) -> tuple[str, bool]:
@@ -46,7 +48,10 @@ def variable_ref(kind: str, content: object, id: object = None) -> str:
     """Ref of a variable that the caller names by `id`, or by the digest of its content when it has no name."""
     if id is not None and id != "":
         return make_ref(kind, str(id))
-    return make_ref(kind, content_digest(as_text(content)[0], config().digest_key))
+    text, faithful = as_text(content)
+    if not faithful:  # two values that cannot be read are not the same value
+        return make_ref(kind, f"{Incomplete.UNSERIALISABLE}-{secrets.token_hex(8)}")
+    return make_ref(kind, content_digest(text, config().digest_key))
 
 
 def scope_id(

@@ -79,4 +79,4 @@ def _answer(origin: str) -> recall.Recalled | None:
         )
     here = trace.get_current_span().get_span_context()
     turn = recall.recall(f"{here.trace_id:032x}" if here.is_valid else "")
-    return turn.answers[-1] if turn and turn.answers else None
+    return next(iter(turn.newest_answers()), None) if turn else None

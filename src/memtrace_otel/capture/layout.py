@@ -1,4 +1,4 @@
-"""Entrys as parallel attribute arrays, cut into spans that keep the byte and link budgets."""
+"""Entries as parallel attribute arrays, cut into spans that keep the byte and link budgets."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from memtrace_otel import semconv
 from memtrace_otel.capture.config import CaptureConfig
 
 _FLOW_BYTES = 8
+_LINK_BYTES = 96  # two ids and two attribute names
 
 
 class Entry(NamedTuple):
@@ -43,7 +44,7 @@ class Part:
         """Tell whether one more entry of `size` bytes keeps the budgets (an empty part takes anything)."""
         if not self.size:
             return True
-        if self.size + size > limits.span_bytes:
+        if self.size + size + (_LINK_BYTES if origin and origin not in self.origins else 0) > limits.span_bytes:
             return False
         return not origin or origin in self.origins or len(self.origins) < limits.span_links
 
@@ -95,7 +96,8 @@ def lay_out(
             parts.append(part)
         getattr(part, place).append(entry)
         part.size += size
-        if origin:
+        if origin and origin not in part.origins:
+            part.size += _LINK_BYTES
             part.origins.add(origin)
     return parts, 0
 
@@ -114,4 +116,7 @@ def _entries(
 def _size(variable: Entry) -> int:
     """Bytes of one entry on the wire, about: each array element costs its text and two to four bytes of framing."""
     texts = (variable.ref, variable.role, variable.origin, variable.digest, variable.action, variable.store)
-    return sum(map(len, texts)) + len(variable.content.encode("utf-8", "replace")) + len(variable.event_time) + 32
+    linked = len(variable.ref) if variable.origin else 0
+    return (
+        linked + sum(map(len, texts)) + len(variable.content.encode("utf-8", "replace")) + len(variable.event_time) + 32
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from functools import wraps
 from types import TracebackType
@@ -22,7 +22,7 @@ from memtrace_otel.capture.content import as_text, digest, preview, variable_ref
 from memtrace_otel.capture.guard import guard, guarded, note_drop
 from memtrace_otel.capture.layout import Entry, Part, lay_out
 from memtrace_otel.capture.origins import origins
-from memtrace_otel.model import is_origin, make_origin, ref_kind, split_origin
+from memtrace_otel.model import is_origin, make_origin, make_ref, ref_kind, split_origin
 from memtrace_otel.semconv import Action, Incomplete, LinkType, OpKind, RefKind, Role
 from memtrace_otel.version import __version__
 
@@ -31,6 +31,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 _ROOTS = frozenset({RefKind.MESSAGE, RefKind.QUERY, RefKind.EXPECTED, RefKind.PROMPT, RefKind.DOCUMENT})
 _ROLES = frozenset(Role)
 _WRITING = frozenset({OpKind.INGEST, OpKind.EXTRACT, OpKind.DECIDE, OpKind.CREATE, OpKind.UPDATE, OpKind.DELETE})
+_READING = frozenset({OpKind.RETRIEVE, OpKind.RERANK})
+_RECORDS = frozenset({RefKind.MEMORY, RefKind.STATE, RefKind.CHUNK, RefKind.DOCUMENT})
+_MAX_FLOW = 4096  # index pairs; building more would be felt by the program
 _sequence = itertools.count(1)
 _current: ContextVar[Operation | None] = ContextVar("memtrace_current_operation", default=None)
 
@@ -62,6 +65,7 @@ class Operation:
 
     __slots__ = (
         "_flow",
+        "_hits",
         "_incomplete",
         "_inputs",
         "_options",
@@ -101,6 +105,7 @@ class Operation:
         self._flow: list[tuple[int, int]] = []
         self._unsourced: list[int] = []
         self._recalled: list[recall.Recalled] = []
+        self._hits = 0
         self._incomplete: dict[str, None] = {}
         self._token: Token[Operation | None] | None = None
         self._span_token: Token[otel_context.Context] | None = None
@@ -131,8 +136,9 @@ class Operation:
     def end(self, error: BaseException | None = None) -> None:
         """Write variables and links to the span and end it; `error` is what the observed code raised."""
         self.leave()
-        with guard("operation.remember"):
-            self._remember()
+        if error is None:
+            with guard("operation.remember"):
+                self._remember()
         try:
             if self.span.is_recording():
                 self._write(error)
@@ -193,8 +199,10 @@ class Operation:
             if not origin and not is_root:
                 self.mark(Incomplete.UNKNOWN_ORIGIN)
         self._inputs.append(Entry(ref, role=str(role), origin=origin, content=text, score=_number(score)))
-        if role in (Role.HIT, Role.QUERY) and self.kind == OpKind.RETRIEVE and text:
-            self._recalled.append(recall.Recalled(ref, origin, text, self.scope, self.origin))
+        if self.kind == OpKind.RETRIEVE and role in (Role.HIT, Role.QUERY):
+            self._hits += role == Role.HIT
+            if text:
+                self._recalled.append(recall.Recalled(ref, origin, text, self.scope, self.origin))
         return len(self._inputs) - 1
 
     @guarded("operation.wrote", -1)
@@ -224,6 +232,14 @@ class Operation:
             origins().wrote(self.scope, ref, own)
         return index
 
+    def returned_records(self, kind: str, contents: Sequence[object]) -> None:
+        """Record what a retrieval returned: stored records are its hits, and the context they make is its output."""
+        for content in contents:
+            self.read(variable_ref(kind, content), role=Role.HIT, content=content)
+        if self.origin:
+            context = make_ref(RefKind.CONTEXT, split_origin(self.origin)[1])
+            self.wrote(context, role=Role.CONTEXT, content="\n".join(as_text(content)[0] for content in contents))
+
     @guarded("operation.set", None)
     def set(self, name: str, value: AttributeValue) -> None:
         """Set an attribute of the span. Strings are cut at the preview limit."""
@@ -243,6 +259,11 @@ class Operation:
         """Say why this span knows less than it should (`memtrace.incomplete`)."""
         self._incomplete[str(reason)] = None
 
+    @guarded("operation.unmark", None)
+    def unmark(self, reason: str) -> None:
+        """Take a reason back."""
+        self._incomplete.pop(str(reason), None)
+
     # --- at the end ----------------------------------------------------------------------------------------------
     def _text(self, content: object) -> str:
         text, faithful = as_text(content)
@@ -257,7 +278,8 @@ class Operation:
         if self.kind == OpKind.RETRIEVE and own and (outer is None or outer.kind not in _WRITING):
             queries = [item for item in self._recalled if ref_kind(item.ref) == RefKind.QUERY]
             hits = [item for item in self._recalled if ref_kind(item.ref) != RefKind.QUERY]
-            recall.remember_retrieval(split_origin(own)[0], own, queries[-1] if queries else None, hits)
+            turn = recall.turn_of(split_origin(own)[0])
+            turn.retrieved(own, queries[-1] if queries else None, hits, self._hits)
 
     def _write(self, error: BaseException | None) -> None:
         limits = config()
@@ -266,6 +288,9 @@ class Operation:
         inputs = [self._finished(v, limits, inline=not v.origin) for v in self._inputs]
         outputs = [self._finished(v, limits, inline=True) for v in self._outputs]
         flow = self._flow
+        if len(flow) + len(self._unsourced) * len(inputs) > _MAX_FLOW:
+            flow = []  # every input counts as source of every output
+            self.mark(Incomplete.BUDGET)
         if flow and self._unsourced:  # some outputs name their sources: then the others name all
             flow = sorted(
                 {*flow, *((i, o) for o in self._unsourced for i in range(len(inputs)))}, key=lambda p: p[::-1]
@@ -339,9 +364,10 @@ class Operation:
         output per item). Raises TypeError for a generator function, whose body runs after the call has returned.
         """
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(f"operation() cannot decorate the generator function {function.__qualname__}")
+            raise TypeError(f"operation() cannot decorate the generator function {function!r}")
         name, tracer, span_kind, attributes, parent, inputs, output, action = self._options
-        signature = inspect.signature(function)
+        code_name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', repr(function))}"
+        signature = inspect.signature(function) if inputs else inspect.Signature()
 
         def fresh(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation:
             made = Operation(
@@ -351,8 +377,7 @@ class Operation:
                 scope=self.scope,
                 tracer=tracer,
                 span_kind=span_kind,
-                attributes={semconv.CODE_FUNCTION_NAME: f"{function.__module__}.{function.__qualname__}"}
-                | dict(attributes or {}),
+                attributes={semconv.CODE_FUNCTION_NAME: code_name, **(attributes or {})},
                 parent=parent,
             )
             made.start()
@@ -365,7 +390,11 @@ class Operation:
 
         def returned(made: Operation, result: object) -> None:
             with guard("operation.result"):
-                for value in _items(result) if output else ():
+                values = _items(result) if output else []
+                if self.kind in _READING and output in _RECORDS:
+                    made.returned_records(output, values)
+                    return
+                for value in values:
                     made.wrote(variable_ref(output, value), action=action, role=_role_of(output), content=value)
 
         if inspect.iscoroutinefunction(function):

@@ -14,32 +14,80 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 _TRACES = 256
-_RECALLED = 1024
+_HITS = 1024
+_FEW = 64  # queries, fruitless searches and answers kept of one turn
 _MIN_TEXT = 4
+_OCCURRENCES = 64
 _SPACES = re.compile(r"\s+")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """One variable that a prompt may contain: its identity, its text and the retrieval that returned it."""
+    """One variable that a prompt may contain: its identity and text; of a hit, the retrieval that returned it; of an
+    answer, the question it was given to."""
 
     ref: str
     origin: str
     text: str
     scope: str = ""
     retrieved_by: str = ""
+    question: str = ""
 
 
 @dataclass(slots=True)
 class Turn:
-    """Queries, retrieved versions and answers of one trace, newest last; `fruitless` retrievals returned nothing."""
+    """The queries, retrieved versions and answers of one trace, oldest first; the oldest are forgotten first.
 
-    queries: dict[str, Recalled] = field(default_factory=dict[str, Recalled])
-    hits: dict[tuple[str, str], Recalled] = field(default_factory=dict[tuple[str, str], Recalled])
-    answers: list[Recalled] = field(default_factory=list[Recalled])
-    fruitless: dict[str, None] = field(default_factory=dict[str, None])
+    `fruitless` maps a retrieval that returned nothing to the ref of its query.
+    """
+
+    queries: OrderedDict[str, Recalled] = field(default_factory=OrderedDict[str, Recalled])
+    hits: OrderedDict[tuple[str, str], Recalled] = field(default_factory=OrderedDict[tuple[str, str], Recalled])
+    fruitless: OrderedDict[str, str] = field(default_factory=OrderedDict[str, str])
+    answers: OrderedDict[str, Recalled] = field(default_factory=OrderedDict[str, Recalled])
+
+    def retrieved(self, origin: str, query: Recalled | None, hits: Iterable[Recalled], count: int) -> None:
+        """Note what a retrieval was asked and which of its `count` hits have a text."""
+        with _lock:
+            if query is not None:
+                _put(self.queries, query.ref, query, _FEW)
+                if not count:
+                    _put(self.fruitless, origin, query.ref, _FEW)
+            for hit in hits:
+                _put(self.hits, (hit.ref, hit.retrieved_by), hit, _HITS)
+
+    def answered(self, answer: Recalled) -> None:
+        """Note an answer."""
+        with _lock:
+            _put(self.answers, answer.ref, answer, _FEW)
+
+    def newest_answers(self) -> list[Recalled]:
+        """The answers given so far, newest first."""
+        with _lock:
+            return list(reversed(self.answers.values()))
+
+    def queries_in(self, prompt: str) -> list[Recalled]:
+        """The queries that the prompt holds."""
+        with _lock:
+            queries = list(self.queries.values())
+        return found_in(prompt, queries)
+
+    def hits_in(self, prompt: str) -> list[Recalled]:
+        """The retrieved versions that the prompt holds."""
+        with _lock:
+            hits = list(self.hits.values())
+        return found_in(prompt, hits)
+
+    def fruitless_for(self, queries: Iterable[Recalled]) -> list[str]:
+        """The retrievals that returned nothing for one of these queries: an empty result is in every prompt."""
+        refs = {query.ref for query in queries}
+        with _lock:
+            return [origin for origin, query in self.fruitless.items() if query in refs]
 
 
 _lock = threading.Lock()
@@ -49,34 +97,20 @@ _recent: ContextVar[Turn | None] = ContextVar("memtrace_recent_turn", default=No
 
 def turn_of(trace_id: str) -> Turn:
     """The turn of a trace, made when new; it becomes the context's most recent one."""
+    made = Turn()
     with _lock:
-        turn = _turns.get(trace_id)
-        if turn is None:
-            turn = _turns[trace_id] = Turn()
-            while len(_turns) > _TRACES:
-                _turns.popitem(last=False)
+        turn = _turns.get(trace_id) or made
+        _put(_turns, trace_id, turn, _TRACES)
     _recent.set(turn)
     return turn
 
 
 def recall(trace_id: str) -> Turn | None:
-    """The turn a model call in `trace_id` belongs to: that trace's own, else the context's most recent one."""
+    """The turn a model call belongs to: its trace's, or outside any span (`trace_id` '') the context's most recent."""
+    if not trace_id:
+        return _recent.get()
     with _lock:
-        turn = _turns.get(trace_id)
-    return turn or _recent.get()
-
-
-def remember_retrieval(trace_id: str, origin: str, query: Recalled | None, hits: Iterable[Recalled]) -> None:
-    """Note what a retrieval was asked and what it returned."""
-    turn = turn_of(trace_id)
-    if query is not None:
-        turn.queries[query.ref] = query
-    found = list(hits)
-    for hit in found:
-        if len(turn.hits) < _RECALLED:
-            turn.hits[hit.ref, hit.retrieved_by] = hit
-    if not found and len(turn.fruitless) < _RECALLED:
-        turn.fruitless[origin] = None
+        return _turns.get(trace_id)
 
 
 def found_in(prompt: str, candidates: Iterable[Recalled]) -> list[Recalled]:
@@ -92,13 +126,41 @@ def found_in(prompt: str, candidates: Iterable[Recalled]) -> list[Recalled]:
     for text, candidate in sorted(texts, key=lambda item: -len(item[0])):
         if len(text) < _MIN_TEXT:
             continue
-        at = folded.find(text)
-        while at >= 0 and any(start <= at and at + len(text) <= end and text != own for start, end, own in claimed):
-            at = folded.find(text, at + 1)
-        if at >= 0:
-            claimed.append((at, at + len(text), text))
-            found.append((at, candidate))
+        free = [
+            at
+            for at in _occurrences(folded, text)
+            if not any(start <= at and at + len(text) <= end and text != own for start, end, own in claimed)
+        ]
+        if free:
+            claimed.extend((at, at + len(text), text) for at in free)
+            found.append((free[0], candidate))
     return [candidate for _, candidate in sorted(found, key=lambda item: item[0])]
+
+
+def quotes(prompt: str, text: str) -> bool:
+    """Tell whether `prompt` holds `text` as whole words."""
+    text = text.strip()
+    return bool(text) and any(
+        not prompt[max(at - 1, 0) : at].isalnum() and not prompt[at + len(text) : at + len(text) + 1].isalnum()
+        for at in _occurrences(prompt, text)
+    )
+
+
+def _occurrences(text: str, part: str) -> list[int]:
+    places: list[int] = []
+    at = text.find(part)
+    while at >= 0 and len(places) < _OCCURRENCES:
+        places.append(at)
+        at = text.find(part, at + len(part))
+    return places
+
+
+def _put(entries: OrderedDict[K, V], key: K, value: V, most: int) -> None:
+    """Make an entry the newest and forget the oldest past `most`."""
+    entries[key] = value
+    entries.move_to_end(key)
+    while len(entries) > most:
+        entries.popitem(last=False)
 
 
 def forget() -> None:

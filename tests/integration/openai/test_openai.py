@@ -9,6 +9,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from memtrace_otel import semconv
 from memtrace_otel.capture import feedback, operation, scope_id
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
+from memtrace_otel.instrumentation.openai.streams import settle_abandoned
 from memtrace_otel.model import make_origin
 from tests.conftest import Recording
 from tests.integration.openai.conftest import ModelServer
@@ -175,9 +176,58 @@ def test_streams_pass_through_and_their_text_is_the_answer(
         assert chunk.choices[0].delta.content == "one"
         break
     del chunk
+    settle_abandoned()
     whole, broken_off = recording.named("chat m1")
     assert values(whole, semconv.OUTPUTS_SIZES) == [len("onetwothree")]
     assert values(broken_off, semconv.OUTPUTS_SIZES) == [len("one")]
+    assert "truncated" in values(broken_off, semconv.INCOMPLETE)
+    assert "truncated" not in values(whole, semconv.INCOMPLETE)
+
+
+def test_a_raw_response_is_read_and_stays_the_programs(
+    recording: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
+    server.replies = ["Green tea.", "one two"]
+    messages = [{"role": "user", "content": "What does Ana drink?"}]
+    raw = client.chat.completions.with_raw_response.create(model="m1", messages=messages)  # type: ignore[arg-type]
+    assert raw.parse().choices[0].message.content == "Green tea."
+    streamed = client.chat.completions.with_raw_response.create(model="m1", messages=messages, stream=True)  # type: ignore[call-overload]
+    assert [chunk.choices[0].delta.content for chunk in streamed.parse()] == ["one", "two"]
+    first, second = recording.named("chat m1")
+    assert values(first, semconv.OUTPUTS_SIZES) == [len("Green tea.")]
+    assert "unparsed" in values(second, semconv.INCOMPLETE)
+
+
+def test_the_history_of_a_conversation_is_not_judged(
+    recording: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
+    server.replies = ["Sydney", "Wrong. I should have said Canberra."]
+    asked: list[object] = [{"role": "user", "content": "What is the capital of Australia?"}]
+    later = [{"role": "assistant", "content": "Sydney"}, {"role": "user", "content": "Are you sure?"}]
+    with recording.tracer.start_as_current_span("turn"):
+        client.chat.completions.create(model="m1", messages=asked)  # type: ignore[arg-type]
+        client.chat.completions.create(model="m1", messages=[*asked, *later])  # type: ignore[list-item]
+    assert len(recording.named("chat m1")) == 2
+    assert recording.named("memtrace.judge") == []
+
+
+def test_a_turn_of_another_request_is_left_alone(
+    recording: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
+    server.replies = ["Green tea."]
+    with recording.tracer.start_as_current_span("request 1"):
+        ask(client)
+    with recording.tracer.start_as_current_span("request 2"):
+        assert feedback("fail", tracer=recording.tracer) is False
+
+
+def test_an_operation_of_the_users_own_around_a_turn_keeps_its_answers(
+    recording: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
+    server.replies = ["Green tea."]
+    with operation(kind="other", system="t", tracer=recording.tracer):
+        ask(client)
+    assert len(recording.named("chat m1")) == 1
 
 
 async def test_async_calls_and_streams(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from opentelemetry import trace
@@ -252,3 +253,46 @@ def test_a_generator_function_is_refused_with_its_name() -> None:
         @operation(kind="other", system="t")
         def stream_facts():  # type: ignore[no-untyped-def]
             yield 1
+
+
+def test_a_decorated_search_reads_the_records_it_returns(recording: Recording) -> None:
+    @operation("create_memory", kind="create", system="mine", tracer=recording.tracer, output="memory", action="ADD")
+    def store(text: str) -> str:
+        return text
+
+    @operation(
+        "search_memory", kind="retrieve", system="mine", tracer=recording.tracer, inputs={"q": "query"}, output="memory"
+    )
+    def search(q: str) -> list[str]:
+        return ["Ana likes tea"]
+
+    store("Ana likes tea")
+    search("What does Ana like?")
+    [created], [found] = recording.named("create_memory"), recording.named("search_memory")
+    assert attribute(found, semconv.INPUTS)[1:] == attribute(created, semconv.OUTPUTS)
+    assert attribute(found, semconv.INPUTS_ROLES) == ["query", "hit"]
+    assert attribute(found, semconv.INPUTS_ORIGINS) == ["", span_origin(created)]
+    assert attribute(found, semconv.OUTPUTS_ROLES) == ["context"]
+
+
+def test_the_decorator_takes_any_callable(recording: Recording) -> None:
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    traced = operation(kind="other", system="t", tracer=recording.tracer, inputs={"b": "message"})(partial(add, 1))
+    assert traced(2) == 3
+    assert len(recording.spans()) == 1
+
+
+def test_two_values_that_cannot_be_read_are_two_variables() -> None:
+    assert variable_ref("chunk", object()) != variable_ref("chunk", object())
+
+
+def test_a_flow_too_large_to_name_means_all_to_all(recording: Recording) -> None:
+    with operation(kind="extract", system="t", tracer=recording.tracer) as op:
+        for n in range(500):
+            op.read(f"message:{n}", role="message")
+            op.wrote(f"fact:{n}")
+        op.wrote("fact:own", sources=[0])
+    assert semconv.FLOW not in (recording.spans()[0].attributes or {})
+    assert "budget" in attribute(recording.named("memtrace.extract")[0], semconv.INCOMPLETE)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from memtrace_otel.capture.recall import Recalled, found_in
+from memtrace_otel.capture.recall import Recalled, Turn, found_in, quotes
 
 
 def hit(text: str) -> Recalled:
@@ -26,3 +26,33 @@ def test_two_records_of_the_same_text_are_both_found() -> None:
 
 def test_texts_that_match_by_chance_are_left_out() -> None:
     assert found_in("a tea", [hit("tea")]) == []
+
+
+def test_every_occurrence_of_a_longer_hit_is_its_own() -> None:
+    short, long = hit("likes tea"), hit("likes tea with milk")
+    assert found_in("Ana likes tea with milk. Yes, she likes tea with milk.", [short, long]) == [long]
+
+
+def test_a_turn_keeps_the_newest_hits_and_no_more_than_its_share() -> None:
+    turn = Turn()
+    for n in range(1500):
+        turn.retrieved("o", Recalled(f"query:{n}", "", f"question {n}"), [Recalled(f"memory:{n}", "", f"text {n}.")], 1)
+    assert turn.hits_in("text 1499.")
+    assert not turn.hits_in("text 0.")
+    assert len(turn.hits) == 1024
+    assert len(turn.queries) == 64
+
+
+def test_an_empty_result_belongs_to_its_own_query() -> None:
+    turn = Turn()
+    tea, home = Recalled("query:tea", "", "What tea?"), Recalled("query:home", "", "Which home?")
+    turn.retrieved("search-1", tea, [], 0)
+    turn.retrieved("search-2", home, [hit("Ana lives in Paris")], 1)
+    assert turn.fruitless_for([tea]) == ["search-1"]
+    assert turn.fruitless_for([home]) == []
+
+
+def test_answers_are_quoted_as_whole_words() -> None:
+    assert quotes("Given answer: 4", "4")
+    assert not quotes("Given answer: 40", "4")
+    assert not quotes("anything", "  ")

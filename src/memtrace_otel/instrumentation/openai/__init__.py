@@ -22,7 +22,8 @@ from packaging.specifiers import SpecifierSet
 
 from memtrace_otel.capture import current_operation, get_tracer, guard
 from memtrace_otel.instrumentation.openai.recording import ModelCall
-from memtrace_otel.instrumentation.openai.streams import ObservedStream
+from memtrace_otel.instrumentation.openai.streams import ObservedStream, settle_abandoned
+from memtrace_otel.semconv import Incomplete, OpKind
 
 _SUPPORTED = ">=1.26,<4"
 _TARGETS = (
@@ -33,6 +34,9 @@ _TARGETS = (
     ("openai.resources.responses", "Responses", ("create", "parse"), False),
     ("openai.resources.responses", "AsyncResponses", ("create", "parse"), True),
 )
+_NOT_OURS = frozenset({OpKind.OTHER, OpKind.ASSEMBLE})
+"""Operations around a model call that leave it an answer; in every other one it is a step of theirs."""
+
 _logger = logging.getLogger(__name__)
 
 
@@ -40,6 +44,7 @@ class OpenAIInstrumentor(BaseInstrumentor):
     """Instruments chat completions and responses of the `openai` package, sync and async, streamed or not."""
 
     _wrapped: list[tuple[type, str]]
+    _active: bool
 
     def instrumentation_dependencies(self) -> Collection[str]:
         """The supported versions."""
@@ -55,15 +60,23 @@ class OpenAIInstrumentor(BaseInstrumentor):
             return
         provider = cast("trace.TracerProvider | None", kwargs.get("tracer_provider"))
         tracer = get_tracer(__name__, provider)
-        self._wrapped = []
-        for module_name, class_name, methods, is_async in _TARGETS:
-            for method in methods:
-                self._wrap(module_name, class_name, method, _async_wrapper(tracer) if is_async else _wrapper(tracer))
+        self._wrapped, self._active = [], True
+        # Not imported here: a program that never calls a model must not pay for the package.
+        wrapt.register_post_import_hook(lambda _: self._wrap_all(tracer), "openai.resources")
 
     def _uninstrument(self, **kwargs: Any) -> None:
+        self._active = False
+        settle_abandoned()
         for owner, method in self._wrapped:
             unwrap(owner, method)
         self._wrapped = []
+
+    def _wrap_all(self, tracer: trace.Tracer) -> None:
+        if not self._active:
+            return
+        for module_name, class_name, methods, is_async in _TARGETS:
+            for method in methods:
+                self._wrap(module_name, class_name, method, _async_wrapper(tracer) if is_async else _wrapper(tracer))
 
     def _wrap(self, module_name: str, class_name: str, method: str, wrapper: Callable[..., Any]) -> None:
         try:
@@ -77,10 +90,12 @@ class OpenAIInstrumentor(BaseInstrumentor):
 
 
 def _observed() -> bool:
-    return is_instrumentation_enabled() and current_operation() is None
+    around = current_operation()
+    return is_instrumentation_enabled() and (around is None or around.kind in _NOT_OURS)
 
 
 def _begin(kwargs: dict[str, Any], tracer: trace.Tracer) -> ModelCall | None:
+    settle_abandoned()
     with guard("openai.begin"):
         call = ModelCall(kwargs, tracer)
         call.operation.start()
@@ -88,21 +103,30 @@ def _begin(kwargs: dict[str, Any], tracer: trace.Tracer) -> ModelCall | None:
     return None
 
 
-def _end(call: ModelCall | None, result: object, error: BaseException | None, streamed: str = "") -> None:
+def _end(call: ModelCall | None, error: BaseException | None, record: Callable[[ModelCall], None]) -> None:
+    """Record what came out and end the span; when recording fails, the span says so."""
     if call is None:
         return
+    call.operation.mark(Incomplete.GUARD)
     with guard("openai.end"):
-        if error is None:
-            call.finish(result, streamed)
-        else:
-            call.fail()
+        record(call)
+        call.operation.unmark(Incomplete.GUARD)
     call.operation.end(error)
 
 
-def _streaming(call: ModelCall, stream: Any) -> Any:
-    """The call returned, its text comes later: give the context back now, end the span with the stream."""
-    call.operation.leave()
-    return ObservedStream(stream, lambda last, text, error: _end(call, last, error, text))
+def _returned(call: ModelCall | None, result: Any, kwargs: dict[str, Any]) -> Any:
+    """What the program gets: the result itself, or its stream, observed."""
+    if call is None:
+        return result
+    if kwargs.get("stream") is True and hasattr(result, "__next__" if hasattr(result, "__iter__") else "__anext__"):
+        call.operation.leave()  # the call has returned, its text comes later
+
+        def done(last: object, text: str, whole: bool, error: BaseException | None) -> None:
+            _end(call, error, lambda ended: ended.finish_stream(text, last, whole))
+
+        return ObservedStream(result, done)
+    _end(call, None, lambda ended: ended.finish(result))
+    return result
 
 
 def _wrapper(tracer: trace.Tracer) -> Callable[..., Any]:
@@ -111,12 +135,9 @@ def _wrapper(tracer: trace.Tracer) -> Callable[..., Any]:
         try:
             result = wrapped(*args, **kwargs)
         except BaseException as error:
-            _end(call, None, error)
+            _end(call, error, ModelCall.fail)
             raise
-        if call is not None and kwargs.get("stream") is True:
-            return _streaming(call, result)
-        _end(call, result, None)
-        return result
+        return _returned(call, result, kwargs)
 
     return create
 
@@ -129,11 +150,8 @@ def _async_wrapper(tracer: trace.Tracer) -> Callable[..., Any]:
         try:
             result = await wrapped(*args, **kwargs)
         except BaseException as error:
-            _end(call, None, error)
+            _end(call, error, ModelCall.fail)
             raise
-        if call is not None and kwargs.get("stream") is True:
-            return _streaming(call, result)
-        _end(call, result, None)
-        return result
+        return _returned(call, result, kwargs)
 
     return create

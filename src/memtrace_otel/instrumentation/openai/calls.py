@@ -25,6 +25,18 @@ def prompt_messages(kwargs: Mapping[str, Any]) -> list[tuple[str, str]]:
     return messages
 
 
+def parsed(result: object) -> object | None:
+    """Return the completion behind a result, None when reading it would take it from the program (raw streams).
+
+    A raw response keeps what it has parsed, so the program gets the same object later.
+    """
+    if hasattr(result, "choices") or hasattr(result, "output_text"):
+        return result
+    if type(result).__name__ == "LegacyAPIResponse" and not getattr(result, "_stream", True):
+        return cast(Any, result).parse()
+    return None
+
+
 def reply_text(result: object) -> str:
     """Return the text of a chat completion or a response, '' when there is none (tool calls, raw responses)."""
     choices = _get(result, "choices")

@@ -16,7 +16,9 @@ _SCORE_KEYS = ("score", "rating")
 _WHY_KEYS = ("explanation", "reason", "reasoning", "rationale", "justification")
 _LABELS = semconv.FAILING_LABELS | semconv.PASSING_LABELS
 _OBJECT = re.compile(r"\{.*\}", re.DOTALL)
+_STATEMENTS = re.compile(r"[.:;,!\n]|\s[-\u2013\u2014]\s")
 _MAX_REPLY = 20_000
+_MAX_PROMPT = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,8 @@ class Judgement:
 def parse_judgement(reply: str) -> Judgement | None:
     """Read a judgement from a model's reply, None when it is not one.
 
-    Accepted: a JSON object (alone or within text) with a label, a correct/passed flag or a score, or a reply that
-    begins or ends with one of the labels of the evaluation conventions.
+    Accepted: a JSON object (alone or within text) with a label, a correct/passed flag or a score, or a reply whose
+    first statement is nothing but a label of the evaluation conventions ("Wrong, she ...", not "This is not right").
     """
     if not reply or len(reply) > _MAX_REPLY:
         return None
@@ -44,10 +46,12 @@ def parse_judgement(reply: str) -> Judgement | None:
             value = None
         if isinstance(value, Mapping):
             return _from_object(cast(Mapping[str, Any], value))
-    words = re.findall(r"[a-z_]+", reply.lower())
-    for word in words[:1] + words[-1:]:
-        if word in _LABELS:
-            return Judgement(label=word, explanation=reply if len(words) > 1 else "")
+    for statement in _STATEMENTS.split(reply.strip())[:2]:  # "WRONG", "Incorrect. She ...", "Verdict: correct"
+        label = _label(statement)
+        if label:
+            return Judgement(label, explanation="" if label == _folded(reply) else reply)
+        if _folded(statement) not in _LABEL_KEYS:
+            return None
     return None
 
 
@@ -57,12 +61,22 @@ def _from_object(value: Mapping[str, Any]) -> Judgement | None:
     score = next((float(lowered[key]) for key in _SCORE_KEYS if _is_number(lowered.get(key))), None)
     for key in _LABEL_KEYS:
         label = lowered.get(key)
-        if isinstance(label, str) and label.strip().lower() in _LABELS:
-            return Judgement(label.strip().lower(), score, why)
+        if isinstance(label, str) and _label(label):
+            return Judgement(_label(label), score, why)
     for key in _FLAG_KEYS:
         if isinstance(lowered.get(key), bool):
             return Judgement("correct" if lowered[key] else "incorrect", score, why)
     return Judgement("", score, why) if score is not None else None
+
+
+def _label(text: str) -> str:
+    """The label that a whole text is ('NOT RELEVANT.' is `not_relevant`), '' when it says anything else."""
+    folded = _folded(text)
+    return folded if folded in _LABELS else ""
+
+
+def _folded(text: str) -> str:
+    return "_".join(re.findall(r"[a-z]+", text.lower()[:80]))
 
 
 def _is_number(value: object) -> bool:
@@ -72,7 +86,7 @@ def _is_number(value: object) -> bool:
 def expected_answer(prompt: str) -> str:
     """Find the expected answer in a judge's prompt by MEMTRACE_JUDGE_EXPECTED, '' when it names none."""
     try:
-        found = re.search(settings.JUDGE_EXPECTED.read(), prompt)
+        found = re.search(settings.JUDGE_EXPECTED.read(), prompt[:_MAX_PROMPT])
         return found.group("expected").strip().strip("\"'") if found else ""
     except (re.error, IndexError):  # the user's pattern is broken or lacks its group
         return ""

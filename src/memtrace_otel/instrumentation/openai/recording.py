@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ from opentelemetry import trace
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, recall, variable_ref
 from memtrace_otel.capture.feedback import context_of, write_evaluation
-from memtrace_otel.instrumentation.openai.calls import prompt_messages, reply_text, usage
+from memtrace_otel.instrumentation.openai.calls import parsed, prompt_messages, reply_text, usage
 from memtrace_otel.instrumentation.openai.judgement import Judgement, expected_answer, parse_judgement
 from memtrace_otel.model import make_ref, split_origin
 from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
@@ -46,10 +45,24 @@ class ModelCall:
             parent=context_of(self._judged.origin) if joins and self._judged else None,
         )
 
-    def finish(self, result: object, streamed: str = "") -> None:
-        """Record the reply; `streamed` is the text of a stream that has ended."""
-        text = streamed or reply_text(result)
-        self._describe(result)
+    def finish(self, result: object) -> None:
+        """Record the reply of a call that has returned."""
+        readable = parsed(result)
+        if readable is None:
+            self.operation.mark(Incomplete.UNPARSED)
+            self._respond("")
+            return
+        self._describe(readable)
+        self._conclude(reply_text(readable))
+
+    def finish_stream(self, text: str, last: object, whole: bool) -> None:
+        """Record the text of a stream; not `whole` when the program left it half-way."""
+        self._describe(last)
+        if not whole:
+            self.operation.mark(Incomplete.TRUNCATED)
+        self._conclude(text)
+
+    def _conclude(self, text: str) -> None:
         judgement = parse_judgement(text) if self._judged else None
         if judgement and self._judged:
             self._judge(self._judged, judgement, text)
@@ -81,21 +94,23 @@ class ModelCall:
         ref = make_ref(RefKind.ANSWER, span_id)
         self.operation.wrote(ref, role=Role.ANSWER, content=text)
         turn = self._turn or recall.turn_of(trace_id)
-        turn.answers.append(recall.Recalled(ref, own, text))
-        del turn.answers[:-16]
+        turn.answered(recall.Recalled(ref, own, text, question=self._question()))
+
+    def _question(self) -> str:
+        """What the user asked last."""
+        return next((text for role, text in reversed(self._messages) if role == "user"), "")
 
     def _read_prompt(self) -> None:
         """Inputs of an answer: the query, the memory versions that really are in the prompt, and the instructions."""
         operation, turn = self.operation, self._turn
-        queries = recall.found_in(self._prompt, turn.queries.values()) if turn else []
+        queries = turn.queries_in(self._prompt) if turn else []
+        question = self._question()
         if queries:
             operation.read(queries[-1].ref, role=Role.QUERY, content=queries[-1].text)
-        else:
-            asked = [text for role, text in self._messages if role == "user"]
-            if asked:
-                operation.read(variable_ref(RefKind.QUERY, asked[-1]), role=Role.QUERY, content=asked[-1])
-        found = recall.found_in(self._prompt, turn.hits.values()) if turn else []
-        nothing = list(turn.fruitless) if turn else []  # an empty result is in every prompt
+        elif question:
+            operation.read(variable_ref(RefKind.QUERY, question), role=Role.QUERY, content=question)
+        found = turn.hits_in(self._prompt) if turn else []
+        nothing = turn.fruitless_for(queries) if turn else []
         for retrieval in dict.fromkeys((*(hit.retrieved_by for hit in found), *nothing)):
             operation.read(make_ref(RefKind.CONTEXT, split_origin(retrieval)[1]), role=Role.CONTEXT, origin=retrieval)
         for hit in found:
@@ -113,7 +128,7 @@ class ModelCall:
     def _judge(self, answer: recall.Recalled, judgement: Judgement, reply: str) -> None:
         operation = self.operation
         operation.become(semconv.SPAN_NAME_PREFIX + OpKind.JUDGE, OpKind.JUDGE)
-        queries = recall.found_in(self._prompt, self._turn.queries.values()) if self._turn else []
+        queries = self._turn.queries_in(self._prompt) if self._turn else []
         if queries:
             operation.read(queries[-1].ref, role=Role.QUERY, content=queries[-1].text)
         operation.read(answer.ref, role=Role.ANSWER, origin=answer.origin, content=answer.text)
@@ -124,8 +139,16 @@ class ModelCall:
         write_evaluation(operation, "answer_correctness", judgement.label, judgement.score, judgement.explanation)
 
     def _answer_in_prompt(self) -> recall.Recalled | None:
-        """The newest answer of this turn that the prompt quotes (as whole words)."""
-        for answer in reversed(self._turn.answers if self._turn else []):
-            if re.search(rf"(?<!\w){re.escape(answer.text.strip())}(?!\w)", self._prompt):
+        """The newest answer of this turn that the prompt hands over to be judged.
+
+        It is quoted as whole words, by somebody else than the assistant (a conversation's history quotes answers, too),
+        together with its question or an expected answer.
+        """
+        answers = self._turn.newest_answers() if self._turn else []
+        given = "\n".join(text for role, text in self._messages if role != "assistant") if answers else ""
+        for answer in answers:
+            if recall.quotes(given, answer.text) and (
+                recall.quotes(given, answer.question) or expected_answer(self._prompt)
+            ):
                 return answer
         return None

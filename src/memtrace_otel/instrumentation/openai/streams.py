@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import wrapt
@@ -11,7 +14,21 @@ from memtrace_otel.capture import guard
 from memtrace_otel.instrumentation.openai.calls import delta_text
 
 _MAX_CHUNKS = 100_000
-Done = Callable[[object, str, BaseException | None], None]
+Done = Callable[[object, str, bool, BaseException | None], None]
+"""Takes the last chunk, the whole text, whether the stream was read to its end, and what it raised."""
+
+_abandoned: deque[Callable[[], None]] = deque(maxlen=1024)
+
+
+def settle_abandoned() -> None:
+    """Report the streams that were thrown away half-way. Not done where they die: a collector may run anywhere, inside
+    our own locks too."""
+    while _abandoned:
+        with guard("openai.stream"):
+            _abandoned.popleft()()
+
+
+atexit.register(settle_abandoned)
 
 
 class _Collector:
@@ -29,14 +46,23 @@ class _Collector:
             if text and len(self._texts) < _MAX_CHUNKS:
                 self._texts.append(text)
 
-    def end(self, error: BaseException | None = None) -> None:
+    def end(self, error: BaseException | None = None, *, whole: bool = False) -> None:
         if not self._ended:
             self._ended = True
             with guard("openai.stream"):
-                self._done(self._last, "".join(self._texts), error)
+                self._done(self._last, "".join(self._texts), whole, error)
+
+    def stop(self, error: BaseException) -> None:
+        """The stream has raised: its end, or an error."""
+        if isinstance(error, StopIteration | StopAsyncIteration):
+            self.end(whole=len(self._texts) < _MAX_CHUNKS)
+        else:
+            self.end(error)
 
     def __del__(self) -> None:
-        self.end()  # the reader stopped half-way and threw the stream away
+        if not self._ended:
+            self._ended = True
+            _abandoned.append(partial(self._done, self._last, "".join(self._texts), False, None))
 
 
 class ObservedStream(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArgument]
@@ -57,7 +83,7 @@ class ObservedStream(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArg
         try:
             chunk = next(self._self_stream)
         except BaseException as error:
-            self._self_collector.end(None if isinstance(error, StopIteration) else error)
+            self._self_collector.stop(error)
             raise
         self._self_collector.see(chunk)
         return chunk
@@ -69,7 +95,7 @@ class ObservedStream(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArg
         try:
             chunk = await self._self_stream.__anext__()
         except BaseException as error:
-            self._self_collector.end(None if isinstance(error, StopAsyncIteration) else error)
+            self._self_collector.stop(error)
             raise
         self._self_collector.see(chunk)
         return chunk

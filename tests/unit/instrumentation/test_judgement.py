@@ -1,0 +1,60 @@
+"""What counts as a judgement, and what a judge's prompt expects."""
+
+from __future__ import annotations
+
+import pytest
+
+from memtrace_otel.instrumentation.openai.judgement import expected_answer, parse_judgement
+
+
+@pytest.mark.parametrize(
+    ("reply", "label", "score"),
+    [
+        ("WRONG", "wrong", None),
+        ("Incorrect. She drinks tea.", "incorrect", None),
+        ("Not relevant", "not_relevant", None),
+        ("Verdict: correct", "correct", None),
+        ('{"label": "NOT RELEVANT"}', "not_relevant", None),
+        ('{"verdict": "Correct.", "score": 1}', "correct", 1.0),
+        ('Sure:\n```json\n{"is_correct": false, "reason": "no"}\n```', "incorrect", None),
+        ('{"score": 0.2}', "", 0.2),
+    ],
+)
+def test_judgements(reply: str, label: str, score: float | None) -> None:
+    found = parse_judgement(reply)
+    assert found is not None
+    assert (found.label, found.score) == (label, score)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "The answer is not correct",
+        "This is not right.",
+        "No - the given answer isn't correct",
+        "Correct me if I misread you",
+        '{"operations": []}',
+        '{"label": "tea"}',
+        "",
+        "I would say that is true, but she said so wrong",
+    ],
+)
+def test_what_says_no_label_is_no_judgement(reply: str) -> None:
+    assert parse_judgement(reply) is None
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("Question: x\nExpected answer: Green tea\nGiven answer: Coffee", "Green tea"),
+        ("**Gold answer**: 17 April", "17 April"),
+        ('- ground_truth = "8:40"', "8:40"),
+        ("Is this the expected outcome?", ""),
+    ],
+)
+def test_expected_answers(prompt: str, expected: str) -> None:
+    assert expected_answer(prompt) == expected
+
+
+def test_a_prompt_of_mere_bullets_is_read_in_no_time() -> None:
+    assert expected_answer("- - - -\n" * 12_000 + "\n" * 12_000) == ""  # was quadratic: minutes
