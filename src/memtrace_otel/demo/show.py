@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,13 +25,15 @@ _TOLD = (FailureType.UPDATE, FailureType.DELETION, FailureType.EXTRACTION)
 
 
 def show_demo(directory: Path, console: Console) -> bool:
-    """Run the demo in `directory` and print it; returns whether every planted fault was named. Raises DemoError."""
+    """Run the demo in `directory` and print it; returns whether every planted fault was named.
+
+    Raises DemoError, and SendError at the very end when a configured backend does not take the verdicts."""
     started = time.time_ns()
     with shown(console) as progress:
         run = run_demo(directory, progress=progress)
     with SqliteStore.open(run.database, create=False) as store:
         diagnosis = diagnose(store)
-        sent = deliver(record(store, diagnosis, started=started), store)
+        annotations = record(store, diagnosis, started=started)
         rows = compare(diagnosis.verdicts, run.planted, store)
     report = run.directory / "report.html"
     title = "Three weeks with an assistant"
@@ -40,7 +44,9 @@ def show_demo(directory: Path, console: Console) -> bool:
     _print_verdicts(console, diagnosis, rows)
     _print_path(console, diagnosis)
     _heading(console, "Where to look next")
-    _print_places(console, run, report)
+    _print_places(console, run, report, diagnosis.verdicts[0].failure.trace_id if diagnosis.verdicts else "TRACE_ID")
+    with SqliteStore.open(run.database, create=False) as store:
+        sent = deliver(annotations, store)
     if sent.traces is not None:
         console.print(Text(f"The verdicts are in your backend, too: {sent.spans} spans sent to {sent.traces}."))
     return all(row.matches for row in rows)
@@ -77,21 +83,29 @@ def _print_path(console: Console, diagnosis: Diagnosis) -> None:
         console.print(fact_tree(told[0], diagnosis.graph))
 
 
-def _print_places(console: Console, run: DemoRun, report: Path) -> None:
-    database = _short(run.database)
+def _print_places(console: Console, run: DemoRun, report: Path, example: str) -> None:
+    command, database = _command(), _short(run.database)
     for what, where in (
         ("report, open it in a browser", _short(report)),
         ("database of spans and verdicts", database),
-        ("verdicts for machines", f"memtrace-otel attribute --all --db {database} --json"),
-        ("one trace as a picture", f"memtrace-otel graph TRACE_ID --db {database} --format dot | dot -Tsvg > fact.svg"),
+        ("verdicts for machines", f"{command} attribute --all --db {database} --json"),
+        ("one trace as a picture", f"{command} graph {example} --db {database} --format dot | dot -Tsvg > fact.svg"),
         (
-            "the same in Jaeger",
-            "OTEL_TRACES_EXPORTER=otlp,memtrace OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317 memtrace-otel demo",
+            "the same into a running Jaeger",
+            f"OTEL_TRACES_EXPORTER=otlp,memtrace OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317 {command} demo",
         ),
         ("then search there", f"service {SERVICE}, tag {FAILURE_TYPE}=update"),
     ):
         console.print(Text(f"  {what:32}", "dim").append(where, "default not dim"), soft_wrap=True)
 
 
+def _command() -> str:
+    """The program as it can be typed here: by name when that finds it, else by its path."""
+    name = Path(sys.argv[0]).name
+    found = shutil.which(name)
+    return name if found and Path(found).resolve() == Path(sys.argv[0]).resolve() else _short(Path(sys.argv[0]))
+
+
 def _short(path: Path) -> str:
+    path = path.absolute()
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

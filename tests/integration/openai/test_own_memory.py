@@ -1,0 +1,64 @@
+"""A self-written memory, instrumented as README shows: the verdict on its failed answer follows identity."""
+
+from __future__ import annotations
+
+import openai
+import pytest
+
+from memtrace_otel import SqliteStore, attribute, build_graph, feedback, find_failures, operation, scope_id
+from memtrace_otel.store.exporter import MemtraceSpanExporter
+from tests.conftest import Recording
+from tests.integration.openai.conftest import ModelServer
+
+QUESTION = "Which tea does Ana like?"
+
+
+@pytest.mark.usefixtures("content_on")
+def test_a_stored_and_found_record_that_the_model_ignored_is_a_response_failure(
+    recording: Recording, server: ModelServer, client: openai.OpenAI, tmp_path: object
+) -> None:
+    notes: list[str] = []
+    scope = scope_id("notes", user="ana")
+
+    @operation(
+        "create_memory",
+        kind="create",
+        system="my_memory",
+        scope=scope,
+        tracer=recording.tracer,
+        inputs={"said": "message"},
+        output="memory",
+        action="ADD",
+    )
+    def remember(said: str) -> str:
+        notes.append(said)
+        return said
+
+    @operation(
+        "search_memory",
+        kind="retrieve",
+        system="my_memory",
+        scope=scope,
+        tracer=recording.tracer,
+        inputs={"question": "query"},
+        output="memory",
+    )
+    def search(question: str) -> list[str]:
+        return notes
+
+    server.replies = ["I do not know."]
+    remember("Ana likes green tea")
+    listed = "\n".join(search(QUESTION))
+    messages = [{"role": "system", "content": f"Memories:\n{listed}"}, {"role": "user", "content": QUESTION}]
+    client.chat.completions.create(model="m1", messages=messages)  # type: ignore[arg-type]
+    assert feedback("fail", expected="Green tea", tracer=recording.tracer)
+
+    path = f"{tmp_path}/own.db"
+    MemtraceSpanExporter(path=path).export(recording.spans())
+    with SqliteStore.open(path) as store:
+        graph = build_graph(store.spans())
+    [failure] = find_failures(graph)
+    verdict = attribute(graph, failure)
+    assert verdict.failure_type == "response"
+    assert verdict.operation == "chat m1"
+    assert verdict.evidence[0].role == "message"
