@@ -134,10 +134,11 @@ class WriteIndex:
             found = self._in_trace(reader, variable.ref, kind)
             if found is not None or kind in TURN_KINDS:
                 return found
-        owner = self.owner(self._assembly.scopes[reader.origin], variable.ref)
+        scope = self._assembly.scopes[reader.origin]
+        owner = self.owner(scope, variable.ref)
         owners = self._owners.get(variable.ref, set[str]())
         if owner not in owners:
-            if len(owners) != 1:
+            if scope or len(owners) != 1:  # equal ids of two owners are two records
                 return None
             (owner,) = owners
         if variable.digest:  # the content read tells more than the time

@@ -189,10 +189,16 @@ def test_nobody_wrote_it_gives_one_unknown_version_per_scope() -> None:
     assert graph.incomplete == {"unknown_origin": 3}
 
 
-def test_a_record_of_another_owner_is_used_only_when_it_can_be_no_other() -> None:
-    assert only_read([add(1, at=0)], search(9, at=5, scope=BOB)) == (VersionKey("memory:r", origin_of(1, 1)), True)
-    two = [add(1, at=0), add(2, at=1, scope="c" * 16)]
-    assert only_read(two, search(9, at=5, scope=BOB)) == (VersionKey("memory:r", "", BOB), False)
+def test_a_record_of_another_owner_is_never_shown() -> None:
+    graph = build_graph([add(1, at=0, content="secret"), search(9, at=5, scope=BOB)])
+    [read] = graph.inputs(origin_of(9, 1))
+    assert (read.version, graph.content(read.version)) == (VersionKey("memory:r", "", BOB), "")
+
+
+def test_a_read_without_owner_finds_a_record_that_only_one_owner_has() -> None:
+    assert only_read([add(1, at=0)], search(9, at=5, scope="")) == (VersionKey("memory:r", origin_of(1, 1)), True)
+    two = [add(1, at=0), add(2, at=1, scope=BOB)]
+    assert only_read(two, search(9, at=5, scope="")) == (VersionKey("memory:r", ""), False)
     assert only_read(two, search(9, at=5, scope=ALICE))[0] == VersionKey("memory:r", origin_of(1, 1))
 
 
