@@ -37,10 +37,11 @@ class Answering:
     def draw(self) -> None:
         """Draw the moments in order, then the flows from the records that are drawn already."""
         span = self._verdict.failure.answer_span
-        began = min((s.start for s in (*self._searches, span) if s.start), default=0)
-        self._moment(
-            QUESTION, Stage.QUESTION, "question", (content_or_note(self._verdict.failure.question),), span, began
-        )
+        # A program without a span around a turn searches in a trace of its own: the question came up there.
+        first = min((s for s in (*self._searches, span) if s.start), key=lambda s: s.start, default=span)
+        began = first.start
+        asked = (content_or_note(self._verdict.failure.question),)
+        self._moment(QUESTION, Stage.QUESTION, "question", asked, first, began)
         feeding = QUESTION
         for search in self._searches:
             key = self._moment(
