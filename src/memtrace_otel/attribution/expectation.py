@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 
+from memtrace_otel.attribution.competing import competes
 from memtrace_otel.attribution.dates import Period, periods
 from memtrace_otel.attribution.text import Lexicon, abstains, first_statement, items, negated, numbers, polarity, terms
 
@@ -18,6 +19,14 @@ _ASKS_TIME = re.compile(
     r"\b(?:when|(?:what|which) (?:date|day|month|year|time)|how long ago|how recently)\b", re.IGNORECASE
 )
 _ASKS_INFERENCE = re.compile(r"\b(?:would|likely|might|could|probably|considered|suppose|infer)\b", re.IGNORECASE)
+# "Could you tell me when ...", "what would you say ..."; but "Would you say that she is patient?" asks to conclude.
+_POLITE = re.compile(
+    r"\b(?:could|would|can) you (?:(?:please|kindly) )?(?:tell|remind|let|give|show)\b"
+    r"|\b(?:could|can) you (?:(?:please|kindly) )?say\b|(?<=\w )would you say\b|\bwould you please\b",
+    re.IGNORECASE,
+)
+_ASKS_VALUE = re.compile(r"^\W*(?:wh\w+|how)\b", re.IGNORECASE)
+_YES_NO_TERMS = terms("yes yeah yep true no nope false")
 
 
 class AnswerForm(StrEnum):
@@ -57,7 +66,7 @@ class Expectation:
 def expectation(question: str, expected: str, *, known: bool = True) -> Expectation:
     """Read question and expected answer; `known` False when no expected answer was captured (not even an empty one)."""
     asked = terms(question)
-    inference = _ASKS_INFERENCE.search(question) is not None
+    inference = _ASKS_INFERENCE.search(_POLITE.sub("", question)) is not None
     form, needs = _read(question, expected, asked, known)
     return Expectation(question, expected, form, needs, asked, inference)
 
@@ -108,7 +117,7 @@ def answered(given: str, need: Need, form: AnswerForm, lexicon: Lexicon) -> bool
 
 
 def same_answer(given: str, wish: Expectation) -> bool:
-    """Tell whether the given answer says what was expected: every piece whole, no contradiction added.
+    """Tell whether the given answer says what was expected: every piece whole, no contradiction or other value added.
 
     Strict on purpose: it decides that a judge was wrong.
     """
@@ -119,13 +128,24 @@ def same_answer(given: str, wish: Expectation) -> bool:
     if abstains(given):
         return False
     if wish.form is AnswerForm.POLAR:
-        return polarity(given) is not None and polarity(given) == polarity(wish.expected)
+        return _same_polarity(given, wish)
     if wish.form is AnswerForm.TIME and _same_times(periods(given), wish.needs[0].periods):
         return True
-    allowed = numbers(wish.expected) | numbers(wish.question)
-    if numbers(given) - allowed or negated(given) != negated(wish.expected):
+    if negated(given) != negated(wish.expected):
         return False
-    return terms(wish.expected) - wish.question_terms <= terms(given)
+    whole = terms(wish.expected)
+    wanted = whole - wish.question_terms or whole  # of "tea or coffee?" every word stands in the question
+    return wanted <= terms(given) and not competes(given, wish.question, wish.expected)
+
+
+def _same_polarity(given: str, wish: Expectation) -> bool:
+    """The same yes or no, and the same rest ("No, moved to Paris", "No sugar") unless yes or no is all asked for."""
+    if polarity(given) is None or polarity(given) != polarity(wish.expected):
+        return False
+    rest = terms(first_statement(wish.expected)) - wish.question_terms - _YES_NO_TERMS
+    if not rest or (not terms(given) - _YES_NO_TERMS and not _ASKS_VALUE.search(wish.question)):
+        return True
+    return rest <= terms(given) and not competes(given, wish.question, wish.expected)
 
 
 def _same_times(stated: Sequence[Period], wanted: Sequence[Period]) -> bool:

@@ -57,6 +57,12 @@ def test_a_number_is_carried_by_that_number_only() -> None:
         ("When was the trip?", "7 May 2023", "It was on May 7, 2023."),
         ("When does she stay?", "17 to 19 April", "From 17 April until 19 April."),
         ("Does she eat meat?", "No", "No, she is vegetarian."),
+        ("When does Clara stay?", "17 to 19 April", "Clara stays from 17 April until 19 April"),
+        ("Where do I live?", "Munich", "You live in Munich."),
+        ("Where do I live?", "New York", "Based on your memories, you live in New York City."),
+        ("Do I prefer tea or coffee?", "tea", "You prefer tea."),
+        ("Did Ann move to Berlin?", "No, she moved to Paris", "No, it was Paris that she moved to."),
+        ("Did Ann move to Berlin?", "No, she moved to Paris", "No."),
         ("What is the cat called?", "", "That is not mentioned."),
     ],
 )
@@ -74,7 +80,31 @@ def test_same_answer(question: str, expected: str, given: str) -> None:
         ("Does she eat meat?", "No", "Yes"),
         ("What is the cat called?", "", "Pepper"),
         ("Which instruments?", "cello, harp", "cello"),
+        ("Do I prefer tea or coffee?", "tea", "You prefer coffee"),
+        ("Do I prefer tea or coffee?", "tea", "You prefer coffee to tea"),
+        ("Did Ann move to Berlin?", "No, she moved to Paris", "No, she moved to Rome"),
+        ("What does Ann take in her tea?", "No sugar", "No milk"),
+        ("What does Ann take in her tea?", "No sugar", "No"),
+        ("Where does Ann live?", "Munich", "She lives in Berlin; she used to live in Munich"),
+        ("Where do I live?", "Lesk", "You live in Tarvin, which is near Lesk"),
+        ("Who is the manager?", "Ann", "Ann's boss Bob"),
+        ("What does Ann drink?", "tea", "coffee, tea was before"),
     ],
 )
 def test_not_the_same_answer(question: str, expected: str, given: str) -> None:
     assert not same_answer(given, expectation(question, expected))
+
+
+@pytest.mark.parametrize(
+    ("question", "inference"),
+    [
+        ("Could you tell me when Ann moves?", False),
+        ("Can you please remind me when Ann moves?", False),
+        ("What would you say my dog is called?", False),
+        ("Would you say that Ann is patient?", True),
+        ("Could you tell me whether Ann would move?", True),
+        ("What might Ann study?", True),
+    ],
+)
+def test_a_polite_opening_asks_for_no_conclusion(question: str, inference: bool) -> None:
+    assert expectation(question, "in May").inference is inference
