@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
+import sqlite3
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -18,12 +20,16 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from memtrace_otel import settings
-from memtrace_otel.store.connection import connect, translated_errors
+from memtrace_otel.store.connection import BUSY_SECONDS, connect, translated_errors
 from memtrace_otel.store.errors import StoreError
 from memtrace_otel.store.inbox import add_bodies
 
 _logger = logging.getLogger(__name__)
-_FORK_WAIT_SECONDS = 2.0
+_TRY_SECONDS = 0.02
+"""Longest wait for another process in one go; between two tries a fork gets through."""
+_PAUSE_SECONDS = 0.01
+_FORK_WAIT_SECONDS = 0.1
+"""A try takes a few milliseconds more than its wait; past this the program is held up no longer."""
 
 
 class MemtraceSpanExporter(SpanExporter):
@@ -43,8 +49,7 @@ class MemtraceSpanExporter(SpanExporter):
         """Write `spans` in one transaction; SUCCESS when they are on disk."""
         try:
             body = encode_spans(spans).SerializeToString()
-            with _fork_gate, translated_errors(self._path), closing(connect(self._path, create=True)) as connection:
-                add_bodies(connection, (body,))
+            self._commit(body)
         except Exception as error:  # the observed program must not suffer, whatever it was
             self._lose(len(spans), error)
             return SpanExportResult.FAILURE
@@ -57,6 +62,21 @@ class MemtraceSpanExporter(SpanExporter):
         """Nothing is buffered here."""
         return True
 
+    def _commit(self, body: bytes) -> None:
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                with (
+                    translated_errors(self._path),
+                    _fork_gate,
+                    closing(connect(self._path, create=True, busy_seconds=_TRY_SECONDS)) as connection,
+                ):
+                    return add_bodies(connection, (body,))
+            except StoreError as error:
+                if not _is_busy(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE_SECONDS)
+
     def _lose(self, spans: int, error: Exception) -> None:
         with self._lock:
             first, self.lost_spans = self.lost_spans == 0, self.lost_spans + spans
@@ -65,14 +85,26 @@ class MemtraceSpanExporter(SpanExporter):
             _logger.warning("memtrace cannot write spans, further failures are only counted: %s", reason)
 
 
+def _is_busy(error: StoreError) -> bool:
+    """Tell whether another process was writing."""
+    cause = error.__cause__
+    return isinstance(cause, sqlite3.OperationalError) and cause.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+
+
 class _ForkGate:
-    """Lets no fork happen amid an export: the child would inherit SQLite's locks and mutexes as held for ever."""
+    """Lets no fork happen amid an export: the child would inherit SQLite's locks and mutexes as held for ever.
+
+    A fork does not wait long, though. A child that was made amid an export writes nothing: it could hang.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._forking = 0  # thread that holds the lock for a fork
+        self._amid_export = False
 
     def __enter__(self) -> None:
+        if self._amid_export:
+            raise OSError("this process was forked while its parent was writing")
         self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
@@ -88,7 +120,9 @@ class _ForkGate:
             self._lock.release()
 
     def after_in_child(self) -> None:
-        self.__init__()
+        self._amid_export |= self._forking != threading.get_ident()
+        self._lock = threading.Lock()
+        self._forking = 0
 
 
 _fork_gate = _ForkGate()

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import sqlite3
+import subprocess
+import sys
 import threading
+import time
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +21,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from memtrace_otel.store import SqliteStore
 from memtrace_otel.store.exporter import MemtraceSpanExporter
+from memtrace_otel.store.inbox import add_bodies
 
 
 def finished_spans(*names: str) -> tuple[ReadableSpan, ...]:
@@ -125,3 +132,69 @@ def test_children_forked_amid_exports_write_too(tmp_path: Path) -> None:
     assert exported > 0
     assert exporter.lost_spans == 0
     assert sorted(stored_names(tmp_path / "a.db")) == [*(f"child{n}" for n in range(8)), "parent"]
+
+
+@contextmanager
+def written_by_another_process(path: Path) -> Generator[None]:
+    """Hold the write lock of the database elsewhere."""
+    program = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('BEGIN IMMEDIATE');"
+        "print(flush=True); sys.stdin.readline()"
+    )
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", program, path], stdin=pipe, stdout=pipe) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        yield
+        writer.communicate(b"\n")  # not the end of the file: forked children hold the pipe open
+
+
+def fork_and_export(exporter: MemtraceSpanExporter, name: str) -> tuple[float, int]:
+    """Return the seconds that a fork took, and the process id of a child that exits with 0 once it has exported."""
+    spans = finished_spans(name)
+    started = time.monotonic()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if exporter.export(spans) is SpanExportResult.SUCCESS else 1)
+    return time.monotonic() - started, pid
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_fork_does_not_wait_for_the_writer_that_an_export_waits_for(tmp_path: Path) -> None:
+    exporter = MemtraceSpanExporter(path=tmp_path / "a.db")
+    exporter.export(finished_spans("first"))
+    worker = threading.Thread(target=exporter.export, args=(finished_spans("parent"),))
+    with written_by_another_process(tmp_path / "a.db"):
+        worker.start()
+        forks = [fork_and_export(exporter, f"child{number}") for number in range(3)]
+    worker.join()
+    assert [os.waitpid(pid, 0)[1] for _, pid in forks] == [0, 0, 0]
+    assert max(seconds for seconds, _ in forks) < 0.5
+    assert sorted(stored_names(tmp_path / "a.db")) == ["child0", "child1", "child2", "first", "parent"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_child_forked_amid_an_export_that_does_not_end_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exporter = MemtraceSpanExporter(path=tmp_path / "a.db")
+    writing, go_on = threading.Event(), threading.Event()
+
+    def write_slowly(connection: sqlite3.Connection, bodies: Iterable[bytes]) -> None:
+        writing.set()
+        go_on.wait()
+        add_bodies(connection, bodies)
+
+    monkeypatch.setattr("memtrace_otel.store.exporter.add_bodies", write_slowly)
+    worker = threading.Thread(target=exporter.export, args=(finished_spans("parent"),))
+    worker.start()
+    writing.wait()
+    monkeypatch.undo()
+    try:
+        seconds, pid = fork_and_export(exporter, "child")
+        assert os.waitpid(pid, 0)[1] != 0
+        assert seconds < 0.5
+    finally:
+        go_on.set()
+        worker.join()
+    assert stored_names(tmp_path / "a.db") == ["parent"]
