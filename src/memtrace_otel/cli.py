@@ -1,4 +1,4 @@
-"""The `memtrace-otel` command: parse, call, print. Exit status 0 done, 1 nothing found, 2 bad arguments or input."""
+"""The `memtrace-otel` command: parse, call, print. Exit status 0 done, 1 not found, 2 bad arguments or input."""
 
 from __future__ import annotations
 
@@ -130,9 +130,11 @@ def demo(directory: Path) -> None:
     from memtrace_otel.demo.show import show_demo
 
     try:
-        show_demo(directory, Console())
+        named = show_demo(directory, Console())
     except DemoError as error:
         fail(str(error))
+    if not named:
+        sys.exit(NOTHING_FOUND)  # what is missing was printed
 
 
 @main.command(

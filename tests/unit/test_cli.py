@@ -254,3 +254,11 @@ def test_a_malformed_setting_is_one_line(database: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "soon")
     result = run("attribute", "--all", "--db", database)
     assert (result.exit_code, "TIMEOUT is 'soon'" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("named", "status"), [(True, 0), (False, 1)])
+def test_a_demo_that_misses_a_planted_fault_fails(
+    named: bool, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memtrace_otel.demo.show.show_demo", lambda directory, console: named)
+    assert run("demo", "--dir", tmp_path / "demo").exit_code == status
