@@ -24,6 +24,7 @@ class System(StrEnum):
     """Shapes of memory systems that the wire contract covers."""
 
     DECIDING = "deciding"  # extraction, decision, one span per write
+    REWRITING = "rewriting"  # the decision puts the facts in words of its own, the writes read those
     ADDITIVE = "additive"  # extraction and writes, no decision step; corrections by explicit update
     OPAQUE = "opaque"  # upsert with the writes below it, nothing in between
     CHUNKS = "chunks"  # documents cut into chunks, no extraction
@@ -68,6 +69,7 @@ TYPE_OF = {
 _READING_FAULTS = {Fault.IGNORED, Fault.MISREAD, Fault.WRONG_GOLD, Fault.WRONG_JUDGE, Fault.NONE}
 FAULTS_OF = {
     System.DECIDING: set(Fault),
+    System.REWRITING: set(Fault),
     System.ADDITIVE: set(Fault) - {Fault.NOT_RENEWED},
     # Without an extraction step nobody can tell what was extracted and then not written.
     System.OPAQUE: set(Fault) - {Fault.NOT_RENEWED},
@@ -161,12 +163,18 @@ class _Run:
                 self.culprit = origin
         elif planted and faulty in (Fault.DROPPED, Fault.VAGUE, Fault.GARBLED):
             self.culprit = top.origin
-        if self.system is System.DECIDING and fact:
+        if self.system is System.REWRITING and fact:
+            text = f"noted: {text or fact}"
+        if self.system in (System.DECIDING, System.REWRITING) and fact:
             known = tuple(Variable(ref, Role.CANDIDATE, o) for ref, (_, o, k) in self.store.items() if k == key)
             kept = tuple(Variable(v.ref, action=Action.NONE) for v in known) if action == Action.NONE else ()
+            if self.system is System.REWRITING and action != Action.NONE:
+                kept = (Variable(f"fact:{content_digest(text)}", content=text, action=action),)
             parent = self.add(
                 trace, "memtrace.decide", OpKind.DECIDE, top.span_id, inputs=(*sources, *known), outputs=kept
             )
+            if self.system is System.REWRITING:
+                sources = tuple(Variable(v.ref, origin=parent.origin) for v in kept)
             if planted and faulty in (Fault.NOT_RENEWED, Fault.STORED_BESIDE):
                 self.culprit = parent.origin
         if fact and action != Action.NONE:
@@ -266,9 +274,9 @@ class _Run:
             return told.wrong
         if any(text.endswith((told.fact, told.message)) for text in memories):
             return told.reworded
-        if any(text == told.garbled for text in memories):
+        if any(text.endswith(told.garbled) for text in memories):
             return told.wrong
-        if told.outdated and any(text in (told.outdated, told.outdated_message) for text in memories):
+        if told.outdated and any(text.endswith((told.outdated, told.outdated_message)) for text in memories):
             return told.outdated_answer
         return "There is no information about that."
 

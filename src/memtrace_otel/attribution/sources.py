@@ -12,6 +12,7 @@ from memtrace_otel.model import OperationSpan, ref_kind
 from memtrace_otel.semconv import OpKind, RefKind, Role
 
 _TAKING_KINDS = frozenset({OpKind.EXTRACT, OpKind.SEGMENT})
+_DECIDING_KINDS = frozenset({OpKind.DECIDE, OpKind.CONSOLIDATE})
 _TAKEN_KINDS = frozenset({RefKind.FACT, RefKind.STATE, RefKind.CHUNK})
 _GIVEN = frozenset({Role.MESSAGE, Role.OTHER, Role.EVIDENCE})
 
@@ -89,14 +90,38 @@ def _facts(lineage: Lineage, span: OperationSpan, ref: str) -> tuple[Version, ..
 def _written(lineage: Lineage, family: Iterable[OperationSpan], facts: tuple[Version, ...]) -> tuple[Version, ...]:
     """Record versions written inside the ingestion, and by operations elsewhere that read its facts."""
     spans = {span.origin: span for span in family}
-    for fact in facts:
+    decided = _decided(lineage, facts)
+    for fact in decided:
         for reader in lineage.readers(fact):
             spans.update((below.origin, below) for below in lineage.subtree(reader))
-    own = {(fact.ref, fact.span.origin) for fact in facts}
+    own = {(fact.ref, fact.span.origin) for fact in decided}
     versions = [v for span in spans.values() if _feeds(lineage, span, own) for v in lineage.written_by(span)]
     # A record that says word for word what was extracted here holds the fact, whoever wrote it first.
     versions += [version for fact in facts for version in lineage.same_words(fact)]
     return tuple({(version.ref, version.span.origin): version for version in versions}.values())
+
+
+def _decided(lineage: Lineage, facts: tuple[Version, ...]) -> list[Version]:
+    """The facts, and those that decisions made of them: what the writes of a deciding system read."""
+    found = {(fact.ref, fact.span.origin): fact for fact in facts}
+    queue = list(facts)
+    while queue:
+        fact = queue.pop(0)
+        for span in lineage.readers(fact):
+            if span.kind not in _DECIDING_KINDS:
+                continue
+            reads = [version for _, version in lineage.reads(span)]
+            places = {i for i, v in enumerate(reads) if (v.ref, v.origin) == (fact.ref, fact.span.origin)}
+            fed = {output for source, output in span.flow if source in places}
+            others = {version.ref for version in reads} - {fact.ref}  # kept word for word, it is that fact and no other
+            for position, output in enumerate(span.outputs):
+                if ref_kind(output.ref) != RefKind.FACT or output.ref in others or (span.flow and position not in fed):
+                    continue
+                made = lineage.output(span, output)
+                if (made.ref, span.origin) not in found:
+                    found[made.ref, span.origin] = made
+                    queue.append(made)
+    return list(found.values())
 
 
 def _feeds(lineage: Lineage, span: OperationSpan, facts: set[tuple[str, str]]) -> bool:
