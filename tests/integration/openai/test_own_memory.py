@@ -6,6 +6,9 @@ import openai
 import pytest
 
 from memtrace_otel import SqliteStore, attribute, build_graph, feedback, find_failures, operation, scope_id
+from memtrace_otel.report.evolution import Stage
+from memtrace_otel.report.follow import Follower
+from memtrace_otel.report.timeline import lay_out
 from memtrace_otel.store.exporter import MemtraceSpanExporter
 from tests.conftest import Recording
 from tests.integration.openai.conftest import ModelServer
@@ -62,3 +65,5 @@ def test_a_stored_and_found_record_that_the_model_ignored_is_a_response_failure(
     assert verdict.failure_type == "response"
     assert verdict.operation == "chat m1"
     assert verdict.evidence[0].role == "message"
+    across = {node.moment.stage: node.box.x for node in lay_out(Follower(graph).follow(verdict)).nodes}
+    assert across[Stage.RECORD] < across[Stage.SEARCH] < across[Stage.ANSWER]  # each in a trace of its own
