@@ -1,5 +1,6 @@
 """Plain frozen records that cross module borders. Imports nothing of ours outside this package."""
 
+from memtrace_otel.model.evaluations import is_failing
 from memtrace_otel.model.refs import (
     content_digest,
     is_origin,
@@ -23,6 +24,7 @@ __all__ = [
     "Variable",
     "Verdict",
     "content_digest",
+    "is_failing",
     "is_origin",
     "make_origin",
     "make_ref",

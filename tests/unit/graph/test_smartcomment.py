@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -316,3 +317,22 @@ def test_out_and_in_again_keeps_lineage_and_failures(story: list[OperationSpan])
         return {ref for ref in refs if ref_kind(ref) not in ("answer", "context")}  # named by their spans
 
     assert named(back.slice_of_answer(first.origin)) == named(original)
+
+
+@pytest.mark.parametrize(
+    ("told", "scores"),
+    [
+        ({"gen_ai.evaluation.score.label": "Not Relevant"}, ["0.0"]),
+        ({"gen_ai.evaluation.score.value": 0.6}, ["0.0"]),
+        ({"gen_ai.evaluation.score.value": 0.8}, ["1.0"]),
+        ({}, []),
+    ],
+)
+def test_a_judgement_fails_by_the_same_rule_as_everywhere(
+    story: list[OperationSpan], told: dict[str, Any], scores: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMTRACE_EVALUATION_THRESHOLD", "0.7")
+    judged = [replace(span, attributes=told) for span in story if span.kind == OpKind.JUDGE][:1]
+    others = [span for span in story if span.kind != OpKind.JUDGE]
+    nodes = to_smartcomment(build_graph([*others, *judged]))["data"]["nodes"]
+    assert [node["value"] for node in nodes if node["class_name"] == "judge_score"] == scores

@@ -6,12 +6,12 @@ from datetime import timedelta
 from itertools import product
 from typing import Any
 
-from memtrace_otel import semconv
+from memtrace_otel import semconv, settings
 from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.keys import EdgeType, OperationKey, VersionKey
 from memtrace_otel.graph.smartcomment.conventions import ANSWERING, JUDGING, SCORE, UNIT
 from memtrace_otel.graph.smartcomment.document import EPOCH, NO_VARIABLE, TIME_FORMAT
-from memtrace_otel.model import OperationSpan, ref_kind, split_ref
+from memtrace_otel.model import OperationSpan, is_failing, ref_kind, split_ref
 from memtrace_otel.semconv import OpKind, RefKind, Role
 
 _CLASSES: dict[str, tuple[str, str]] = {
@@ -284,13 +284,10 @@ class _Writer:
 
 def _failed(span: OperationSpan) -> bool | None:
     """Whether a judgement says the answer is wrong; None when it says nothing."""
-    label = str(span.attributes.get(semconv.EVALUATION_LABEL, "")).lower()
+    label = str(span.attributes.get(semconv.EVALUATION_LABEL, ""))
     score = span.attributes.get(semconv.EVALUATION_SCORE)
-    if label in semconv.PASSING_LABELS:
-        return False
-    if label in semconv.FAILING_LABELS:
-        return True
-    return score < 0.5 if isinstance(score, int | float) else None
+    number = float(score) if isinstance(score, int | float) else None
+    return is_failing(label, number, settings.EVALUATION_THRESHOLD.read())
 
 
 def _done(span: OperationSpan) -> int:
