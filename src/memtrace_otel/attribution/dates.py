@@ -64,14 +64,17 @@ def _same_year(period: Period) -> Period:
 
 def periods(text: str, today: date | None = None) -> list[Period]:
     """Return every time the text names, in order of appearance; relative ones only when `today` is given."""
-    found: list[tuple[int, int, Period]] = []
+    found: list[tuple[int, Period]] = []
+    taken = bytearray(len(text))
     for pattern, read in _FORMS:
         for match in pattern.finditer(text):
-            if any(match.start() < stop and start < match.end() for start, stop, _ in found):
+            start, stop = match.span()
+            if any(taken[start:stop]):
                 continue
             if (period := read(match, today)) is not None:
-                found.append((match.start(), match.end(), period))
-    return [period for _, _, period in sorted(found)]
+                taken[start:stop] = b"\1" * (stop - start)
+                found.append((start, period))
+    return [period for _, period in sorted(found)]
 
 
 def day_of(nanoseconds: int) -> date | None:

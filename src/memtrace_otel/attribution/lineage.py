@@ -22,7 +22,11 @@ READING_KINDS = frozenset({OpKind.RETRIEVE, OpKind.RERANK, OpKind.ASSEMBLE, OpKi
 _NO_GAP = frozenset({Incomplete.INFERRED, Incomplete.TRUNCATED})
 
 # A date that stands apart from what is said: "1:56 pm on 8 May, 2023: ...", "[2023-05-08] ...", "(sent at ...)".
-_STAMP = re.compile(r"^[^:\n]{0,60}\d{4}[^:\n]{0,20}[:\]]|[\[(][^\])\n]*\d{4}[^\])\n]*[\])]|^\S{0,3}\d{4}-\d\d-\d\d\S*")
+# Every run is bounded and only the beginning looked at: contents are anybody's.
+_STAMP = re.compile(
+    r"^[^:\n]{0,60}\d{4}[^:\n]{0,20}[:\]]|[\[(][^\])\n]{0,60}\d{4}[^\])\n]{0,60}[\])]|^\S{0,3}\d{4}-\d\d-\d\d\S{0,60}"
+)
+_STAMP_WITHIN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,7 @@ def lineage_of(graph: EvolutionGraph) -> Lineage:
 
 def day_said(content: str) -> date | None:
     """Return the day that a text is stamped with, None without a stamp."""
-    stamp = _STAMP.search(content)
+    stamp = _STAMP.search(content[:_STAMP_WITHIN])
     return day_of_text(stamp[0]) if stamp else None
 
 

@@ -100,7 +100,7 @@ def polarity(text: str) -> bool | None:
 
 def items(text: str) -> list[str]:
     """Split an enumeration into its items; a text that enumerates nothing is one item."""
-    return [part for part in (piece.strip(" .\"'") for piece in SEPARATORS.split(text)) if terms(part)]
+    return [part for part in (piece.strip(" \t\r\f\v\xa0.\"'") for piece in SEPARATORS.split(text)) if terms(part)]
 
 
 def names(texts: Iterable[str]) -> frozenset[str]:

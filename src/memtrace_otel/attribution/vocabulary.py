@@ -55,6 +55,6 @@ YES_NO = re.compile(r"^\s*(yes|no|yeah|yep|nope|true|false)\b", re.IGNORECASE)
 YES = frozenset({"yes", "yeah", "yep", "true"})
 
 SEPARATORS = re.compile(
-    r"\s*(?:[,;\n•]|\band\b|\bas well as\b|\bor\b|&|^\s*[-*]\s+|^\s*\d+[.)]\s+)\s*", re.IGNORECASE | re.MULTILINE
+    r"[,;\n•]|\band\b|\bas well as\b|\bor\b|&|^[ \t]{0,20}(?:[-*]|\d{1,6}[.)])\s", re.IGNORECASE | re.MULTILINE
 )
-SENTENCE_END = re.compile(r"(?<=[^\W\d_]{3}[.!?])\s+|\s+[—–]\s+")
+SENTENCE_END = re.compile(r"(?<=[^\W\d_]{3}[.!?])\s+|\s[—–]\s")

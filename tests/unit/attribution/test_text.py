@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import pytest
 
+from memtrace_otel.attribution.dates import periods
+from memtrace_otel.attribution.lineage import day_said
 from memtrace_otel.attribution.text import (
     Lexicon,
     abstains,
+    first_statement,
     items,
     leading_name,
     names,
@@ -83,3 +89,19 @@ def test_rare_terms_weigh_more() -> None:
     assert lexicon.weight("biscuit") > lexicon.weight("tea")
     assert lexicon.share(frozenset({"biscuit", "tea"}), frozenset({"biscuit"})) > 0.5
     assert lexicon.share(frozenset(), frozenset({"tea"})) == 0
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda: day_said("(" * 2000 + "1234" * 2000),
+        lambda: items("a" + " " * 60_000 + "b"),
+        lambda: first_statement("a" + " " * 60_000 + "b"),
+        lambda: periods("in May 2023 " * 16_000),
+    ],
+    ids=["stamp", "list", "statement", "dates"],
+)
+def test_hostile_contents_take_no_time(look: Callable[[], object]) -> None:
+    begun = time.process_time()
+    look()
+    assert time.process_time() - begun < 2  # seconds
