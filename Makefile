@@ -25,35 +25,38 @@ define environment
 	@$(PYTHON) -m venv $(1)
 	@$(1)/bin/python $(PIP) --upgrade pip
 	@$(1)/bin/python $(PIP) --editable '.[$(3)]' '$(2)'
-	@touch $(1)/.installed
+	@touch $@
 endef
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.demo: pyproject.toml constraints.txt
+	$(call environment,$(VENV),$(MEM0_2),demo)
+
+$(VENV)/.dev: pyproject.toml constraints.txt
 	$(call environment,$(VENV),$(MEM0_2),dev)
 
-$(VENV_MEM0_1)/.installed: pyproject.toml constraints.txt
+$(VENV_MEM0_1)/.test: pyproject.toml constraints.txt
 	$(call environment,$(VENV_MEM0_1),$(MEM0_1),test)
 
-demo: $(VENV)/.installed
+demo: $(VENV)/.demo
 	@$(BIN)/memtrace-otel demo --dir build/demo
 
-test: $(VENV)/.installed $(VENV_MEM0_1)/.installed
+test: $(VENV)/.dev $(VENV_MEM0_1)/.test
 	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
 	$(VENV_MEM0_1)/bin/python -m pytest tests/integration/mem0
 
-lint: $(VENV)/.installed
+lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
-e2e: $(VENV)/.installed
+e2e: $(VENV)/.dev
 	tests/e2e/install.sh
 	$(BIN)/python -m pytest tests/e2e
 
-bench: $(VENV)/.installed
+bench: $(VENV)/.dev
 	$(BIN)/python tests/bench/capture.py
 
-wheel: $(VENV)/.installed
+wheel: $(VENV)/.dev
 	$(BIN)/python -m build --wheel --outdir build/dist
 
 clean:
