@@ -9,7 +9,7 @@ import pytest
 
 from memtrace_otel.attribution import attribute, attribute_trace, find_failures, verdict_json
 from memtrace_otel.graph import EvolutionGraph, build_graph
-from memtrace_otel.model import OperationSpan
+from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.semconv import FailureType
 
 from .planted import FAULTS_OF, Fault, Recording, System, record
@@ -87,6 +87,7 @@ def test_any_lost_span_gives_a_verdict_with_known_operations(fault: Fault) -> No
         for verdict in attribute_trace(graph):
             assert not verdict.span_id or graph.operation(f"{verdict.trace_id}-{verdict.span_id}") is not None
             assert 0 <= verdict.confidence <= 1
+            assert not verdict.complete or lost == 0, "a gap in the sequence numbers tells of a lost span"
 
 
 @pytest.mark.parametrize("fault", [Fault.DROPPED, Fault.DELETED, Fault.RANKED_OUT, Fault.IGNORED])
@@ -106,3 +107,26 @@ def test_odd_data_gives_unknown_and_never_an_exception() -> None:
     for failure in find_failures(build_graph(broken)):
         assert attribute(build_graph([]), failure).failure_type == FailureType.UNKNOWN
         attribute(build_graph(broken), failure)
+
+
+def test_a_search_cannot_return_what_was_written_after_it() -> None:
+    planted = recorded(System.ADDITIVE, Fault.RANKED_OUT, 0)
+    search = next(span for span in planted.spans if span.origin == planted.origin)
+    early = replace(search, start=planted.spans[0].start, end=planted.spans[0].end)
+    (verdict,) = attribute_trace(build_graph([early if span is search else span for span in planted.spans]))
+    assert verdict.failure_type == FailureType.UPDATE
+    assert "searched before" in verdict.reason
+
+
+def test_what_a_write_looks_up_for_itself_is_no_search_for_the_answer() -> None:
+    planted = recorded(System.ADDITIVE, Fault.RANKED_OUT, 0)
+    search = next(span for span in planted.spans if span.origin == planted.origin)
+    answer = next(span for span in planted.spans if span.kind == "respond")
+    reworded = replace(answer, inputs=(Variable("query:reworded", "query", content="Which name has the dog?"),))
+    ingest = replace(search, span_id="a" * 16, kind="ingest", name="upsert_memory", seq=None, inputs=(), outputs=(),
+                     start=search.start + 1)  # fmt: skip
+    lookup = replace(ingest, span_id="b" * 16, kind="retrieve", name="neighbours", parent_id=ingest.span_id,
+                     start=search.start + 2)  # fmt: skip
+    kept = [reworded if span is answer else span for span in planted.spans]
+    (verdict,) = attribute_trace(build_graph([*kept, ingest, lookup]))
+    assert (verdict.failure_type, verdict.operation) == (FailureType.RETRIEVAL, search.name)

@@ -74,8 +74,8 @@ class Evidence:
     # --- what the trace holds ------------------------------------------------------------------------------------
     @cached_property
     def records(self) -> tuple[tuple[Version, ...], ...]:
-        """Histories, up to the question, of the records of the scopes concerned."""
-        histories = (self.lineage.history(ref, self.answer_span.start) for ref in self.lineage.records())
+        """Histories, up to the search, of the records of the scopes concerned."""
+        histories = (self.lineage.history(ref, self.recall.asked_at) for ref in self.lineage.records())
         kept = (tuple(v for v in history if self._concerned(v)) for history in histories)
         return tuple(history for history in kept if history)
 
@@ -90,7 +90,7 @@ class Evidence:
 
     @cached_property
     def complete(self) -> bool:
-        """Nothing is known to be missing: contents, writers of the hits, links from answer to search.
+        """Nothing is known to be missing: spans, contents, writers of the hits, links from answer to search.
 
         Only then does the absence of something from the messages prove that it was never told.
         """
@@ -103,7 +103,8 @@ class Evidence:
             not hit.origin and hit.ref not in {s.message.ref for s in self.messages} for hit in self.recall.hits
         )
         silent = any(not source.message.content for source in self.messages)
-        return bool(self.messages) and self.recall.linked and not (silent or flagged or orphaned)
+        known = not (silent or flagged or orphaned or self.lineage.lost)
+        return bool(self.messages) and self.recall.linked and known
 
     @cached_property
     def abstained(self) -> bool:

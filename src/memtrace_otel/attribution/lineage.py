@@ -69,6 +69,15 @@ class Lineage:
         """Return the operation of an origin, None when the graph does not hold it."""
         return self._graph.operation(origin) if origin else None
 
+    def in_trace(self, trace_id: str) -> list[OperationSpan]:
+        """Return the operations of a trace, in time order."""
+        return self._graph.operations(trace_id=trace_id)
+
+    @property
+    def lost(self) -> bool:
+        """Spans of the processes seen are known to be missing."""
+        return Incomplete.LOST_SPANS in self._graph.incomplete
+
     def scope(self, span: OperationSpan) -> str:
         """Return the memory scope the operation works in: its own or that of the nearest one above it."""
         return span.scope or self._graph.scope_of(span.origin)

@@ -12,6 +12,9 @@ from memtrace_otel.model import OperationSpan, ref_kind
 from memtrace_otel.semconv import OpKind, RefKind, Role
 
 _SEARCHES = frozenset({OpKind.RETRIEVE, OpKind.RERANK, OpKind.ASSEMBLE})
+_WRITING = frozenset(
+    {OpKind.INGEST, OpKind.EXTRACT, OpKind.DECIDE, OpKind.CONSOLIDATE, OpKind.CREATE, OpKind.UPDATE, OpKind.DELETE}
+)
 _SHOWN = frozenset({Role.HIT, Role.CONTEXT, Role.MESSAGE, Role.HISTORY, Role.OTHER})
 
 
@@ -43,6 +46,8 @@ class Recall:
     """The trace says what fed the answer; False when searches were only found beside it."""
     scopes: tuple[str, ...]
     """Scopes searched, in order."""
+    asked_at: int
+    """Nanoseconds: when memory was last searched for what fed the answer; the answer's own start without a search."""
 
 
 def recall(lineage: Lineage, answer: OperationSpan) -> Recall:
@@ -56,6 +61,7 @@ def recall(lineage: Lineage, answer: OperationSpan) -> Recall:
     returned = [hit for span in searches for hit in _hits(lineage, span, {Role.HIT}, context)]
     hits = shown if records else [*_last_list(lineage, feeding or beside, returned), *shown]
     reached = {hit.ref for hit in hits}
+    looked_up = [span for span in feeding if span.kind == OpKind.RETRIEVE] or feeding
     looked_at = [hit for span in searches for hit in _hits(lineage, span, {Role.CANDIDATE}, context)]
     return Recall(
         searches=tuple(searches),
@@ -64,6 +70,7 @@ def recall(lineage: Lineage, answer: OperationSpan) -> Recall:
         ranked_out=tuple(hit for hit in looked_at if hit.ref not in reached),
         linked=bool(feeding or records or not searches),
         scopes=tuple(dict.fromkeys(scope for span in searches if (scope := lineage.scope(span)))),
+        asked_at=max((span.start for span in looked_up), default=answer.start),
     )
 
 
@@ -81,9 +88,18 @@ def _feeding(lineage: Lineage, answer: OperationSpan) -> list[OperationSpan]:
 
 
 def _beside(lineage: Lineage, answer: OperationSpan) -> list[OperationSpan]:
-    """Searches of the same trace for the same query, else all since the answer before, begun before this one ended."""
-    in_trace = [span for span in lineage.spans if span.trace_id == answer.trace_id]
-    searches = [s for s in in_trace if s.kind in _SEARCHES and s.start <= max(answer.start, answer.end)]
+    """Searches of the same trace for the same query, else all since the answer before, begun before this one ended.
+
+    What a write looks up for itself (neighbours of a new fact) is not searched for the answer.
+    """
+    in_trace = lineage.in_trace(answer.trace_id)
+    searches = [
+        span
+        for span in in_trace
+        if span.kind in _SEARCHES
+        and span.start <= max(answer.start, answer.end)
+        and not any(above.kind in _WRITING for above in lineage.ancestors(span))
+    ]
     asked = _queries(answer)
     same_query = [span for span in searches if asked & _queries(span)]
     if same_query:

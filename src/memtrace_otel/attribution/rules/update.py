@@ -33,12 +33,14 @@ def _overwritten(evidence: Evidence, life: Life) -> Finding | None:
 
 
 def _not_written(evidence: Evidence, life: Life) -> Finding | None:
-    """Extracted, but no record version ever carried it."""
+    """Extracted, but no record version carried it when the question came."""
     if life.versions or not life.facts:
         return None
     fact = life.facts[0]
     operation, written = _written_from(evidence, fact)
     outcome = f"the write kept only {quoted(written)}" if written else "no record was written or renewed from it"
+    if operation.start > evidence.recall.asked_at:
+        outcome = "memory was searched before it was written"
     reason = (
         f"The fact {quoted(fact.content)} was extracted, but {outcome}."
         if fact.content
