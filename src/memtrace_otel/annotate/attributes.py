@@ -47,8 +47,7 @@ def verdict_attributes(verdict: Verdict) -> dict[str, AttributeValue]:
         semconv.FAILURE_EVIDENCE: _leading([str(step) for step in verdict.evidence]),
         semconv.FAILURE_ALTERNATIVES: _leading([_alternative(other) for other in verdict.alternatives]),
     }
-    attributes.update({name: items for name, items in lists.items() if items})
-    return attributes
+    return attributes | lists
 
 
 def incomplete(verdict: Verdict, attributes: Mapping[str, AttributeValue]) -> tuple[str, ...]:
