@@ -48,7 +48,10 @@ def test_a_right_answer_is_no_failure(system: System, index: int) -> None:
     assert find_failures(build_graph(recorded(system, Fault.NONE, index).spans)) == []
 
 
-TOLD_BY_IDENTITY = {Fault.DROPPED, Fault.NOT_RENEWED, Fault.DELETED, Fault.RANKED_OUT, Fault.WRONG_SCOPE, Fault.IGNORED}
+TOLD_BY_IDENTITY = {
+    Fault.DROPPED, Fault.MERGED_AWAY, Fault.NOT_RENEWED, Fault.DELETED, Fault.RANKED_OUT, Fault.WRONG_SCOPE,
+    Fault.IGNORED,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("system", "fault", "index"), faults(of=TOLD_BY_IDENTITY))
@@ -58,6 +61,13 @@ def test_identity_tells_without_contents(system: System, fault: Fault, index: in
     assert verdict.failure_type == planted.failure_type
     assert f"{verdict.trace_id}-{verdict.span_id}" == planted.origin
     assert not verdict.complete
+
+
+def test_an_overwriting_is_only_likely_without_contents() -> None:
+    planted = recorded(System.DECIDING, Fault.MERGED_AWAY, 0, evidence=True, captured=False)
+    (verdict,) = attribute_trace(build_graph(planted.spans))
+    assert verdict.confidence < 0.5
+    assert [other.failure_type for other in verdict.alternatives] == [FailureType.RESPONSE]
 
 
 @pytest.mark.parametrize("system", System)

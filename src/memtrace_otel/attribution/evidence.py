@@ -12,7 +12,7 @@ from memtrace_otel.attribution.recall import Hit, recall
 from memtrace_otel.attribution.sources import Source, sources_of
 from memtrace_otel.attribution.text import abstains, numbers, terms
 from memtrace_otel.model import Failure, content_digest
-from memtrace_otel.semconv import Role
+from memtrace_otel.semconv import Action, Role
 
 _OWN = 0.5  # what was taken from the source message itself may leave out more of the question
 _UNSOURCED = 0.5  # without a source message to compare with, a text must share half of the question
@@ -40,6 +40,9 @@ class Life:
     """Hits that carry it and reached the answering model."""
     answered: bool
     """The given answer holds it."""
+    overwritten: tuple[Version, Version] | None = None
+    """Without contents: the last version known to carry it, and the update from other facts that put something else
+    in its place. The records named above may still carry it."""
     guessed: bool = False
     """Nobody named the messages and no words lead to them: they are only those nearest to the question."""
 
@@ -149,7 +152,8 @@ class Evidence:
     def life_of_evidence(self) -> Life:
         """Follow the named messages by identity alone: every record written from them counts as carrying the answer.
 
-        Where none is named, those nearest to the question stand for them.
+        Where none is named, those nearest to the question stand for them. With no contents to read, a record that was
+        updated from other messages since may have lost it.
         """
         sources = self.named or self._nearest()
         facts = tuple(fact for source in sources for fact in source.facts)
@@ -158,8 +162,25 @@ class Evidence:
         versions = tuple(v for history in histories for v in history if not v.deleted)
         surviving = tuple(history[-1] for history in histories if not history[-1].deleted)
         returned = tuple(hit for hit in self.recall.hits if hit.ref in refs)
+        overwritten = None
+        if not self.readable and surviving:
+            written = {(v.ref, v.span.origin) for source in sources for v in source.written}
+            ends = [_overwriting(history, written) for history in histories if not history[-1].deleted]
+            whole = tuple(v for v, end in zip(surviving, ends, strict=True) if end is None)
+            known = [end for end in ends if end is not None]
+            surviving = whole or surviving
+            overwritten = None if whole else max(known, key=lambda end: end[1].span.start)
         return Life(
-            None, sources, bool(sources), facts, versions, surviving, returned, answered=False, guessed=not self.named
+            None,
+            sources,
+            bool(sources),
+            facts,
+            versions,
+            surviving,
+            returned,
+            answered=False,
+            overwritten=overwritten,
+            guessed=not self.named,
         )
 
     def _nearest(self) -> tuple[Source, ...]:
@@ -232,6 +253,16 @@ class Evidence:
         texts = [v.content for s in self.messages for v in (s.message, *s.facts)]
         texts += [v.content for history in self.records for v in history]
         return texts + [hit.content for hit in self.recall.hits]
+
+
+def _overwriting(history: tuple[Version, ...], written: set[tuple[str, str]]) -> tuple[Version, Version] | None:
+    """Return the last version of those written and the update after it that made another text of the record."""
+    held = [i for i, v in enumerate(history) if (v.ref, v.span.origin) in written]
+    if not held:
+        return None
+    last = history[held[-1]]
+    later = (v for v in history[held[-1] + 1 :] if v.action == Action.UPDATE and v.digest != last.digest)
+    return next(((last, after) for after in later if after.digest and last.digest), None)
 
 
 def _expected_known(failure: Failure) -> bool:

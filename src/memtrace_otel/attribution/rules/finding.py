@@ -25,8 +25,8 @@ class Finding:
 
 
 def strength_of(life: Life) -> float:
-    """By words and identity, by named evidence and identity, by nearness to the question."""
-    return CERTAIN if life.need else WEAK if life.guessed else POSSIBLE
+    """By words and identity, by named evidence and identity, by nearness to the question or past an update."""
+    return CERTAIN if life.need else WEAK if life.guessed or life.overwritten else POSSIBLE
 
 
 def path(life: Life, *losses: Step) -> tuple[Step, ...]:

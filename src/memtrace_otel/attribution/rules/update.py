@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memtrace_otel.attribution.evidence import Evidence, Life
 from memtrace_otel.attribution.lineage import Version
-from memtrace_otel.attribution.rules.finding import CERTAIN, LIKELY, WEAK, Finding, path, quoted, wanted
+from memtrace_otel.attribution.rules.finding import CERTAIN, LIKELY, WEAK, Finding, path, quoted, strength_of, wanted
 from memtrace_otel.attribution.rules.loss import last_loss
 from memtrace_otel.attribution.rules.stale import stale_record
 from memtrace_otel.model import OperationSpan, Step
@@ -21,6 +21,8 @@ def update(evidence: Evidence) -> Finding | None:
 
 
 def _overwritten(evidence: Evidence, life: Life) -> Finding | None:
+    if life.overwritten is not None:
+        return _perhaps_overwritten(life, life.overwritten[1])
     loss = last_loss(evidence, life)
     if loss is None or loss.after.deleted:
         return None
@@ -30,6 +32,15 @@ def _overwritten(evidence: Evidence, life: Life) -> Finding | None:
     step = Step("overwritten", loss.after.ref, loss.after.span.origin, loss.after.content)
     strength = CERTAIN if life.need else WEAK
     return Finding(FailureType.UPDATE, loss.after.span, loss.after.ref, strength, f"{reason}.", path(life, step))
+
+
+def _perhaps_overwritten(life: Life, after: Version) -> Finding:
+    """No contents were captured: that the update kept the evidence cannot be told, only that it came from others."""
+    reason = (
+        "The record written from the evidence was since updated from other messages; no contents tell what it kept."
+    )
+    step = Step("overwritten", after.ref, after.span.origin)
+    return Finding(FailureType.UPDATE, after.span, after.ref, strength_of(life), reason, path(life, step))
 
 
 def _not_written(evidence: Evidence, life: Life) -> Finding | None:
