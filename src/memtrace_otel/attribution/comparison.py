@@ -18,6 +18,7 @@ class Comparison:
     def __init__(self, wish: Expectation, texts: Iterable[str]) -> None:
         texts = list(texts)
         self.lexicon = Lexicon(texts)
+        self._about: dict[str, float] = {}
         self.question = frozenset(term for term in wish.question_terms if self.lexicon.knows(term))
         """Words of the question that some text holds; the others tell no text from another."""
         self._names = names(texts)
@@ -25,7 +26,9 @@ class Comparison:
 
     def about(self, text: str) -> float:
         """How much of the question the text shares: 0..1."""
-        return self.lexicon.share(self.question, terms(text))
+        if text not in self._about:
+            self._about[text] = self.lexicon.share(self.question, terms(text))
+        return self._about[text]
 
     def held(self, texts: Iterable[str], wanted: frozenset[str]) -> float:
         """How much of the words several texts hold together: 0..1."""

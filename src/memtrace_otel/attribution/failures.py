@@ -103,9 +103,7 @@ def _judged(lineage: Lineage, span: OperationSpan) -> OperationSpan | None:
         return OperationSpan(
             *split_origin(origin), kind=OpKind.RESPOND, start=span.start, end=span.start, incomplete=("missing",)
         )
-    before = [
-        s for s in lineage.spans if s.trace_id == span.trace_id and s.kind == OpKind.RESPOND and s.start <= span.start
-    ]
+    before = [s for s in lineage.in_trace(span.trace_id) if s.kind == OpKind.RESPOND and s.start <= span.start]
     return before[-1] if before else None
 
 
@@ -114,7 +112,7 @@ def _failure(lineage: Lineage, evaluation: _Evaluation) -> Failure:
     judged = [judge] if judge is not None else []
     question = _input(lineage, [answer, *judged], Role.QUERY)
     if not question:
-        beside = (s for s in lineage.spans if s.trace_id == answer.trace_id)
+        beside = lineage.in_trace(answer.trace_id)
         question = next(
             (str(s.attributes[GEN_AI_MEMORY_QUERY_TEXT]) for s in beside if GEN_AI_MEMORY_QUERY_TEXT in s.attributes),
             "",

@@ -54,6 +54,7 @@ class Lineage:
         self.spans: list[OperationSpan] = graph.operations()
         self._reads: dict[str, list[tuple[Variable, VersionKey]]] = {}
         self._readers: dict[tuple[str, str], list[OperationSpan]] = defaultdict(list)
+        self._histories: dict[str, list[Version]] = {}
         self._records: dict[str, dict[str, Version]] = defaultdict(dict)
         self._by_digest: dict[tuple[str, str], list[Version]] = defaultdict(list)
         for span in self.spans:
@@ -138,9 +139,10 @@ class Lineage:
 
     def history(self, ref: str, until: int | None = None) -> list[Version]:
         """Return the versions of a record in causal order, those written before `until` (nanoseconds) when given."""
-        known = self._records.get(ref, {})
-        ordered = [known[key.origin] for key in self._graph.history(ref) if key.origin in known]
-        return [version for version in ordered if until is None or version.span.start <= until]
+        if ref not in self._histories:
+            known = self._records.get(ref, {})
+            self._histories[ref] = [known[key.origin] for key in self._graph.history(ref) if key.origin in known]
+        return [version for version in self._histories[ref] if until is None or version.span.start <= until]
 
     def written_by(self, span: OperationSpan) -> list[Version]:
         """Return the record versions that an operation wrote itself, not those it lists for an operation below it."""

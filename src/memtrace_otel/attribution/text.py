@@ -65,6 +65,7 @@ def terms(text: str) -> frozenset[str]:
     return frozenset(stem(word) for word in words(text) if word not in STOP_WORDS)
 
 
+@lru_cache(maxsize=1 << 15)
 def numbers(text: str) -> frozenset[str]:
     """Return the numbers named in the text, as digits."""
     return frozenset(word for word in words(text) if word[0].isdigit())
