@@ -126,6 +126,7 @@ def test_a_search_cannot_return_what_was_written_after_it() -> None:
     (verdict,) = attribute_trace(build_graph([early if span is search else span for span in planted.spans]))
     assert verdict.failure_type == FailureType.UPDATE
     assert "searched before" in verdict.reason
+    assert verdict.confidence < 0.5, "it was told after the search, too"
 
 
 def test_what_a_write_looks_up_for_itself_is_no_search_for_the_answer() -> None:

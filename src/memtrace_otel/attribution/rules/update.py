@@ -52,13 +52,15 @@ def _not_written(evidence: Evidence, life: Life) -> Finding | None:
     outcome = f"the write kept only {quoted(written)}" if written else "no record was written or renewed from it"
     if operation.start > evidence.recall.asked_at:
         outcome = "memory was searched before it was written"
+    in_time = any(source.message.span.start <= evidence.recall.asked_at for source in life.sources)
+    strength = LIKELY if life.need and in_time else WEAK  # what is told after the search no write can bring
     reason = (
         f"The fact {quoted(fact.content)} was extracted, but {outcome}."
         if fact.content
         else f"A fact was extracted, but {outcome}."
     )
     step = Step("not_written", fact.ref, operation.origin)
-    return Finding(FailureType.UPDATE, operation, fact.ref, LIKELY if life.need else WEAK, reason, path(life, step))
+    return Finding(FailureType.UPDATE, operation, fact.ref, strength, reason, path(life, step))
 
 
 def _written_from(evidence: Evidence, fact: Version) -> tuple[OperationSpan, str]:
