@@ -103,6 +103,15 @@ def test_attribute_prints_one_json_object_per_failing_trace(database: Path, fail
     assert run("attribute", failing_trace.upper(), "--db", database, "--json").stdout == result.stdout
 
 
+def test_without_contents_the_verdict_names_the_switch(tmp_path: Path, recording: Recording) -> None:
+    tell(recording)
+    MemtraceSpanExporter(path=str(tmp_path / "off.db")).export(recording.spans())
+    verdict = json.loads(run("attribute", "--all", "--db", tmp_path / "off.db", "--json").stdout)
+    assert verdict["failure_type"] == "unknown"
+    assert verdict["complete"] is False
+    assert "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT" in verdict["reason"]
+
+
 def test_attribute_shows_a_table_to_people(database: Path) -> None:
     result = run("attribute", "--all", "--db", database)
     assert result.exit_code == 0

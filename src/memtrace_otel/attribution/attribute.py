@@ -12,7 +12,8 @@ from memtrace_otel.attribution.ranking import confidence, rank
 from memtrace_otel.attribution.rules import RULES, Finding
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Alternative, Failure, OperationSpan, Verdict
-from memtrace_otel.semconv import FailureType
+from memtrace_otel.semconv import FailureType, Incomplete
+from memtrace_otel.settings import CAPTURE_CONTENT
 from memtrace_otel.version import __version__
 
 METHOD = "rules"
@@ -66,7 +67,10 @@ def attribute_trace(graph: EvolutionGraph, trace_id: str | None = None) -> list[
 
 
 def _undecided(failure: Failure) -> Finding:
-    lacking = "the expected answer" if not failure.expected else "enough of the path from message to answer"
+    if Incomplete.CONTENT_OFF in failure.answer_span.incomplete:
+        lacking = f"contents ({CAPTURE_CONTENT.env} was not SPAN_ONLY)"
+    else:
+        lacking = "enough of the path from message to answer" if failure.expected else "the expected answer"
     return Finding(
         FailureType.UNKNOWN, None, "", 0.0, f"The trace does not hold {lacking}, so no operation can be blamed."
     )

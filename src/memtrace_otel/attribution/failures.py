@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from memtrace_otel import settings
 from memtrace_otel.attribution.lineage import Lineage, lineage_of
 from memtrace_otel.graph import EvolutionGraph
-from memtrace_otel.model import AttributeValue, Failure, OperationSpan, is_origin, split_origin
+from memtrace_otel.model import AttributeValue, Failure, OperationSpan, is_failing, is_origin, split_origin
 from memtrace_otel.semconv import (
     ATTRIBUTION_EVALUATION,
     ATTRIBUTION_SCOPE,
@@ -17,9 +17,7 @@ from memtrace_otel.semconv import (
     EVALUATION_LABEL,
     EVALUATION_NAME,
     EVALUATION_SCORE,
-    FAILING_LABELS,
     GEN_AI_MEMORY_QUERY_TEXT,
-    PASSING_LABELS,
     OpKind,
     RefKind,
     Role,
@@ -38,10 +36,7 @@ class _Evaluation:
 
     @property
     def failing(self) -> bool:
-        label = self.label.strip().casefold().replace(" ", "_")
-        if label in PASSING_LABELS:
-            return False
-        return label in FAILING_LABELS or (self.score is not None and self.score < settings.EVALUATION_THRESHOLD.read())
+        return bool(is_failing(self.label, self.score, settings.EVALUATION_THRESHOLD.read()))
 
 
 def find_failures(graph: EvolutionGraph, trace_id: str | None = None) -> list[Failure]:

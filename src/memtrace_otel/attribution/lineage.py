@@ -13,12 +13,12 @@ from datetime import date, datetime
 
 from memtrace_otel.attribution.dates import day_of, day_of_text
 from memtrace_otel.graph import EvolutionGraph, OperationKey, VersionKey
+from memtrace_otel.graph.keys import READING_KINDS
 from memtrace_otel.model import OperationSpan, Variable, ref_kind
-from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind
+from memtrace_otel.semconv import Action, Incomplete, RefKind
 
 SOURCE_KINDS = frozenset({RefKind.MESSAGE, RefKind.DOCUMENT})
 RECORD_KINDS = frozenset({RefKind.MEMORY, RefKind.CHUNK, RefKind.STATE})
-READING_KINDS = frozenset({OpKind.RETRIEVE, OpKind.RERANK, OpKind.ASSEMBLE, OpKind.RESPOND, OpKind.JUDGE})
 _NO_GAP = frozenset({Incomplete.INFERRED, Incomplete.TRUNCATED})
 
 # A date that stands apart from what is said: "1:56 pm on 8 May, 2023: ...", "[2023-05-08] ...", "(sent at ...)".

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from memtrace_otel.attribution.dates import day_of
-from memtrace_otel.attribution.lineage import READING_KINDS, SOURCE_KINDS, Lineage, Version, day_said
+from memtrace_otel.attribution.lineage import SOURCE_KINDS, Lineage, Version, day_said
+from memtrace_otel.graph.keys import READING_KINDS
 from memtrace_otel.model import OperationSpan, ref_kind
 from memtrace_otel.semconv import OpKind, RefKind, Role
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from memtrace_otel.attribution.lineage import READING_KINDS, RECORD_KINDS, lineage_of
+from memtrace_otel.attribution.lineage import RECORD_KINDS, lineage_of
 from memtrace_otel.attribution.recall import Recall, recall
 from memtrace_otel.attribution.sources import Source, sources_of
 from memtrace_otel.attribution.text import terms
 from memtrace_otel.graph import EvolutionGraph
+from memtrace_otel.graph.keys import READING_KINDS
 from memtrace_otel.model import Verdict, make_origin, ref_kind
 from memtrace_otel.report.answering import ANSWER, JUDGEMENT, Answering
 from memtrace_otel.report.evolution import Draft, Evolution, Moment, Stage

@@ -98,7 +98,10 @@ def running_jaeger(folder: Path) -> Iterator[Jaeger]:
     log = folder / "jaeger.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [built.stdout.strip(), "--config", HERE.parents[3] / "deploy" / "jaeger" / "config.yaml"], env=environ, stdout=output, stderr=output
+            [built.stdout.strip(), "--config", HERE.parents[3] / "deploy" / "jaeger" / "config.yaml"],
+            env=environ,
+            stdout=output,
+            stderr=output,
         )
     try:
         _wait_until_healthy(process, ports["HEALTH"], log)
