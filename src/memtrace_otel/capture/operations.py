@@ -280,6 +280,10 @@ class Operation:
             hits = [item for item in self._recalled if ref_kind(item.ref) != RefKind.QUERY]
             turn = recall.turn_of(split_origin(own)[0])
             turn.retrieved(own, queries[-1] if queries else None, hits, self._hits)
+        if self.kind == OpKind.RESPOND and own:
+            for answer in (v for v in self._outputs if ref_kind(v.ref) == RefKind.ANSWER):
+                turn = recall.turn_of(split_origin(own)[0])
+                turn.answered(recall.Recalled(answer.ref, own, answer.content))
 
     def _write(self, error: BaseException | None) -> None:
         limits = config()

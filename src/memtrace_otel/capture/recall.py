@@ -21,6 +21,7 @@ _HITS = 1024
 _FEW = 64  # queries, fruitless searches and answers kept of one turn
 _MIN_TEXT = 4
 _OCCURRENCES = 64
+_PROMPT = 1_000_000  # characters of a prompt that are searched
 _SPACES = re.compile(r"\s+")
 K = TypeVar("K")
 V = TypeVar("V")
@@ -119,21 +120,20 @@ def found_in(prompt: str, candidates: Iterable[Recalled]) -> list[Recalled]:
     White space is folded. An occurrence inside a longer candidate's occurrence does not count: 'likes tea' is not
     found in 'likes tea with milk' when both were retrieved. Texts under four characters match by chance: left out.
     """
-    folded = _SPACES.sub(" ", prompt)
-    claimed: list[tuple[int, int, str]] = []
+    folded = _SPACES.sub(" ", prompt[:_PROMPT])
+    same: dict[str, list[Recalled]] = {}  # a record that several searches returned is looked for once
+    for candidate in candidates:
+        same.setdefault(_SPACES.sub(" ", candidate.text).strip(), []).append(candidate)
+    claimed = bytearray(len(folded))
     found: list[tuple[int, Recalled]] = []
-    texts = [(_SPACES.sub(" ", candidate.text).strip(), candidate) for candidate in candidates]
-    for text, candidate in sorted(texts, key=lambda item: -len(item[0])):
+    for text in sorted(same, key=len, reverse=True):
         if len(text) < _MIN_TEXT:
             continue
-        free = [
-            at
-            for at in _occurrences(folded, text)
-            if not any(start <= at and at + len(text) <= end and text != own for start, end, own in claimed)
-        ]
-        if free:
-            claimed.extend((at, at + len(text), text) for at in free)
-            found.append((free[0], candidate))
+        places = [at for at in _occurrences(folded, text) if not claimed[at]]  # longer ones have claimed all of theirs
+        for at in places:
+            claimed[at : at + len(text)] = b"\x01" * len(text)
+        if places:
+            found.extend((places[0], candidate) for candidate in same[text])
     return [candidate for _, candidate in sorted(found, key=lambda item: item[0])]
 
 

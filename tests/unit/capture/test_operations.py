@@ -12,7 +12,16 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import StatusCode
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import config, current_operation, drops, operation, scope_id, use_config, variable_ref
+from memtrace_otel.capture import (
+    config,
+    current_operation,
+    drops,
+    feedback,
+    operation,
+    scope_id,
+    use_config,
+    variable_ref,
+)
 from memtrace_otel.model import content_digest, make_origin
 from tests.conftest import Recording
 
@@ -296,3 +305,12 @@ def test_a_flow_too_large_to_name_means_all_to_all(recording: Recording) -> None
         op.wrote("fact:own", sources=[0])
     assert semconv.FLOW not in (recording.spans()[0].attributes or {})
     assert "budget" in attribute(recording.named("memtrace.extract")[0], semconv.INCOMPLETE)
+
+
+def test_feedback_finds_the_answer_of_an_operation_of_ones_own(recording: Recording) -> None:
+    with recording.tracer.start_as_current_span("turn"):
+        with operation("chat", kind="respond", system="mine", tracer=recording.tracer) as op:
+            op.wrote("answer:1", role="answer", content="17 April")
+        assert feedback("fail", tracer=recording.tracer)
+    [judged] = recording.named("memtrace.judge")
+    assert attribute(judged, semconv.INPUTS_ORIGINS) == [op.origin]

@@ -56,3 +56,9 @@ def test_answers_are_quoted_as_whole_words() -> None:
     assert quotes("Given answer: 4", "4")
     assert not quotes("Given answer: 40", "4")
     assert not quotes("anything", "  ")
+
+
+def test_a_record_that_many_searches_returned_is_looked_for_once() -> None:
+    texts = [f"Ana likes thing number {n} very much" for n in range(8)]
+    hits = [Recalled(f"memory:{n % 8}", "o", texts[n % 8], "", f"search-{n // 8}") for n in range(1024)]
+    assert len(found_in("\n".join(texts * 64), hits)) == 1024  # was quadratic: minutes

@@ -14,6 +14,8 @@ from memtrace_otel.instrumentation.openai.judgement import expected_answer, pars
         ("Incorrect. She drinks tea.", "incorrect", None),
         ("Not relevant", "not_relevant", None),
         ("Verdict: correct", "correct", None),
+        ("Let me think. The dates differ.\n\nWRONG", "wrong", None),
+        ("The dates differ.\nVerdict: incorrect", "incorrect", None),
         ('{"label": "NOT RELEVANT"}', "not_relevant", None),
         ('{"verdict": "Correct.", "score": 1}', "correct", 1.0),
         ('Sure:\n```json\n{"is_correct": false, "reason": "no"}\n```', "incorrect", None),

@@ -51,6 +51,7 @@ class OpenAIInstrumentor(BaseInstrumentor):
         return (f"openai {_SUPPORTED}",)
 
     def _instrument(self, **kwargs: Any) -> None:
+        self._wrapped, self._active = [], True
         try:
             found = version("openai")
         except PackageNotFoundError:
@@ -60,7 +61,6 @@ class OpenAIInstrumentor(BaseInstrumentor):
             return
         provider = cast("trace.TracerProvider | None", kwargs.get("tracer_provider"))
         tracer = get_tracer(__name__, provider)
-        self._wrapped, self._active = [], True
         # Not imported here: a program that never calls a model must not pay for the package.
         wrapt.register_post_import_hook(lambda _: self._wrap_all(tracer), "openai.resources")
 
@@ -76,7 +76,10 @@ class OpenAIInstrumentor(BaseInstrumentor):
             return
         for module_name, class_name, methods, is_async in _TARGETS:
             for method in methods:
-                self._wrap(module_name, class_name, method, _async_wrapper(tracer) if is_async else _wrapper(tracer))
+                with guard("openai.instrument"):  # runs inside the program's own import
+                    self._wrap(
+                        module_name, class_name, method, _async_wrapper(tracer) if is_async else _wrapper(tracer)
+                    )
 
     def _wrap(self, module_name: str, class_name: str, method: str, wrapper: Callable[..., Any]) -> None:
         try:

@@ -34,7 +34,7 @@ def parse_judgement(reply: str) -> Judgement | None:
     """Read a judgement from a model's reply, None when it is not one.
 
     Accepted: a JSON object (alone or within text) with a label, a correct/passed flag or a score, or a reply whose
-    first statement is nothing but a label of the evaluation conventions ("Wrong, she ...", not "This is not right").
+    first statement or last line is nothing but a label of the conventions ("Wrong, she ...", not "This is not right").
     """
     if not reply or len(reply) > _MAX_REPLY:
         return None
@@ -46,13 +46,14 @@ def parse_judgement(reply: str) -> Judgement | None:
             value = None
         if isinstance(value, Mapping):
             return _from_object(cast(Mapping[str, Any], value))
-    for statement in _STATEMENTS.split(reply.strip())[:2]:  # "WRONG", "Incorrect. She ...", "Verdict: correct"
-        label = _label(statement)
-        if label:
-            return Judgement(label, explanation="" if label == _folded(reply) else reply)
-        if _folded(statement) not in _LABEL_KEYS:
-            return None
-    return None
+    label = _leading_label(reply) or _label(reply.strip().splitlines()[-1].rpartition(":")[2] if reply.strip() else "")
+    return Judgement(label, explanation="" if label == _folded(reply) else reply) if label else None
+
+
+def _leading_label(reply: str) -> str:
+    """The label that a reply begins with: "WRONG", "Incorrect. She ...", "Verdict: correct"."""
+    first, *rest = _STATEMENTS.split(reply.strip(), maxsplit=2)
+    return _label(rest[0]) if rest and _folded(first) in _LABEL_KEYS else _label(first)
 
 
 def _from_object(value: Mapping[str, Any]) -> Judgement | None:

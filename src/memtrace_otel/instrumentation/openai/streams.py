@@ -23,9 +23,13 @@ _abandoned: deque[Callable[[], None]] = deque(maxlen=1024)
 def settle_abandoned() -> None:
     """Report the streams that were thrown away half-way. Not done where they die: a collector may run anywhere, inside
     our own locks too."""
-    while _abandoned:
+    while True:
+        try:
+            report = _abandoned.popleft()
+        except IndexError:
+            return
         with guard("openai.stream"):
-            _abandoned.popleft()()
+            report()
 
 
 atexit.register(settle_abandoned)
