@@ -373,8 +373,8 @@ class Operation:
         code_name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', repr(function))}"
         signature = inspect.signature(function) if inputs else inspect.Signature()
 
-        def fresh(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation:
-            made = Operation(
+        def fresh() -> Operation:
+            return Operation(
                 name,
                 kind=self.kind,
                 system=self.system,
@@ -384,13 +384,13 @@ class Operation:
                 attributes={semconv.CODE_FUNCTION_NAME: code_name, **(attributes or {})},
                 parent=parent,
             )
-            made.start()
+
+        def given(made: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             with guard("operation.arguments"):
                 bound = signature.bind(*args, **kwargs).arguments if inputs else {}
                 for parameter, kind in (inputs or {}).items():
                     for value in _items(bound.get(parameter)):
                         made.read(variable_ref(kind, value), role=_role_of(kind), content=value)
-            return made
 
         def returned(made: Operation, result: object) -> None:
             with guard("operation.result"):
@@ -406,28 +406,20 @@ class Operation:
 
             @wraps(function)
             async def call_async(*args: Any, **kwargs: Any) -> Any:
-                made = fresh(args, kwargs)
-                try:
+                with fresh() as made:
+                    given(made, args, kwargs)
                     result = await awaited(*args, **kwargs)
-                except BaseException as error:
-                    made.end(error)
-                    raise
-                returned(made, result)
-                made.end()
+                    returned(made, result)
                 return result
 
             return cast(F, call_async)
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            made = fresh(args, kwargs)
-            try:
+            with fresh() as made:
+                given(made, args, kwargs)
                 result = function(*args, **kwargs)
-            except BaseException as error:
-                made.end(error)
-                raise
-            returned(made, result)
-            made.end()
+                returned(made, result)
             return result
 
         return cast(F, call)
