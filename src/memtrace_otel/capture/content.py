@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import secrets
+from typing import NamedTuple
 
-from memtrace_otel.capture.config import config
+from memtrace_otel.capture.config import CaptureConfig, config
 from memtrace_otel.model import content_digest, make_ref
 from memtrace_otel.semconv import Incomplete
 
@@ -42,6 +43,27 @@ def preview(text: str, limit: int) -> tuple[str, bool]:
 def digest(text: str) -> str:
     """Digest of a content under this process's key; '' for no content."""
     return content_digest(text, config().digest_key) if text else ""
+
+
+class Described(NamedTuple):
+    """A content as it goes on a span: digest and bytes of the whole, what may be shown of it, where the whole lies, and
+    why less is shown than there was (values of `memtrace.incomplete`)."""
+
+    digest: str
+    size: int
+    shown: str = ""
+    store: str = ""
+    reasons: tuple[str, ...] = ()
+
+
+def describe(text: str, limits: CaptureConfig, *, inline: bool) -> Described:
+    """Describe a whole content; `inline` tells whether it may be shown here (a version is shown where it is made)."""
+    shown, reasons = "", ()
+    if limits.content and inline:
+        shown, cut = preview(text, limits.preview_bytes)
+        reasons = (Incomplete.TRUNCATED,) if cut else ()
+    size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+    return Described(digest(text), size, shown, "", reasons)
 
 
 def variable_ref(kind: str, content: object, id: object = None) -> str:

@@ -18,7 +18,7 @@ from opentelemetry.util.types import AttributeValue
 from memtrace_otel import semconv
 from memtrace_otel.capture import recall
 from memtrace_otel.capture.config import CaptureConfig, config
-from memtrace_otel.capture.content import as_text, digest, preview, variable_ref
+from memtrace_otel.capture.content import as_text, describe, preview, variable_ref
 from memtrace_otel.capture.guard import guard, guarded, note_drop
 from memtrace_otel.capture.layout import Entry, Part, lay_out
 from memtrace_otel.capture.origins import origins
@@ -317,16 +317,24 @@ class Operation:
 
     def _finished(self, entry: Entry, limits: CaptureConfig, *, inline: bool) -> Entry:
         """The entry as it goes on the span: digest and size of the whole content, content only as a preview."""
-        text, shown = entry.content, ""
-        if not text:
+        if not entry.content:
             return entry
-        if limits.content and inline:
-            shown, cut = preview(text, limits.preview_bytes)
-            if cut:
-                self.mark(Incomplete.TRUNCATED)
-        size = len(text.encode("utf-8", "replace"))
+        described = describe(entry.content, limits, inline=inline)
+        for reason in described.reasons:
+            self.mark(reason)
         ref, role, origin, _, _, score, action, _, store, event_time = entry
-        return Entry(ref, role, origin, digest(text), shown, score, action, size, store, event_time)
+        return Entry(
+            ref,
+            role,
+            origin,
+            described.digest,
+            described.shown,
+            score,
+            action,
+            described.size,
+            store or described.store,
+            event_time,
+        )
 
     def _write_part(self, span: Span, part: Part) -> None:
         span.set_attributes(part.attributes())
