@@ -261,6 +261,28 @@ METRIC_DURATION = "memtrace.attribution.duration"
 METRIC_RUNS = "memtrace.attribution.runs"
 OUTCOME = "memtrace.attribution.outcome"
 
+# --- metrics of capture itself ------------------------------------------------------------------------------------
+METRIC_OPERATION_DURATION = "gen_ai.client.operation.duration"
+METRIC_OPERATIONS = "memtrace.capture.operations"
+METRIC_DROPS = "memtrace.capture.drops"
+METRIC_TRUNCATIONS = "memtrace.capture.truncations"
+METRIC_UNKNOWN_ORIGINS = "memtrace.capture.unknown_origins"
+METRIC_QUEUE = "memtrace.capture.queue"
+METRIC_SPOOL = "memtrace.capture.spool"
+DROP_REASON = "memtrace.drop.reason"
+MEMORY_OPERATIONS = frozenset(
+    {
+        CREATE_MEMORY_STORE,
+        SEARCH_MEMORY,
+        CREATE_MEMORY,
+        UPDATE_MEMORY,
+        UPSERT_MEMORY,
+        DELETE_MEMORY,
+        DELETE_MEMORY_STORE,
+    }
+)
+"""Names whose duration we record; the duration of a model call belongs to whoever instruments the model."""
+
 # --- how a retrieval ranked ---------------------------------------------------------------------------------------
 RETRIEVAL_THRESHOLD = "memtrace.retrieval.threshold"
 """Lowest score that a hit may have (double)."""
