@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, entry_points
 
 import pytest
 
-from memtrace_otel.instrumentation import mem0
+from memtrace_otel.instrumentation import instrumentor
 from memtrace_otel.instrumentation.mem0 import Mem0Instrumentor
 
 
@@ -21,7 +21,7 @@ def test_an_absent_mem0_is_a_module_not_found(monkeypatch: pytest.MonkeyPatch) -
     def absent(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(mem0, "version", absent)
+    monkeypatch.setattr(instrumentor, "version", absent)
     with pytest.raises(ModuleNotFoundError, match="mem0ai"):
         Mem0Instrumentor().instrument(skip_dep_check=True)
     assert not Mem0Instrumentor().is_instrumented_by_opentelemetry
@@ -31,9 +31,9 @@ def test_an_absent_mem0_is_a_module_not_found(monkeypatch: pytest.MonkeyPatch) -
 def test_a_version_out_of_range_is_said_and_left_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, found: str
 ) -> None:
-    monkeypatch.setattr(mem0, "version", lambda name: found)
+    monkeypatch.setattr(instrumentor, "version", lambda name: found)
     Mem0Instrumentor().instrument(skip_dep_check=True)
-    assert Mem0Instrumentor()._patches is None
+    assert Mem0Instrumentor().patches is None
     Mem0Instrumentor().uninstrument()
     assert found in caplog.text
 

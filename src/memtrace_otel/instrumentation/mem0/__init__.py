@@ -2,54 +2,24 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any, cast
+from opentelemetry.trace import Tracer
 
-import wrapt
-from opentelemetry import trace
-from opentelemetry.instrumentation.instrumentor import (
-    BaseInstrumentor,  # pyright: ignore[reportMissingTypeStubs]
-)
-from packaging.specifiers import SpecifierSet
-
-from memtrace_otel.capture import get_tracer
-from memtrace_otel.instrumentation.mem0.patches import Patches
+from memtrace_otel.instrumentation.instrumentor import MemoryInstrumentor
+from memtrace_otel.instrumentation.mem0.patches import SYSTEM, Mem0Patches
 
 __all__ = ["Mem0Instrumentor"]
 
-_SUPPORTED = ">=1.0,<3"
-_logger = logging.getLogger(__name__)
 
+class Mem0Instrumentor(MemoryInstrumentor):
+    """Instruments `mem0ai` 1.x and 2.x, sync and async."""
 
-class Mem0Instrumentor(BaseInstrumentor):
-    """Instruments `mem0ai` 1.x and 2.x, sync and async.
+    system = SYSTEM
+    requirement = "mem0ai>=1.0,<3"
 
-    `instrument(tracer_provider=None)`; raises ModuleNotFoundError when `mem0ai` is not installed, and does nothing but
-    say so when its version is out of range.
-    """
+    def make_patches(self, tracer: Tracer) -> Mem0Patches:
+        """Patches that know the records of Mem0."""
+        return Mem0Patches(tracer)
 
-    _patches: Patches | None = None
-
-    def instrumentation_dependencies(self) -> Collection[str]:
-        """The supported versions."""
-        return (f"mem0ai {_SUPPORTED}",)
-
-    def _instrument(self, **kwargs: Any) -> None:
-        try:
-            found = version("mem0ai")
-        except PackageNotFoundError:
-            raise ModuleNotFoundError("mem0ai is not installed") from None
-        if not SpecifierSet(_SUPPORTED).contains(found, prereleases=True):
-            _logger.warning("mem0ai %s is outside the supported range %s; not instrumented", found, _SUPPORTED)
-            return
-        tracer = get_tracer(__name__, cast("trace.TracerProvider | None", kwargs.get("tracer_provider")))
-        self._patches = Patches(tracer)
-        # Mem0 reads its environment when it is imported: the application decides when that is, not we.
-        wrapt.register_post_import_hook(self._patches.apply, "mem0.memory.main")
-
-    def _uninstrument(self, **kwargs: Any) -> None:
-        if self._patches is not None:
-            self._patches.remove()
-            self._patches = None
+    def patch(self, patches: Mem0Patches) -> None:
+        """Wrap `mem0.memory.main` once the application has imported it."""
+        patches.when_imported("mem0.memory.main", patches.wrap_main)

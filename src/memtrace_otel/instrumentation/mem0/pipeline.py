@@ -11,9 +11,10 @@ from typing import Any, cast
 
 from memtrace_otel.capture import Operation, variable_ref
 from memtrace_otel.instrumentation.mem0 import replies
-from memtrace_otel.instrumentation.mem0.calls import Call, Step
+from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.session import SESSION, Decision, Known, Session, provider_session, session_of
 from memtrace_otel.instrumentation.mem0.variables import Record, model_of, turns
+from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 

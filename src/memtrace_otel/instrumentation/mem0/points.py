@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memtrace_otel.instrumentation.mem0 import pipeline, providers, public, writes
-from memtrace_otel.instrumentation.mem0.calls import StepFunction
+from memtrace_otel.instrumentation.steps import StepFunction
 
 CLASSES = ("Memory", "AsyncMemory")
 

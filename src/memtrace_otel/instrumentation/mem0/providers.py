@@ -12,10 +12,11 @@ from opentelemetry import trace
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, variable_ref
-from memtrace_otel.instrumentation.mem0.calls import Call, Step
+from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.session import SESSION, WRITE, Known, Session, provider_session
 from memtrace_otel.instrumentation.mem0.variables import Record, memory_ref, model_of, owner_scope, record_of
 from memtrace_otel.instrumentation.mem0.writes import open_create, replace, written
+from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
 

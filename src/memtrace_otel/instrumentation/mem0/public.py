@@ -13,7 +13,7 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins, scope_id, variable_ref
-from memtrace_otel.instrumentation.mem0.calls import Call, Step
+from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.session import Known, open_session
 from memtrace_otel.instrumentation.mem0.variables import (
     Record,
@@ -27,6 +27,7 @@ from memtrace_otel.instrumentation.mem0.variables import (
     results,
     turns,
 )
+from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref, split_origin
 from memtrace_otel.semconv import OpKind, RefKind, Role
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memtrace_otel.capture import Operation
-from memtrace_otel.instrumentation.mem0.calls import Call, StepFunction
+from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.variables import Record, Turn
+from memtrace_otel.instrumentation.steps import StepFunction
 from memtrace_otel.semconv import Role
 
 
@@ -111,7 +112,7 @@ def open_session(call: Call, operation: Operation, *, produces: bool = False) ->
     session = Session(call.instance, operation, produces=produces)
     call.carry(SESSION, session)
     call.carry(WRITE, None)
-    call.patches.cover(call.instance)
+    call.patches.cover_providers(call.instance)
     return session
 
 

@@ -11,9 +11,10 @@ from typing import Any, cast
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation
-from memtrace_otel.instrumentation.mem0.calls import Call, Step
+from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.session import WRITE, Known, Session, Write, open_session, session_of
 from memtrace_otel.instrumentation.mem0.variables import Record, collection_of, memory_ref, owner_scope, record_of
+from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import Action, OpKind, Role
 
 

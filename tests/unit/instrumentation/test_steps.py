@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +16,10 @@ from opentelemetry.trace import StatusCode
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import current_operation, drops
-from memtrace_otel.instrumentation.mem0.calls import Call, Step, StepFunction, observed
-from memtrace_otel.instrumentation.mem0.patches import ContextThreads, Patches
+from memtrace_otel.instrumentation import steps
+from memtrace_otel.instrumentation.patches import Patches
+from memtrace_otel.instrumentation.steps import Call, Step, StepFunction, observed
+from memtrace_otel.instrumentation.threads import ContextThreads
 from memtrace_otel.semconv import OpKind
 from tests.conftest import Recording
 
@@ -24,7 +27,7 @@ PLACE: contextvars.ContextVar[str] = contextvars.ContextVar("place", default="ou
 
 
 def wrap(function: Callable[..., Any], step: StepFunction, recording: Recording) -> Callable[..., Any]:
-    return wrapt.FunctionWrapper(function, observed(step, Patches(recording.tracer)))
+    return wrapt.FunctionWrapper(function, observed(step, Patches(recording.tracer, "test")))
 
 
 def noting(call: Call) -> Step:
@@ -104,12 +107,12 @@ def twice(call: Call) -> Step:
 
 @pytest.mark.parametrize("step", [before, after])
 def test_a_bug_in_a_step_is_ours_alone(recording: Recording, step: StepFunction) -> None:
-    counted = drops[f"error:mem0.{step.__name__}"]
+    counted = drops[f"error:test.{step.__name__}"]
     assert wrap(lambda: 7, step, recording)() == 7
     (span,) = recording.spans()
     assert span.status.status_code is StatusCode.UNSET
     assert span.attributes[semconv.INCOMPLETE] == ("guard",)
-    assert drops[f"error:mem0.{step.__name__}"] == counted + 1
+    assert drops[f"error:test.{step.__name__}"] == counted + 1
 
 
 def test_a_step_may_record_nothing(recording: Recording) -> None:
@@ -144,3 +147,57 @@ def test_jobs_of_a_pool_run_in_the_context_of_their_submitter() -> None:
             assert list(pool.map(lambda _: PLACE.get(), range(3))) == ["submitter"] * 3
     finally:
         PLACE.reset(token)
+
+
+def test_a_slow_step_is_left_out_for_a_while(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "SLOW_SECONDS", 0.02)
+
+    def slow(call: Call) -> Step:
+        time.sleep(0.05)
+        yield
+
+    def double(value: int) -> int:
+        return value * 2
+
+    wrapped = wrap(double, slow, recording)
+    left_out = drops["slow:test.slow"]
+    assert wrapped(1) == 2
+    started = time.monotonic()
+    assert [wrapped(n) for n in range(20)] == [n * 2 for n in range(20)]
+    assert time.monotonic() - started < 0.05 * 20
+    assert drops["slow:test.slow"] == left_out + 20
+
+
+def test_a_step_comes_back_after_its_pause(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(steps, "PAUSE_SECONDS", 0.0)
+    wrapped = wrap(lambda value: value, noting, recording)
+    wrapped(1)
+    wrapped(2)
+    assert len(recording.spans()) == 2
+
+
+def test_the_outermost_method_of_a_group_is_recorded(recording: Recording) -> None:
+    def adding(call: Call) -> Step:
+        if call.enter("add"):
+            call.open(None, OpKind.OTHER, scope="s")
+            yield
+
+    class Store:
+        def add(self) -> None:
+            self.add_texts()
+
+        def add_texts(self) -> None:
+            pass
+
+    patches = Patches(recording.tracer, "test")
+    patches.wrap_all(Store, {"add": adding, "add_texts": adding, "absent": adding})
+    Store().add()
+    Store().add_texts()
+    assert [str(span.attributes[semconv.CODE_FUNCTION_NAME]).split(".")[-1] for span in recording.spans()] == [
+        "add",
+        "add_texts",
+    ]
+    assert patches.wrapped() == [(Store, "add"), (Store, "add_texts")]
+    patches.remove()
+    assert not isinstance(vars(Store)["add"], wrapt.FunctionWrapper)

@@ -1,0 +1,230 @@
+"""Runs a step around a call of an observed library: one generator serves plain and coroutine functions.
+
+A step is a generator function that takes a `Call`, records what goes in, yields once, and records what came out:
+
+    def search(call: Call) -> Step:
+        operation = call.open("search_memory", OpKind.RETRIEVE, ...)
+        ...
+        result = yield
+        ...
+
+A step that returns before its yield records nothing. Whatever a step raises is ours and stays ours: the observed call
+goes on, returns what it returns and raises what it raises.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from opentelemetry.context import Context
+from opentelemetry.instrumentation.utils import is_instrumentation_enabled
+from opentelemetry.trace import SpanKind
+from opentelemetry.util.types import AttributeValue
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import Operation, guard
+from memtrace_otel.capture.guard import note_drop
+from memtrace_otel.semconv import Incomplete
+
+if TYPE_CHECKING:
+    from memtrace_otel.instrumentation.patches import Patches
+
+T = TypeVar("T")
+PatchesT = TypeVar("PatchesT", bound="Patches")
+Step = Generator[None, Any, None]
+StepFunction = Callable[[Any], Step]
+
+SLOW_SECONDS = 0.25
+"""A step that holds the program up for longer than this is left out for the next `PAUSE_SECONDS`."""
+PAUSE_SECONDS = 60.0
+
+_inside: ContextVar[frozenset[tuple[str, int]]] = ContextVar("memtrace_inside", default=frozenset())
+
+
+@dataclass(slots=True)
+class Call(Generic[PatchesT]):
+    """One call of a wrapped function, with the operations and context values opened for it."""
+
+    wrapped: Callable[..., Any]
+    instance: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    patches: PatchesT
+    operations: list[Operation] = field(default_factory=list[Operation])
+    _carried: list[tuple[ContextVar[Any], Token[Any]]] = field(default_factory=list[tuple[ContextVar[Any], Token[Any]]])
+
+    @property
+    def name(self) -> str:
+        """Fully qualified name of the function, for `code.function.name`."""
+        return f"{self.wrapped.__module__}.{self.wrapped.__qualname__}"
+
+    def arguments(self) -> Mapping[str, Any]:
+        """Arguments by parameter name, defaults included; only the keyword ones when they do not fit the signature."""
+        function = getattr(self.wrapped, "__func__", None)
+        bound_to = () if function is None else (getattr(self.wrapped, "__self__", None),)
+        try:
+            bound = _signature(function or self.wrapped).bind(*bound_to, *self.args, **self.kwargs)
+        except TypeError:
+            return dict(self.kwargs)  # the call itself will raise the same, better
+        bound.apply_defaults()
+        return {**bound.arguments, **bound.arguments.get("kwargs", {})}
+
+    def open(
+        self,
+        name: str | None,
+        kind: str,
+        *,
+        scope: str,
+        attributes: Mapping[str, AttributeValue] | None = None,
+        current: bool = True,
+        span_kind: SpanKind = SpanKind.INTERNAL,
+        parent: Context | None = None,
+    ) -> Operation:
+        """Start an operation that ends with this call; `current` False leaves the context to its siblings."""
+        made = Operation(
+            name,
+            kind=kind,
+            system=self.patches.system,
+            scope=scope,
+            tracer=self.patches.tracer,
+            span_kind=span_kind,
+            attributes={semconv.CODE_FUNCTION_NAME: self.name, **(attributes or {})},
+            parent=parent,
+        )
+        made.start()
+        if not current:
+            made.leave()
+        self.operations.append(made)
+        return made
+
+    def carry(self, variable: ContextVar[T], value: T) -> None:
+        """Set a context variable until the call ends."""
+        self._carried.append((variable, variable.set(value)))
+
+    def enter(self, group: str) -> bool:
+        """Mark this call's object as inside `group` until the call ends; False when an outer call has done so.
+
+        For methods that call one another (an `add_documents` that calls `add_texts`): the outermost one is recorded.
+        """
+        place, inside = (group, id(self.instance)), _inside.get()
+        if place in inside:
+            return False
+        self.carry(_inside, inside | {place})
+        return True
+
+    def end(self, error: BaseException | None) -> None:
+        """Give the context back and end what was opened, newest first."""
+        for variable, token in reversed(self._carried):
+            with guard("step.context"):
+                variable.reset(token)
+        for operation in reversed(self.operations):
+            operation.end(error)
+
+    def fail(self) -> None:
+        """Say on the open operations that our own code failed while recording them."""
+        for operation in self.operations:
+            operation.mark(Incomplete.GUARD)
+
+
+def observed(step: StepFunction, patches: Patches) -> Callable[..., Any]:
+    """Return the wrapt wrapper that runs `step` around each call."""
+    hook = _Hook(step, f"{patches.system}.{getattr(step, '__name__', 'step')}")
+
+    def wrapper(wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not patches.active or not is_instrumentation_enabled() or hook.is_paused():
+            return wrapped(*args, **kwargs)
+        call = Call(wrapped, instance, args, kwargs, patches)
+        if inspect.iscoroutinefunction(wrapped):
+            return _run_async(hook, call)
+        return _run(hook, call)
+
+    return wrapper
+
+
+def _run(hook: _Hook, call: Call[Any]) -> Any:
+    running = hook.begin(call)
+    try:
+        result = call.wrapped(*call.args, **call.kwargs)
+    except BaseException as error:
+        call.end(error)
+        raise
+    hook.finish(running, result, call)
+    return result
+
+
+async def _run_async(hook: _Hook, call: Call[Any]) -> Any:
+    running = hook.begin(call)
+    try:
+        result = await call.wrapped(*call.args, **call.kwargs)
+    except BaseException as error:
+        call.end(error)
+        raise
+    hook.finish(running, result, call)
+    return result
+
+
+class _Hook:
+    """A step with its name in the drop counts, and the pause it gets when it was slow."""
+
+    __slots__ = ("_paused_until", "_step", "_where")
+
+    def __init__(self, step: StepFunction, where: str) -> None:
+        self._step, self._where = step, where
+        self._paused_until = 0.0
+
+    def is_paused(self) -> bool:
+        """Whether the step was slow lately; every call left out is counted."""
+        if not self._paused_until:
+            return False
+        if time.monotonic() < self._paused_until:
+            note_drop(f"slow:{self._where}")
+            return True
+        self._paused_until = 0.0
+        return False
+
+    def begin(self, call: Call[Any]) -> Step | None:
+        """Run the step up to its yield; None when it records nothing."""
+        running: Step | None = None
+        started = time.monotonic()
+        with guard(self._where):
+            try:
+                running = self._step(call)
+                next(running)
+            except StopIteration:
+                running = None
+            except BaseException:
+                running = None
+                call.fail()
+                raise
+        self._check(started)
+        return running
+
+    def finish(self, running: Step | None, result: Any, call: Call[Any]) -> None:
+        """Run the rest of the step and end what it opened."""
+        started = time.monotonic()
+        if running is not None:
+            with guard(self._where):
+                try:
+                    running.send(result)
+                except StopIteration:
+                    pass
+                except BaseException:
+                    call.fail()
+                    raise
+        call.end(None)
+        self._check(started)
+
+    def _check(self, started: float) -> None:
+        if time.monotonic() - started > SLOW_SECONDS:
+            self._paused_until = time.monotonic() + PAUSE_SECONDS
+
+
+@lru_cache(maxsize=512)
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(function)

@@ -1,0 +1,32 @@
+"""A thread pool that keeps the context, for libraries that open pools of their own and lose it."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextvars
+from collections.abc import Callable
+from typing import Any
+
+
+class ContextThreads(concurrent.futures.ThreadPoolExecutor):
+    """A thread pool whose jobs run in the context of their submitter."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
+        """Schedule `fn` in a copy of the current context."""
+        return super().submit(contextvars.copy_context().run, fn, *args, **kwargs)
+
+
+class Namespace:
+    """A module with some of its names replaced, for one importer only: nobody else's thread pools change."""
+
+    def __init__(self, module: Any, **replaced: Any) -> None:
+        self._module = module
+        self.__dict__.update(replaced)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+def with_context_threads(futures: Any) -> Namespace:
+    """The module `concurrent` as a library may use it, with pools that keep the context."""
+    return Namespace(futures, futures=Namespace(futures.futures, ThreadPoolExecutor=ContextThreads))
