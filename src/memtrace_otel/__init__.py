@@ -12,7 +12,7 @@ from memtrace_otel.version import __version__
 
 if TYPE_CHECKING:
     from memtrace_otel.attribution import attribute, find_failures
-    from memtrace_otel.capture import current_operation, feedback, operation, scope_id, variable_ref
+    from memtrace_otel.capture import configure, current_operation, feedback, operation, scope_id, variable_ref
     from memtrace_otel.graph import EvolutionGraph, build_graph, load_graph
     from memtrace_otel.model import OperationSpan, Variable, Verdict
     from memtrace_otel.store import SqliteStore
@@ -26,6 +26,7 @@ __all__ = [
     "__version__",
     "attribute",
     "build_graph",
+    "configure",
     "current_operation",
     "feedback",
     "find_failures",
@@ -37,7 +38,7 @@ __all__ = [
 
 _HOME = {
     "attribution": ("attribute", "find_failures"),
-    "capture": ("current_operation", "feedback", "operation", "scope_id", "variable_ref"),
+    "capture": ("configure", "current_operation", "feedback", "operation", "scope_id", "variable_ref"),
     "graph": ("EvolutionGraph", "build_graph", "load_graph"),
     "model": ("OperationSpan", "Variable", "Verdict"),
     "store": ("SqliteStore",),

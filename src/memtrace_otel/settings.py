@@ -1,46 +1,136 @@
 """The one table of settings. `docs/reference/settings.md` is checked against it.
 
-A value is read from the environment when asked for, so that tests and late configuration see the current one; capture
-reads its values once per process (`capture.config`).
+A value comes from, first match wins: a Python argument or an option of `OTEL_CONFIG_FILE` (both by `override`), the
+environment, the default. It is looked up when asked for, so that late configuration counts; capture looks up its values
+once (`capture.config`).
 """
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from math import isfinite
+from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T", str, int, float, bool)
 
-_TRUE = frozenset({"1", "true", "yes", "on"})
-_FALSE = frozenset({"0", "false", "no", "off", ""})
+_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+_overrides: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Generic[T]):
+    """The current value of a setting, where it came from (`argument`, `environment` or `default`) and, when the
+    environment holds a value that cannot be used, what is wrong with it."""
+
+    value: T
+    source: str
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting(Generic[T]):
-    """One environment variable: its name, type (that of the default), default and help."""
+    """One row: environment variable, default (its type is that of the values) and help.
+
+    `alias` is the name as a Python argument and in YAML, where it is not the variable's without `MEMTRACE_`. Values may
+    be bound to `choices` (case does not matter), to numbers of at least `least` or to regular expressions (`regex`).
+    A `secret` is never printed.
+    """
 
     env: str
     default: T
     help: str
+    alias: str = ""
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    regex: bool = False
+    secret: bool = False
 
-    def read(self, environ: dict[str, str] | None = None) -> T:
-        """Return the current value; a value that cannot be parsed gives the default (observing never harms)."""
+    @property
+    def name(self) -> str:
+        """Name as a Python argument and in YAML."""
+        return self.alias or self.env.removeprefix("MEMTRACE_").lower()
+
+    @property
+    def accepted(self) -> str:
+        """What a value may be, in words."""
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        if self.regex:
+            return "a regular expression"
+        word = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[type(self.default)]
+        return word if self.least is None else f"{word} of at least {self.least:g}"
+
+    def read(self, environ: Mapping[str, str] | None = None) -> T:
+        """Return the current value; one that cannot be used counts as not given (observing never harms)."""
+        return self.find(environ).value
+
+    def find(self, environ: Mapping[str, str] | None = None) -> Found[T]:
+        """Return the current value with its source; of `environ` alone when that is given."""
+        if environ is None and self.name in _overrides:
+            return Found(_overrides[self.name], "argument")
         raw = (os.environ if environ is None else environ).get(self.env)
-        if raw is None:
-            return self.default
-        return self.parse(raw)
-
-    def parse(self, raw: str) -> T:
-        """Parse `raw` to the type of the default, or return the default."""
-        default = self.default
+        if not raw:  # OpenTelemetry: an empty variable is an unset one
+            return Found(self.default, "default")
         try:
-            if isinstance(default, bool):
-                word = raw.strip().lower()
-                return True if word in _TRUE else False if word in _FALSE else default  # type: ignore[return-value]
-            return type(default)(raw)
-        except ValueError:
-            return default
+            return Found(self.convert(raw), "environment")
+        except ValueError as error:
+            return Found(self.default, "default", str(error))
+
+    def convert(self, value: object) -> T:
+        """Return `value` (text, Python or YAML) as this setting's type.
+
+        ValueError names the setting and what it accepts; the message never quotes a secret.
+        """
+        try:
+            return cast("T", self._converted(value))
+        except (TypeError, ValueError, OverflowError, re.error):
+            shown = "this value" if self.secret else repr(value)[:100]
+            raise ValueError(f"{self.name} ({self.env}) takes {self.accepted}, not {shown}") from None
+
+    def _converted(self, value: object) -> str | float:
+        kind = type(self.default)
+        if kind is bool:
+            return value if isinstance(value, bool) else _one_of(_WORDS, str(value).strip().lower())
+        if kind is not str:
+            number = cast("float", kind(cast("str", value)))
+            if isinstance(value, bool) or not isfinite(number) or (self.least is not None and number < self.least):
+                raise ValueError
+            if isinstance(value, float) and number != value:
+                raise ValueError  # 1.5 is no whole number
+            return number
+        if isinstance(value, bytes):
+            raise TypeError
+        text = str(value) if isinstance(value, int | float) else os.fspath(cast("str", value))
+        if self.choices:
+            return _one_of({choice.lower(): choice for choice in self.choices}, text.strip().lower())
+        if self.regex:
+            re.compile(text)
+        return text
+
+
+def _one_of(known: Mapping[str, Any], word: str) -> Any:
+    if word not in known:
+        raise ValueError
+    return known[word]
+
+
+def override(values: Mapping[str, object]) -> None:
+    """Set values by name for this process, before the environment; None gives a setting back to the environment.
+
+    All or nothing: ValueError for an unknown name or an unusable value. `memtrace_otel.configure` also makes capture
+    look again.
+    """
+    global _overrides
+    for name in values:
+        if name not in NAMES:
+            raise ValueError(f"{name} is no setting of memtrace-otel; known are {', '.join(sorted(NAMES))}")
+    converted: dict[str, Any] = {
+        name: None if value is None else NAMES[name].convert(value) for name, value in values.items()
+    }
+    _overrides = {name: value for name, value in {**_overrides, **converted}.items() if value is not None}
 
 
 CAPTURE_CONTENT = Setting(
@@ -48,41 +138,61 @@ CAPTURE_CONTENT = Setting(
     "NO_CONTENT",
     "Standard switch. SPAN_ONLY or SPAN_AND_EVENT puts contents on spans; NO_CONTENT and EVENT_ONLY do not. "
     "Refs, origins, digests and sizes flow either way.",
+    alias="capture_content",
+    choices=("NO_CONTENT", "SPAN_ONLY", "EVENT_ONLY", "SPAN_AND_EVENT"),
 )
 DB_PATH = Setting(
     "MEMTRACE_DB", "memtrace.db", "SQLite file that OTEL_TRACES_EXPORTER=memtrace writes and commands read."
 )
 DIGEST_KEY = Setting(
-    "MEMTRACE_DIGEST_KEY", "", "Key of the content digests and scope ids (HMAC-SHA-256). Empty: plain SHA-256."
+    "MEMTRACE_DIGEST_KEY",
+    "",
+    "Key of the content digests and scope ids (HMAC-SHA-256). Empty: plain SHA-256.",
+    secret=True,
 )
-PREVIEW_BYTES = Setting("MEMTRACE_PREVIEW_BYTES", 1900, "Longest content kept on a span, in UTF-8 bytes per variable.")
+PREVIEW_BYTES = Setting(
+    "MEMTRACE_PREVIEW_BYTES", 1900, "Longest content kept on a span, in UTF-8 bytes per variable.", least=1
+)
 SPAN_BYTES = Setting(
-    "MEMTRACE_SPAN_BYTES", 8192, "Byte budget of one span; past it variables go to continuation spans."
+    "MEMTRACE_SPAN_BYTES", 8192, "Byte budget of one span; past it variables go to continuation spans.", least=1
 )
-SPAN_LINKS = Setting("MEMTRACE_SPAN_LINKS", 32, "Link budget of one span; past it origins go to continuation spans.")
+SPAN_LINKS = Setting(
+    "MEMTRACE_SPAN_LINKS", 32, "Link budget of one span; past it origins go to continuation spans.", least=1
+)
 SPAN_PARTS = Setting(
-    "MEMTRACE_SPAN_PARTS", 64, "Most continuation spans of one operation; what does not fit is counted as dropped."
+    "MEMTRACE_SPAN_PARTS",
+    64,
+    "Most continuation spans of one operation; what does not fit is counted as dropped.",
+    least=1,
 )
 ORIGIN_ENTRIES = Setting(
-    "MEMTRACE_ORIGIN_ENTRIES", 100_000, "Variable versions whose origin a process remembers (oldest forgotten first)."
+    "MEMTRACE_ORIGIN_ENTRIES",
+    100_000,
+    "Variable versions whose origin a process remembers (oldest forgotten first).",
+    least=1,
 )
 JUDGE_EXPECTED = Setting(
     "MEMTRACE_JUDGE_EXPECTED",
     r"(?im)^[^\w\n]{0,16}(?:gold|golden|expected|reference|correct|ground[ _-]?truth)(?:[ _-]?answers?)?"
     r"[^\w\n:=]{0,16}[:=][^\S\n]*(?P<expected>\S.*)$",
     "Regular expression that finds the expected answer in the prompt of a judging model call (group `expected`).",
+    regex=True,
 )
 EVALUATION_THRESHOLD = Setting(
     "MEMTRACE_EVALUATION_THRESHOLD", 0.5, "An evaluation score below this makes a trace failing."
 )
 MARKER_STATUS = Setting(
-    "MEMTRACE_MARKER_STATUS", "error", "Status of marker spans: `error` (red in the backend) or `unset`."
+    "MEMTRACE_MARKER_STATUS",
+    "error",
+    "Status of marker spans: `error` (red in the backend) or `unset`.",
+    choices=("error", "unset"),
 )
 MAX_IMPORT_BYTES = Setting(
-    "MEMTRACE_MAX_IMPORT_BYTES", 2 << 30, "Largest file (after decompression) that `import` reads."
+    "MEMTRACE_MAX_IMPORT_BYTES", 2 << 30, "Largest file (after decompression) that `import` reads.", least=1
 )
 
-TABLE: tuple[Setting[str] | Setting[int] | Setting[float] | Setting[bool], ...] = (
+AnySetting = Setting[str] | Setting[int] | Setting[float] | Setting[bool]
+TABLE: tuple[AnySetting, ...] = (
     CAPTURE_CONTENT,
     DB_PATH,
     DIGEST_KEY,
@@ -96,3 +206,5 @@ TABLE: tuple[Setting[str] | Setting[int] | Setting[float] | Setting[bool], ...] 
     MARKER_STATUS,
     MAX_IMPORT_BYTES,
 )
+NAMES: Mapping[str, AnySetting] = {setting.name: setting for setting in TABLE}
+"""The rows by their name as a Python argument and in YAML."""

@@ -1,7 +1,7 @@
 """Capture: what runs in the observed process. Never raises into it, never blocks it, never changes its results."""
 
 from memtrace_otel.capture import recall
-from memtrace_otel.capture.config import CaptureConfig, config, read_config, use_config
+from memtrace_otel.capture.config import CaptureConfig, config, configure, read_config, use_config
 from memtrace_otel.capture.content import as_text, scope_id, variable_ref
 from memtrace_otel.capture.feedback import feedback
 from memtrace_otel.capture.guard import drops, guard, guarded
@@ -13,6 +13,7 @@ __all__ = [
     "Operation",
     "as_text",
     "config",
+    "configure",
     "current_operation",
     "drops",
     "feedback",

@@ -24,7 +24,7 @@ _current: CaptureConfig | None = None
 
 
 def config() -> CaptureConfig:
-    """Return the configuration, reading the environment at the first call."""
+    """Return the configuration, looking the settings up at the first call."""
     global _current
     if _current is None:
         _current = read_config()
@@ -32,24 +32,29 @@ def config() -> CaptureConfig:
 
 
 def read_config() -> CaptureConfig:
-    """Read the configuration from the environment; values that make no sense fall back to their defaults."""
-
-    def positive(setting: settings.Setting[int]) -> int:
-        value = setting.read()
-        return value if value > 0 else setting.default
-
+    """Look up the settings; values that make no sense fall back to their defaults."""
     return CaptureConfig(
-        content=settings.CAPTURE_CONTENT.read().strip().upper() in {"SPAN_ONLY", "SPAN_AND_EVENT"},
+        content=settings.CAPTURE_CONTENT.read() in {"SPAN_ONLY", "SPAN_AND_EVENT"},
         digest_key=settings.DIGEST_KEY.read(),
-        preview_bytes=positive(settings.PREVIEW_BYTES),
-        span_bytes=positive(settings.SPAN_BYTES),
-        span_links=positive(settings.SPAN_LINKS),
-        span_parts=positive(settings.SPAN_PARTS),
-        origin_entries=positive(settings.ORIGIN_ENTRIES),
+        preview_bytes=settings.PREVIEW_BYTES.read(),
+        span_bytes=settings.SPAN_BYTES.read(),
+        span_links=settings.SPAN_LINKS.read(),
+        span_parts=settings.SPAN_PARTS.read(),
+        origin_entries=settings.ORIGIN_ENTRIES.read(),
     )
 
 
 def use_config(value: CaptureConfig | None) -> None:
-    """Replace the configuration (None: read the environment again at the next use)."""
+    """Replace the configuration (None: look the settings up again at the next use)."""
     global _current
     _current = value
+
+
+def configure(**values: object) -> None:
+    """Set values of `docs/reference/settings.md` by name for this process: `configure(capture_content="SPAN_ONLY")`.
+
+    They win over the environment and over what `OTEL_CONFIG_FILE` said; None gives a setting back to the environment.
+    Raises ValueError for an unknown name or an unusable value, naming what is accepted; nothing is changed then.
+    """
+    settings.override(values)
+    use_config(None)
