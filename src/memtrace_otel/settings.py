@@ -117,6 +117,11 @@ def _one_of(known: Mapping[str, Any], word: str) -> Any:
     return known[word]
 
 
+def captures_content(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether contents go on spans."""
+    return CAPTURE_CONTENT.read(environ) in ("SPAN_ONLY", "SPAN_AND_EVENT")
+
+
 def override(values: Mapping[str, object]) -> None:
     """Set values by name for this process, before the environment; None gives a setting back to the environment.
 
@@ -152,6 +157,34 @@ DIGEST_KEY = Setting(
 )
 PREVIEW_BYTES = Setting(
     "MEMTRACE_PREVIEW_BYTES", 1900, "Longest content kept on a span, in UTF-8 bytes per variable.", least=1
+)
+CONTENT_STORE = Setting(
+    "MEMTRACE_CONTENT_STORE",
+    "",
+    "Directory or URL (`file://`, `s3://`, any of fsspec) for contents that a span does not show whole, even with "
+    "NO_CONTENT; the span refers to them. Empty: none.",
+    secret=True,
+)
+REDACT_PATTERNS = Setting(
+    "MEMTRACE_REDACT_PATTERNS",
+    "secrets",
+    "What is removed from contents before they leave: names of rules (`secrets`, `personal`, `email`, ...), `none`, or "
+    "regular expressions; items between line ends or `;;`.",
+)
+REDACT_KEYS = Setting(
+    "MEMTRACE_REDACT_KEYS",
+    "secrets",
+    "Keys whose values are removed from contents, between commas; `secrets` stands for the built-in ones, `none` for "
+    "none.",
+)
+REDACT_CALLBACK = Setting(
+    "MEMTRACE_REDACT_CALLBACK", "", "`module:function` that returns what of a content may leave, or None."
+)
+REDACT_CHARACTERS = Setting(
+    "MEMTRACE_REDACT_CHARACTERS",
+    20_000,
+    "Characters of a content that regular expressions of your own search; the rest of it is withheld.",
+    least=1,
 )
 SPAN_BYTES = Setting(
     "MEMTRACE_SPAN_BYTES", 8192, "Byte budget of one span; past it variables go to continuation spans.", least=1
@@ -197,6 +230,11 @@ TABLE: tuple[AnySetting, ...] = (
     DB_PATH,
     DIGEST_KEY,
     PREVIEW_BYTES,
+    CONTENT_STORE,
+    REDACT_PATTERNS,
+    REDACT_KEYS,
+    REDACT_CALLBACK,
+    REDACT_CHARACTERS,
     SPAN_BYTES,
     SPAN_LINKS,
     SPAN_PARTS,

@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "annotate": {"model", "otlp"},
 }
 EVERYWHERE = {"version", "semconv", "settings"}
-ON_TOP = {"report", "demo", "cli", "diagnosis", "testing"}
+ON_TOP = {"report", "demo", "cli", "diagnosis", "doctor", "launch", "testing"}
 
 
 def imported_packages(path: Path) -> set[str]:

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from memtrace_otel import settings
+from memtrace_otel.capture.content_store import ContentStore, content_store
+from memtrace_otel.capture.redaction import Callback, Redaction, read_redaction
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureConfig:
-    """What capture may put on a span and how much of it. Sizes are bytes."""
+    """What capture may put on a span and how much of it. Sizes are bytes.
+
+    Whatever leaves has gone through `redaction`; `store` takes the whole of contents that a span does not show whole.
+    """
 
     content: bool
-    digest_key: str
+    digest_key: str = field(repr=False)
     preview_bytes: int
     span_bytes: int
     span_links: int
     span_parts: int
     origin_entries: int
+    redaction: Redaction | None = None
+    store: ContentStore | None = None
 
 
 _current: CaptureConfig | None = None
+_callback: Callback | None = None
 
 
 def config() -> CaptureConfig:
@@ -33,14 +41,17 @@ def config() -> CaptureConfig:
 
 def read_config() -> CaptureConfig:
     """Look up the settings; values that make no sense fall back to their defaults."""
+    key = settings.DIGEST_KEY.read()
     return CaptureConfig(
-        content=settings.CAPTURE_CONTENT.read() in {"SPAN_ONLY", "SPAN_AND_EVENT"},
-        digest_key=settings.DIGEST_KEY.read(),
+        content=settings.captures_content(),
+        digest_key=key,
         preview_bytes=settings.PREVIEW_BYTES.read(),
         span_bytes=settings.SPAN_BYTES.read(),
         span_links=settings.SPAN_LINKS.read(),
         span_parts=settings.SPAN_PARTS.read(),
         origin_entries=settings.ORIGIN_ENTRIES.read(),
+        redaction=read_redaction(_callback),
+        store=content_store(settings.CONTENT_STORE.read(), key),
     )
 
 
@@ -48,6 +59,16 @@ def use_config(value: CaptureConfig | None) -> None:
     """Replace the configuration (None: look the settings up again at the next use)."""
     global _current
     _current = value
+
+
+def use_redaction(callback: Callback | None) -> None:
+    """Let `callback(text)` decide what of each content leaves this process, after patterns and keys; None: no callback.
+
+    It returns the text that may leave, or None. When it raises or takes longer than 50 ms, the content is withheld.
+    """
+    global _callback
+    _callback = callback
+    use_config(None)
 
 
 def configure(**values: object) -> None:

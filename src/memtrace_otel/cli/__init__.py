@@ -1,0 +1,36 @@
+"""The `memtrace-otel` command: parse, call, print.
+
+Exit status 0 done, 1 nothing found (`doctor`: a problem found), 2 bad arguments or input; `run` ends as its program.
+"""
+
+from __future__ import annotations
+
+import click
+
+from memtrace_otel.cli.about import completion, version
+from memtrace_otel.cli.demo import demo
+from memtrace_otel.cli.failures import attribute, graph, report
+from memtrace_otel.cli.observe import run
+from memtrace_otel.cli.options import examples
+from memtrace_otel.cli.spans import import_files
+from memtrace_otel.version import __version__
+
+_COMMANDS = (demo, run, attribute, report, graph, import_files, version, completion)
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=examples(
+        "memtrace-otel demo",
+        "memtrace-otel run --content -- python app.py",
+        "memtrace-otel attribute --all",
+        "memtrace-otel report -o report.html",
+    ),
+)
+@click.version_option(__version__, prog_name="memtrace-otel")
+def main() -> None:
+    """Find the memory operation that made an agent's answer fail."""
+
+
+for command in _COMMANDS:
+    main.add_command(command)

@@ -1,0 +1,47 @@
+"""How a command ends when something is wrong: one line on standard error, exit status 1 or 2."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import NoReturn, ParamSpec, TypeVar
+
+import click
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+NOTHING_FOUND, BAD_INPUT = 1, 2
+
+
+def fail(message: str, status: int = BAD_INPUT) -> NoReturn:
+    """Say what went wrong on standard error and leave."""
+    click.secho(f"memtrace-otel: {message}", fg="red" if status == BAD_INPUT else None, err=True)
+    sys.exit(status)
+
+
+def user_errors() -> tuple[type[Exception], ...]:
+    """Return the errors that a user can cause; any other one is a fault of ours and shows its traceback."""
+    from memtrace_otel.annotate import SendError, TargetError
+    from memtrace_otel.diagnosis import UnknownTraceError
+    from memtrace_otel.launch import LaunchError
+    from memtrace_otel.otlp.files import InputError
+    from memtrace_otel.store import StoreError
+
+    return InputError, StoreError, SendError, TargetError, UnknownTraceError, LaunchError
+
+
+def clear_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn the errors that a user can cause into one line and exit status 2."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except OSError as error:
+            fail(f"{error.filename or 'input or output'}: {error.strerror or error}")
+        except user_errors() as error:
+            fail(str(error))
+
+    return run

@@ -1,0 +1,120 @@
+"""`attribute`, `graph`, `report`: what made answers fail."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
+from memtrace_otel.cli.options import check_trace_ids, database_option, examples
+from memtrace_otel.cli.progress import progress_bar
+
+_GRAPH_FORMATS = ("json", "dot", "graphml", "smartcomment")
+
+
+@click.command(
+    epilog=examples(
+        "memtrace-otel attribute --all",
+        "memtrace-otel attribute 4bf92f3577b34da6a3ce929d0e0e4736 --json",
+        "OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317 memtrace-otel attribute --all",
+    )
+)
+@click.argument("trace_ids", nargs=-1, metavar="[TRACE_ID]...", callback=check_trace_ids)
+@click.option("--all", "everything", is_flag=True, help="Every failing trace of the database.")
+@database_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per failing trace on standard output.")
+@click.option("--annotate/--no-annotate", default=True, show_default=True, help="Write the verdicts as spans.")
+@clear_errors
+def attribute(trace_ids: tuple[str, ...], everything: bool, database: Path, as_json: bool, annotate: bool) -> None:
+    """Name the decisive operation and the failure type of failed answers.
+
+    Verdicts are written to the database as marker spans and, when OTEL_EXPORTER_OTLP_ENDPOINT is set, sent to that
+    backend, each once.
+    """
+    from memtrace_otel.annotate import deliver
+    from memtrace_otel.attribution import verdict_json
+    from memtrace_otel.diagnosis import diagnose, record
+    from memtrace_otel.store import SqliteStore
+
+    if everything == bool(trace_ids):
+        raise click.UsageError("give either trace ids or --all")
+    started = time.time_ns()
+    with SqliteStore.open(database, create=False) as store:
+        with progress_bar("attribute") as progress:
+            diagnosis = diagnose(store, trace_ids, progress=progress)
+        annotations = record(store, diagnosis, started=started) if annotate else []
+        verdicts = [annotation.verdict for annotation in annotations] or diagnosis.verdicts
+        if as_json:
+            for verdict in verdicts:
+                click.echo(json.dumps(verdict_json(verdict), ensure_ascii=False))
+        elif verdicts:
+            from memtrace_otel.report.console import verdict_table
+
+            Console().print(verdict_table(verdicts, diagnosis.graph))
+        sent = deliver(annotations, store)
+    if sent.traces is not None:
+        click.echo(f"sent {sent.spans} spans and {sent.events} events to {sent.traces}", err=True)
+    if not verdicts:
+        fail(f"no failing answer in {database if everything else ', '.join(trace_ids)}", NOTHING_FOUND)
+
+
+@click.command(
+    epilog=examples(
+        "memtrace-otel graph 4bf92f3577b34da6a3ce929d0e0e4736 --format dot | dot -Tsvg > fact.svg",
+        "memtrace-otel graph 4bf92f3577b34da6a3ce929d0e0e4736 --format graphml -o trace.graphml",
+    )
+)
+@click.argument("trace_id", callback=check_trace_ids)
+@database_option
+@click.option("--format", "form", type=click.Choice(_GRAPH_FORMATS), default="json", show_default=True)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write, else stdout.")
+@clear_errors
+def graph(trace_id: str, database: Path, form: str, output: Path | None) -> None:
+    """Print how what a trace read and wrote has evolved, across traces and processes."""
+    from memtrace_otel.diagnosis import UnknownTraceError
+    from memtrace_otel.graph import load_graph
+    from memtrace_otel.graph.export import render
+    from memtrace_otel.store import SqliteStore
+
+    with SqliteStore.open(database, create=False) as store:
+        if not store.trace(trace_id):
+            raise UnknownTraceError(trace_id)
+        text = render(load_graph(store, trace_id), form)
+    if output:
+        output.write_text(text, "utf-8")
+    else:
+        click.echo(text)
+
+
+@click.command(epilog=examples("memtrace-otel report", "memtrace-otel report --db run.db -o run.html"))
+@click.argument("trace_ids", nargs=-1, metavar="[TRACE_ID]...", callback=check_trace_ids)
+@database_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("report.html"),
+    show_default=True,
+    help="One self-contained HTML file.",
+)
+@click.option("--title", default="Memory failures", show_default=True)
+@clear_errors
+def report(trace_ids: tuple[str, ...], database: Path, output: Path, title: str) -> None:
+    """Write an HTML report on the failing answers (no TRACE_ID: on all)."""
+    from memtrace_otel.diagnosis import diagnose
+    from memtrace_otel.report import render_report
+    from memtrace_otel.store import SqliteStore
+
+    with SqliteStore.open(database, create=False) as store:
+        with progress_bar("attribute") as progress:
+            diagnosis = diagnose(store, trace_ids, progress=progress)
+        page = render_report(diagnosis.verdicts, diagnosis.graph, title=title, source=str(database))
+    output.write_text(page, "utf-8")
+    click.echo(f"{output}: {len(diagnosis.verdicts)} failing answers")
+    if not diagnosis.verdicts:
+        sys.exit(NOTHING_FOUND)

@@ -1,0 +1,95 @@
+"""`run`: a program under observation."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from shlex import join, quote
+
+import click
+
+from memtrace_otel import settings
+from memtrace_otel.cli.errors import clear_errors
+from memtrace_otel.cli.options import database_option, examples
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog=examples(
+        "memtrace-otel run --content -- python app.py --port 8000",
+        "memtrace-otel run --db run.db --service shop -- python -m shop.agent",
+        "memtrace-otel run --otlp http://localhost:4317 -- uvicorn shop:app",
+    ),
+)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARGUMENT]...")
+@database_option
+@click.option(
+    "--content/--no-content",
+    default=None,
+    help="Put contents on spans or not. Default: as the environment says, else not. Verdicts compare contents.",
+)
+@click.option("--service", metavar="NAME", help="`service.name`. Default: OTEL_SERVICE_NAME, else the program's name.")
+@click.option("--otlp", "endpoint", metavar="URL", help="Send the spans to this OTLP receiver as well.")
+@click.option("--quiet", is_flag=True, help="No summary at the end: the program replaces this process.")
+@clear_errors
+def run(
+    command: tuple[str, ...],
+    database: Path,
+    content: bool | None,
+    service: str | None,
+    endpoint: str | None,
+    quiet: bool,
+) -> None:
+    """Run a Python program and record its memory operations into the database.
+
+    The program is not changed: it is started by opentelemetry-instrument, keeps its standard streams, gets the signals
+    sent to this process, and its exit status is that of this command. What the environment says of OpenTelemetry
+    applies; backends that already get spans go on getting them.
+    """
+    from memtrace_otel.launch import (
+        check_python,
+        find_program,
+        leave_like,
+        recording_environment,
+        replace_process,
+        run_process,
+    )
+
+    program = find_program(command)
+    check_python(program.python)
+    environ = recording_environment(
+        os.environ, database=database, name=program.name, service=service, content=content, endpoint=endpoint
+    )
+    started = time.time_ns()
+    if quiet:
+        replace_process(program.observed_command, environ)
+    status = run_process(program.observed_command, environ)
+    for line in _summary(Path(environ[settings.DB_PATH.env]), started, command):
+        click.secho(line, err=True, dim=True)
+    leave_like(status)
+
+
+def _summary(database: Path, started: int, command: Sequence[str]) -> Iterator[str]:
+    """What to say at the end: what was recorded, what it lacks, what to type next."""
+    from memtrace_otel.launch import read_recorded
+    from memtrace_otel.store import StoreError
+
+    try:
+        recorded = read_recorded(database, started)
+    except StoreError as error:
+        yield f"memtrace-otel: {error}"
+        return
+    if not recorded.operations:
+        yield f"memtrace-otel: no memory operation was recorded; to see why: memtrace-otel doctor -- {join(command)}"
+        return
+    systems = ", ".join(recorded.systems)
+    count = f"{recorded.operations} operation{'s' * (recorded.operations != 1)}"
+    yield f"memtrace-otel: {count} of {systems} recorded in {database}"
+    if recorded.without_content:
+        yield "  without contents, so most verdicts will be `unknown`: add --content"
+    if not recorded.judged:
+        yield "  no answer was judged; one line of the program does: memtrace_otel.feedback('fail', expected=...)"
+    elsewhere = "" if database == Path(settings.DB_PATH.default).absolute() else f" --db {quote(str(database))}"
+    yield f"  next: memtrace-otel attribute --all{elsewhere}"

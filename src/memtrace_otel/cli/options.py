@@ -1,0 +1,44 @@
+"""What several commands take: the database, trace ids; and the examples at the foot of their help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import click
+
+from memtrace_otel import settings
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_TRACE_ID_DIGITS = 32
+
+
+def database_option(command: Callable[P, R]) -> Callable[P, R]:
+    """`--db FILE`."""
+    return click.option(
+        "--db",
+        "database",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar=settings.DB_PATH.env,
+        default=settings.DB_PATH.default,
+        show_default=True,
+        show_envvar=True,
+        help="Database written by OTEL_TRACES_EXPORTER=memtrace or by `import`.",
+    )(command)
+
+
+def check_trace_ids(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Refuse what cannot be a trace id; upper case is accepted."""
+    ids = (value,) if isinstance(value, str) else value
+    for id in ids:
+        if len(id) != _TRACE_ID_DIGITS or not set(id.lower()) <= set("0123456789abcdef"):
+            raise click.BadParameter(f"{id!r} is no trace id: 32 hex digits are needed")
+    return value.lower() if isinstance(value, str) else tuple(id.lower() for id in ids)
+
+
+def examples(*lines: str) -> str:
+    """The examples at the foot of a command's help."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)

@@ -1,0 +1,48 @@
+"""`import`: spans from files into the database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+
+from memtrace_otel.cli.errors import clear_errors
+from memtrace_otel.cli.options import database_option, examples
+from memtrace_otel.cli.progress import progress_bar
+
+
+@click.command(
+    "import", epilog=examples("memtrace-otel import spans.jsonl --db run.db", "memtrace-otel import *.json.gz")
+)
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@database_option
+@clear_errors
+def import_files(files: tuple[Path, ...], database: Path) -> None:
+    """Read spans from FILES into the database, all or nothing.
+
+    Accepted, each also gzipped: OTLP/JSON (one request per line or per file), OTLP protobuf, smartcomment and
+    MemTraceBench graphs.
+    """
+    from memtrace_otel.store.importing import import_requests
+
+    with progress_bar("import") as progress:
+        spans = import_requests(database, _bodies(files, progress))
+    click.echo(f"{spans} new spans in {database}")
+
+
+def _bodies(files: tuple[Path, ...], progress: Callable[[int, int], None]) -> Iterator[bytes]:
+    from memtrace_otel.graph.smartcomment import to_spans
+    from memtrace_otel.otlp import encode_request
+    from memtrace_otel.otlp.files import GraphDocument, InputError, read_file
+
+    for number, path in enumerate(files):
+        progress(number, len(files))
+        for item in read_file(path):
+            if isinstance(item, GraphDocument):
+                try:
+                    yield encode_request(to_spans(item.graph))
+                except ValueError as error:
+                    raise InputError(path, item.line, str(error)) from None
+            else:
+                yield item.body

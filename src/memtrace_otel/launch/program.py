@@ -1,0 +1,144 @@
+"""The program to start: what its command is, which Python runs it, and whether that Python can observe it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from memtrace_otel.version import __version__
+
+_PYTHON = re.compile(r"(python|pypy)w?[\d.]*t?(\.exe)?", re.IGNORECASE)
+_INSTRUMENT = ["-c", "from opentelemetry.instrumentation.auto_instrumentation import run; run()"]
+"""`opentelemetry-instrument` of one certain Python: the script of that name on PATH may belong to another."""
+_ASK = """
+import json, sys
+from importlib.util import find_spec
+def has(name):
+    try:
+        return find_spec(name) is not None
+    except ImportError:
+        return False
+names = "memtrace_otel", "opentelemetry.instrumentation.auto_instrumentation"
+print(json.dumps({"version": sys.version.split()[0], "missing": [name for name in names if not has(name)]}))
+"""
+_ASK_SECONDS = 30
+_OWN_PYTHON = ("uv", "uvx", "poetry", "pdm", "pipenv", "hatch", "rye", "pixi", "conda", "tox", "nox")
+_OPTIONS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+_BLINDING = "IES"
+"""Options of Python that keep it from loading what PYTHONPATH offers, which is how auto-instrumentation gets in."""
+
+
+class LaunchError(Exception):
+    """The program cannot be started under observation: says why and what to type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A Python program: its command line as given, the Python that runs it and a name for `service.name`."""
+
+    command: tuple[str, ...]
+    python: Path
+    name: str
+
+    @property
+    def observed_command(self) -> list[str]:
+        """The command line that runs it under auto-instrumentation."""
+        return [str(self.python), *_INSTRUMENT, *self.command]
+
+
+def find_program(command: Sequence[str]) -> Program:
+    """Look at a command line; raises LaunchError when it is no Python program or its Python could not observe it."""
+    executable = shutil.which(command[0])
+    if executable is None:
+        raise LaunchError(_not_found(command))
+    python = find_python(Path(executable))
+    if python is None:
+        raise LaunchError(_no_python(command))
+    arguments = list(command[1:]) if _is_python(Path(executable)) else []
+    options, script = _split(arguments)
+    blinding = [option for option in options if not option.startswith("--") and set(option) & set(_BLINDING)]
+    if blinding:
+        raise LaunchError(f"{python.name} {blinding[0]} keeps auto-instrumentation out: leave {blinding[0]} out")
+    return Program(tuple(command), python, _name(Path(executable), script))
+
+
+def check_python(python: Path) -> None:
+    """Raise LaunchError unless `python` has this package and auto-instrumentation."""
+    try:
+        asked = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, timeout=_ASK_SECONDS, check=True)
+        answer = json.loads(asked.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise LaunchError(f"{python} does not run as a Python: {error}") from None
+    if answer["missing"]:
+        raise LaunchError(
+            f"{answer['missing'][0].partition('.')[0]} is not installed for {python} (Python {answer['version']}), "
+            f"which runs this program; type: {python} -m pip install 'memtrace-otel=={__version__}'"
+        )
+
+
+def find_python(executable: Path) -> Path | None:
+    """Return the Python behind an executable: itself, or the one named in the first lines of a script."""
+    if _is_python(executable):
+        return executable
+    try:
+        with executable.open("rb") as file:
+            first, second = (file.readline(1024).decode("utf-8", "replace").strip() for _ in range(2))
+    except OSError:
+        return None
+    if not first.startswith("#!"):
+        return None
+    words = first[2:].split()
+    if words and Path(words[0]).name == "env":
+        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    elif words and Path(words[0]).name == "sh" and second.startswith("'''exec'"):
+        words = [second.removeprefix("'''exec'").split('"$0"')[0].strip().strip("\"'")]  # pip, for a long path
+    found = shutil.which(words[0]) if words else None
+    return Path(found) if found and _is_python(Path(found)) else None
+
+
+def _is_python(executable: Path) -> bool:
+    return _PYTHON.fullmatch(executable.name) is not None
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split the arguments of a Python into its own options and what it runs (`app.py ...`, `-m module ...`)."""
+    position = 0
+    while position < len(arguments):
+        word = arguments[position]
+        if word in ("-", "--") or word.startswith(("-m", "-c")) or not word.startswith("-"):
+            break
+        position += 2 if word in _OPTIONS_WITH_VALUE else 1
+    return list(arguments[:position]), list(arguments[position:])
+
+
+def _name(executable: Path, script: Sequence[str]) -> str:
+    """A service name: the module after `-m`, the script's name, or that of a console script."""
+    if not _is_python(executable):
+        return executable.stem
+    if script and script[0].startswith("-m"):
+        return script[0][2:] or (script[1] if len(script) > 1 else "python")
+    if script and not script[0].startswith("-"):
+        path = Path(script[0])
+        return path.parent.name if path.name == "__main__.py" and path.parent.name else path.stem
+    return "python"
+
+
+def _not_found(command: Sequence[str]) -> str:
+    if command[0].endswith(".py") and Path(command[0]).is_file():
+        return f"{command[0]} is not executable; type: memtrace-otel run -- python {' '.join(command)}"
+    return f"command not found: {command[0]} (PATH is {os.environ.get('PATH', 'empty')})"
+
+
+def _no_python(command: Sequence[str]) -> str:
+    if Path(command[0]).name in _OWN_PYTHON:
+        return (
+            f"{command[0]} chooses the Python itself; start memtrace-otel inside of it, "
+            f"for example: {command[0]} run memtrace-otel run -- python app.py"
+        )
+    return f"{command[0]} is no Python program; give the command that starts Python, for example: python app.py"
