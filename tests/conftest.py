@@ -12,6 +12,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from memtrace_otel.capture import origins, read_config, recall, use_config
 
 
+pytest_plugins = ["pytester"]
+
+
 class Recording:
     """A tracer provider whose finished spans can be looked at."""
 

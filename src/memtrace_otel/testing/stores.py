@@ -1,4 +1,4 @@
-"""Contract suites for other people's stores; pytest runs them, nothing here imports it.
+"""The contract of stores.
 
     class TestMyStore(StoreContract):
         @pytest.fixture
