@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import field, make_dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar, cast
 
@@ -13,18 +14,27 @@ from opentelemetry.instrumentation.instrumentor import (
 )
 from packaging.requirements import Requirement
 
-from memtrace_otel.capture import get_tracer
+from memtrace_otel import settings
+from memtrace_otel.capture import get_tracer, use_config
 from memtrace_otel.instrumentation.patches import Patches
 
 _logger = logging.getLogger(__name__)
+
+Configuration = make_dataclass(
+    "Configuration", [(name, "object", field(default=None)) for name in settings.NAMES], frozen=True
+)
+"""Options of an instrumentor in the `instrumentation/development: python:` part of OTEL_CONFIG_FILE: our settings."""
 
 
 class MemoryInstrumentor(BaseInstrumentor):
     """Instruments one memory system. A subclass names its `system` and `requirement` and says in `patch` what to wrap.
 
-    `instrument(tracer_provider=None)` raises ModuleNotFoundError when the library is not installed, and does nothing
-    but say so when its version is out of range.
+    `instrument(tracer_provider=None, **settings)` raises ModuleNotFoundError when the library is not installed, and does
+    nothing but say so when its version is out of range. Settings go by their names (`preview_bytes=...`) and hold for
+    the whole process; one that cannot be used is named in the log and left out.
     """
+
+    configuration = Configuration
 
     system: ClassVar[str]
     """Value of `memtrace.system`."""
@@ -59,6 +69,7 @@ class MemoryInstrumentor(BaseInstrumentor):
                 requirement.specifier,
             )
             return
+        use_settings({name: value for name, value in kwargs.items() if name in settings.NAMES})
         provider = cast("trace.TracerProvider | None", kwargs.get("tracer_provider"))
         self.patches = self.make_patches(get_tracer(type(self).__module__, provider))
         self.patch(self.patches)
@@ -67,3 +78,14 @@ class MemoryInstrumentor(BaseInstrumentor):
         if self.patches is not None:
             self.patches.remove()
             self.patches = None
+
+
+def use_settings(values: Mapping[str, object]) -> None:
+    """Apply settings given to `instrument()`. Called while the program starts: what is wrong is logged, not raised."""
+    for name, value in values.items():
+        try:
+            settings.override({name: value})
+        except ValueError as error:
+            _logger.warning("%s", error)
+    if values:
+        use_config(None)
