@@ -29,9 +29,9 @@ Configuration = make_dataclass(
 class MemoryInstrumentor(BaseInstrumentor):
     """Instruments one memory system. A subclass names its `system` and `requirement` and says in `patch` what to wrap.
 
-    `instrument(tracer_provider=None, **settings)` raises ModuleNotFoundError when the library is not installed, and does
-    nothing but say so when its version is out of range. Settings go by their names (`preview_bytes=...`) and hold for
-    the whole process; one that cannot be used is named in the log and left out.
+    `instrument(tracer_provider=None, **settings)` raises ModuleNotFoundError when the library is not installed, and
+    does nothing but say so when its version is out of range. Settings go by their names (`preview_bytes=...`) and hold
+    for the whole process; one that cannot be used is named in the log and left out.
     """
 
     configuration = Configuration
