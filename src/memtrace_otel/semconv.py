@@ -110,6 +110,9 @@ class Incomplete(StrEnum):
 
     CONTENT_OFF = "content_off"
     TRUNCATED = "truncated"
+    REDACTED = "redacted"  # written as `redacted:<rule>`: something was removed before a content left the process
+    WITHHELD = "withheld"  # a content was not let out, because its redaction failed
+    NOT_STORED = "not_stored"  # a content did not find place in the queue of the content store
     UNSERIALISABLE = "unserialisable"
     UNKNOWN_ORIGIN = "unknown_origin"
     INFERRED = "inferred"  # some inputs were matched by content, not by identity
@@ -157,6 +160,8 @@ SPAN_NAME_PREFIX = "memtrace."
 
 # --- attributes of an operation span -----------------------------------------------------------------------------
 OP_KIND = "memtrace.op.kind"
+OP_PURPOSE = "memtrace.op.purpose"
+"""What the memory system itself calls the operation, for example `message_buffer_update`."""
 SYSTEM = "memtrace.system"
 SCOPE = "memtrace.scope"
 SEQ = "memtrace.seq"

@@ -5,8 +5,9 @@ from memtrace_otel.capture.config import CaptureConfig, config, configure, read_
 from memtrace_otel.capture.content import as_text, scope_id, variable_ref
 from memtrace_otel.capture.feedback import feedback
 from memtrace_otel.capture.guard import drops, guard, guarded
-from memtrace_otel.capture.operations import Operation, current_operation, get_tracer, operation
+from memtrace_otel.capture.operations import Operation, current_operation, operation
 from memtrace_otel.capture.origins import origins
+from memtrace_otel.capture.tracing import get_tracer
 
 __all__ = [
     "CaptureConfig",

@@ -1,10 +1,9 @@
-"""Entries as parallel attribute arrays, cut into spans that keep the byte and link budgets."""
+"""Variables as the parallel arrays of the wire contract, cut into spans that keep the byte and link budgets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
+from itertools import pairwise
 
 from opentelemetry.util.types import AttributeValue
 
@@ -13,110 +12,186 @@ from memtrace_otel.capture.config import CaptureConfig
 
 _FLOW_BYTES = 8
 _LINK_BYTES = 96  # two ids and two attribute names
+_FRAMING = 32  # each array element costs its text and two to four bytes
+_MAX_FLOW = 4096  # index pairs; building more would be felt by the program
+_WHOLE = slice(None)
 
 
-class Entry(NamedTuple):
-    """One input or output on its way to a span: a `model.Variable`, as a tuple because a hot path makes many."""
+class Inputs:
+    """What an operation read: one list for each array of the wire contract, section 3."""
 
-    ref: str
-    role: str
-    origin: str = ""
-    digest: str = ""
-    content: str = ""
-    score: float | None = None
-    action: str = ""
-    size: int = 0
-    store: str = ""
-    event_time: str = ""
+    __slots__ = ("contents", "digests", "origins", "refs", "roles", "scores", "weights")
 
+    def __init__(self) -> None:
+        self.refs: list[str] = []
+        self.roles: list[str] = []
+        self.origins: list[str] = []
+        self.digests: list[str] = []
+        self.contents: list[str] = []
+        self.scores: list[float | None] = []
+        self.weights: list[int] = []
 
-@dataclass(slots=True)
-class Part:
-    """What one span carries: the first part is the operation's own span, the others are its continuations."""
+    def add(self, ref: str, role: str, origin: str, digest: str, content: str, score: float | None) -> None:
+        """Append one input."""
+        self.refs.append(ref)
+        self.roles.append(role)
+        self.origins.append(origin)
+        self.digests.append(digest)
+        self.contents.append(content)
+        self.scores.append(score)
+        linked = len(ref) if origin else 0
+        self.weights.append(len(ref) + linked + len(role) + len(origin) + len(digest) + _bytes(content) + _FRAMING)
 
-    inputs: list[Entry] = field(default_factory=list[Entry])
-    outputs: list[Entry] = field(default_factory=list[Entry])
-    flow: list[str] = field(default_factory=list[str])
-    size: int = 0
-    origins: set[str] = field(default_factory=set[str])
-
-    def fits(self, size: int, origin: str, limits: CaptureConfig) -> bool:
-        """Tell whether one more entry of `size` bytes keeps the budgets (an empty part takes anything)."""
-        if not self.size:
-            return True
-        if self.size + size + (_LINK_BYTES if origin and origin not in self.origins else 0) > limits.span_bytes:
-            return False
-        return not origin or origin in self.origins or len(self.origins) < limits.span_links
-
-    def attributes(self) -> dict[str, AttributeValue]:
-        """The arrays of the wire contract, section 3; arrays that would hold nothing are left out."""
-        values: dict[str, AttributeValue] = {}
-        if self.inputs:
-            values[semconv.INPUTS] = [v.ref for v in self.inputs]
-            values[semconv.INPUTS_ROLES] = [v.role for v in self.inputs]
-            values[semconv.INPUTS_ORIGINS] = [v.origin for v in self.inputs]
-            values[semconv.INPUTS_DIGESTS] = [v.digest for v in self.inputs]
-            if any(v.content for v in self.inputs):
-                values[semconv.INPUTS_CONTENTS] = [v.content for v in self.inputs]
-            if any(v.score is not None for v in self.inputs):
-                values[semconv.INPUTS_SCORES] = [0.0 if v.score is None else float(v.score) for v in self.inputs]
-        if self.outputs:
-            values[semconv.OUTPUTS] = [v.ref for v in self.outputs]
-            values[semconv.OUTPUTS_ROLES] = [v.role for v in self.outputs]
-            values[semconv.OUTPUTS_ACTIONS] = [v.action for v in self.outputs]
-            values[semconv.OUTPUTS_DIGESTS] = [v.digest for v in self.outputs]
-            values[semconv.OUTPUTS_SIZES] = [v.size for v in self.outputs]
-            if any(v.content for v in self.outputs):
-                values[semconv.OUTPUTS_CONTENTS] = [v.content for v in self.outputs]
-            if any(v.store for v in self.outputs):
-                values[semconv.OUTPUTS_STORES] = [v.store for v in self.outputs]
-            if any(v.event_time for v in self.outputs):
-                values[semconv.EVENT_TIME] = [v.event_time for v in self.outputs]
-        if self.flow:
-            values[semconv.FLOW] = self.flow
+    def attributes(self, part: slice) -> dict[str, AttributeValue]:
+        """The arrays of one part; arrays that would hold nothing are left out."""
+        if not (refs := self.refs[part]):
+            return {}
+        values: dict[str, AttributeValue] = {
+            semconv.INPUTS: refs,
+            semconv.INPUTS_ROLES: self.roles[part],
+            semconv.INPUTS_ORIGINS: self.origins[part],
+            semconv.INPUTS_DIGESTS: self.digests[part],
+        }
+        if any(contents := self.contents[part]):
+            values[semconv.INPUTS_CONTENTS] = contents
+        scores = self.scores[part]
+        if scores.count(None) < len(scores):
+            values[semconv.INPUTS_SCORES] = [0.0 if score is None else score for score in scores]
         return values
 
 
-def lay_out(
-    inputs: list[Entry], outputs: list[Entry], flow: list[tuple[int, int]], limits: CaptureConfig
-) -> tuple[list[Part], int]:
+class Outputs:
+    """What an operation produced: one list for each array."""
+
+    __slots__ = ("actions", "contents", "digests", "event_times", "refs", "roles", "sizes", "stores", "weights")
+
+    def __init__(self) -> None:
+        self.refs: list[str] = []
+        self.roles: list[str] = []
+        self.actions: list[str] = []
+        self.digests: list[str] = []
+        self.sizes: list[int] = []
+        self.contents: list[str] = []
+        self.stores: list[str] = []
+        self.event_times: list[str] = []
+        self.weights: list[int] = []
+
+    def add(
+        self, ref: str, role: str, action: str, digest: str, size: int, content: str, store: str, event_time: str
+    ) -> None:
+        """Append one output."""
+        self.refs.append(ref)
+        self.roles.append(role)
+        self.actions.append(action)
+        self.digests.append(digest)
+        self.sizes.append(size)
+        self.contents.append(content)
+        self.stores.append(store)
+        self.event_times.append(event_time)
+        texts = len(ref) + len(role) + len(action) + len(digest) + len(store) + len(event_time)
+        self.weights.append(texts + _bytes(content) + _FRAMING)
+
+    def attributes(self, part: slice) -> dict[str, AttributeValue]:
+        """The arrays of one part; arrays that would hold nothing are left out."""
+        if not (refs := self.refs[part]):
+            return {}
+        values: dict[str, AttributeValue] = {
+            semconv.OUTPUTS: refs,
+            semconv.OUTPUTS_ROLES: self.roles[part],
+            semconv.OUTPUTS_ACTIONS: self.actions[part],
+            semconv.OUTPUTS_DIGESTS: self.digests[part],
+            semconv.OUTPUTS_SIZES: self.sizes[part],
+        }
+        if any(contents := self.contents[part]):
+            values[semconv.OUTPUTS_CONTENTS] = contents
+        if any(stores := self.stores[part]):
+            values[semconv.OUTPUTS_STORES] = stores
+        if any(event_times := self.event_times[part]):
+            values[semconv.EVENT_TIME] = event_times
+        return values
+
+
+class Variables:
+    """The inputs and outputs of one operation, and which fed which."""
+
+    __slots__ = ("fed_by_all", "flow", "inputs", "outputs")
+
+    def __init__(self) -> None:
+        self.inputs = Inputs()
+        self.outputs = Outputs()
+        self.flow: list[tuple[int, int]] = []
+        self.fed_by_all: list[int] = []
+
+    def settle_flow(self) -> bool:
+        """Complete the (input, output) pairs once some outputs have named their sources: then the others name all.
+
+        Returns False when the pairs are too many to write: then every input counts as source of every output.
+        """
+        if not self.flow:
+            return True
+        if len(self.flow) + len(self.fed_by_all) * len(self.inputs.refs) > _MAX_FLOW:
+            self.flow = []
+            return False
+        pairs = {*self.flow, *((i, o) for o in self.fed_by_all for i in range(len(self.inputs.refs)))}
+        self.flow = sorted(pairs, key=lambda pair: pair[::-1])
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one span carries: the first part is the operation's own span, the others are its continuations."""
+
+    inputs: slice
+    outputs: slice
+    flow: slice
+
+
+WHOLE = Part(_WHOLE, _WHOLE, _WHOLE)
+
+
+def lay_out(variables: Variables, limits: CaptureConfig) -> tuple[list[Part], int]:
     """Spread the variables over as many parts as the budgets need; return (parts, number of entries dropped).
 
     Entries keep their order: the arrays of part 0, 1, 2... put together are the operation's, `flow` pairs index
     into them. Past `limits.span_parts` continuations the rest is dropped, and counted.
     """
-    parts = [Part()]
-    entries = list(_entries(inputs, outputs, flow))
-    for done, (place, entry, size, origin) in enumerate(entries):
-        part = parts[-1]
-        if not part.fits(size, origin, limits):
-            if len(parts) > limits.span_parts:
-                return parts, len(entries) - done
-            part = Part()
-            parts.append(part)
-        getattr(part, place).append(entry)
-        part.size += size
-        if origin and origin not in part.origins:
-            part.size += _LINK_BYTES
-            part.origins.add(origin)
-    return parts, 0
+    inputs, outputs, flow = variables.inputs, variables.outputs, variables.flow
+    links = len({*inputs.origins} - {""})
+    size = sum(inputs.weights) + sum(outputs.weights) + len(flow) * _FLOW_BYTES + links * _LINK_BYTES
+    if size <= limits.span_bytes and links <= limits.span_links:
+        return [WHOLE], 0
+    ends = len(inputs.refs), len(inputs.refs) + len(outputs.refs)
+    weights = [*inputs.weights, *outputs.weights, *[_FLOW_BYTES] * len(flow)]
+    cuts, dropped = _cuts(weights, inputs.origins, limits)
+    return [_part(start, stop, *ends) for start, stop in pairwise(cuts)], dropped
 
 
-def _entries(
-    inputs: list[Entry], outputs: list[Entry], flow: list[tuple[int, int]]
-) -> Iterator[tuple[str, Entry | str, int, str]]:
-    for variable in inputs:
-        yield "inputs", variable, _size(variable), variable.origin
-    for variable in outputs:
-        yield "outputs", variable, _size(variable), ""
-    for i, o in flow:
-        yield "flow", f"{i}>{o}", _FLOW_BYTES, ""
+def _cuts(weights: list[int], origins: list[str], limits: CaptureConfig) -> tuple[list[int], int]:
+    """Where parts begin and end among all entries (`origins` belong to the first ones), and how many come too late."""
+    cuts, size, linked = [0], 0, set[str]()
+    for index, weight in enumerate(weights):
+        origin = origins[index] if index < len(origins) else ""
+        link = _LINK_BYTES if origin and origin not in linked else 0
+        if size and (size + weight + link > limits.span_bytes or (link and len(linked) >= limits.span_links)):
+            cuts.append(index)  # a part takes one entry, however large
+            if len(cuts) > limits.span_parts + 1:
+                return cuts, len(weights) - index
+            size, linked = 0, set[str]()
+            link = _LINK_BYTES if origin else 0
+        size += weight + link
+        if origin:
+            linked.add(origin)
+    return [*cuts, len(weights)], 0
 
 
-def _size(variable: Entry) -> int:
-    """Bytes of one entry on the wire, about: each array element costs its text and two to four bytes of framing."""
-    texts = (variable.ref, variable.role, variable.origin, variable.digest, variable.action, variable.store)
-    linked = len(variable.ref) if variable.origin else 0
-    return (
-        linked + sum(map(len, texts)) + len(variable.content.encode("utf-8", "replace")) + len(variable.event_time) + 32
+def _part(start: int, stop: int, inputs_end: int, outputs_end: int) -> Part:
+    """Entries `start` to `stop` of inputs, outputs and flow in a row, as a range of each."""
+    return Part(
+        slice(min(start, inputs_end), min(stop, inputs_end)),
+        slice(max(start - inputs_end, 0), max(min(stop, outputs_end) - inputs_end, 0)),
+        slice(max(start - outputs_end, 0), max(stop - outputs_end, 0)),
     )
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))

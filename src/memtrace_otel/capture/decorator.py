@@ -1,0 +1,224 @@
+"""Functions as operations: what of a call is recorded, and how functions, coroutines and generators are wrapped."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from io import StringIO
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from memtrace_otel.capture.content import as_text, variable_ref
+from memtrace_otel.capture.guard import guard, guarded, note_drop
+from memtrace_otel.capture.tracing import active_tracer
+from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+    from memtrace_otel.capture.operations import Operation
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ROLES = frozenset(Role)
+_READING = frozenset({OpKind.RETRIEVE, OpKind.RERANK})
+_RECORDS = frozenset({RefKind.MEMORY, RefKind.STATE, RefKind.CHUNK, RefKind.DOCUMENT})
+_TEXTS = frozenset({RefKind.ANSWER, RefKind.COMPLETION, RefKind.CONTEXT})  # a generator yields pieces of one
+_MAX_YIELDED = 10_000  # outputs of one generator
+_MAX_STREAMED = 1 << 22  # characters of one streamed text
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What of a call is recorded: see `Operation.__call__`."""
+
+    inputs: Mapping[str, str]
+    output: str
+    action: str
+    each: str
+
+
+def decorate(function: F, recipe: Recipe, tracer: Tracer | None, fresh: Callable[[], Operation]) -> F:
+    """Return `function` wrapped so that each call runs inside an operation made by `fresh`, started on `tracer`."""
+    signature = _signature(function) if recipe.inputs else inspect.Signature()
+
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
+        call = _Call(fresh(), recipe)
+        call.operation.start()
+        call.given(signature, args, kwargs)
+        return call
+
+    if inspect.isasyncgenfunction(function):
+        streamed = cast(Callable[..., AsyncGenerator[Any, Any]], function)
+
+        @wraps(function)
+        async def run_async_generator(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+            with begin(args, kwargs) as call:
+                inner = streamed(*args, **kwargs)
+                step = inner.__anext__()
+                while True:
+                    try:
+                        item = await step
+                    except StopAsyncIteration:
+                        return
+                    call.yielded(item)
+                    try:
+                        sent = yield item
+                    except GeneratorExit:
+                        call.operation.resume()
+                        await inner.aclose()
+                        raise
+                    except BaseException as thrown:
+                        step = inner.athrow(thrown)
+                    else:
+                        step = inner.asend(sent)
+                    call.operation.resume()
+
+        return cast(F, run_async_generator)
+
+    if inspect.isgeneratorfunction(function):
+
+        @wraps(function)
+        def run_generator(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+            sent: Any = None
+            thrown: BaseException | None = None
+            with begin(args, kwargs) as call:
+                inner = cast(Generator[Any, Any, Any], function(*args, **kwargs))
+                while True:
+                    try:
+                        item = inner.send(sent) if thrown is None else inner.throw(thrown)
+                    except StopIteration as stop:
+                        return stop.value
+                    call.yielded(item)
+                    sent, thrown = None, None
+                    try:
+                        sent = yield item
+                    except GeneratorExit:
+                        call.operation.resume()
+                        inner.close()
+                        raise
+                    except BaseException as error:
+                        thrown = error
+                    call.operation.resume()
+
+        return cast(F, run_generator)
+
+    if inspect.iscoroutinefunction(function):
+
+        @wraps(function)
+        async def run_coroutine(*args: Any, **kwargs: Any) -> Any:
+            if active_tracer(tracer) is None:
+                return await function(*args, **kwargs)
+            with begin(args, kwargs) as call:
+                result = await function(*args, **kwargs)
+                call.returned(result)
+                return result
+
+        return cast(F, run_coroutine)
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if active_tracer(tracer) is None:
+            return function(*args, **kwargs)
+        with begin(args, kwargs) as call:
+            result = function(*args, **kwargs)
+            call.returned(result)
+            return result
+
+    return cast(F, run)
+
+
+class _Call:
+    """One recorded call. As a context manager it ends the operation with what left its body."""
+
+    __slots__ = ("_each", "_given", "_recipe", "_streamed", "_yielded", "operation")
+
+    def __init__(self, operation: Operation, recipe: Recipe) -> None:
+        self.operation, self._recipe = operation, recipe
+        self._given: set[str] = set()  # refs of the inputs
+        self._each: list[int] = []  # the inputs that fed one output each
+        self._streamed = StringIO()
+        self._yielded = 0
+
+    def __enter__(self) -> _Call:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._yielded and self._recipe.output in _TEXTS:
+            self._wrote(self._streamed.getvalue())
+        self.operation.end(None if isinstance(error, GeneratorExit) else error)  # whoever reads a stream may stop early
+
+    @guarded("operation.arguments", None)
+    def given(self, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Record the arguments, before the body can change them."""
+        if not self._recipe.inputs or not self.operation.origin:
+            return
+        bound = signature.bind(*args, **kwargs).arguments
+        for parameter, kind in self._recipe.inputs.items():
+            for value in _items(bound.get(parameter)):
+                ref = variable_ref(kind, value)
+                index = self.operation.read(ref, role=_role_of(kind), content=value)
+                self._given.add(ref)
+                if parameter == self._recipe.each:
+                    self._each.append(index)
+
+    @guarded("operation.result", None)
+    def returned(self, result: object) -> None:
+        """Record what the function returned."""
+        output = self._recipe.output
+        if not output or not self.operation.origin:
+            return
+        values = _items(result)
+        if self.operation.kind in _READING and output in _RECORDS:
+            self.operation.returned_records(output, values)
+            return
+        paired = len(self._each) == len(values)
+        for index, value in enumerate(values):
+            self._wrote(value, self._each[index : index + 1] if paired else None)
+
+    @guarded("operation.yielded", None)
+    def yielded(self, item: object) -> None:
+        """Record what a generator yielded, and give the context back to whoever reads it."""
+        self.operation.leave()
+        if not self._recipe.output or not self.operation.origin:
+            return
+        self._yielded += 1
+        if self._recipe.output in _TEXTS:
+            if self._streamed.tell() < _MAX_STREAMED:
+                self._streamed.write(as_text(item)[0])
+            else:
+                self.operation.mark(Incomplete.TRUNCATED)
+        elif self._yielded <= _MAX_YIELDED:
+            self._wrote(item, self._each[self._yielded - 1 : self._yielded] or None)
+        else:
+            self.operation.mark(Incomplete.BUDGET)
+            note_drop("variables")
+
+    @guarded("operation.result", None)
+    def _wrote(self, value: object, sources: list[int] | None = None) -> None:
+        """Record an output, unless an input came back as it was."""
+        kind, action = self._recipe.output, self._recipe.action
+        ref = variable_ref(kind, value)
+        if ref not in self._given:
+            self.operation.wrote(ref, action=action, role=_role_of(kind), content=value, sources=sources)
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    with guard("operation.signature"):  # some built-in functions have none
+        return inspect.signature(function)
+    return inspect.Signature()
+
+
+def _items(value: object) -> list[object]:
+    if value is None:
+        return []
+    return list(cast(Iterable[object], value)) if isinstance(value, list | tuple) else [value]
+
+
+def _role_of(kind: str) -> str:
+    """The role that a variable of this kind plays unless told otherwise."""
+    if kind == RefKind.MEMORY:
+        return Role.HIT
+    return kind if kind in _ROLES else Role.OTHER

@@ -1,0 +1,74 @@
+"""The variables of an operation as attributes and links, on its own span and on continuations where they are many."""
+
+from __future__ import annotations
+
+import itertools
+from functools import lru_cache
+
+from opentelemetry import trace
+from opentelemetry.trace import Span, SpanContext, TraceFlags, Tracer
+from opentelemetry.util.types import AttributeValue
+
+from memtrace_otel import semconv
+from memtrace_otel.capture.layout import Part, Variables
+from memtrace_otel.model import is_origin, split_origin
+from memtrace_otel.semconv import LinkType, Role
+
+_LINK_OF_ROLE = {
+    str(Role.HIT): str(LinkType.RETRIEVED),
+    str(Role.CONTEXT): str(LinkType.RETRIEVED),
+    str(Role.CANDIDATE): str(LinkType.CONSIDERED),
+    str(Role.PREVIOUS): str(LinkType.SUPERSEDES),
+    str(Role.ANSWER): str(LinkType.EVALUATES),
+}
+_DERIVED = str(LinkType.DERIVED_FROM)
+_MAX_LINK_REFS = 16  # the arrays name them all
+_sequence = itertools.count(1)
+
+
+def next_sequence() -> int:
+    """The next `memtrace.seq` of this process."""
+    return next(_sequence)
+
+
+def write_part(span: Span, attributes: dict[str, AttributeValue], variables: Variables, part: Part, own: str) -> None:
+    """Put `attributes` and one part of the variables on a span, with a link to each origin but `own`."""
+    inputs = variables.inputs
+    attributes |= inputs.attributes(part.inputs)
+    attributes |= variables.outputs.attributes(part.outputs)
+    if pairs := variables.flow[part.flow]:
+        attributes[semconv.FLOW] = [f"{i}>{o}" for i, o in pairs]
+    span.set_attributes(attributes)
+    linked: dict[str, tuple[str, list[str]]] = {}
+    for index in range(len(inputs.refs))[part.inputs]:
+        origin = inputs.origins[index]
+        if origin in linked:
+            linked[origin][1].append(inputs.refs[index])
+        elif origin and origin != own:
+            linked[origin] = inputs.roles[index], [inputs.refs[index]]
+    for origin, (role, refs) in linked.items():
+        if (target := span_context(origin)) is not None:
+            link_type = _LINK_OF_ROLE.get(role, _DERIVED)
+            span.add_link(target, {semconv.LINK_TYPE: link_type, semconv.LINK_REFS: refs[:_MAX_LINK_REFS]})
+
+
+def write_continuation(
+    tracer: Tracer, parent: Span, attributes: dict[str, AttributeValue], variables: Variables, part: Part, own: str
+) -> None:
+    """Put a further part of the variables on a child span of its own."""
+    name = semconv.SPAN_NAME_PREFIX + str(attributes[semconv.OP_KIND])
+    span = tracer.start_span(name, context=trace.set_span_in_context(parent))
+    try:
+        attributes[semconv.SEQ] = next_sequence()
+        write_part(span, attributes, variables, part, own)
+    finally:
+        span.end()
+
+
+@lru_cache(maxsize=4096)
+def span_context(origin: str) -> SpanContext | None:
+    """The span that an origin names, as the target of a link; None when it is not an origin."""
+    if not is_origin(origin):
+        return None
+    trace_id, span_id = split_origin(origin)
+    return SpanContext(int(trace_id, 16), int(span_id, 16), True, TraceFlags(TraceFlags.SAMPLED))

@@ -1,0 +1,187 @@
+"""Decorated functions: what is recorded of calls, coroutines and streams, and that nothing changes for the program."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+from collections.abc import AsyncIterator, Generator, Iterator
+from functools import partial
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import StatusCode
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import current_operation, drops, operation, variable_ref
+from memtrace_otel.capture import decorator as module
+from tests.conftest import Recording
+
+
+def attribute(span: ReadableSpan, name: str) -> list[object]:
+    assert span.attributes is not None
+    return list(span.attributes.get(name, ()))  # type: ignore[arg-type]
+
+
+def test_a_streamed_answer_is_one_output_recorded_at_its_end(recording: Recording) -> None:
+    @operation(kind="respond", system="t", tracer=recording.tracer, inputs={"question": "query"}, output="answer")
+    def answer(question: str) -> Iterator[str]:
+        yield "In "
+        yield "Lisbon"
+
+    stream = answer("Where?")
+    assert next(stream) == "In "
+    assert not recording.spans()
+    assert current_operation() is None  # the reader of a stream is not inside the operation
+    assert not trace.get_current_span().is_recording()
+    assert list(stream) == ["Lisbon"]
+    [span] = recording.spans()
+    assert attribute(span, semconv.INPUTS) == [variable_ref("query", "Where?")]
+    assert attribute(span, semconv.OUTPUTS) == [variable_ref("answer", "In Lisbon")]
+    assert attribute(span, semconv.OUTPUTS_SIZES) == [len("In Lisbon")]
+
+
+def test_a_generator_of_items_gives_one_output_each(recording: Recording) -> None:
+    @operation(kind="extract", system="t", tracer=recording.tracer, output="fact")
+    def facts() -> Iterator[str]:
+        yield "a"
+        with operation(kind="other", system="t", tracer=recording.tracer):
+            yield "b"
+
+    assert list(facts()) == ["a", "b"]
+    outer, inner = recording.spans()
+    assert attribute(outer, semconv.OUTPUTS) == [variable_ref("fact", "a"), variable_ref("fact", "b")]
+    assert inner.parent is not None
+    assert outer.context is not None
+    assert inner.parent.span_id == outer.context.span_id
+
+
+def test_a_generator_keeps_send_throw_close_and_its_return_value(recording: Recording) -> None:
+    closed: list[bool] = []
+
+    @operation(kind="other", system="t", tracer=recording.tracer, output="fact")
+    def talk() -> Generator[str, str, int]:
+        try:
+            got = yield "first"
+            try:
+                yield got
+            except KeyError:
+                yield "caught"
+            return 7
+        finally:
+            closed.append(True)
+
+    assert inspect.isgeneratorfunction(talk)
+    running = talk()
+    assert inspect.isgenerator(running)
+    assert (next(running), running.send("sent"), running.throw(KeyError())) == ("first", "sent", "caught")
+    with pytest.raises(StopIteration) as stopped:
+        next(running)
+    assert stopped.value.value == 7
+    closing = talk()
+    next(closing)
+    closing.close()
+    assert closed == [True, True]
+    assert [len(attribute(span, semconv.OUTPUTS)) for span in recording.spans()] == [3, 1]
+    assert all(span.status.status_code is StatusCode.UNSET for span in recording.spans())
+
+
+def test_an_error_in_a_stream_passes_and_what_came_before_is_kept(recording: Recording) -> None:
+    error = LookupError("gone")
+
+    @operation(kind="respond", system="t", tracer=recording.tracer, output="answer")
+    def answer() -> Iterator[str]:
+        yield "half"
+        raise error
+
+    with pytest.raises(LookupError) as caught:
+        list(answer())
+    assert caught.value is error
+    [span] = recording.spans()
+    assert span.status.status_code is StatusCode.ERROR
+    assert attribute(span, semconv.OUTPUTS) == [variable_ref("answer", "half")]
+
+
+async def test_an_async_stream_is_recorded_whole(recording: Recording) -> None:
+    inside: list[bool] = []
+
+    @operation(kind="respond", system="t", tracer=recording.tracer, output="answer")
+    async def answer(parts: int) -> AsyncIterator[str]:
+        for n in range(parts):
+            await asyncio.sleep(0)
+            inside.append(trace.get_current_span().is_recording())
+            yield str(n)
+
+    assert inspect.isasyncgenfunction(answer)
+    assert [part async for part in answer(3)] == ["0", "1", "2"]
+    assert inside == [True] * 3
+    assert not trace.get_current_span().is_recording()
+    stream = answer(9)
+    assert await anext(stream) == "0"
+    await stream.aclose()  # type: ignore[attr-defined]
+    whole, part = recording.spans()
+    assert attribute(whole, semconv.OUTPUTS) == [variable_ref("answer", "012")]
+    assert attribute(part, semconv.OUTPUTS) == [variable_ref("answer", "0")]
+    assert part.status.status_code is StatusCode.UNSET
+
+
+def test_an_abandoned_stream_is_recorded_when_it_is_collected(recording: Recording) -> None:
+    @operation(kind="respond", system="t", tracer=recording.tracer, output="answer")
+    def answer() -> Iterator[str]:
+        yield "a"
+        yield "b"
+
+    next(answer())
+    gc.collect()
+    assert attribute(recording.spans()[0], semconv.OUTPUTS) == [variable_ref("answer", "a")]
+
+
+def test_an_endless_stream_fills_no_memory(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_YIELDED", 5)
+    monkeypatch.setattr(module, "_MAX_STREAMED", 5)
+
+    @operation(kind="respond", system="t", tracer=recording.tracer, output="answer")
+    def answer() -> Iterator[str]:
+        yield from "abcdefgh"
+
+    @operation(kind="extract", system="t", tracer=recording.tracer, output="fact")
+    def facts() -> Iterator[str]:
+        yield from "abcdefgh"
+
+    before = drops["variables"]
+    assert "".join(answer()) == "".join(facts()) == "abcdefgh"
+    streamed, extracted = recording.spans()
+    assert attribute(streamed, semconv.OUTPUTS_SIZES) == [5]
+    assert "truncated" in attribute(streamed, semconv.INCOMPLETE)
+    assert len(attribute(extracted, semconv.OUTPUTS)) == 5
+    assert "budget" in attribute(extracted, semconv.INCOMPLETE)
+    assert drops["variables"] - before == 3
+
+
+def test_a_purpose_is_the_systems_own_word_for_the_operation(recording: Recording) -> None:
+    @operation(kind="update", system="t", tracer=recording.tracer, purpose="message_buffer_update")
+    def push() -> None: ...
+
+    push()
+    with operation(kind="other", system="t", tracer=recording.tracer, purpose="finalize"):
+        pass
+    purposes = [(span.attributes or {})[semconv.OP_PURPOSE] for span in recording.spans()]
+    assert purposes == ["message_buffer_update", "finalize"]
+
+
+def test_a_callable_without_a_signature_is_called_as_it_is(recording: Recording) -> None:
+    newest = operation(kind="other", system="t", tracer=recording.tracer, inputs={"items": "fact"}, output="fact")(max)
+    assert newest("a", "b") == "b"
+    assert attribute(recording.spans()[0], semconv.OUTPUTS) == [variable_ref("fact", "b")]
+
+
+def test_wrong_arguments_fail_as_they_would_undecorated(recording: Recording) -> None:
+    @operation(kind="other", system="t", tracer=recording.tracer, inputs={"text": "message"})
+    def work(text: str) -> str:
+        return text
+
+    with pytest.raises(TypeError, match="positional argument"):
+        work("a", "b")  # type: ignore[call-arg]
+    assert partial(work, text="a")() == "a"
+    assert len(recording.spans()) == 2
