@@ -1,7 +1,7 @@
 """Capture: what runs in the observed process. Never raises into it, never blocks it, never changes its results."""
 
 from memtrace_otel.capture import recall
-from memtrace_otel.capture.config import CaptureConfig, config, configure, read_config, use_config
+from memtrace_otel.capture.config import CaptureConfig, config, configure, read_config, use_config, use_redaction
 from memtrace_otel.capture.content import as_text, scope_id, variable_ref
 from memtrace_otel.capture.feedback import feedback
 from memtrace_otel.capture.guard import drops, guard, guarded
@@ -27,5 +27,6 @@ __all__ = [
     "recall",
     "scope_id",
     "use_config",
+    "use_redaction",
     "variable_ref",
 ]

@@ -7,6 +7,7 @@ import secrets
 from typing import NamedTuple
 
 from memtrace_otel.capture.config import CaptureConfig, config
+from memtrace_otel.capture.redaction import SEARCHED
 from memtrace_otel.model import content_digest, make_ref
 from memtrace_otel.semconv import Incomplete
 
@@ -40,11 +41,6 @@ def preview(text: str, limit: int) -> tuple[str, bool]:
     return data[:limit].decode("utf-8", "ignore"), True
 
 
-def digest(text: str) -> str:
-    """Digest of a content under this process's key; '' for no content."""
-    return content_digest(text, config().digest_key) if text else ""
-
-
 class Described(NamedTuple):
     """A content as it goes on a span: digest and bytes of the whole, what may be shown of it, where the whole lies, and
     why less is shown than there was (values of `memtrace.incomplete`)."""
@@ -58,12 +54,31 @@ class Described(NamedTuple):
 
 def describe(text: str, limits: CaptureConfig, *, inline: bool) -> Described:
     """Describe a whole content; `inline` tells whether it may be shown here (a version is shown where it is made)."""
-    shown, reasons = "", ()
-    if limits.content and inline:
-        shown, cut = preview(text, limits.preview_bytes)
-        reasons = (Incomplete.TRUNCATED,) if cut else ()
     size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-    return Described(digest(text), size, shown, "", reasons)
+    digest = content_digest(text, limits.digest_key) if text else ""
+    if not inline or not (limits.content or limits.store):
+        return Described(digest, size)
+    may_leave, reasons = text, ()
+    if limits.redaction is not None:
+        may_leave, reasons = limits.redaction.apply(text, SEARCHED if limits.store else limits.preview_bytes)
+    shown, cut, store = "", True, ""
+    if limits.content:
+        shown, cut = preview(may_leave, limits.preview_bytes)
+        if cut:
+            reasons = (*reasons, Incomplete.TRUNCATED)
+    if cut and may_leave and limits.store is not None:
+        store = limits.store.put(may_leave)
+        if not store:
+            reasons = (*reasons, Incomplete.NOT_STORED)
+    return Described(digest, size, shown, store, reasons)
+
+
+def show(text: str, limits: CaptureConfig, most: int = 0) -> str:
+    """What may be shown of a text that is no variable (an error message, a query attribute): redacted when contents are
+    captured, at most `most` UTF-8 bytes (0: the preview limit)."""
+    if limits.content and limits.redaction is not None:
+        text, _ = limits.redaction.apply(text, most or limits.preview_bytes)
+    return preview(text, most or limits.preview_bytes)[0]
 
 
 def variable_ref(kind: str, content: object, id: object = None) -> str:

@@ -1,0 +1,255 @@
+"""Whole contents outside of spans: written once, in the background, under the digest of what they hold.
+
+A content lies at `<store>/<algorithm>/<first two digits>/<digest>`, where the digest is the full SHA-256 of the stored
+bytes, or their HMAC-SHA-256 under MEMTRACE_DIGEST_KEY. A directory needs nothing; any other store needs fsspec.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import hmac
+import logging
+import os
+import re
+import threading
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, cast
+from urllib.parse import unquote, urlsplit
+
+from memtrace_otel.capture.guard import note_drop, note_error
+
+QUEUE_BYTES = 16 << 20
+QUEUE_ITEMS = 4096
+KNOWN = 16_384
+"""Digests remembered as written."""
+EXIT_WAIT = 5.0
+"""Seconds that the end of the process may wait for contents that are still to be written."""
+READ_BYTES = 64 << 20
+
+_NAME = re.compile(r"(sha256|hmac-sha256)/([0-9a-f]{2})/(\2[0-9a-f]{62})")
+_USER = re.compile(r"(?<=://)[^/?#]*@")
+_logger = logging.getLogger("memtrace_otel.capture")
+
+
+class ContentError(Exception):
+    """A content cannot be read: it lies elsewhere, is missing, too large, or is not what its name says."""
+
+
+class Backend(Protocol):
+    """A place of named byte strings; both methods raise what the place raises."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Store `data` whole or not at all; nothing to do when the name is there."""
+        ...
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Return at most `limit` bytes."""
+        ...
+
+
+class Directory:
+    """A local directory: files of mode 0600 in directories of mode 0700, each appearing whole."""
+
+    def __init__(self, root: str) -> None:
+        self._root = Path(root)
+
+    def write(self, name: str, data: bytes) -> None:
+        path = self._root / name
+        if path.exists():
+            return
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(data)
+            os.replace(draft, path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+
+    def read(self, name: str, limit: int) -> bytes:
+        with open(self._root / name, "rb") as file:
+            return file.read(limit)
+
+
+class Remote:
+    """Any file system that fsspec knows; raises ImportError when fsspec, or its package for this URL, is not there."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            from fsspec.core import url_to_fs  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
+        except ImportError:
+            raise ImportError("it needs fsspec: pip install 'memtrace-otel[content]'") from None
+        self._system, self._root = cast("tuple[object, str]", url_to_fs(url))
+
+    def _call(self, method: str, *args: object, **kwargs: object) -> object:
+        return cast(Callable[..., object], getattr(self._system, method))(*args, **kwargs)
+
+    def write(self, name: str, data: bytes) -> None:
+        path = f"{self._root.rstrip('/')}/{name}"
+        if self._call("exists", path):
+            return
+        self._call("makedirs", path.rpartition("/")[0], exist_ok=True)
+        self._call("pipe_file", path, data)
+
+    def read(self, name: str, limit: int) -> bytes:
+        return cast(bytes, self._call("cat_file", f"{self._root.rstrip('/')}/{name}", start=0, end=limit))
+
+
+def open_backend(url: str) -> Backend:
+    """The place that a store URL names: a path or `file://` is a directory, everything else is fsspec's."""
+    parts = urlsplit(url)
+    if "://" not in url:
+        return Directory(os.path.abspath(os.path.expanduser(url)))
+    if parts.scheme == "file":
+        return Directory(unquote(parts.path))
+    return Remote(url)
+
+
+def public_url(url: str) -> str:
+    """The URL of a store as spans show it: absolute, without user, password and query."""
+    if "://" not in url:
+        return Path(url).expanduser().absolute().as_uri()
+    return _USER.sub("", re.split(r"[?#]", url)[0]).rstrip("/")
+
+
+def content_name(data: bytes, key: str = "") -> str:
+    """Where bytes lie below the URL of a store."""
+    algorithm = "hmac-sha256" if key else "sha256"
+    digest = hmac.new(key.encode(), data, "sha256").hexdigest() if key else hashlib.sha256(data).hexdigest()
+    return f"{algorithm}/{digest[:2]}/{digest}"
+
+
+class ContentStore:
+    """The store of this process. `put` returns at once: a thread writes, and what overflows its queue is dropped and
+    counted (`content_store`). Nothing raises. `problem` says why nothing can be written, once that is known."""
+
+    def __init__(self, url: str, key: str = "") -> None:
+        self.url = public_url(url)
+        self.problem = ""
+        self._target, self._key = url, key
+        self._backend: Backend | None = None
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._reset()
+        _stores.add(self)
+
+    def __repr__(self) -> str:
+        return f"ContentStore({self.url!r})"
+
+    def _reset(self) -> None:
+        self._changed = threading.Condition()
+        self._queue: deque[tuple[str, bytes]] = deque()
+        self._bytes = 0
+        self._started = False
+
+    def put(self, text: str) -> str:
+        """Return the URI under which `text` will lie, '' when it was dropped."""
+        data = text.encode("utf-8", "replace")
+        name = content_name(data, self._key)
+        with self._changed:
+            if name in self._known:
+                self._known.move_to_end(name)
+                return f"{self.url}/{name}"
+            if self.problem or len(self._queue) >= QUEUE_ITEMS or self._bytes + len(data) > QUEUE_BYTES:
+                note_drop("content_store")
+                return ""
+            if not self._started:
+                threading.Thread(target=self._write_all, name="memtrace-content-store", daemon=True).start()
+                self._started = True
+            self._queue.append((name, data))
+            self._bytes += len(data)
+            self._known[name] = None
+            if len(self._known) > KNOWN:
+                self._known.popitem(last=False)
+            self._changed.notify_all()
+        return f"{self.url}/{name}"
+
+    def flush(self, timeout: float = EXIT_WAIT) -> bool:
+        """Wait until everything is written, at most `timeout` seconds; return whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._queue, timeout)
+
+    def _write_all(self) -> None:
+        changed, queue = self._changed, self._queue
+        while True:
+            with changed:
+                changed.wait_for(lambda: bool(queue))
+                name, data = queue[0]  # stays there until it is written: `flush` waits for it
+            written = self._write(name, data)
+            with changed:
+                queue.popleft()
+                self._bytes -= len(data)
+                if not written:
+                    self._known.pop(name, None)
+                    note_drop("content_store")
+                changed.notify_all()
+
+    def _write(self, name: str, data: bytes) -> bool:
+        try:
+            if self._backend is None:
+                self._backend = open_backend(self._target)
+            self._backend.write(name, data)
+            return True
+        except Exception as error:
+            if self._backend is None and isinstance(error, ImportError | ValueError) and not self.problem:
+                self.problem = str(error) if isinstance(error, ImportError) else "no such kind of store"
+                _logger.warning("contents cannot be stored at %s: %s", self.url, self.problem)
+            note_error("content_store", error)
+            return False
+
+
+_stores: weakref.WeakSet[ContentStore] = weakref.WeakSet()
+_opened: dict[tuple[str, str], ContentStore] = {}
+
+
+def content_store(url: str, key: str = "") -> ContentStore | None:
+    """The store of this process for a URL, None for ''."""
+    if not url:
+        return None
+    if (url, key) not in _opened:
+        _opened[url, key] = ContentStore(url, key)
+    return _opened[url, key]
+
+
+def read_content(uri: str, store: str, *, key: str = "", limit: int = READ_BYTES) -> str:
+    """Read back a content that a span of `store` (a URL as in MEMTRACE_CONTENT_STORE) refers to by `uri`.
+
+    `uri` comes with the telemetry, so it is trusted only as a name: ContentError when it does not lie in `store`, holds
+    more than `limit` bytes, or does not have the digest that its name says (keyed ones need the `key`).
+    """
+    base = public_url(store)
+    name = uri.removeprefix(base + "/") if uri.startswith(base + "/") else ""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise ContentError("the reference does not point into the content store")
+    keyed = match[1] != "sha256"
+    if keyed and not key:
+        raise ContentError("the content has a keyed digest: MEMTRACE_DIGEST_KEY is needed to check it")
+    try:
+        data = open_backend(store).read(name, limit + 1)
+    except Exception as error:
+        raise ContentError(f"the content cannot be read ({type(error).__name__})") from error
+    if len(data) > limit:
+        raise ContentError(f"the content has more than {limit} bytes")
+    if not hmac.compare_digest(content_name(data, key if keyed else ""), name):
+        raise ContentError("the content is not what its name says")
+    return data.decode("utf-8", "replace")
+
+
+def _flush_all() -> None:
+    for store in list(_stores):
+        store.flush()
+
+
+def _after_fork() -> None:
+    for store in _stores:
+        store._reset()  # pyright: ignore[reportPrivateUsage]  # the parent writes what it had queued
+
+
+atexit.register(_flush_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,137 @@
+"""All rules of redaction together: one content in, what of it may leave and what was removed out."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from typing import NamedTuple
+
+from memtrace_otel import settings
+from memtrace_otel.capture.guard import note_drop, note_error
+from memtrace_otel.capture.redaction.callback import Callback, Watched, load_callback
+from memtrace_otel.capture.redaction.keys import Keys, read_keys
+from memtrace_otel.capture.redaction.patterns import Patterns, read_patterns
+from memtrace_otel.semconv import Incomplete
+
+CALLBACK = "callback"
+SEARCHED = 1_000_000
+"""Characters of a content that the built-in rules search; what lies beyond is withheld."""
+EDGE = 4096
+"""Longest secret that is found for sure where a content is cut."""
+_SLOW = 0.1  # seconds of the processor
+_SHRINK = 8
+
+_logger = logging.getLogger("memtrace_otel.capture")
+
+
+class Redacted(NamedTuple):
+    """What may leave of a content, and why that is less than there was (values of `memtrace.incomplete`)."""
+
+    text: str
+    reasons: tuple[str, ...] = ()
+
+
+class Redaction:
+    """The rules of this process. `problems` says what of the settings is not understood: then nothing may leave."""
+
+    def __init__(
+        self,
+        patterns: Patterns,
+        keys: Keys,
+        callback: Callback | None = None,
+        *,
+        searched: int = SEARCHED,
+        problems: tuple[str, ...] = (),
+    ) -> None:
+        self.patterns, self.keys = patterns, keys
+        self.callback = Watched(callback) if callback is not None else None
+        self.searched = min(searched, SEARCHED) if patterns.own else SEARCHED
+        self.problems = (*patterns.problems, *problems)
+
+    def apply(self, text: str, most: int = SEARCHED) -> Redacted:
+        """Return what may leave of `text`; never raises. What is not searched does not leave.
+
+        `most` is the number of characters that are of use to the caller: searching more would be waste.
+        """
+        if self.problems:
+            note_drop("redaction_misconfigured")
+            return Redacted("", (Incomplete.WITHHELD,))
+        try:
+            if (
+                len(text) <= most
+                and len(text) <= self.searched
+                and self.callback is None
+                and not self._may_change(text)
+            ):
+                return Redacted(text)  # the common case, quickly
+            return self._checked(text, most)
+        except Exception as error:
+            note_error("redaction", error)
+            return Redacted("", (Incomplete.WITHHELD,))
+
+    def _may_change(self, text: str) -> bool:
+        escaped = "\\" in text and _like_json(text)  # an escape may hide what is looked for
+        return escaped or self.patterns.may_occur(text) or self.keys.may_occur(text)
+
+    def _checked(self, text: str, most: int) -> Redacted:
+        found: Counter[str] = Counter()
+        searched = min(self.searched, most + EDGE)
+        cut = len(text) > searched
+        text = text[:searched]
+        redacted = self._timed(text, found) if self.patterns.own else self._text(text, found, 0)
+        if cut:  # what a rule would have found beyond the cut must not be shown up to it
+            redacted = redacted[: -min(EDGE, max(searched - most, searched // 2))]
+        if self.callback is not None:
+            answer = self.callback(redacted)
+            if answer is None:
+                note_drop("redaction_callback")
+                return Redacted("", (*_reasons(found), Incomplete.WITHHELD))
+            found[CALLBACK] = int(answer != redacted)
+            redacted = answer
+        return Redacted(redacted, (*_reasons(found), *((Incomplete.TRUNCATED,) if cut else ())))
+
+    def _text(self, text: str, found: Counter[str], depth: int) -> str:
+        if not self._may_change(text):
+            return text
+        if _like_json(text) and (done := self.keys.apply_json(text, found, self._text, depth)) is not None:
+            return done
+        return self.keys.apply_text(self.patterns.apply(text, found), found)
+
+    def _timed(self, text: str, found: Counter[str]) -> str:
+        """Python cannot interrupt an expression: one that was slow is given less from then on."""
+        started = time.thread_time()
+        try:
+            return self._text(text, found, 0)
+        finally:
+            if time.thread_time() - started > _SLOW and self.searched:
+                self.searched = min(self.searched, len(text)) // _SHRINK
+                note_drop("redaction_slow")
+                _logger.warning("a redaction pattern is slow: contents are cut at %d characters", self.searched)
+
+
+def _like_json(text: str) -> bool:
+    return text[:32].lstrip().startswith(("{", "["))
+
+
+def _reasons(found: Counter[str]) -> tuple[str, ...]:
+    return tuple(f"{Incomplete.REDACTED}:{name}" for name, count in found.items() if count)
+
+
+def read_redaction(callback: Callback | None = None) -> Redaction | None:
+    """The redaction that the settings ask for, None when they ask for nothing. `callback` goes before the setting's."""
+    problems: list[str] = []
+    path = settings.REDACT_CALLBACK.read()
+    if callback is None and path:
+        try:
+            callback = load_callback(path)
+        except Exception as error:
+            problems.append(f"{settings.REDACT_CALLBACK.env} cannot be loaded ({type(error).__name__})")
+    patterns = read_patterns(settings.REDACT_PATTERNS.read())
+    keys = read_keys(settings.REDACT_KEYS.read())
+    redaction = Redaction(
+        patterns, keys, callback, searched=settings.REDACT_CHARACTERS.read(), problems=tuple(problems)
+    )
+    for problem in redaction.problems:
+        _logger.warning("redaction: %s; no content leaves this process", problem)
+    return redaction if redaction.problems or patterns.rules or keys.names or callback is not None else None
