@@ -58,6 +58,7 @@ class Call(Generic[PatchesT]):
     patches: PatchesT
     operations: list[Operation] = field(default_factory=list[Operation])
     _carried: list[tuple[ContextVar[Any], Token[Any]]] = field(default_factory=list[tuple[ContextVar[Any], Token[Any]]])
+    _handed: tuple[object, ...] = ()
 
     @property
     def name(self) -> str:
@@ -102,6 +103,19 @@ class Call(Generic[PatchesT]):
             made.leave()
         self.operations.append(made)
         return made
+
+    def detach(self, operation: Operation) -> None:
+        """Let an operation outlive the call: its owner ends it (a stream whose text comes later)."""
+        operation.leave()
+        self.operations.remove(operation)
+
+    def hand_out(self, result: object) -> None:
+        """Give the program `result`, a transparent proxy of what the call returned."""
+        self._handed = (result,)
+
+    def result(self, returned: Any) -> Any:
+        """What the program gets."""
+        return self._handed[0] if self._handed else returned
 
     def carry(self, variable: ContextVar[T], value: T) -> None:
         """Set a context variable until the call ends."""
@@ -155,7 +169,7 @@ def _run(hook: _Hook, call: Call[Any]) -> Any:
         call.end(error)
         raise
     hook.finish(running, result, call)
-    return result
+    return call.result(result)
 
 
 async def _run_async(hook: _Hook, call: Call[Any]) -> Any:
@@ -166,7 +180,7 @@ async def _run_async(hook: _Hook, call: Call[Any]) -> Any:
         call.end(error)
         raise
     hook.finish(running, result, call)
-    return result
+    return call.result(result)
 
 
 class _Hook:

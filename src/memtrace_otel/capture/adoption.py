@@ -1,0 +1,103 @@
+"""A model call that another instrumentation already records is enriched, never recorded twice."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, Tracer
+from opentelemetry.util.types import Attributes, AttributeValue
+
+from memtrace_otel import semconv
+
+_CHAT: Mapping[str, frozenset[str]] = {
+    semconv.GEN_AI_OPERATION_NAME: frozenset({semconv.CHAT, "generate_content", "text_completion"}),
+    semconv.OPENINFERENCE_SPAN_KIND: frozenset({"LLM"}),
+    "llm.request.type": frozenset({"chat", "completion"}),  # OpenLLMetry
+    "langfuse.observation.type": frozenset({"generation"}),
+}
+"""How the span of a model call is told from others, by instrumentation."""
+
+_OURS = (semconv.SPAN_NAME_PREFIX, semconv.EVALUATION_PREFIX)
+"""What an adopted span gets: its instrumentation has written the rest."""
+
+
+def model_call_of_another() -> Span | None:
+    """The current span, when another instrumentation made it for the model call under way."""
+    span = trace.get_current_span()
+    if not span.is_recording():
+        return None
+    attributes = cast("Mapping[str, object] | None", getattr(span, "attributes", None)) or {}
+    if semconv.OP_KIND in attributes:
+        return None
+    return span if any(attributes.get(name) in values for name, values in _CHAT.items()) else None
+
+
+def around(span: Span) -> Context:
+    """The context in which `span` was started: that of its parent."""
+    parent = getattr(span, "parent", None)
+    return trace.set_span_in_context(
+        NonRecordingSpan(parent) if isinstance(parent, SpanContext) else trace.INVALID_SPAN
+    )
+
+
+class AdoptingTracer(Tracer):
+    """Gives out a span of another instrumentation as the first span that is started; the next ones are `tracer`'s."""
+
+    def __init__(self, tracer: Tracer, span: Span) -> None:
+        self._tracer, self._adopted = tracer, [span]
+
+    def start_span(self, name: str, *args: Any, **kwargs: Any) -> Span:
+        """Start a span, or enrich the adopted one with the attributes it would have had."""
+        if not self._adopted:
+            return self._tracer.start_span(name, *args, **kwargs)
+        span = _Adopted(self._adopted.pop())
+        attributes = cast("Mapping[str, AttributeValue] | None", args[2] if len(args) > 2 else kwargs.get("attributes"))
+        span.set_attributes(attributes or {})
+        return span
+
+    @contextmanager
+    def start_as_current_span(self, name: str, *args: Any, **kwargs: Any) -> Generator[Span]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Start a span that is current within the block."""
+        with trace.use_span(self.start_span(name, *args, **kwargs)) as span:
+            yield span
+
+
+class _Adopted(Span):
+    """What we may do to somebody else's span: add attributes and links. Its name, status and end are not ours."""
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def get_span_context(self) -> SpanContext:
+        return self._span.get_span_context()
+
+    def is_recording(self) -> bool:
+        return self._span.is_recording()
+
+    def set_attributes(self, attributes: Mapping[str, AttributeValue]) -> None:
+        self._span.set_attributes({key: value for key, value in attributes.items() if key.startswith(_OURS)})
+
+    def set_attribute(self, key: str, value: AttributeValue) -> None:
+        self.set_attributes({key: value})
+
+    def add_link(self, context: SpanContext, attributes: Attributes = None) -> None:
+        self._span.add_link(context, attributes)
+
+    def add_event(self, name: str, attributes: Attributes = None, timestamp: int | None = None) -> None:
+        self._span.add_event(name, attributes, timestamp)
+
+    def update_name(self, name: str) -> None:
+        pass
+
+    def set_status(self, status: Any, description: str | None = None) -> None:
+        pass
+
+    def record_exception(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def end(self, end_time: int | None = None) -> None:
+        pass
