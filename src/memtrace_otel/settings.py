@@ -117,9 +117,13 @@ def _one_of(known: Mapping[str, Any], word: str) -> Any:
     return known[word]
 
 
+CONTENT_ON = frozenset({"SPAN_ONLY", "SPAN_AND_EVENT"})
+"""Values of the standard switch that put contents on spans."""
+
+
 def captures_content(environ: Mapping[str, str] | None = None) -> bool:
     """Whether contents go on spans."""
-    return CAPTURE_CONTENT.read(environ) in ("SPAN_ONLY", "SPAN_AND_EVENT")
+    return CAPTURE_CONTENT.read(environ) in CONTENT_ON
 
 
 def override(values: Mapping[str, object]) -> None:
@@ -204,6 +208,11 @@ ORIGIN_ENTRIES = Setting(
     "Variable versions whose origin a process remembers (oldest forgotten first).",
     least=1,
 )
+RECORD_ORIGIN = Setting(
+    "MEMTRACE_RECORD_ORIGIN",
+    False,
+    "Write `memtrace_origin` into the metadata of stored records, so that another process knows which span wrote them.",
+)
 JUDGE_EXPECTED = Setting(
     "MEMTRACE_JUDGE_EXPECTED",
     r"(?im)^[^\w\n]{0,16}(?:gold|golden|expected|reference|correct|ground[ _-]?truth)(?:[ _-]?answers?)?"
@@ -225,6 +234,22 @@ MAX_IMPORT_BYTES = Setting(
 )
 
 AnySetting = Setting[str] | Setting[int] | Setting[float] | Setting[bool]
+PROCESSOR = Setting(
+    "MEMTRACE_PROCESSOR",
+    "lossless",
+    "Span processor under opentelemetry-instrument: `lossless` in place of each batch processor, or `stock`.",
+)
+SPOOL_DIR = Setting(
+    "MEMTRACE_SPOOL_DIR",
+    "",
+    "Directory of the spans that wait on disk. Empty: `memtrace-otel/spool` in the user's state directory, "
+    "or a private temporary one.",
+)
+SPOOL_BYTES = Setting("MEMTRACE_SPOOL_BYTES", 256 << 20, "Most bytes that wait on disk per destination of spans.")
+BLOCK_MS = Setting(
+    "MEMTRACE_BLOCK_MS", 50, "Longest wait of the observed program for room in the queue of spans, in milliseconds."
+)
+
 TABLE: tuple[AnySetting, ...] = (
     CAPTURE_CONTENT,
     DB_PATH,
@@ -239,10 +264,15 @@ TABLE: tuple[AnySetting, ...] = (
     SPAN_LINKS,
     SPAN_PARTS,
     ORIGIN_ENTRIES,
+    RECORD_ORIGIN,
     JUDGE_EXPECTED,
     EVALUATION_THRESHOLD,
     MARKER_STATUS,
     MAX_IMPORT_BYTES,
+    PROCESSOR,
+    SPOOL_DIR,
+    SPOOL_BYTES,
+    BLOCK_MS,
 )
 NAMES: Mapping[str, AnySetting] = {setting.name: setting for setting in TABLE}
 """The rows by their name as a Python argument and in YAML."""

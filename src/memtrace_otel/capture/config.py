@@ -23,6 +23,7 @@ class CaptureConfig:
     span_links: int
     span_parts: int
     origin_entries: int
+    record_origin: bool = False
     redaction: Redaction | None = None
     store: ContentStore | None = None
 
@@ -50,6 +51,7 @@ def read_config() -> CaptureConfig:
         span_links=settings.SPAN_LINKS.read(),
         span_parts=settings.SPAN_PARTS.read(),
         origin_entries=settings.ORIGIN_ENTRIES.read(),
+        record_origin=settings.RECORD_ORIGIN.read(),
         redaction=read_redaction(_callback),
         store=content_store(settings.CONTENT_STORE.read(), key),
     )
