@@ -232,12 +232,11 @@ MARKER_STATUS = Setting(
 MAX_IMPORT_BYTES = Setting(
     "MEMTRACE_MAX_IMPORT_BYTES", 2 << 30, "Largest file (after decompression) that `import` reads.", least=1
 )
-
-AnySetting = Setting[str] | Setting[int] | Setting[float] | Setting[bool]
 PROCESSOR = Setting(
     "MEMTRACE_PROCESSOR",
     "lossless",
     "Span processor under opentelemetry-instrument: `lossless` in place of each batch processor, or `stock`.",
+    choices=("lossless", "stock"),
 )
 SPOOL_DIR = Setting(
     "MEMTRACE_SPOOL_DIR",
@@ -245,11 +244,17 @@ SPOOL_DIR = Setting(
     "Directory of the spans that wait on disk. Empty: `memtrace-otel/spool` in the user's state directory, "
     "or a private temporary one.",
 )
-SPOOL_BYTES = Setting("MEMTRACE_SPOOL_BYTES", 256 << 20, "Most bytes that wait on disk per destination of spans.")
+SPOOL_BYTES = Setting(
+    "MEMTRACE_SPOOL_BYTES", 256 << 20, "Most bytes that wait on disk per destination of spans; 0: none.", least=0
+)
 BLOCK_MS = Setting(
-    "MEMTRACE_BLOCK_MS", 50, "Longest wait of the observed program for room in the queue of spans, in milliseconds."
+    "MEMTRACE_BLOCK_MS",
+    50,
+    "Longest wait of the observed program for room in the queue of spans, in milliseconds.",
+    least=0,
 )
 
+AnySetting = Setting[str] | Setting[int] | Setting[float] | Setting[bool]
 TABLE: tuple[AnySetting, ...] = (
     CAPTURE_CONTENT,
     DB_PATH,

@@ -41,7 +41,7 @@ class MemtraceSpanExporter(SpanExporter):
 
     def __init__(self, path: str | Path | None = None) -> None:
         # Absolute now: the program may change its working directory before the first export.
-        self._path = Path(path or settings.DB_PATH.read()).absolute()
+        self.path = Path(path or settings.DB_PATH.read()).absolute()
         self._lock = threading.Lock()
         self.lost_spans = 0
 
@@ -49,9 +49,17 @@ class MemtraceSpanExporter(SpanExporter):
         """Write `spans` in one transaction; SUCCESS when they are on disk."""
         try:
             body = encode_spans(spans).SerializeToString()
-            self._commit(body)
         except Exception as error:  # the observed program must not suffer, whatever it was
             self._lose(len(spans), error)
+            return SpanExportResult.FAILURE
+        return self.export_request(body, len(spans))
+
+    def export_request(self, body: bytes, spans: int = 1) -> SpanExportResult:
+        """Write an encoded ExportTraceServiceRequest of so many spans."""
+        try:
+            self._commit(body)
+        except Exception as error:
+            self._lose(spans, error)
             return SpanExportResult.FAILURE
         return SpanExportResult.SUCCESS
 
@@ -67,9 +75,9 @@ class MemtraceSpanExporter(SpanExporter):
         while True:
             try:
                 with (
-                    translated_errors(self._path),
+                    translated_errors(self.path),
                     _fork_gate,
-                    closing(connect(self._path, create=True, busy_seconds=_TRY_SECONDS)) as connection,
+                    closing(connect(self.path, create=True, busy_seconds=_TRY_SECONDS)) as connection,
                 ):
                     return add_bodies(connection, (body,))
             except StoreError as error:
@@ -81,7 +89,7 @@ class MemtraceSpanExporter(SpanExporter):
         with self._lock:
             first, self.lost_spans = self.lost_spans == 0, self.lost_spans + spans
         if first:
-            reason = str(error) if isinstance(error, StoreError) else f"{self._path}: {type(error).__name__}"
+            reason = str(error) if isinstance(error, StoreError) else f"{self.path}: {type(error).__name__}"
             _logger.warning("memtrace cannot write spans, further failures are only counted: %s", reason)
 
 

@@ -1,0 +1,15 @@
+"""What `opentelemetry-instrument` calls once the providers and instrumentors are in place."""
+
+from __future__ import annotations
+
+from memtrace_otel import settings
+from memtrace_otel.capture.guard import guard
+
+
+def post_instrument() -> None:
+    """Put the lossless span processor in place, unless MEMTRACE_PROCESSOR=stock. Never raises; twice is once."""
+    with guard("post_instrument"):
+        if settings.PROCESSOR.read() == "lossless":
+            from memtrace_otel.capture.processor.replacement import replace_batch_processors
+
+            replace_batch_processors()

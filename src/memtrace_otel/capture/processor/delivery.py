@@ -1,0 +1,221 @@
+"""From the queue to the exporter, by way of the spool when the exporter is slow, hangs or fails.
+
+Two threads. The worker exports; it may hang for as long as the exporter does. The watcher never exports: when an export
+takes too long, it brings the spans in memory to the spool, so that the death of the process cannot lose them.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from queue import Empty, SimpleQueue
+
+from opentelemetry.instrumentation.utils import suppress_instrumentation
+from opentelemetry.sdk.trace import ReadableSpan
+
+from memtrace_otel.capture.guard import guard, note_error
+from memtrace_otel.capture.processor.loss import Losses
+from memtrace_otel.capture.processor.segment import Record
+from memtrace_otel.capture.processor.sending import Sender
+from memtrace_otel.capture.processor.spool import Spool
+from memtrace_otel.capture.processor.stowing import stow
+
+_ADOPT_SECONDS = 60.0
+_POLL_SECONDS = 0.005
+
+
+class _Flight:
+    """A batch in the hands of the exporter. The watcher may bring it to the spool meanwhile."""
+
+    def __init__(self, spans: Sequence[ReadableSpan]) -> None:
+        self.spans = spans
+        self.lock = threading.Lock()
+        self.secured: list[Record] | None = None
+        self.landed = False
+
+
+class Delivery:
+    """Moves spans from `queue` to the exporter, `batch_size` at a time and at least every `delay` seconds."""
+
+    def __init__(self, sender: Sender, queue: deque[ReadableSpan], spool: Spool, losses: Losses, delay: float) -> None:
+        self.sender = sender
+        self._queue = queue
+        self._spool = spool
+        self._losses = losses
+        self._delay = delay
+        self._wakeups: SimpleQueue[None] = SimpleQueue()  # re-entrant, unlike an Event
+        self._worker: threading.Thread | None = None
+        self._working = False
+        self._hurried = False
+        self._stopped = False
+        self._stop = threading.Event()
+        self._taking = threading.Lock()  # held while spans are neither in the queue nor in a flight or the spool
+        self._flight: _Flight | None = None
+        self._exported_at = 0.0
+        self._adopted_at = -math.inf
+
+    # --- the processor's side ------------------------------------------------------------------------------------
+    def start(self) -> None:
+        """Start the threads. Raises RuntimeError when the interpreter is ending."""
+        self._worker = threading.Thread(target=self._run, name="memtrace-export", daemon=True)
+        self._worker.start()
+        threading.Thread(target=self._watch, name="memtrace-watch", daemon=True).start()
+
+    def wake(self) -> None:
+        """Make the worker look at the queue now. Safe anywhere, also amid itself."""
+        self._wakeups.put(None)
+
+    def hurry(self) -> None:
+        """Export everything now, whatever the pauses say."""
+        self._hurried = True
+        self.wake()
+
+    @property
+    def in_flight(self) -> int:
+        """Spans in the hands of the exporter."""
+        flight = self._flight
+        return len(flight.spans) if flight else 0
+
+    def flush(self, deadline: float, patience: float) -> bool:
+        """Wait until nothing waits any more; False at the deadline, after a failure or `patience` without progress."""
+        sender = self.sender
+        exports, failures, since = sender.exports, sender.failures, time.monotonic()
+        self.hurry()
+        if self._worker is None or not self._worker.is_alive():
+            with suppress_instrumentation():
+                while self._work() and time.monotonic() < deadline:
+                    pass
+        while not self._idle():
+            now = time.monotonic()
+            if sender.exports != exports:
+                exports, failures, since = sender.exports, sender.failures, now
+            if now > deadline or now - since > patience or sender.failures > failures or self._stopped:
+                return False
+            time.sleep(_POLL_SECONDS)
+        return True
+
+    def finish(self, deadline: float, patience: float) -> None:
+        """Deliver what waits, bring the rest to the spool, end the threads and the exporter."""
+        if self.sender.failures == 0:
+            self.flush(deadline, patience)
+        with self._taking:
+            self._stopped = True
+        self._stop.set()
+        self.wake()
+        self._secure(self._flight)
+        self._stow_queue()
+        stow(self._losses.take(len(self._losses)), self._spool, self._losses)
+        with guard("spool.close"):
+            self._spool.close()
+        if self._worker is None or not self._worker.is_alive():
+            self.sender.shutdown()
+        else:
+            self._worker.join(max(_POLL_SECONDS, min(patience, deadline - time.monotonic())))
+
+    def _idle(self) -> bool:
+        # In this order: spans go from the queue to the worker to the spool.
+        return not (self._queue or self._working or self._taking.locked() or self._losses) and self._spool.empty
+
+    # --- the worker ----------------------------------------------------------------------------------------------
+    def _run(self) -> None:
+        with suppress_instrumentation():
+            while not self._stopped:
+                try:
+                    if not self._work():
+                        self._pause()
+                except Exception as error:
+                    note_error("delivery", error)
+                    time.sleep(self._delay)
+            self.sender.shutdown()
+
+    def _pause(self) -> None:
+        """Until a batch is full, the delay is over or somebody waits for the end."""
+        self._hurried = self._hurried and not self._idle()
+        try:
+            self._wakeups.get(timeout=self._delay)
+            while True:
+                self._wakeups.get_nowait()
+        except Empty:
+            pass
+
+    def _work(self) -> bool:
+        """Export what is due and a piece of the spool; return whether there is more to do at once."""
+        self._working = True
+        try:
+            return self._export_due() and (self._replay() or len(self._queue) >= self.sender.limit)
+        finally:
+            self._working = False
+
+    def _export_due(self) -> bool:
+        """Export the queue as far as it is due; return whether the exporter works."""
+        now = time.monotonic()
+        if now < self.sender.retry_at and not self._hurried:
+            self._stow_queue()
+            return False
+        due = self._hurried or now - self._exported_at >= self._delay
+        if due:
+            self._exported_at = now
+        waiting = len(self._queue)
+        while waiting > 0 and (due or waiting >= self.sender.limit):
+            flight = self._take_off()
+            if flight is None:
+                break
+            waiting -= len(flight.spans)
+            if not self._land(flight, self.sender.send(flight.spans)):
+                self._hurried = False
+                return False
+        if due and self._losses:
+            told = self._losses.take(self.sender.limit)
+            if not self.sender.send(told):
+                stow(told, self._spool, self._losses)
+                return False
+        return True
+
+    def _take_off(self) -> _Flight | None:
+        with self._taking:
+            spans = [self._queue.popleft() for _ in range(min(self.sender.limit, len(self._queue)))]
+            self._flight = None if self._stopped or not spans else _Flight(spans)
+            return self._flight
+
+    def _land(self, flight: _Flight, delivered: bool) -> bool:
+        with flight.lock:
+            flight.landed = True
+            if delivered and flight.secured:
+                with guard("spool.acknowledge"):
+                    self._spool.acknowledge(flight.secured)
+            elif not delivered and flight.secured is None:
+                stow(flight.spans, self._spool, self._losses)
+            self._flight = None
+        return delivered
+
+    def _replay(self) -> bool:
+        """Send the oldest piece of the spool; return whether that went well."""
+        now = time.monotonic()
+        if now - self._adopted_at >= _ADOPT_SECONDS:
+            self._adopted_at = now
+            with guard("spool.adopt"):
+                self._spool.adopt()
+        return not self._stopped and self.sender.replay(self._spool, self._losses)
+
+    # --- the watcher ---------------------------------------------------------------------------------------------
+    def _watch(self) -> None:
+        while not self._stop.wait(self._delay):
+            with guard("watch"):
+                if self.sender.busy_seconds > self._delay:
+                    self._secure(self._flight)
+                    self._stow_queue()
+
+    def _secure(self, flight: _Flight | None) -> None:
+        """Bring a batch that the exporter does not give back to the spool."""
+        if flight is not None:
+            with flight.lock:
+                if not flight.landed and flight.secured is None:
+                    flight.secured = stow(flight.spans, self._spool, self._losses)
+
+    def _stow_queue(self) -> None:
+        with self._taking:
+            spans = [self._queue.popleft() for _ in range(len(self._queue))]
+            stow(spans, self._spool, self._losses)

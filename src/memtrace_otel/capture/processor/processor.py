@@ -1,0 +1,204 @@
+"""The span processor that loses nothing it can keep."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from weakref import WeakSet
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.environment_variables import (
+    OTEL_BSP_MAX_EXPORT_BATCH_SIZE,
+    OTEL_BSP_MAX_QUEUE_SIZE,
+    OTEL_BSP_SCHEDULE_DELAY,
+)
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+from opentelemetry.sdk.trace.export import SpanExporter
+
+from memtrace_otel import settings
+from memtrace_otel.capture import metrics
+from memtrace_otel.capture.guard import guard, note_error
+from memtrace_otel.capture.processor.delivery import Delivery
+from memtrace_otel.capture.processor.loss import Losses
+from memtrace_otel.capture.processor.sending import Sender
+from memtrace_otel.capture.processor.sigterm import save_before_sigterm
+from memtrace_otel.capture.processor.spool import Spool, spool_directory
+from memtrace_otel.capture.processor.stowing import stow
+
+_QUEUE_SIZE, _BATCH_SIZE, _DELAY_SECONDS = 2048, 256, 0.5
+_POLL_SECONDS = 0.002
+_EXIT_SECONDS, _SIGTERM_SECONDS = 30.0, 3.0
+_PATIENCE_SECONDS = 3.0
+"""At exit an exporter that shows no progress for this long is given up; what is left goes to the spool."""
+
+processors: WeakSet[LosslessSpanProcessor] = WeakSet()
+"""The processors of this process that were not shut down."""
+
+
+class LosslessSpanProcessor(SpanProcessor):
+    """Batches sampled spans for `exporter` and keeps them through bursts, failures and the death of the process.
+
+    `on_end` never raises and does no more than append to a queue of `queue_size` spans. Is the queue full, it waits at
+    most `block_seconds` for room (never on a thread that runs an event loop, and once only while the exporter makes no
+    progress), then writes the span to the spool: files below `spool_dir`, at most `spool_bytes` together. Only when
+    these are full, or cannot be written, a span is dropped: counted in the metrics, and told by a span
+    `memtrace.other` in its trace.
+
+    An export that fails, or takes longer than `delay_seconds`, is brought to the spool as well and repeated with
+    growing pauses. What a dead process left there is sent by the next one with the same destination, so a span can
+    arrive twice. Arguments that are not given come from OTEL_BSP_MAX_QUEUE_SIZE, OTEL_BSP_MAX_EXPORT_BATCH_SIZE,
+    OTEL_BSP_SCHEDULE_DELAY, MEMTRACE_BLOCK_MS, MEMTRACE_SPOOL_DIR and MEMTRACE_SPOOL_BYTES.
+    """
+
+    def __init__(
+        self,
+        exporter: SpanExporter,
+        *,
+        queue_size: int | None = None,
+        batch_size: int | None = None,
+        delay_seconds: float | None = None,
+        block_seconds: float | None = None,
+        spool_dir: str | Path | None = None,
+        spool_bytes: int | None = None,
+    ) -> None:
+        self.exporter = exporter
+        self._queue_size = max(1, queue_size or _positive(OTEL_BSP_MAX_QUEUE_SIZE, _QUEUE_SIZE))
+        batch_size = batch_size or _positive(OTEL_BSP_MAX_EXPORT_BATCH_SIZE, _BATCH_SIZE)
+        self._batch_size = max(1, min(batch_size, self._queue_size))
+        self._delay = delay_seconds or _positive(OTEL_BSP_SCHEDULE_DELAY, round(_DELAY_SECONDS * 1000)) / 1000
+        self._block_seconds = settings.BLOCK_MS.read() / 1000 if block_seconds is None else block_seconds
+        self._spool_dir = spool_directory(exporter, spool_dir)
+        self._spool_bytes = settings.SPOOL_BYTES.read() if spool_bytes is None else spool_bytes
+        self._closed = False
+        self._begin()
+        processors.add(self)
+        metrics.pipelines.add(self)
+        with guard("processor.environment"):
+            metrics.publish()
+            save_before_sigterm(_shutdown_all)
+
+    def _begin(self) -> None:
+        """Start from nothing: at first, and in a forked child, where queue, spool and threads are the parent's."""
+        self._queue: deque[ReadableSpan] = deque()
+        self._losses = Losses()
+        self._spool = Spool(self._spool_dir, self._spool_bytes)
+        self._sender = Sender(self.exporter, self._batch_size)
+        self._delivery = Delivery(self._sender, self._queue, self._spool, self._losses, self._delay)
+        self._started = False
+        self._stalled = -1  # exports done when a wait for room was in vain
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Nothing to do."""
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Take a sampled span. No lock is held here: it may run amid itself, in a signal handler or a finalizer."""
+        try:
+            if span.context is None or not span.context.trace_flags.sampled:
+                return
+            if self._closed:
+                self._losses.note(span, "shutdown")
+                return
+            if not self._started:
+                self._start()
+            if len(self._queue) < self._queue_size or self._wait_for_room():
+                self._queue.append(span)
+                if len(self._queue) % self._batch_size == 0:
+                    self._delivery.wake()
+            else:
+                stow((span,), self._spool, self._losses)
+        except Exception as error:
+            note_error("processor.on_end", error)
+
+    def force_flush(self, timeout_millis: int | None = 30_000) -> bool:
+        """Export what waits, spool included. False when that fails or takes longer: then it is in the spool."""
+        if self._closed:
+            return False
+        seconds = _EXIT_SECONDS if timeout_millis is None else timeout_millis / 1000
+        return self._delivery.flush(time.monotonic() + seconds, patience=seconds)
+
+    def shutdown(self, timeout_seconds: float = _EXIT_SECONDS) -> None:
+        """Deliver what waits while the exporter makes progress, bring the rest to the spool, shut the exporter down."""
+        if not self._closed:
+            self._closed = True
+            processors.discard(self)
+            with guard("processor.shutdown"):
+                self._delivery.finish(time.monotonic() + timeout_seconds, min(_PATIENCE_SECONDS, timeout_seconds))
+
+    @property
+    def waiting(self) -> int:
+        """Spans in memory that are not exported yet."""
+        return len(self._queue) + self._delivery.in_flight
+
+    @property
+    def spooled_bytes(self) -> int:
+        """Bytes on disk that are not exported yet."""
+        return self._spool.live_bytes
+
+    def _start(self) -> None:
+        self._started = True
+        with guard("processor.start"):  # no threads any more: shutdown exports what is in the queue
+            self._delivery.start()
+
+    def _wait_for_room(self) -> bool:
+        self._delivery.wake()
+        if self._stalled == self._sender.exports or _runs_event_loop():
+            return False
+        deadline = time.monotonic() + self._block_seconds
+        while len(self._queue) >= self._queue_size:
+            if time.monotonic() >= deadline:
+                self._stalled = self._sender.exports
+                return False
+            time.sleep(_POLL_SECONDS)
+        return True
+
+    def hurry(self) -> None:
+        """Begin to export what waits."""
+        self._delivery.hurry()
+
+    def after_fork(self) -> None:
+        """In a child: leave the parent's spans to the parent."""
+        self._spool.after_fork()
+        self._begin()
+
+
+def _runs_event_loop() -> bool:
+    """Whether waiting here would hold up other tasks."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None:
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _positive(variable: str, default: int) -> int:
+    """Read a standard variable; what is no positive number gives the default."""
+    try:
+        return max(0, int(os.environ.get(variable, ""))) or default
+    except ValueError:
+        return default
+
+
+def _shutdown_all() -> None:
+    """At SIGTERM: a few seconds for all exporters together, which work side by side."""
+    deadline = time.monotonic() + _SIGTERM_SECONDS
+    alive = list(processors)
+    for processor in alive:
+        processor.hurry()
+    for processor in alive:
+        processor.shutdown(max(0.1, deadline - time.monotonic()))
+
+
+def _after_fork() -> None:
+    for processor in list(processors):
+        with guard("processor.fork"):
+            processor.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

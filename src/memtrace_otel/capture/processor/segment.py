@@ -1,0 +1,134 @@
+"""One spool file: spans of one process as OTLP requests, each with a mark that says whether it was delivered.
+
+    file   = magic, record*
+    record = state (1 byte: live or delivered), length and CRC-32 of the body (4 bytes each, big-endian), body
+
+The owner holds a lock on the file; the system releases it when the process dies, however it dies. A record that is cut
+off or damaged ends the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from zlib import crc32
+
+try:
+    import fcntl
+except ImportError:  # Windows: nobody can tell whether an owner is dead, so files are not adopted
+    fcntl = None  # type: ignore[assignment]
+
+MAGIC = b"MTSPOOL1"
+_HEADER = struct.Struct(">BII")
+_DELIVERED, _LIVE = b"\x00", 1
+_MAX_RECORD = 64 << 20
+_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A spooled request and where it lies."""
+
+    segment: Segment
+    offset: int
+    body: bytes
+
+
+class Segment:
+    """An open, locked spool file. Not thread-safe; every method may raise OSError."""
+
+    def __init__(self, path: Path, descriptor: int, size: int) -> None:
+        self.path = path
+        self.size = size
+        self.live_bytes = size - len(MAGIC)
+        self._descriptor = descriptor
+        self._cursor = len(MAGIC)  # everything before it was delivered
+
+    @classmethod
+    def create(cls, path: Path) -> Segment | None:
+        """Make a new file that only its owner may read; None when another process took it for a leftover."""
+        descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+        if not _lock(descriptor):
+            os.close(descriptor)
+            return None
+        os.write(descriptor, MAGIC)
+        return cls(path, descriptor, len(MAGIC))
+
+    @classmethod
+    def adopt(cls, path: Path) -> Segment | None:
+        """Take over the file of a dead process; None while its owner lives."""
+        if fcntl is None:
+            return None
+        descriptor = os.open(path, _FLAGS)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode) and _lock(descriptor):
+            return cls(path, descriptor, max(len(MAGIC), os.fstat(descriptor).st_size))
+        os.close(descriptor)
+        return None
+
+    def append(self, body: bytes) -> Record:
+        """Write a request; after that it survives the death of the process (not of the machine)."""
+        record = _HEADER.pack(_LIVE, len(body), crc32(body)) + body
+        offset = self.size
+        self.size = offset + len(record)  # first: a finalizer may end a span, and append it, at any later point
+        try:
+            if os.pwrite(self._descriptor, record, offset) != len(record):
+                raise OSError(errno.ENOSPC, "the disk is full", str(self.path))
+        except OSError:
+            os.ftruncate(self._descriptor, offset)
+            self.size = offset
+            raise
+        self.live_bytes += len(record)
+        return Record(self, offset, body)
+
+    def read(self, records: int, size: int) -> list[Record]:
+        """Return the oldest live records: at most `records`, and at most `size` bytes when more than one."""
+        found: list[Record] = []
+        offset, total = self._cursor, 0
+        while len(found) < records and offset < self.size:
+            header = os.pread(self._descriptor, _HEADER.size, offset)
+            if len(header) < _HEADER.size:
+                break
+            state, length, checksum = _HEADER.unpack(header)
+            if state == _LIVE:
+                body = os.pread(self._descriptor, length, offset + _HEADER.size) if length <= _MAX_RECORD else b""
+                if len(body) != length or crc32(body) != checksum:
+                    break
+                total += length
+                if found and total > size:
+                    break
+                found.append(Record(self, offset, body))
+            offset += _HEADER.size + length
+        return found
+
+    def acknowledge(self, record: Record) -> None:
+        """Never return this record again, to no process."""
+        os.pwrite(self._descriptor, _DELIVERED, record.offset)
+        end = record.offset + _HEADER.size + len(record.body)
+        self.live_bytes -= end - record.offset
+        if record.offset == self._cursor:
+            self._cursor = end
+
+    def remove(self) -> None:
+        """Delete the file."""
+        self.path.unlink(missing_ok=True)
+        self.close()
+
+    def close(self) -> None:
+        """Give the file up as it is: the next process adopts it. Later calls raise OSError."""
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Own the file, unless another process does or has just removed it."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return os.fstat(descriptor).st_nlink > 0

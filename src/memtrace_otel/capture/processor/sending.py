@@ -1,0 +1,122 @@
+"""One exporter and how it fares: batches that shrink when it refuses, pauses that grow while it is down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from memtrace_otel.capture.guard import guard, note_drop, note_error
+from memtrace_otel.capture.processor.loss import Losses
+from memtrace_otel.capture.processor.rebuild import rebuild_spans
+from memtrace_otel.capture.processor.segment import Record
+from memtrace_otel.capture.processor.spool import Spool
+
+_REPLAY_BYTES = 1 << 20  # a quarter of what a gRPC receiver takes
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
+_QUICK_SECONDS = 1.0  # a refusal that took longer may be a timeout: then a smaller batch has to wait, too
+
+
+class Sender:
+    """Sends batches of at most `batch_size` spans; used by one thread, read by others."""
+
+    def __init__(self, exporter: SpanExporter, batch_size: int) -> None:
+        self.exports = 0
+        """Exports that succeeded."""
+        self.failures = 0
+        """Exports that failed since the last success."""
+        self.limit = batch_size
+        """Spans to send at a time: halved when that fails, doubled when it works."""
+        self.retry_at = 0.0
+        """Monotonic time before which another attempt makes no sense."""
+        self._exporter = exporter
+        self._batch_size = batch_size
+        self._busy_since = 0.0
+        self._suspect: tuple[object, int, int] | None = None
+
+    @property
+    def busy_seconds(self) -> float:
+        """How long the running export takes already, 0 when none runs."""
+        since = self._busy_since
+        return time.monotonic() - since if since else 0.0
+
+    def send(self, spans: Sequence[ReadableSpan]) -> bool:
+        """Export a batch; False when the exporter failed."""
+        delivered = self._attempt(lambda: self._exporter.export(spans))
+        if not delivered:
+            self._shrink(len(spans))
+            self._back_off()
+        return delivered
+
+    def replay(self, spool: Spool, losses: Losses) -> bool:
+        """Send the oldest spans of the spool; False when there are none or the exporter failed."""
+        while records := spool.oldest(self.limit, _REPLAY_BYTES):
+            started = time.monotonic()
+            if self._attempt(lambda records=records: self._export_records(records)):
+                spool.acknowledge(records)
+                return True
+            if len(records) == 1 and self._is_rejected(records[0]):
+                spool.acknowledge(records)
+                for span in _spans(records):
+                    losses.note(span, "rejected")
+                continue
+            self._shrink(len(records))
+            if len(records) == 1 or time.monotonic() - started > _QUICK_SECONDS:
+                self._back_off()
+                return False
+        return False
+
+    def shutdown(self) -> None:
+        """Shut the exporter down."""
+        with guard("exporter.shutdown"):
+            self._exporter.shutdown()
+
+    def _export_records(self, records: Sequence[Record]) -> SpanExportResult:
+        direct: Callable[[bytes], SpanExportResult] | None = getattr(self._exporter, "export_request", None)
+        if direct is not None:
+            return direct(b"".join(record.body for record in records))  # requests in a row are one request
+        spans = _spans(records)
+        return self._exporter.export(spans) if spans else SpanExportResult.SUCCESS
+
+    def _attempt(self, export: Callable[[], SpanExportResult]) -> bool:
+        self._busy_since = time.monotonic()
+        try:
+            # Some exporters return nothing: only a declared failure is one.
+            delivered = export() is not SpanExportResult.FAILURE
+        except Exception as error:
+            note_error("export", error)
+            delivered = False
+        finally:
+            self._busy_since = 0.0
+        if delivered:
+            self.exports += 1
+            self.failures = 0
+            self.retry_at = 0.0
+            self.limit = min(2 * self.limit, self._batch_size)
+        return delivered
+
+    def _shrink(self, failed: int) -> None:
+        self.limit = max(1, failed // 2)
+
+    def _back_off(self) -> None:
+        self.failures += 1
+        pause = min(_PAUSE_SECONDS * 2 ** min(self.failures - 1, 10), _LONGEST_PAUSE_SECONDS)
+        self.retry_at = time.monotonic() + pause
+
+    def _is_rejected(self, record: Record) -> bool:
+        """Tell whether a span failed alone twice while the exporter took others in between."""
+        before, self._suspect = self._suspect, (record.segment, record.offset, self.exports)
+        return before is not None and before[:2] == self._suspect[:2] and before[2] != self.exports
+
+
+def _spans(records: Sequence[Record]) -> list[ReadableSpan]:
+    spans: list[ReadableSpan] = []
+    for record in records:
+        try:
+            spans += rebuild_spans(record.body)
+        except Exception as error:
+            note_error("spool.decode", error)
+            note_drop("spool_damaged")
+    return spans

@@ -1,0 +1,174 @@
+"""Spans that wait on disk: bounded, private, and picked up by the next process when this one dies."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from pathlib import Path
+
+from opentelemetry.sdk.trace.export import SpanExporter
+
+from memtrace_otel import settings
+from memtrace_otel.capture.guard import guard, note_drop
+from memtrace_otel.capture.processor.segment import Record, Segment
+
+_SEGMENT_BYTES = 8 << 20
+_LOCK_SECONDS = 1.0
+_MEASURE_SECONDS = 1.0
+_SUFFIX = ".spool"
+
+
+class SpoolFull(OSError):
+    """The bound on the bytes of the directory is reached."""
+
+
+class Spool:
+    """The spool files of one destination in `directory`. Thread-safe; raises TimeoutError when the disk hangs.
+
+    All processes together keep at most `max_bytes` there, give or take a segment (8 MiB) each. The directory is
+    made when the first span has to wait.
+    """
+
+    def __init__(self, directory: Path, max_bytes: int) -> None:
+        self._directory = directory
+        self._max_bytes = max_bytes
+        self._segment_bytes = min(_SEGMENT_BYTES, max(1, max_bytes // 4))
+        self._numbers = itertools.count(1)
+        self._lock = threading.RLock()  # re-entrant: a finalizer or signal handler may come in between
+        self._segments: list[Segment] = []  # oldest first; the last one is written to when `_active`
+        self._active = False
+        self._foreign_bytes = 0
+        self._measured = 0.0
+
+    @property
+    def live_bytes(self) -> int:
+        """Bytes that still have to be delivered by this process."""
+        return sum(segment.live_bytes for segment in list(self._segments))
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits here for this process."""
+        return not self._segments
+
+    def append(self, body: bytes, lock_seconds: float = _LOCK_SECONDS) -> Record:
+        """Write one request. Raises OSError (SpoolFull, TimeoutError) when that is not possible."""
+        with self._locked(lock_seconds):
+            own = sum(segment.size for segment in self._segments)
+            if own + self._foreign() + len(body) > self._max_bytes:
+                raise SpoolFull(f"{self._directory} holds {self._max_bytes} bytes")
+            if not self._active or self._segments[-1].size >= self._segment_bytes:
+                self._segments.append(self._new_segment())
+                self._active = True
+            return self._segments[-1].append(body)
+
+    def oldest(self, records: int, size: int) -> list[Record]:
+        """Return records to deliver, at most `records` of at most `size` bytes (but one), all of one file."""
+        with self._locked():
+            while self._segments:
+                if found := self._segments[0].read(records, size):
+                    return found
+                self._active &= len(self._segments) > 1
+                finished = self._segments.pop(0)
+                if finished.live_bytes > 0:
+                    note_drop("spool_damaged")
+                finished.remove()
+            return []
+
+    def acknowledge(self, records: Iterable[Record]) -> None:
+        """Forget what was delivered."""
+        with self._locked():
+            for record in records:
+                record.segment.acknowledge(record)
+
+    def adopt(self) -> None:
+        """Take over what dead processes left."""
+        with self._locked():
+            own = {segment.path for segment in self._segments}
+            for path in sorted(self._directory.glob(f"*{_SUFFIX}")) if self._directory.is_dir() else ():
+                if path not in own:
+                    with guard("spool.adopt"):
+                        self._segments[:0] = [segment] if (segment := Segment.adopt(path)) else []
+
+    def close(self) -> None:
+        """Let go of the files; what was not delivered stays for the next process."""
+        with self._locked():
+            for segment in self._segments:
+                if segment.read(1, 0):
+                    segment.close()
+                else:
+                    segment.remove()
+            self._segments.clear()
+            self._active = False
+
+    def after_fork(self) -> None:
+        """In a child: the files belong to the parent."""
+        self._lock = threading.RLock()
+        inherited, self._segments, self._active = self._segments, [], False
+        for segment in inherited:
+            with guard("spool.fork"):
+                segment.close()
+
+    @contextmanager
+    def _locked(self, seconds: float = _LOCK_SECONDS) -> Generator[None]:
+        if not self._lock.acquire(timeout=seconds):
+            raise TimeoutError("the spool is busy")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _new_segment(self) -> Segment:
+        make_private(self._directory)
+        while True:
+            name = f"{os.getpid()}-{time.time_ns()}-{next(self._numbers)}{_SUFFIX}"
+            if segment := Segment.create(self._directory / name):
+                return segment
+
+    def _foreign(self) -> int:
+        """Bytes of other processes, measured at most once a second."""
+        now = time.monotonic()
+        if now - self._measured > _MEASURE_SECONDS:
+            self._measured = now
+            own = {segment.path for segment in self._segments}
+            self._foreign_bytes = 0
+            for path in self._directory.glob(f"*{_SUFFIX}"):
+                with guard("spool.measure"):
+                    self._foreign_bytes += 0 if path in own else path.stat().st_size
+        return self._foreign_bytes
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory that only this user can enter. Raises PermissionError for one that others can write to."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = directory.lstat()
+    if hasattr(os, "geteuid") and (found.st_uid != os.geteuid() or found.st_mode & 0o022):
+        raise PermissionError(13, "belongs to or is writable for others", str(directory))
+
+
+def spool_directory(exporter: SpanExporter, base: str | Path | None = None) -> Path:
+    """Return the directory of an exporter's spool below `base` (default: the setting MEMTRACE_SPOOL_DIR).
+
+    Where spans go decides: only a process with the same kind of exporter, endpoint (or file) and OTEL_SERVICE_NAME
+    sends what another one left.
+    """
+    kind = type(exporter)
+    target = getattr(exporter, "path", None) or getattr(exporter, "_endpoint", "")
+    identity = [kind.__module__, kind.__qualname__, str(target), os.environ.get("OTEL_SERVICE_NAME", "")]
+    digest = hashlib.sha256("\0".join(identity).encode("utf-8", "replace")).hexdigest()[:16]
+    return Path(base or settings.SPOOL_DIR.read() or _default_base()).absolute() / f"{kind.__name__}-{digest}"
+
+
+def _default_base() -> Path:
+    """The user's state directory where there is one, else a private directory for temporary files."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    existing = next((path for path in (Path(state), *Path(state).parents) if path.exists()), Path(state))
+    if os.path.isabs(state) and os.access(existing, os.W_OK | os.X_OK):
+        return Path(state) / "memtrace-otel" / "spool"
+    user = os.geteuid() if hasattr(os, "geteuid") else "user"
+    return Path(tempfile.gettempdir()) / f"memtrace-otel-{user}"
