@@ -10,12 +10,12 @@ import click
 from memtrace_otel.cli.about import completion, version
 from memtrace_otel.cli.demo import demo
 from memtrace_otel.cli.failures import attribute, graph, report
-from memtrace_otel.cli.observe import run
+from memtrace_otel.cli.observe import config, doctor, run
 from memtrace_otel.cli.options import examples
 from memtrace_otel.cli.spans import import_files
 from memtrace_otel.version import __version__
 
-_COMMANDS = (demo, run, attribute, report, graph, import_files, version, completion)
+_COMMANDS = (demo, run, doctor, attribute, report, graph, import_files, config, version, completion)
 
 
 @click.group(
@@ -23,6 +23,7 @@ _COMMANDS = (demo, run, attribute, report, graph, import_files, version, complet
     epilog=examples(
         "memtrace-otel demo",
         "memtrace-otel run --content -- python app.py",
+        "memtrace-otel doctor",
         "memtrace-otel attribute --all",
         "memtrace-otel report -o report.html",
     ),

@@ -1,17 +1,20 @@
-"""`run`: a program under observation."""
+"""`run`, `doctor`, `config`: a program under observation."""
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import join, quote
 
 import click
+from click.core import ParameterSource
 
 from memtrace_otel import settings
-from memtrace_otel.cli.errors import clear_errors
+from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors
 from memtrace_otel.cli.options import database_option, examples
 
 
@@ -82,7 +85,8 @@ def _summary(database: Path, started: int, command: Sequence[str]) -> Iterator[s
         yield f"memtrace-otel: {error}"
         return
     if not recorded.operations:
-        yield f"memtrace-otel: no memory operation was recorded; to see why: memtrace-otel doctor -- {join(command)}"
+        yield "memtrace-otel: no memory operation was recorded"
+        yield f"  to see why: memtrace-otel doctor --run -- {join(command)}"
         return
     systems = ", ".join(recorded.systems)
     count = f"{recorded.operations} operation{'s' * (recorded.operations != 1)}"
@@ -93,3 +97,66 @@ def _summary(database: Path, started: int, command: Sequence[str]) -> Iterator[s
         yield "  no answer was judged; one line of the program does: memtrace_otel.feedback('fail', expected=...)"
     elsewhere = "" if database == Path(settings.DB_PATH.default).absolute() else f" --db {quote(str(database))}"
     yield f"  next: memtrace-otel attribute --all{elsewhere}"
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog=examples(
+        "memtrace-otel doctor",
+        "OTEL_TRACES_EXPORTER=memtrace memtrace-otel doctor -- python app.py",
+        "memtrace-otel doctor --run -- python app.py",
+    ),
+)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND [ARGUMENT]...]")
+@database_option
+@click.option("--json", "as_json", is_flag=True, help="A JSON list of findings on standard output.")
+@click.option("--run", "as_run", is_flag=True, help="Check the program as `memtrace-otel run` would start it.")
+@click.pass_context
+@clear_errors
+def doctor(context: click.Context, command: tuple[str, ...], database: Path, as_json: bool, as_run: bool) -> None:
+    """Name every reason why nothing is recorded, or less than could be, and what to type.
+
+    Looks at what a program gets that opentelemetry-instrument starts in this environment: its Python, instrumentors,
+    provider, sampler, exporters and settings; connects to its OTLP receivers; and looks at what the database holds.
+    With COMMAND, which is not run, its Python is asked, else the one that runs memtrace-otel. Exit status 1 when there
+    is a problem.
+    """
+    from memtrace_otel.doctor import State, examine
+    from memtrace_otel.launch import find_program, recording_environment
+
+    program = find_program(command) if command else None
+    python = program.python if program else Path(sys.executable)
+    given = context.get_parameter_source("database") is not ParameterSource.DEFAULT
+    environ: Mapping[str, str] = os.environ
+    if as_run:
+        environ = recording_environment(environ, database=database, name=program.name if program else "python")
+    findings = examine(python, environ, database if given or database.exists() else None)
+    if as_json:
+        click.echo(json.dumps([finding.as_json() for finding in findings], indent=1, ensure_ascii=False))
+    else:
+        from rich.console import Console
+
+        from memtrace_otel.doctor.show import show_findings
+
+        show_findings(findings, Console())
+    if any(finding.state == State.PROBLEM for finding in findings):
+        sys.exit(NOTHING_FOUND)
+
+
+@click.command(epilog=examples("memtrace-otel config", "MEMTRACE_PREVIEW_BYTES=500 memtrace-otel config --json"))
+@click.option("--json", "as_json", is_flag=True, help="A JSON list on standard output.")
+@clear_errors
+def config(as_json: bool) -> None:
+    """Print every setting: its value here, where that comes from, its variable and its name in Python and YAML.
+
+    With OTEL_CONFIG_FILE its options are those that a program would get. Secrets are not shown.
+    """
+    from memtrace_otel.cli.settings_table import current_settings, settings_table
+
+    rows = current_settings(os.environ)
+    if as_json:
+        click.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+    else:
+        from rich.console import Console
+
+        Console(highlight=False).print(settings_table(rows))

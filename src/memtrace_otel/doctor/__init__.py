@@ -1,0 +1,61 @@
+"""Why does nothing appear? Every reason by name, and what to type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from memtrace_otel.doctor.content import check_content, check_digest_key, check_settings
+from memtrace_otel.doctor.database import check_database
+from memtrace_otel.doctor.endpoint import check_endpoints
+from memtrace_otel.doctor.finding import Finding, State, problem
+from memtrace_otel.doctor.instrumentors import check_instrumentors, check_other_instrumentations
+from memtrace_otel.doctor.packages import check_packages, check_python
+from memtrace_otel.doctor.program import ObservedProgram, ProbeError, observe_program
+from memtrace_otel.doctor.recorded import check_recorded
+from memtrace_otel.doctor.sdk import check_config_file, check_limits, check_provider, check_sampler, check_switch
+
+__all__ = ["CHECKS", "Finding", "ObservedProgram", "ProbeError", "State", "examine", "observe_program"]
+
+CHECKS: tuple[Callable[[ObservedProgram], Finding | Iterable[Finding] | None], ...] = (
+    check_python,
+    check_packages,
+    check_instrumentors,
+    check_other_instrumentations,
+    check_switch,
+    check_config_file,
+    check_provider,
+    check_sampler,
+    check_limits,
+    check_endpoints,
+    check_content,
+    check_digest_key,
+    check_settings,
+)
+"""What is checked of a program, in the order in which things must be right."""
+
+
+def examine(python: Path, environ: Mapping[str, str], database: Path | None = None) -> list[Finding]:
+    """Check what a program run by `python` gets in `environ`, and what the database holds.
+
+    The database is the one that the program writes when none is given. Takes about a second.
+    """
+    findings: list[Finding] = []
+    try:
+        program = observe_program(python, environ)
+    except ProbeError as error:
+        findings.append(problem("python", str(error), f"{python} --version"))
+    else:
+        for check in CHECKS:
+            result = check(program)
+            findings.extend([result] if isinstance(result, Finding) else result or ())
+        database = database or written_database(program)
+    if database is not None:
+        findings += [*check_database(database), *check_recorded(database)]
+    return findings
+
+
+def written_database(program: ObservedProgram) -> Path | None:
+    """The file that the program writes, None when it writes none."""
+    paths = [exporter.path for exporter in program.exporters if exporter.path]
+    return Path(paths[0]) if paths else None

@@ -1,0 +1,203 @@
+"""What a program gets that `opentelemetry-instrument` starts: run by the program's own Python, prints one JSON object.
+
+Stands alone: it is given to another interpreter on standard input, which may have neither this package nor
+OpenTelemetry. Loads the real distro, configurator and instrumentors, looks at the provider that came out of it, asks
+its sampler and connects to its receivers; nothing is written and no span is made.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import sys
+from importlib.metadata import distributions, entry_points
+from typing import Any
+from urllib.parse import urlsplit
+
+CONNECT_SECONDS = 2.0
+_SAMPLES = 256
+_MAX_LOG = 50
+_OURS = "memtrace-otel"
+
+
+class Log(logging.Handler):
+    """Keeps what OpenTelemetry and this package had to say."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.exc_info and record.exc_info[1]:
+            text += f": {record.exc_info[1]}"
+        if len(self.lines) < _MAX_LOG and text not in self.lines:
+            self.lines.append(text)
+
+
+def canonical(name: str) -> str:
+    return name.lower().replace("_", "-").replace(".", "-")
+
+
+def packages() -> dict[str, dict[str, Any]]:
+    """Every distribution: version and requirements with their extras."""
+    return {
+        canonical(dist.metadata["Name"]): {"version": dist.version, "requires": list(dist.requires or ())}
+        for dist in distributions()
+        if dist.metadata["Name"]
+    }
+
+
+def instrumentors() -> list[dict[str, Any]]:
+    """Every registered instrumentor; ours are asked for their libraries and whether they are at work."""
+    found: list[dict[str, Any]] = []
+    for entry in entry_points(group="opentelemetry_instrumentor"):
+        package = canonical(entry.dist.name) if entry.dist else ""
+        row: dict[str, Any] = {"name": entry.name, "package": package, "libraries": [], "active": False, "error": ""}
+        if package == _OURS:
+            try:
+                instrumentor = entry.load()()
+                row["libraries"] = list(instrumentor.instrumentation_dependencies())
+                row["active"] = bool(instrumentor.is_instrumented_by_opentelemetry)
+            except Exception as error:
+                row["error"] = f"{type(error).__name__}: {error}"
+        found.append(row)
+    return found
+
+
+def exporters(provider: Any) -> list[Any]:
+    """The span exporters behind a provider, through whatever processors hold them."""
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+    found: dict[int, Any] = {}
+    seen: set[int] = set()
+
+    def look(thing: Any, depth: int) -> None:
+        if isinstance(thing, SpanExporter):
+            found[id(thing)] = thing
+            return
+        if depth == 0 or id(thing) in seen or not type(thing).__module__.startswith(("opentelemetry", "memtrace_otel")):
+            return
+        seen.add(id(thing))
+        names = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+        for name in [*getattr(thing, "__dict__", ()), *names]:
+            value = getattr(thing, name, None)
+            items: list[Any] = [*value] if isinstance(value, (tuple, list)) else [value]
+            for item in items:
+                look(item, depth - 1)
+
+    look(getattr(provider, "_active_span_processor", None), 4)
+    return list(found.values())
+
+
+def receiver(exporter: Any) -> dict[str, Any]:
+    """An exporter: its kind, and for OTLP whether its receiver can be reached and answers an empty export."""
+    module = type(exporter).__module__
+    row: dict[str, Any] = {
+        "kind": type(exporter).__name__,
+        "protocol": "",
+        "endpoint": "",
+        "path": str(getattr(exporter, "path", "") or getattr(exporter, "_path", "")),
+        "reached": None,
+        "answered": None,
+        "error": "",
+    }
+    if not module.startswith("opentelemetry.exporter.otlp"):
+        return row
+    row["protocol"] = "grpc" if ".grpc." in module else "http/protobuf"
+    endpoint = str(getattr(exporter, "_endpoint", ""))
+    row["endpoint"] = endpoint
+    parts = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}")
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        socket.create_connection((parts.hostname or "", port), CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        return row | {"reached": False, "error": str(error)}
+    log = Log()
+    logging.getLogger("opentelemetry").addHandler(log)
+    try:
+        answered = exporter.export([]).name == "SUCCESS"
+    except Exception as error:
+        return row | {"reached": True, "answered": False, "error": f"{type(error).__name__}: {error}"}
+    finally:
+        logging.getLogger("opentelemetry").removeHandler(log)
+    return row | {"reached": True, "answered": answered, "error": "" if answered else " ".join(log.lines[-1:])}
+
+
+def kept_share(sampler: Any) -> float:
+    """Share of new traces that a sampler keeps: evenly spread ids, so that a ratio shows as what it is."""
+    step = (1 << 64) // _SAMPLES
+    results = [sampler.should_sample(None, (1 << 64) + number * step, "create_memory") for number in range(_SAMPLES)]
+    return sum(result.decision.is_sampled() for result in results) / _SAMPLES
+
+
+def provider_facts() -> dict[str, Any]:
+    from opentelemetry import trace
+
+    provider = trace.get_tracer_provider()
+    facts: dict[str, Any] = {"provider": f"{type(provider).__module__}.{type(provider).__qualname__}", "sdk": False}
+    try:
+        from opentelemetry.sdk.trace import TracerProvider
+    except ImportError:
+        return facts
+    if not isinstance(provider, TracerProvider):
+        return facts
+    limits = getattr(provider, "_span_limits", None)
+    return facts | {
+        "sdk": True,
+        "sampler": provider.sampler.get_description(),
+        "kept": kept_share(provider.sampler),
+        "attributes": getattr(limits, "max_span_attributes", None),
+        "links": getattr(limits, "max_links", None),
+        "length": getattr(limits, "max_span_attribute_length", None) or getattr(limits, "max_attribute_length", None),
+        "exporters": [receiver(exporter) for exporter in exporters(provider)],
+    }
+
+
+def settings_facts() -> dict[str, dict[str, str]]:
+    """Our settings as the program sees them, options of OTEL_CONFIG_FILE included."""
+    from memtrace_otel import settings
+
+    facts: dict[str, dict[str, str]] = {}
+    for setting in settings.TABLE:
+        found = setting.find()
+        value = "" if setting.secret and not found.value else "set" if setting.secret else str(found.value)
+        facts[setting.name] = {"value": value, "source": found.source, "problem": found.problem}
+    return facts
+
+
+def main() -> None:
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever prints while loading must not mix with the answer
+    log = Log()
+    logging.getLogger().addHandler(log)
+    facts: dict[str, Any] = {
+        "python": sys.executable,
+        "version": list(sys.version_info[:3]),
+        "packages": packages(),
+        "exporters": [],
+        "instrumentors": [],
+        "settings": {},
+    }
+    for name in ("OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER"):
+        os.environ[name] = "none"
+    os.environ["OTEL_EXPORTER_OTLP_TIMEOUT"] = os.environ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"] = str(CONNECT_SECONDS)
+    try:
+        from opentelemetry.instrumentation.auto_instrumentation import (  # pyright: ignore[reportMissingTypeStubs]
+            initialize,
+        )
+
+        initialize()
+        facts |= {"instrumentors": instrumentors(), **provider_facts()}
+        facts["settings"] = settings_facts()
+    except Exception as error:
+        log.lines.append(f"{type(error).__name__}: {error}")
+    facts["log"] = log.lines
+    json.dump(facts, out)
+    out.flush()
+    os._exit(0)  # no shutdown of exporters, no atexit of what was loaded
+
+
+main()

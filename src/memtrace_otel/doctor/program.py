@@ -1,0 +1,136 @@
+"""What a program would get, asked of its own Python (`probe.py`)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+_SECONDS = 60
+OURS = "memtrace-otel"
+
+
+class ProbeError(Exception):
+    """The program's Python could not be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """An installed distribution."""
+
+    version: str
+    requires: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Instrumentor:
+    """A registered instrumentor. `libraries` (requirements), `active` and `error` are known of ours only."""
+
+    name: str
+    package: str
+    libraries: Sequence[str]
+    active: bool
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exporter:
+    """A span exporter of the provider. OTLP: endpoint and whether it was reached and answered. Ours: the database."""
+
+    kind: str
+    protocol: str
+    endpoint: str
+    path: str
+    reached: bool | None
+    answered: bool | None
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettingValue:
+    """A setting as the program sees it; a secret's value is `set` or ''."""
+
+    value: str
+    source: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedProgram:
+    """What `opentelemetry-instrument` sets up for a program in `environ`.
+
+    Package names are canonical (lower case, `-`). `kept` is the share of new traces that the sampler keeps;
+    `attributes`, `links` and `length` are span limits, None when there is none; `log` is what was logged while loading.
+    """
+
+    environ: Mapping[str, str]
+    python: Path
+    version: tuple[int, ...]
+    packages: Mapping[str, Package]
+    instrumentors: Sequence[Instrumentor]
+    settings: Mapping[str, SettingValue]
+    log: Sequence[str]
+    exporters: Sequence[Exporter] = ()
+    provider: str = ""
+    sdk: bool = False
+    sampler: str = ""
+    kept: float = 1.0
+    attributes: int | None = None
+    links: int | None = None
+    length: int | None = None
+
+    def setting(self, name: str) -> str:
+        """The value of one of our settings, '' when the program has none of them."""
+        return self.settings[name].value if name in self.settings else ""
+
+
+def observe_program(python: Path, environ: Mapping[str, str]) -> ObservedProgram:
+    """Ask `python` what a program gets in `environ`, in about a second; raises ProbeError when it cannot be asked."""
+    source = Path(__file__).with_name("probe.py").read_bytes()
+    try:
+        done = subprocess.run([python, "-"], input=source, capture_output=True, env=dict(environ), timeout=_SECONDS)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ProbeError(f"{python} cannot be asked: {error}") from None
+    try:
+        facts = json.loads(done.stdout)
+    except ValueError:
+        last = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise ProbeError(f"{python} ended with status {done.returncode} while loading: {last}") from None
+    return read_facts(facts, environ)
+
+
+def read_facts(facts: dict[str, Any], environ: Mapping[str, str]) -> ObservedProgram:
+    """Read what the probe printed."""
+    read: dict[str, Any] = {
+        "environ": environ,
+        "python": Path(facts["python"]),
+        "version": tuple(facts["version"]),
+        "packages": {name: Package(**package) for name, package in facts["packages"].items()},
+        "instrumentors": [Instrumentor(**row) for row in facts["instrumentors"]],
+        "exporters": [Exporter(**row) for row in facts["exporters"]],
+        "settings": {name: SettingValue(**row) for name, row in facts["settings"].items()},
+    }
+    return ObservedProgram(**{**facts, **read})
+
+
+def requirements(package: Package, extras: Sequence[str] = ("",)) -> list[Requirement]:
+    """The requirements of a package that apply here with one of `extras`; what cannot be read is left out."""
+    found: list[Requirement] = []
+    for text in package.requires:
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            continue
+        if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
+            found.append(requirement)
+    return found
+
+
+def canonical(name: str) -> str:
+    """The name under which a distribution is found in `packages`."""
+    return name.lower().replace("_", "-").replace(".", "-")
