@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memtrace_otel.instrumentation.mem0 import pipeline, providers, public, writes
+from memtrace_otel.instrumentation.mem0 import pipeline, providers, public, stores, writes
 from memtrace_otel.instrumentation.steps import StepFunction
 
 CLASSES = ("Memory", "AsyncMemory")
@@ -34,11 +34,12 @@ FUNCTIONS: dict[str, StepFunction] = {
 
 PROVIDERS: dict[str, dict[str, StepFunction]] = {
     "vector_store": {
-        "search": providers.store_search,
-        "get": providers.store_get,
-        "insert": providers.store_insert,
-        "update": providers.store_update,
-        "delete": providers.store_delete,
+        "search": stores.search,
+        "get": stores.get,
+        "list": stores.listing,
+        "insert": stores.insert,
+        "update": stores.update,
+        "delete": stores.delete,
     },
     "embedding_model": {"embed": providers.embed, "embed_batch": providers.embed},
     "llm": {"generate_response": pipeline.generate_response},

@@ -1,100 +1,20 @@
-"""The providers behind a Memory: vector store, embedder, reranker, history table.
-
-Only calls on the providers of the Memory under way count: Mem0's telemetry store and its entity collection are others.
-"""
+"""The other providers behind a Memory: embedder, ranking, reranker, history table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 from opentelemetry import trace
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import Operation, variable_ref
+from memtrace_otel.capture import variable_ref
 from memtrace_otel.instrumentation.mem0.calls import Call
-from memtrace_otel.instrumentation.mem0.session import SESSION, WRITE, Known, Session, provider_session
-from memtrace_otel.instrumentation.mem0.variables import Record, memory_ref, model_of, owner_scope, record_of
-from memtrace_otel.instrumentation.mem0.writes import open_create, replace, written
+from memtrace_otel.instrumentation.mem0.session import SESSION, Known, provider_session
+from memtrace_otel.instrumentation.mem0.stores import records
+from memtrace_otel.instrumentation.mem0.variables import memory_ref, model_of
 from memtrace_otel.instrumentation.steps import Step
-from memtrace_otel.semconv import Action, OpKind, RefKind, Role
-
-
-def store_search(call: Call) -> Step:
-    """A similarity search: the candidates of a public search, or the neighbours that an `add` looks up.
-
-    Neighbours are asked for by messages or facts, not by a question, so no memory ever descends from a query.
-    """
-    session = provider_session(call, "vector_store")
-    if session is None:
-        return
-    query = call.arguments().get("query")
-    if session.neighbours is None:
-        found = yield
-        session.candidates += _records(session, found)
-        return
-    operation = call.open(None, OpKind.RETRIEVE, scope=session.scope)
-    for known in session.knows(query) or [Known(turn.ref, turn.content, origin="") for turn in session.turns]:
-        known.read_by(operation, Role.QUERY)
-    found = yield
-    session.neighbours[str(query)] = _records(session, found)
-    _read_all(operation, Role.HIT, session.neighbours[str(query)])
-
-
-def store_get(call: Call) -> Step:
-    """A read by id: inside an update or a delete it is the true previous version."""
-    session, write = provider_session(call, "vector_store"), WRITE.get()
-    if session is None:
-        return
-    row = yield
-    if row is None:
-        return
-    record = record_of(session.memory, row)
-    if write is not None:
-        replace(write, record)
-    elif session.produces and record.scope:
-        session.operation.scope = record.scope  # public delete reads before it deletes
-
-
-def store_insert(call: Call) -> Step:
-    """New records: of the create operation under way, or (2.x) a batch with one create operation each."""
-    session, write = provider_session(call, "vector_store"), WRITE.get()
-    if session is None:
-        return
-    arguments = call.arguments()
-    ids = [str(id) for id in cast(Sequence[object], arguments.get("ids") or [])]
-    payloads = cast(Sequence[Mapping[str, Any]], arguments.get("payloads") or [])
-    rows = [
-        (id, Record(id, payload.get("data", ""), owner_scope(session.memory, payload)), payload)
-        for id, payload in zip(ids, payloads, strict=False)
-    ]
-    if write is not None:
-        owners = [(write.operation, write.sources) for _ in rows]
-    else:
-        owners = [open_create(call, session, id, payload) for id, _, payload in rows]
-    yield
-    for (_, record, _), (operation, sources) in zip(rows, owners, strict=True):
-        written(call, session, operation, sources, Action.ADD, record)
-
-
-def store_update(call: Call) -> Step:
-    """A record replaced in place. Outside an update operation (1.x refreshing session ids) its text stays as it is."""
-    session, write = provider_session(call, "vector_store"), WRITE.get()
-    if session is None or write is None:
-        return
-    payload = cast(Mapping[str, Any], call.arguments().get("payload") or {})
-    yield
-    record = Record(write.record_id, payload.get("data", ""), owner_scope(session.memory, payload))
-    written(call, session, write.operation, write.sources, Action.UPDATE, record)
-
-
-def store_delete(call: Call) -> Step:
-    """A record gone: its tombstone."""
-    session, write = provider_session(call, "vector_store"), WRITE.get()
-    if session is None or write is None:
-        return
-    yield
-    written(call, session, write.operation, write.sources, Action.DELETE, Record(write.record_id, "", ""))
+from memtrace_otel.semconv import OpKind, RefKind, Role
 
 
 def embed(call: Call) -> Step:
@@ -137,9 +57,9 @@ def rerank(call: Call) -> Step:
     operation = call.open(None, OpKind.RERANK, scope=session.scope)
     query = arguments.get("query")
     operation.read(variable_ref(RefKind.QUERY, query), role=Role.QUERY, content=query)
-    _read_all(operation, Role.CANDIDATE, _records(session, arguments.get("documents")))
+    session.read_all(operation, records(session, arguments.get("documents")), Role.CANDIDATE)
     reordered = yield
-    _read_all(operation, Role.HIT, _records(session, reordered))
+    session.read_all(operation, records(session, reordered), Role.HIT)
 
 
 def add_history(call: Call) -> Step:
@@ -155,13 +75,3 @@ def add_history(call: Call) -> Step:
         semconv.OUTPUTS_ACTIONS: [str(row.get("event")) for row in rows],
     }
     trace.get_current_span().add_event(semconv.HISTORY_EVENT, attributes)
-
-
-def _records(session: Session, found: object) -> list[Record]:
-    rows = cast(Sequence[Any], found if isinstance(found, list | tuple) else ())
-    return [record_of(session.memory, row) for row in rows]
-
-
-def _read_all(operation: Operation, role: Role, records: list[Record]) -> None:
-    for record in records:
-        operation.read(record.ref, role=role, content=record.text, score=record.score, scope=record.scope or None)

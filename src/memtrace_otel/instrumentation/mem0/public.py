@@ -14,7 +14,7 @@ from opentelemetry.util.types import AttributeValue
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins, scope_id, variable_ref
 from memtrace_otel.instrumentation.mem0.calls import Call
-from memtrace_otel.instrumentation.mem0.session import Known, open_session
+from memtrace_otel.instrumentation.mem0.session import Known, Session, open_session
 from memtrace_otel.instrumentation.mem0.variables import (
     Record,
     collection_of,
@@ -75,11 +75,8 @@ def search(call: Call) -> Step:
         operation.set(semconv.RETRIEVAL_THRESHOLD, threshold)
     result = yield
     hits = [record_of(call.instance, item) for item in results(result)]
-    _retrieved(call, operation, hits, sources=[asked])
-    for record in session.candidates:
-        operation.read(
-            record.ref, role=Role.CANDIDATE, content=record.text, score=record.score, scope=record.scope or None
-        )
+    _retrieved(call, session, hits, sources=[asked])
+    session.read_all(operation, session.candidates, Role.CANDIDATE)
 
 
 def get_all(call: Call) -> Step:
@@ -87,18 +84,18 @@ def get_all(call: Call) -> Step:
     operation = call.open(
         semconv.SEARCH_MEMORY, OpKind.RETRIEVE, scope=_scope(call, call.arguments()), attributes=_store(call)
     )
-    open_session(call, operation)
+    session = open_session(call, operation)
     result = yield
-    _retrieved(call, operation, [record_of(call.instance, item) for item in results(result)])
+    _retrieved(call, session, [record_of(call.instance, item) for item in results(result)])
 
 
 def get(call: Call) -> Step:
     """`get`: one record by id."""
     id = str(call.arguments().get("memory_id"))
     operation = _open_by_id(call, semconv.SEARCH_MEMORY, OpKind.RETRIEVE, id)
-    open_session(call, operation)
+    session = open_session(call, operation)
     result = yield
-    _retrieved(call, operation, [record_of(call.instance, result)] if isinstance(result, Mapping) else [])
+    _retrieved(call, session, [record_of(call.instance, result)] if isinstance(result, Mapping) else [])
 
 
 def history(call: Call) -> Step:
@@ -172,18 +169,16 @@ def _scope(call: Call, arguments: Mapping[str, Any]) -> str:
     return owner_scope(call.instance, {**named, **{k: v for k, v in arguments.items() if v is not None}})
 
 
-def _retrieved(call: Call, operation: Operation, hits: Sequence[Record], sources: Iterable[int] = ()) -> None:
+def _retrieved(call: Call, session: Session, hits: Sequence[Record], sources: Iterable[int] = ()) -> None:
     """Record the hits and the context that they make together."""
+    operation = session.operation
     owners = {hit.scope for hit in hits}
     if len(owners) == 1:  # records tell their owner better than a filter on an agent or a run
         operation.scope = owners.pop() or operation.scope
     for hit in hits:
         call.patches.remember(hit.id, hit.scope)
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(hits))
-    read = [
-        operation.read(hit.ref, role=Role.HIT, content=hit.text, score=hit.score, scope=hit.scope or None)
-        for hit in hits
-    ]
+    read = session.read_all(operation, hits, Role.HIT)
     if operation.origin:
         context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
         text = joined([hit.text for hit in hits])

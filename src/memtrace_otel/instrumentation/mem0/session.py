@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from memtrace_otel.capture import Operation
+from memtrace_otel.instrumentation.mem0 import record_origins
 from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.variables import Record, Turn
 from memtrace_otel.instrumentation.steps import StepFunction
-from memtrace_otel.semconv import Role
+from memtrace_otel.semconv import Incomplete, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class Session:
     `neighbours`: what the searches inside an `add` found, by query text (None elsewhere).
     `considered`: the records a prompt shows to the model, by temporary id.
     `next_reply`: the step that reads the next reply of the language model.
+    `prompted`: the prompt that asks for a decision (1.x), `replied`: what the model said to the last prompt.
+    `marks`: what rows read from the store say about their origin, by record id (see `record_origins`).
     """
 
     memory: Any
@@ -62,13 +66,46 @@ class Session:
     considered: dict[str, Record] = field(default_factory=dict[str, Record])
     decisions: list[Decision] = field(default_factory=list[Decision])
     next_reply: StepFunction | None = None
+    prompted: Known | None = None
+    replied: Known | None = None
+    decides: bool = False
     instructions: str = ""
     deleted: int = 0
+    marks: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
 
     @property
     def scope(self) -> str:
         """Scope of the public operation."""
         return self.operation.scope
+
+    def read(self, operation: Operation, record: Record, role: str) -> int:
+        """Record a stored version as an input of `operation`. What the store says of its origin is the truth: another
+        process may have written it since this one did."""
+        origin, mark = None, self.marks.get(record.id)
+        if mark is not None:
+            origin = record_origins.origin_of(*mark)
+            if not origin:
+                operation.mark(Incomplete.UNKNOWN_ORIGIN)
+        return operation.read(
+            record.ref,
+            role=role,
+            content=record.text,
+            score=record.score,
+            scope=record.scope or None,
+            origin=origin,
+        )
+
+    def read_all(self, operation: Operation, records: Sequence[Record], role: str) -> list[int]:
+        """Record stored versions as inputs of `operation`, in their order."""
+        return [self.read(operation, record, role) for record in records]
+
+    def unmark(self, call: Call, found: object) -> Any:
+        """Note the origins in rows that the store returned; Mem0 gets, and this returns, the rows without them."""
+        self.marks.update((id, (text, mark)) for id, text, mark in record_origins.marks(found))
+        plain = record_origins.unmarked(found)
+        if plain is not found:
+            call.hand_out(plain)
+        return plain
 
     def knows(self, text: object) -> list[Known]:
         """The variables behind a text that Mem0 passes on, [] when it is none of ours (an entity name, say)."""

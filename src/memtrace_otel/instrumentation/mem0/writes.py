@@ -66,20 +66,18 @@ def delete_memory(call: Call) -> Step:
         write = Write(operation, id, _read(operation, [fact] if fact else []))
     call.carry(WRITE, write)
     if existing is not None:
-        replace(write, record_of(call.instance, existing))
+        replace(session, write, record_of(call.instance, existing))
     yield
     session.deleted += 1
 
 
-def replace(write: Write, record: Record) -> None:
+def replace(session: Session, write: Write, record: Record) -> None:
     """Record the version that a write replaces; its payload also tells whose memory it is."""
     if write.replaced or record.id != write.record_id:
         return
     write.replaced = True
     write.operation.scope = record.scope or write.operation.scope
-    write.sources.append(
-        write.operation.read(record.ref, role=Role.PREVIOUS, content=record.text, scope=record.scope or None)
-    )
+    write.sources.append(session.read(write.operation, record, Role.PREVIOUS))
 
 
 def written(
@@ -89,6 +87,7 @@ def written(
     if record.scope and not operation.scope:
         operation.scope = record.scope
     call.patches.remember(record.id, operation.scope)
+    session.marks.pop(record.id, None)
     operation.wrote(
         memory_ref(record.id),
         action=action,
