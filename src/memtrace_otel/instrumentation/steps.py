@@ -59,6 +59,7 @@ class Call(Generic[PatchesT]):
     operations: list[Operation] = field(default_factory=list[Operation])
     _carried: list[tuple[ContextVar[Any], Token[Any]]] = field(default_factory=list[tuple[ContextVar[Any], Token[Any]]])
     _handed: tuple[object, ...] = ()
+    _on_error: Callable[[], None] | None = None
 
     @property
     def name(self) -> str:
@@ -100,11 +101,16 @@ class Call(Generic[PatchesT]):
             attributes={semconv.CODE_FUNCTION_NAME: self.name, **(attributes or {})},
             parent=parent,
         )
-        made.start()
+        self.begin(made)
         if not current:
             made.leave()
-        self.operations.append(made)
         return made
+
+    def begin(self, operation: Operation, on_error: Callable[[], None] | None = None) -> None:
+        """Start an operation that ends with this call; `on_error` records what can be told of a call that raised."""
+        operation.start()
+        self.operations.append(operation)
+        self._on_error = on_error or self._on_error
 
     def detach(self, operation: Operation) -> None:
         """Let an operation outlive the call: its owner ends it (a stream whose text comes later)."""
@@ -139,6 +145,9 @@ class Call(Generic[PatchesT]):
         for variable, token in reversed(self._carried):
             with guard("step.context"):
                 variable.reset(token)
+        if error is not None and self._on_error is not None:
+            with guard("step.error"):
+                self._on_error()
         for operation in reversed(self.operations):
             operation.end(error)
 

@@ -16,11 +16,11 @@ from tests.conftest import Recording
 
 
 class ModelServer(ThreadingHTTPServer):
-    """Replies with `replies` in order; an int is an HTTP error status."""
+    """Replies with `replies` in order; an int is an HTTP error status, a dict (name, arguments) a tool call."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.replies: list[str | int] = []
+        self.replies: list[str | int | dict[str, str]] = []
         self.url = f"http://127.0.0.1:{self.server_port}/v1"
 
 
@@ -38,6 +38,8 @@ class _Handler(BaseHTTPRequestHandler):
             message = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": content}
             usage = {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}
             return self._send(json.dumps(_envelope("response") | {"output": [message], "usage": usage}))
+        if isinstance(reply, dict):
+            return self._send_call(reply, bool(asked.get("stream")))
         if asked.get("stream"):
             chunks = [{"choices": [{"index": 0, "delta": {"content": word}}]} for word in reply.split(" ")]
             lines = [json.dumps(_envelope("chat.completion.chunk") | chunk) for chunk in chunks]
@@ -45,6 +47,21 @@ class _Handler(BaseHTTPRequestHandler):
         choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": reply}}
         usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
         return self._send(json.dumps(_envelope("chat.completion") | {"choices": [choice], "usage": usage}))
+
+    def _send_call(self, function: dict[str, str], stream: bool) -> None:
+        call = {"index": 0, "id": "call-1", "type": "function", "function": function}
+        if not stream:
+            message = {"role": "assistant", "content": None, "tool_calls": [call]}
+            choice = {"index": 0, "finish_reason": "tool_calls", "message": message}
+            return self._send(json.dumps(_envelope("chat.completion") | {"choices": [choice]}))
+        half = len(function["arguments"]) // 2
+        parts = [
+            call | {"function": function | {"arguments": function["arguments"][:half]}},
+            {"index": 0, "function": {"arguments": function["arguments"][half:]}},
+        ]
+        chunks = [{"choices": [{"index": 0, "delta": {"tool_calls": [part]}}]} for part in parts]
+        lines = [json.dumps(_envelope("chat.completion.chunk") | chunk) for chunk in chunks]
+        return self._send("".join(f"data: {line}\n\n" for line in [*lines, "[DONE]"]), "text/event-stream")
 
     def _send(self, body: str, kind: str = "application/json", status: int = 200) -> None:
         self.send_response(status)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from opentelemetry import trace
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import Operation, recall, variable_ref
+from memtrace_otel.capture import Operation, guard, recall, variable_ref
+from memtrace_otel.capture.adoption import AdoptingTracer, around, model_call_of_another
 from memtrace_otel.capture.feedback import context_of, write_evaluation
-from memtrace_otel.instrumentation.openai.calls import parsed, prompt_messages, reply_text, usage
+from memtrace_otel.instrumentation.openai.calls import (
+    INSTRUCTIONS,
+    Request,
+    described,
+    parsed,
+    reply_calls,
+    reply_text,
+    usage,
+)
+from memtrace_otel.instrumentation.openai.history import History
 from memtrace_otel.instrumentation.openai.judgement import Judgement, expected_answer, parse_judgement
+from memtrace_otel.instrumentation.openai.streams import Streamed
 from memtrace_otel.model import make_ref, split_origin
 from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
 
@@ -21,26 +29,29 @@ SYSTEM = "openai"
 class ModelCall:
     """A running model call. It is an answer until the reply shows that it judged an earlier one."""
 
-    __slots__ = ("_judged", "_kwargs", "_messages", "_prompt", "_turn", "operation")
+    __slots__ = ("_history", "_judged", "_prompt", "_request", "_turn", "operation")
 
-    def __init__(self, kwargs: Mapping[str, Any], tracer: trace.Tracer) -> None:
-        self._kwargs = kwargs
-        self._messages = prompt_messages(kwargs)
-        self._prompt = "\n".join(text for _, text in self._messages)
+    def __init__(self, request: Request, tracer: trace.Tracer) -> None:
+        self._request = request
+        self._prompt = "\n".join(message.text for message in request.messages)
+        recorded = model_call_of_another()
         here = trace.get_current_span().get_span_context()
         self._turn = recall.recall(f"{here.trace_id:032x}" if here.is_valid else "")
         self._judged = self._answer_in_prompt()
+        self._history: History | None = None
+        if self._judged is None:
+            with guard("openai.history"):
+                self._history = History(request, tracer, around(recorded) if recorded else None)
         # A judge outside any span joins the trace of the answer it judges.
         joins = self._judged is not None and not here.is_valid
-        model = kwargs.get("model")
         self.operation = Operation(
-            f"{semconv.CHAT} {model}" if isinstance(model, str) else semconv.CHAT,
+            f"{semconv.CHAT} {request.model}" if request.model else semconv.CHAT,
             kind=OpKind.RESPOND,
             system=SYSTEM,
-            tracer=tracer,
+            tracer=AdoptingTracer(tracer, recorded) if recorded else tracer,
             span_kind=trace.SpanKind.CLIENT,
             attributes={semconv.GEN_AI_PROVIDER_NAME: SYSTEM}
-            | ({semconv.GEN_AI_REQUEST_MODEL: model} if isinstance(model, str) else {})
+            | ({semconv.GEN_AI_REQUEST_MODEL: request.model} if request.model else {})
             | ({} if self._judged else {semconv.GEN_AI_OPERATION_NAME: semconv.CHAT}),  # cannot be taken back
             parent=context_of(self._judged.origin) if joins and self._judged else None,
         )
@@ -50,28 +61,29 @@ class ModelCall:
         readable = parsed(result)
         if readable is None:
             self.operation.mark(Incomplete.UNPARSED)
-            self._respond("")
+            self._respond("", "", "")
             return
         self._describe(readable)
-        self._conclude(reply_text(readable))
+        self._conclude(reply_text(readable), reply_calls(readable), readable)
 
-    def finish_stream(self, text: str, last: object, whole: bool) -> None:
-        """Record the text of a stream; not `whole` when the program left it half-way."""
-        self._describe(last)
-        if not whole:
+    def finish_stream(self, said: Streamed) -> None:
+        """Record what a stream said, all of it or, when the program left it half-way, what came."""
+        reply = described(said.last)
+        self._describe(reply)
+        if not said.whole:
             self.operation.mark(Incomplete.TRUNCATED)
-        self._conclude(text)
-
-    def _conclude(self, text: str) -> None:
-        judgement = parse_judgement(text) if self._judged else None
-        if judgement and self._judged:
-            self._judge(self._judged, judgement, text)
-        else:
-            self._respond(text)
+        self._conclude(said.text, said.calls or reply_calls(reply), reply)
 
     def fail(self) -> None:
         """Record what was asked of a call that raised."""
         self._read_prompt()
+
+    def _conclude(self, text: str, calls: str, reply: object) -> None:
+        judgement = parse_judgement(text) if self._judged else None
+        if judgement and self._judged:
+            self._judge(self._judged, judgement, text)
+        else:
+            self._respond(text, calls, str(getattr(reply, "id", None) or ""))
 
     def _describe(self, result: object) -> None:
         given, made = usage(result)
@@ -84,24 +96,32 @@ class ModelCall:
             if isinstance(value, str):
                 self.operation.set(name, value)
 
-    def _respond(self, text: str) -> None:
-        self.operation.set(semconv.GEN_AI_OPERATION_NAME, semconv.CHAT)
+    def _respond(self, text: str, calls: str, reply_id: str) -> None:
+        operation = self.operation
+        operation.set(semconv.GEN_AI_OPERATION_NAME, semconv.CHAT)
         self._read_prompt()
-        own = self.operation.origin
-        if not own or not text:
+        own = operation.origin
+        if not own or not (text or calls):
             return
         trace_id, span_id = split_origin(own)
-        ref = make_ref(RefKind.ANSWER, span_id)
-        self.operation.wrote(ref, role=Role.ANSWER, content=text)
-        turn = self._turn or recall.turn_of(trace_id)
-        turn.answered(recall.Recalled(ref, own, text, question=self._question()))
+        if calls:
+            operation.wrote(variable_ref(RefKind.COMPLETION, calls), content=calls)
+        if text:
+            ref = make_ref(RefKind.ANSWER, span_id)
+            operation.wrote(ref, role=Role.ANSWER, content=text)
+            turn = self._turn or recall.turn_of(trace_id)
+            turn.answered(recall.Recalled(ref, own, text, question=self._question()))
+        if self._history is not None:
+            said = "\n".join(filter(None, (text, calls)))
+            self._history.answered(said, own if text and not calls else "", reply_id)
 
     def _question(self) -> str:
         """What the user asked last."""
-        return next((text for role, text in reversed(self._messages) if role == "user"), "")
+        return next((m.text for m in reversed(self._request.messages) if m.role == "user"), "")
 
     def _read_prompt(self) -> None:
-        """Inputs of an answer: the query, the memory versions that really are in the prompt, and the instructions."""
+        """Inputs of an answer: the query, the memory versions that really are in the prompt, the history that it
+        repeats, and the instructions."""
         operation, turn = self.operation, self._turn
         queries = turn.queries_in(self._prompt) if turn else []
         question = self._question()
@@ -121,9 +141,27 @@ class ModelCall:
             scopes = {hit.scope for hit in found}
             if len(scopes) == 1:
                 operation.scope = scopes.pop()
-        for role, text in self._messages:
-            if role in ("system", "developer"):
-                operation.read(variable_ref(RefKind.PROMPT, text), role=Role.PROMPT, content=text)
+        self._read_history()
+        for message in self._request.messages:
+            if message.role in INSTRUCTIONS:
+                operation.read(variable_ref(RefKind.PROMPT, message.text), role=Role.PROMPT, content=message.text)
+
+    def _read_history(self) -> None:
+        history, operation = self._history, self.operation
+        if history is None:
+            return
+        texts = dict(enumerate(message.text for message in self._request.messages))
+        if history.continues:
+            operation.scope = operation.scope or history.conversation.scope
+            if not history.certain:
+                operation.mark(Incomplete.INFERRED)
+            for place, entry in history.entries.items():
+                operation.read(entry.ref, role=Role.HISTORY, origin=entry.origin, content=texts.get(place))
+            return
+        for place, message in enumerate(self._request.messages):
+            if place != history.query and message.role not in INSTRUCTIONS:
+                ref = variable_ref(RefKind.MESSAGE, message.text, message.id)
+                operation.read(ref, role=Role.HISTORY, content=message.text)
 
     def _judge(self, answer: recall.Recalled, judgement: Judgement, reply: str) -> None:
         operation = self.operation
@@ -145,7 +183,7 @@ class ModelCall:
         together with its question or an expected answer.
         """
         answers = self._turn.newest_answers() if self._turn else []
-        given = "\n".join(text for role, text in self._messages if role != "assistant") if answers else ""
+        given = "\n".join(m.text for m in self._request.messages if m.role != "assistant") if answers else ""
         for answer in answers:
             if recall.quotes(given, answer.text) and (
                 recall.quotes(given, answer.question) or expected_answer(self._prompt)

@@ -5,17 +5,30 @@ from __future__ import annotations
 import atexit
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import wrapt
 
 from memtrace_otel.capture import guard
-from memtrace_otel.instrumentation.openai.calls import delta_text
+from memtrace_otel.instrumentation.openai.calls import call_text, delta_calls, delta_text
 
 _MAX_CHUNKS = 100_000
-Done = Callable[[object, str, bool, BaseException | None], None]
-"""Takes the last chunk, the whole text, whether the stream was read to its end, and what it raised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """What a stream said: its text, its tool calls as text, its last chunk, and whether it was read to its end."""
+
+    text: str
+    calls: str
+    last: object
+    whole: bool
+
+
+Done = Callable[[Streamed, BaseException | None], None]
+"""Takes what a stream said and what it raised."""
 
 _abandoned: deque[Callable[[], None]] = deque(maxlen=1024)
 
@@ -41,6 +54,7 @@ class _Collector:
     def __init__(self, done: Done) -> None:
         self._done, self._ended = done, False
         self._texts: list[str] = []
+        self._calls: dict[int, tuple[str, str]] = {}
         self._last: object = None
 
     def see(self, chunk: object) -> None:
@@ -49,12 +63,16 @@ class _Collector:
             text = delta_text(chunk)
             if text and len(self._texts) < _MAX_CHUNKS:
                 self._texts.append(text)
+            for index, name, arguments in delta_calls(chunk):
+                known = self._calls.get(index, ("", ""))
+                if len(known[1]) < _MAX_CHUNKS:
+                    self._calls[index] = (known[0] + name, known[1] + arguments)
 
     def end(self, error: BaseException | None = None, *, whole: bool = False) -> None:
         if not self._ended:
             self._ended = True
             with guard("openai.stream"):
-                self._done(self._last, "".join(self._texts), whole, error)
+                self._done(self._said(whole), error)
 
     def stop(self, error: BaseException) -> None:
         """The stream has raised: its end, or an error."""
@@ -66,7 +84,11 @@ class _Collector:
     def __del__(self) -> None:
         if not self._ended:
             self._ended = True
-            _abandoned.append(partial(self._done, self._last, "".join(self._texts), False, None))
+            _abandoned.append(partial(self._done, self._said(False), None))
+
+    def _said(self, whole: bool) -> Streamed:
+        calls = "\n".join(call_text(*call) for call in self._calls.values())
+        return Streamed("".join(self._texts), calls, self._last, whole)
 
 
 class ObservedStream(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArgument]

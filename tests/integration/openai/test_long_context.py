@@ -1,0 +1,283 @@
+"""The history that a conversation repeats is its memory: identity across calls, trimming, summaries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+
+from memtrace_otel import semconv
+from memtrace_otel.attribution import attribute, find_failures
+from memtrace_otel.capture import feedback
+from memtrace_otel.graph import EvolutionGraph, build_graph
+from memtrace_otel.instrumentation.openai import conversations
+from memtrace_otel.model import OperationSpan, Verdict, make_origin, ref_kind
+from memtrace_otel.otlp import decode_request
+from tests.conftest import Recording
+from tests.integration.openai.conftest import ModelServer
+
+SYSTEM = {"role": "system", "content": "You are a helpful assistant."}
+
+
+@pytest.fixture(autouse=True)
+def no_conversations() -> None:
+    conversations.forget()
+
+
+class Chat:
+    """An application that repeats its history with every question."""
+
+    def __init__(self, client: openai.OpenAI, server: ModelServer, recording: Recording) -> None:
+        self.client, self.server, self.recording = client, server, recording
+        self.history: list[Any] = [SYSTEM]
+
+    def say(self, text: str, reply: str, **options: Any) -> str:
+        self.server.replies.append(reply)
+        self.history.append({"role": "user", "content": text})
+        with self.recording.tracer.start_as_current_span("turn"):
+            answer = self.client.chat.completions.create(model="m1", messages=self.history, **options)
+        said = str(answer.choices[0].message.content)
+        self.history.append({"role": "assistant", "content": said})
+        return said
+
+
+@pytest.fixture
+def chat(client: openai.OpenAI, server: ModelServer, recording: Recording) -> Chat:
+    return Chat(client, server, recording)
+
+
+def graph_of(recording: Recording) -> EvolutionGraph:
+    return build_graph(decode_request(encode_spans(recording.spans()).SerializeToString()))
+
+
+def operations(recording: Recording, purpose: str) -> list[OperationSpan]:
+    spans = decode_request(encode_spans(recording.spans()).SerializeToString())
+    return [span for span in spans if span.attributes.get(semconv.OP_PURPOSE) == purpose]
+
+
+def answers(recording: Recording) -> list[OperationSpan]:
+    spans = decode_request(encode_spans(recording.spans()).SerializeToString())
+    return [span for span in spans if span.kind == "respond"]
+
+
+def verdict_of(recording: Recording) -> Verdict:
+    graph = graph_of(recording)
+    [failure] = find_failures(graph)
+    return attribute(graph, failure)
+
+
+def test_one_question_makes_no_history(chat: Chat, recording: Recording) -> None:
+    chat.say("My cat is called Tom.", "Nice name.")
+    assert [span.name for span in recording.spans()] == ["turn", "chat m1"]
+
+
+def test_each_message_is_one_variable_in_all_calls_that_repeat_it(chat: Chat, recording: Recording) -> None:
+    for turn in range(4):
+        chat.say(f"Fact number {turn} is here.", f"Noted {turn}.")
+    read = [{v.ref: v.origin for v in span.inputs if v.role == "history"} for span in answers(recording)]
+    assert [len(refs) for refs in read] == [0, 2, 4, 6]
+    assert read[1].items() <= read[2].items() <= read[3].items()
+    stored = operations(recording, "memory_update")
+    assert [len(span.outputs) for span in stored] == [2, 2, 2]
+    assert [[v.role for v in span.inputs] for span in stored] == [["message", "answer"]] * 3
+    given = [answer.origin for answer in answers(recording)]
+    assert [span.inputs[1].origin for span in stored] == given[:3]
+
+
+@pytest.mark.usefixtures("content_on")
+def test_the_lineage_of_an_answer_leads_to_the_first_turn(chat: Chat, recording: Recording) -> None:
+    chat.say("My cat is called Tom.", "Nice name.")
+    chat.say("I live in Oslo.", "A fine city.")
+    chat.say("What is my cat called?", "Tom.")
+    graph = graph_of(recording)
+    last = answers(recording)[-1]
+    contents = {graph.content(node) for node in graph.slice_of_answer(last.origin) if hasattr(node, "ref")}
+    assert {"My cat is called Tom.", "I live in Oslo.", "What is my cat called?"} <= contents
+
+
+def test_equal_messages_of_two_turns_stay_two(chat: Chat, recording: Recording) -> None:
+    for _ in range(3):
+        chat.say("ok thanks", "You are welcome.")
+    last = [v for v in answers(recording)[-1].inputs if v.role == "history"]
+    assert len({v.ref for v in last}) == 4
+    assert len({(v.ref, v.origin) for v in last}) == 4
+
+
+def test_what_is_no_longer_repeated_was_trimmed(chat: Chat, recording: Recording) -> None:
+    chat.say("My cat is called Tom.", "Nice name.")
+    chat.say("I live in Oslo.", "A fine city.")
+    del chat.history[1:3]
+    chat.say("What is my cat called?", "I do not know.")
+    [trim] = operations(recording, "trim")
+    assert trim.kind == "delete"
+    assert [v.action for v in trim.outputs] == ["DELETE", "DELETE"]
+    assert [v.role for v in trim.inputs] == ["previous", "previous"]
+    removed = {v.ref for v in trim.outputs}
+    assert not removed & {v.ref for v in answers(recording)[-1].inputs}
+
+
+@pytest.mark.usefixtures("content_on")
+def test_a_fact_that_was_trimmed_is_a_deletion_failure(chat: Chat, recording: Recording) -> None:
+    chat.say("My cat is called Tom.", "Nice name.")
+    chat.say("I live in Oslo.", "A fine city.")
+    del chat.history[1:3]
+    with recording.tracer.start_as_current_span("evaluated"):
+        chat.say("What is my cat called?", "I do not know.")
+        assert feedback("wrong", expected="Tom", tracer=recording.tracer)
+    verdict = verdict_of(recording)
+    [trim] = operations(recording, "trim")
+    assert (verdict.failure_type, make_origin(verdict.trace_id, verdict.span_id)) == ("deletion", trim.origin)
+
+
+@pytest.mark.usefixtures("content_on")
+def test_a_fact_that_the_summary_lost_is_an_update_failure(chat: Chat, recording: Recording) -> None:
+    chat.say("My cat is called Tom.", "Nice name.")
+    chat.say("I live in Oslo.", "A fine city.")
+    chat.history[1:3] = [{"role": "user", "content": "Summary so far: the user has a pet."}]
+    with recording.tracer.start_as_current_span("evaluated"):
+        chat.say("What is my cat called?", "I do not know.")
+        assert feedback("wrong", expected="Tom", tracer=recording.tracer)
+    [summary] = operations(recording, "summarize")
+    assert [v.action for v in summary.outputs] == ["UPDATE", "UPDATE"]
+    assert operations(recording, "trim") == []
+    verdict = verdict_of(recording)
+    assert (verdict.failure_type, make_origin(verdict.trace_id, verdict.span_id)) == ("update", summary.origin)
+
+
+@pytest.mark.usefixtures("content_on")
+def test_a_fact_in_the_history_that_was_answered_wrong_is_a_response_failure(chat: Chat, recording: Recording) -> None:
+    chat.say("My cat is called Tom.", "Nice name.")
+    with recording.tracer.start_as_current_span("evaluated"):
+        chat.say("What is my cat called?", "Felix")
+        assert feedback("wrong", expected="Tom", tracer=recording.tracer)
+    verdict = verdict_of(recording)
+    assert (verdict.failure_type, make_origin(verdict.trace_id, verdict.span_id)) == (
+        "response",
+        answers(recording)[-1].origin,
+    )
+
+
+def test_a_running_summary_in_the_system_prompt_is_one_record_that_evolves(chat: Chat, recording: Recording) -> None:
+    chat.say("My cat is called Tom.", "Nice name.")
+    chat.say("I live in Oslo.", "A fine city.")
+    chat.history[:3] = [{"role": "system", "content": "Be helpful. Known: the cat is called Tom."}]
+    chat.say("What is my cat called?", "Tom.")
+    chat.history[:3] = [{"role": "system", "content": "Be helpful. Known: the cat is called Tom, home is Oslo."}]
+    chat.say("Where do I live?", "Oslo.")
+    first, second = operations(recording, "summarize")
+    assert first.outputs[0].ref in {v.ref for v in second.inputs}
+    assert first.outputs[0].ref in {v.ref for v in second.outputs}
+    read = [{v.ref for v in span.inputs if v.role == "history"} for span in answers(recording)[-2:]]
+    assert first.outputs[0].ref in read[0] & read[1]
+
+
+def test_a_summary_made_by_the_model_is_linked_to_its_reply(
+    chat: Chat, recording: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
+    chat.say("My cat is called Tom.", "Nice name.")
+    chat.say("I live in Oslo.", "A fine city.")
+    server.replies = ["The cat is called Tom."]
+    with recording.tracer.start_as_current_span("shorten"):
+        asked: list[Any] = [{"role": "user", "content": "Summarise: my cat is called Tom."}]
+        made = client.chat.completions.create(model="m2", messages=asked).choices[0].message.content
+        chat.history[1:3] = [{"role": "assistant", "content": f"Earlier: {made}"}]
+        chat.say("What is my cat called?", "Tom.")
+    [summary] = operations(recording, "summarize")
+    [shortened] = recording.named("chat m2")
+    assert shortened.context is not None
+    assert f"answer:{shortened.context.span_id:016x}" in {v.ref for v in summary.inputs}
+
+
+def test_an_edited_question_is_a_fork_and_deletes_nothing(chat: Chat, recording: Recording) -> None:
+    chat.say("My cat is called Tom.", "Nice name.")
+    chat.say("I live in Oslo.", "A fine city.")
+    del chat.history[-2:]
+    chat.say("I live in Bergen.", "Rainy.")
+    chat.say("Where do I live?", "Bergen.")
+    assert operations(recording, "trim") == []
+    first, second = (answers(recording)[index] for index in (2, 3))
+    refs = [{v.ref for v in span.inputs if v.role == "history"} for span in (first, second)]
+    assert len(refs[0]) == 2
+    assert refs[0] < refs[1]
+
+
+def test_two_conversations_that_begin_alike_do_not_mix(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    ann, bob = Chat(client, server, recording), Chat(client, server, recording)
+    for chat in (ann, bob):
+        chat.say("Hello", "Hi!")
+    ann.say("My cat is called Tom.", "Nice name.")
+    bob.say("My dog is called Rex.", "Good dog.")
+    ann.say("What is my cat called?", "Tom.")
+    bob.say("What is my dog called?", "Rex.")
+    *_, of_ann, of_bob = ({v.ref for v in span.inputs if v.role == "history"} for span in answers(recording))
+    assert len(of_ann) == len(of_bob) == 4
+    assert not of_ann & of_bob
+    assert operations(recording, "trim") == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tool_calls_and_their_results_are_part_of_the_history(
+    client: openai.OpenAI, server: ModelServer, recording: Recording, stream: bool
+) -> None:
+    arguments = '{"city": "Oslo"}'
+    server.replies = [{"name": "weather", "arguments": arguments}, "It rains."]
+    messages: list[Any] = [SYSTEM, {"role": "user", "content": "Weather in Oslo?"}]
+    with recording.tracer.start_as_current_span("turn"):
+        called = client.chat.completions.create(model="m1", messages=messages, stream=stream)
+        for _ in called if stream else ():
+            pass
+        call = {"id": "call-1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+        messages.append({"role": "assistant", "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": "call-1", "content": "rain, 4 degrees"})
+        client.chat.completions.create(model="m1", messages=messages)
+    asked, answered = answers(recording)
+    assert [ref_kind(v.ref) for v in asked.outputs] == ["completion"]
+    assert [ref_kind(v.ref) for v in answered.outputs] == ["answer"]
+    assert len([v for v in answered.inputs if v.role == "history"]) == 2
+    [stored] = operations(recording, "memory_update")
+    assert len(stored.outputs) == 2
+
+
+def test_the_responses_api_goes_on_from_a_reply_by_its_id(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    server.replies = ["Nice name.", "Tom."]
+    first = client.responses.create(model="m1", input="My cat is called Tom.")
+    client.responses.create(model="m1", input="What is my cat called?", previous_response_id=first.id)
+    last = answers(recording)[-1]
+    assert len([v for v in last.inputs if v.role == "history"]) == 2
+
+
+def test_a_named_conversation_is_found_by_its_name(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    server.replies = ["Hi!", "Tom."]
+    options: dict[str, Any] = {"model": "m1", "metadata": {"conversation_id": "c-7"}}
+    client.chat.completions.create(messages=[{"role": "user", "content": "My cat is called Tom."}], **options)
+    messages: list[Any] = [
+        {"role": "user", "content": "My cat is called Tom."},
+        {"role": "user", "content": "What is it called?"},
+    ]
+    client.chat.completions.create(messages=messages, **options)
+    history = [v for v in answers(recording)[-1].inputs if v.role == "history"]
+    assert len(history) == 1
+    assert history[0].ref.startswith("state:c-7.")
+
+
+async def test_async_streams_continue_a_conversation(
+    async_client: openai.AsyncOpenAI, server: ModelServer, recording: Recording
+) -> None:
+    server.replies = ["Nice name.", "Tom."]
+    messages: list[Any] = [{"role": "user", "content": "My cat is called Tom."}]
+    stream = await async_client.chat.completions.create(model="m1", messages=messages, stream=True)
+    parts = [chunk.choices[0].delta.content or "" async for chunk in stream]
+    messages += [
+        {"role": "assistant", "content": "".join(parts)},
+        {"role": "user", "content": "What is my cat called?"},
+    ]
+    await async_client.chat.completions.create(model="m1", messages=messages)
+    assert len([v for v in answers(recording)[-1].inputs if v.role == "history"]) == 2
