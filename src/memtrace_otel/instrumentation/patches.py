@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, cast
 
@@ -72,6 +72,21 @@ class Patches:
                 self.wrap(next((owner for owner in kind.__mro__ if name in vars(owner)), None), name, step)
             self._covered.add((kind, id(steps)))
 
+    def cover_family(self, base: type, steps: Mapping[str, StepFunction]) -> None:
+        """Wrap methods wherever `base` or a class derived from it defines them, now or in classes to come."""
+        defined = vars(base).get("__init_subclass__")
+
+        def __init_subclass__(cls: type, **kwargs: Any) -> None:
+            inherited: Any = super(base, cls).__init_subclass__ if defined is None else defined.__get__(None, cls)
+            inherited(**kwargs)
+            if self.active:
+                with guard(f"{self.system}.cover"):  # runs inside the program's own class statement
+                    self._wrap_present(cls, steps)
+
+        for kind in _family(base):
+            self._wrap_present(kind, steps)
+        self.replace(base, "__init_subclass__", classmethod(__init_subclass__))
+
     def replace(self, owner: Any, name: str, replacement: Any) -> None:
         """Put `replacement` in the place of `owner.name` until `remove`."""
         with self._lock:
@@ -84,7 +99,11 @@ class Patches:
         self.active = False
         with self._lock:
             for owner, name, original, replacement in reversed(self._originals):
-                if _own(owner, name) is replacement:
+                if _own(owner, name) is not replacement:
+                    continue
+                if original is None:  # it was inherited
+                    delattr(owner, name)
+                else:
                     setattr(owner, name, original)
             self._originals.clear()
             self._covered.clear()
@@ -93,6 +112,10 @@ class Patches:
         """What is wrapped now: (class or module, name)."""
         with self._lock:
             return [(owner, name) for owner, name, _, _ in self._originals]
+
+    def _wrap_present(self, owner: type, steps: Mapping[str, StepFunction]) -> None:
+        for name in vars(owner).keys() & steps.keys():
+            self.wrap(owner, name, steps[name])
 
     def _wrap_points(self, module: Any, steps: Mapping[str, StepFunction]) -> None:
         for target, step in steps.items():
@@ -106,3 +129,9 @@ class Patches:
 def _own(owner: Any, name: str) -> Any:
     """The attribute as it lies in the namespace of a class or module, None when it has none of its own."""
     return cast(Mapping[str, Any], vars(owner)).get(name)
+
+
+def _family(base: type) -> Iterator[type]:
+    yield base
+    for derived in base.__subclasses__():
+        yield from _family(derived)

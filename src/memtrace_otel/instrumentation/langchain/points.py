@@ -1,0 +1,61 @@
+"""Where LangChain is wrapped: base classes whose methods every derived class may define anew, and their steps.
+
+A plain method and its coroutine twin (`a` + name) share a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from memtrace_otel.instrumentation.langchain import loaders, retrieval, splitters, stores
+from memtrace_otel.instrumentation.steps import StepFunction
+
+_STORES: Mapping[str, StepFunction] = {
+    "add_documents": stores.add,
+    "add_texts": stores.add,
+    "from_documents": stores.make,
+    "from_texts": stores.make,
+    "update_document": stores.update,
+    "update_documents": stores.update,
+    "delete": stores.delete,
+    "delete_collection": stores.delete_store,
+    "reset_collection": stores.delete_store,
+    "search": retrieval.search,
+    "similarity_search": retrieval.search,
+    "similarity_search_with_score": retrieval.search,
+    "similarity_search_with_relevance_scores": retrieval.search,
+    "similarity_search_by_vector": retrieval.search,
+    "similarity_search_with_score_by_vector": retrieval.search,
+    "similarity_search_by_vector_with_relevance_scores": retrieval.search,
+    "max_marginal_relevance_search": retrieval.search,
+    "max_marginal_relevance_search_by_vector": retrieval.search,
+    "hybrid_search": retrieval.search,
+    "get_by_ids": retrieval.search,
+}
+_SPLITTERS: Mapping[str, StepFunction] = {
+    "split_documents": splitters.split,
+    "create_documents": splitters.split,
+    "split_text": splitters.split,
+}
+_LOADERS: Mapping[str, StepFunction] = {
+    "load": loaders.load,
+    "aload": loaders.load,
+    "lazy_load": loaders.lazy_load,
+    "alazy_load": loaders.lazy_load,
+}
+
+
+def _and_async(steps: Mapping[str, StepFunction]) -> Mapping[str, StepFunction]:
+    return {**steps, **{f"a{name}": step for name, step in steps.items()}}
+
+
+FAMILIES: Mapping[tuple[str, str], Mapping[str, StepFunction]] = {
+    ("langchain_core.vectorstores.base", "VectorStore"): _and_async(_STORES),
+    ("langchain_core.retrievers", "BaseRetriever"): _and_async({"invoke": retrieval.retrieve}),
+    ("langchain_core.documents.compressor", "BaseDocumentCompressor"): _and_async(
+        {"compress_documents": retrieval.compress}
+    ),
+    ("langchain_text_splitters.base", "TextSplitter"): _SPLITTERS,
+    ("langchain_core.document_loaders.base", "BaseLoader"): _LOADERS,
+}
+"""Module and class -> the steps of its methods, where it or a class derived from it defines them."""

@@ -1,0 +1,191 @@
+"""Searches of vector stores and retrievers as `retrieval` spans, rerankers as their steps.
+
+The outermost search or retriever is the retrieval; what the ones below it found are its candidates. Among them, those
+that are returned are the hits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import Operation, origins, variable_ref
+from memtrace_otel.instrumentation.langchain.calls import Call
+from memtrace_otel.instrumentation.langchain.documents import Known, Text, chunk_of_store, store_name, text_of
+from memtrace_otel.instrumentation.langchain.stores import WRITE
+from memtrace_otel.instrumentation.steps import Step
+from memtrace_otel.model import make_ref, split_origin
+from memtrace_otel.semconv import Action, OpKind, RefKind, Role
+
+_CANDIDATES = 256
+_SCORES = ("relevance_score", "score", "_score")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A document that a search returned: which stored version it is, its text and its score."""
+
+    known: Known
+    text: Text
+    score: float | None = None
+
+
+@dataclass(slots=True)
+class Retrieval:
+    """A retrieval under way and what its searches have found so far, by ref."""
+
+    operation: Operation
+    candidates: dict[str, Found] = field(default_factory=dict[str, Found])
+
+    def consider(self, found: Sequence[Found]) -> None:
+        """Note what a search returned; the outer search knows the score better."""
+        for item in found:
+            known = self.candidates.get(item.known.ref)
+            if (known is None and len(self.candidates) < _CANDIDATES) or (known and item.score is not None):
+                self.candidates[item.known.ref] = item
+
+    def version(self, text: Text) -> Known | None:
+        """The stored version that a document handed on by a search below is."""
+        found = list(self.candidates.values())
+        same = [item for item in found if item.text.document is text.document is not None]
+        same = same or [item for item in found if text.id and item.text.id == text.id]
+        same = same or [item for item in found if not text.id and item.text.content == text.content]
+        return same[0].known if same else None
+
+
+RETRIEVAL: ContextVar[Retrieval | None] = ContextVar("memtrace_langchain_retrieval", default=None)
+
+
+def search(call: Call) -> Step:
+    """`similarity_search` and its relatives, `get_by_ids`: a retrieval of its own, or a part of the one around it."""
+    write = WRITE.get()
+    if write is not None and write.store is call.instance:
+        return
+    around = RETRIEVAL.get()
+    if around is not None:
+        returned = yield
+        around.consider(_found_in(call, returned, call.patches.scope_of(call.instance)))
+        return
+    arguments = call.arguments()
+    retrieval = _begin(call, arguments.get("query"), scope=call.patches.scope_of(call.instance))
+    if isinstance(arguments.get("k"), int):
+        retrieval.operation.set(semconv.GEN_AI_RETRIEVAL_TOP_K, arguments["k"])
+    threshold = arguments.get("score_threshold")
+    if isinstance(threshold, float):
+        retrieval.operation.set(semconv.RETRIEVAL_THRESHOLD, threshold)
+    asked = _ask(retrieval.operation, arguments.get("query"))
+    returned = yield
+    _finish(call, retrieval, asked, _found_in(call, returned, retrieval.operation.scope))
+
+
+def retrieve(call: Call) -> Step:
+    """`invoke` of a retriever: query in, documents and the context they make out."""
+    around = RETRIEVAL.get()
+    if around is not None:
+        returned = yield
+        around.consider(_found_in(call, returned, ""))
+        return
+    query = call.arguments().get("input")
+    retrieval = _begin(call, query, scope="")
+    asked = _ask(retrieval.operation, query)
+    returned = yield
+    _finish(call, retrieval, asked, _found_in(call, returned, ""))
+
+
+def compress(call: Call) -> Step:
+    """`compress_documents`: a reranker orders and drops candidates, an extractor makes shorter texts of them."""
+    arguments = call.arguments()
+    around = RETRIEVAL.get()
+    operation = call.open(None, OpKind.RERANK, scope=around.operation.scope if around else "")
+    asked = _ask(operation, arguments.get("query"))
+    given = _found_in(call, arguments.get("documents"), "")
+    places = {item.known.ref: _read(operation, Role.CANDIDATE, item) for item in given}
+    returned = yield
+    for item in _found_in(call, returned, ""):
+        if item.known.ref in places:
+            _read(operation, Role.HIT, item)
+            continue
+        fed_by = [asked, *(places[one.known.ref] for one in given if one.text.metadata == item.text.metadata)]
+        ref = item.text.chunk
+        operation.wrote(ref, action=Action.DERIVE, content=item.text.content, sources=fed_by)
+        call.patches.loaded.learn(item.text, Known(ref, operation.origin))
+
+
+def _begin(call: Call, query: object, *, scope: str) -> Retrieval:
+    attributes = {semconv.GEN_AI_DATA_SOURCE_ID: store_name(call.instance)} if scope else {}
+    operation = call.open(semconv.RETRIEVAL, OpKind.RETRIEVE, scope=scope, attributes=attributes)
+    if operation.captures_content and isinstance(query, str):
+        operation.set(semconv.GEN_AI_RETRIEVAL_QUERY_TEXT, query)
+    retrieval = Retrieval(operation)
+    call.carry(RETRIEVAL, retrieval)
+    return retrieval
+
+
+def _ask(operation: Operation, query: object) -> int:
+    if not isinstance(query, str):  # a search by vector or by ids
+        return -1
+    return operation.read(variable_ref(RefKind.QUERY, query), role=Role.QUERY, content=query)
+
+
+def _finish(call: Call, retrieval: Retrieval, asked: int, hits: Sequence[Found]) -> None:
+    operation = retrieval.operation
+    retrieval.consider(hits)
+    hits = [hit if hit.score is not None else retrieval.candidates.get(hit.known.ref, hit) for hit in hits]
+    scopes = {hit.known.scope for hit in hits if hit.known.scope}
+    if len(scopes) == 1:
+        operation.scope = scopes.pop()
+    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(hits))
+    read = [_read(operation, Role.HIT, hit) for hit in hits]
+    if operation.origin:
+        context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
+        text = "\n".join(hit.text.content for hit in hits)
+        operation.wrote(context, role=Role.CONTEXT, content=text, sources=[asked, *read])
+    returned = {hit.known.ref for hit in hits}
+    for ref, candidate in retrieval.candidates.items():
+        if ref not in returned:
+            _read(operation, Role.CANDIDATE, candidate)
+
+
+def _read(operation: Operation, role: str, found: Found) -> int:
+    return found.known.read_by(operation, found.text.content, role, found.score)
+
+
+def _found_in(call: Call, returned: object, scope: str) -> list[Found]:
+    """The documents of a result (alone or in pairs with their scores), each with the version it is."""
+    found: list[Found] = []
+    for item in cast(Sequence[Any], returned if isinstance(returned, list | tuple) else ()):
+        document, score = cast(tuple[Any, Any], item[:2]) if isinstance(item, tuple) else (item, None)
+        text = text_of(document)
+        if text is not None:
+            given = next((text.metadata[key] for key in _SCORES if text.metadata.get(key) is not None), None)
+            found.append(Found(_version(call, text, scope), text, _number(given if score is None else score)))
+    return found
+
+
+def _version(call: Call, text: Text, scope: str) -> Known:
+    """The stored version that a document is. Outside its store (`scope` '') the searches below have said it."""
+    patches, around = call.patches, RETRIEVAL.get()
+    ref = chunk_of_store(text.id) if text.id else ""
+    if not scope:
+        known = around.version(text) if around else None
+        known = known or patches.loaded.find(text) or patches.stored.find(text)
+        return known or Known(ref or text.chunk, None)
+    if ref and origins().find(scope, ref):
+        return Known(ref, None, scope)
+    known = patches.stored.find(Text(text.content, text.metadata), scope=scope)
+    if known is not None and (not ref or known.ref == text.chunk):  # stored under an id that the store did not tell
+        return known
+    return Known(ref or text.chunk, None, scope)
+
+
+def _number(score: object) -> float | None:
+    """A score as float (numpy scalars included), None when it is none."""
+    if score is None or isinstance(score, bool | str):
+        return None
+    try:
+        return float(cast(Any, score))
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,74 @@
+"""Text splitters: documents in, chunks out, each from its document.
+
+`split_documents` calls `create_documents`, and that calls `split_text` once per document: the number of texts that each
+of these calls returns tells which chunk came from which document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from memtrace_otel.instrumentation.langchain.calls import Call
+from memtrace_otel.instrumentation.langchain.documents import Known, Text, read_all, text_of, texts_of
+from memtrace_otel.instrumentation.steps import Step
+from memtrace_otel.semconv import OpKind
+
+
+@dataclass(slots=True)
+class Split:
+    """A split under way: what is split, and how many pieces each document gave so far."""
+
+    splitter: Any
+    texts: list[Text] | None
+    pieces: list[int] = field(default_factory=list[int])
+    within: bool = False
+
+
+_SPLIT: ContextVar[Split | None] = ContextVar("memtrace_langchain_split", default=None)
+
+
+def split(call: Call) -> Step:
+    """`split_documents`, `create_documents`, `split_text`: one chunk per piece of text."""
+    around, arguments = _SPLIT.get(), call.arguments()
+    if around is not None and around.splitter is call.instance:
+        around.texts = around.texts or texts_of(arguments)
+        if call.wrapped.__name__ != "split_text" or around.within:
+            return
+        around.within = True  # a splitter may call itself
+        pieces = yield
+        around.within = False
+        around.pieces.append(len(pieces))
+        return
+    under_way = Split(call.instance, texts_of(arguments))
+    call.carry(_SPLIT, under_way)
+    operation = call.open(None, OpKind.SEGMENT, scope="")
+    returned = yield
+    given = under_way.texts or []
+    read = read_all(operation, call.patches.loaded, given)
+    chunks = [text_of(item) or Text("") for item in cast(Sequence[object], returned)]
+    for chunk, ref, sources in zip(chunks, _refs(chunks), _sources(under_way.pieces, read, len(chunks)), strict=True):
+        operation.wrote(ref, content=chunk.content, sources=sources)
+        call.patches.loaded.learn(chunk, Known(ref, operation.origin))
+
+
+def _refs(chunks: Sequence[Text]) -> list[str]:
+    """A ref for each chunk; equal chunks of one document are told apart by their number."""
+    seen: dict[str, int] = {}
+    refs: list[str] = []
+    for chunk in chunks:
+        ref = chunk.chunk
+        seen[ref] = seen.get(ref, 0) + 1
+        refs.append(ref if seen[ref] == 1 else f"{ref}.{seen[ref]}")
+    return refs
+
+
+def _sources(pieces: Sequence[int], read: Sequence[int], count: int) -> list[list[int] | None]:
+    """The inputs behind each chunk: its document, every one (None) when the splitter went another way."""
+    if len(read) == 1:
+        return [list(read)] * count
+    if len(pieces) != len(read) or sum(pieces) != count:
+        return [None] * count
+    return [[document] for document, number in zip(read, pieces, strict=True) for _ in range(number)]

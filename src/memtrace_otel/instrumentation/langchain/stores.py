@@ -1,0 +1,174 @@
+"""Vector stores as memories: every chunk added, replaced or deleted is a version of a stored record.
+
+The methods of a store call one another, and a coroutine may run the plain method in a worker thread: the outermost call
+is the operation, the ones below tell it what it could not read itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, cast
+
+from opentelemetry.util.types import AttributeValue
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import Operation
+from memtrace_otel.instrumentation.langchain.calls import Call
+from memtrace_otel.instrumentation.langchain.documents import (
+    Known,
+    Text,
+    chunk_of_store,
+    read_all,
+    store_name,
+    texts_of,
+)
+from memtrace_otel.instrumentation.steps import Step
+from memtrace_otel.semconv import Action, Incomplete, OpKind, Role
+
+
+@dataclass(slots=True)
+class Write:
+    """A change of a store under way; `store` None while a store is being made from its first documents.
+
+    `texts` None: only a call below can read them. `done`: the operation has been recorded below.
+    """
+
+    store: Any
+    texts: list[Text] | None = None
+    done: bool = False
+
+
+WRITE: ContextVar[Write | None] = ContextVar("memtrace_langchain_write", default=None)
+
+
+def add(call: Call) -> Step:
+    """`add_documents`, `add_texts`: documents or chunks in, one stored version per text out."""
+    around = WRITE.get()
+    arguments = call.arguments()
+    if around is not None and around.store is call.instance:
+        around.texts = around.texts or texts_of(arguments)
+        return
+    if around is not None and around.store is None:
+        around.done = True
+    write = Write(call.instance, texts_of(arguments))
+    call.carry(WRITE, write)
+    operation = _open_add(call, call.instance, _ids(arguments.get("ids"), write.texts))
+    returned = yield
+    _stored(call, operation, write.texts, _ids(returned, None) or _ids(arguments.get("ids"), write.texts))
+
+
+def make(call: Call) -> Step:
+    """`from_documents`, `from_texts`: recorded by the `add` below; stores that fill themselves in another way, here."""
+    if WRITE.get() is not None:
+        return
+    write = Write(None)
+    call.carry(WRITE, write)
+    arguments = call.arguments()
+    texts = texts_of(arguments)
+    store = yield
+    if not write.done and texts and store is not None:
+        ids = _ids(arguments.get("ids"), texts)
+        _stored(call, _open_add(call, store, ids), texts, ids)
+
+
+def update(call: Call) -> Step:
+    """`update_document(s)` of stores that have it: new versions of records named by their ids."""
+    if _inside(call):
+        return
+    arguments = call.arguments()
+    ids = _ids(arguments.get("ids") or [arguments.get("document_id")], None)
+    one = arguments.get("document")
+    texts = texts_of({"documents": [one]} if one is not None else arguments)
+    call.carry(WRITE, Write(call.instance, texts))
+    operation = call.open(
+        semconv.UPDATE_MEMORY, OpKind.UPDATE, scope=call.patches.scope_of(call.instance), attributes=named(call)
+    )
+    yield
+    _stored(call, operation, texts, ids, Action.UPDATE)
+
+
+def delete(call: Call) -> Step:
+    """`delete`: the last version of each record in, its tombstone out."""
+    if _inside(call):
+        return
+    call.carry(WRITE, Write(call.instance))
+    scope = call.patches.scope_of(call.instance)
+    operation = call.open(semconv.DELETE_MEMORY, OpKind.DELETE, scope=scope, attributes=named(call))
+    ids = _ids(call.arguments().get("ids"), None)
+    yield
+    if not ids:  # a deletion by filter does not say what it deletes
+        operation.mark(Incomplete.UNKNOWN_RECORD)
+    for id in dict.fromkeys(ids):
+        ref = chunk_of_store(id)
+        previous = operation.read(ref, role=Role.PREVIOUS)
+        operation.wrote(ref, action=Action.DELETE, sources=[previous])
+        call.patches.note(scope, ref, deleted=True)
+    _count(operation, ids)
+
+
+def delete_store(call: Call) -> Step:
+    """`delete_collection`, `reset_collection`: everything goes."""
+    if _inside(call):
+        return
+    scope = call.patches.scope_of(call.instance)
+    call.carry(WRITE, Write(call.instance))
+    call.open(semconv.DELETE_MEMORY_STORE, OpKind.DELETE, scope=scope, attributes=named(call))
+    yield
+
+
+def named(call: Call, store: Any = None) -> dict[str, AttributeValue]:
+    """`gen_ai.memory.store.id` of a store."""
+    return {semconv.GEN_AI_MEMORY_STORE_ID: store_name(call.instance if store is None else store)}
+
+
+def _inside(call: Call) -> bool:
+    around = WRITE.get()
+    return around is not None and around.store is call.instance
+
+
+def _open_add(call: Call, store: Any, ids: Sequence[str]) -> Operation:
+    scope = call.patches.scope_of(store)
+    known = [call.patches.is_stored(scope, chunk_of_store(id)) for id in ids]
+    name, kind = (semconv.UPSERT_MEMORY if any(known) else semconv.CREATE_MEMORY), OpKind.CREATE
+    if known and all(known):
+        kind = OpKind.UPDATE
+    return call.open(name, kind, scope=scope, attributes=named(call, store))
+
+
+def _stored(
+    call: Call, operation: Operation, texts: list[Text] | None, ids: Sequence[str], action: str = Action.ADD
+) -> None:
+    """Record the versions that a store has taken, one per text; a text given twice under one id counts once."""
+    scope = operation.scope
+    if texts is None or (ids and len(ids) != len(texts)):
+        operation.mark(Incomplete.UNSERIALISABLE)  # an iterator that nobody but the store has seen
+        texts = [Text("") for _ in ids]
+    sources = read_all(operation, call.patches.loaded, texts)
+    refs = [chunk_of_store(id) for id in ids] or [text.chunk for text in texts]
+    rows = {ref: (text, source) for ref, text, source in zip(refs, texts, sources, strict=True)}
+    for ref, (text, source) in rows.items():
+        replaces = call.patches.is_stored(scope, ref)
+        fed_by = [source, operation.read(ref, role=Role.PREVIOUS)] if replaces or action == Action.UPDATE else [source]
+        operation.wrote(ref, action=Action.UPDATE if replaces else action, content=text.content, sources=fed_by)
+        call.patches.note(scope, ref, deleted=False)
+        call.patches.stored.learn(Text(text.content, text.metadata), Known(ref, operation.origin, scope))
+    _count(operation, list(rows))
+
+
+def _ids(given: object, texts: Sequence[Text] | None) -> list[str]:
+    """Ids as a call names them, else those of its documents when each has one; [] when some are missing."""
+    if isinstance(given, str):
+        return [given]
+    if isinstance(given, list | tuple) and given:
+        items = cast(Sequence[object], given)
+        return [str(id) for id in items] if all(isinstance(id, str | int) for id in items) else []
+    ids = [text.id for text in texts or ()]
+    return ids if all(ids) else []
+
+
+def _count(operation: Operation, ids: Sequence[str]) -> None:
+    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(ids))
+    if len(ids) == 1:
+        operation.set(semconv.GEN_AI_MEMORY_RECORD_ID, ids[0].removeprefix("chunk:"))
