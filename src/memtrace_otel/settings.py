@@ -90,6 +90,12 @@ class Setting(Generic[T]):
             shown = "this value" if self.secret else repr(value)[:100]
             raise ValueError(f"{self.name} ({self.env}) takes {self.accepted}, not {shown}") from None
 
+    def shown(self, value: object) -> str:
+        """Return `value` as it is written in the environment; of a secret only whether it is `set`."""
+        if self.secret:
+            return "set" if value else ""
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
     def _converted(self, value: object) -> str | float:
         kind = type(self.default)
         if kind is bool:

@@ -55,5 +55,4 @@ def settings_table(rows: Sequence[Mapping[str, str]]) -> RenderableType:
 
 def _value(setting: settings.AnySetting, environ: Mapping[str, str]) -> tuple[str, str, str]:
     found = setting.find(environ)
-    shown = ("set" if found.value else "") if setting.secret else str(found.value)
-    return shown, found.source, found.problem
+    return setting.shown(found.value), found.source, found.problem

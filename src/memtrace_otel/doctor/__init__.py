@@ -14,6 +14,7 @@ from memtrace_otel.doctor.packages import check_packages, check_python
 from memtrace_otel.doctor.program import ObservedProgram, ProbeError, observe_program
 from memtrace_otel.doctor.recorded import check_recorded
 from memtrace_otel.doctor.sdk import check_config_file, check_limits, check_provider, check_sampler, check_switch
+from memtrace_otel.doctor.spool import check_spool
 
 __all__ = ["CHECKS", "Finding", "ObservedProgram", "ProbeError", "State", "examine", "observe_program"]
 
@@ -28,6 +29,7 @@ CHECKS: tuple[Callable[[ObservedProgram], Finding | Iterable[Finding] | None], .
     check_sampler,
     check_limits,
     check_endpoints,
+    check_spool,
     check_content,
     check_digest_key,
     check_settings,
@@ -51,7 +53,10 @@ def examine(python: Path, environ: Mapping[str, str], database: Path | None = No
             findings.extend([result] if isinstance(result, Finding) else result or ())
         database = database or written_database(program)
     if database is not None:
-        findings += [*check_database(database), *check_recorded(database)]
+        of_file = list(check_database(database))
+        findings += of_file
+        if all(finding.state != State.PROBLEM for finding in of_file):
+            findings += check_recorded(database)
     return findings
 
 

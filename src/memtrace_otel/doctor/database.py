@@ -1,4 +1,4 @@
-"""The embedded database: can it be written, is it ours, what could not be read? Nothing is changed."""
+"""The embedded database: can it be written, is it ours, what could not be read? No span is added or lost."""
 
 from __future__ import annotations
 
@@ -14,27 +14,25 @@ from memtrace_otel.doctor.finding import Finding, ok, problem, warning
 from memtrace_otel.store import SqliteStore, StoreError
 from memtrace_otel.store.connection import connect
 
+_ELSEWHERE = "export MEMTRACE_DB=~/memtrace.db"
 _LOCK_SECONDS = 1.0
 _LEAST_FREE = 100 << 20
 
 
 def check_database(database: Path) -> Iterator[Finding]:
     """The file, its folder and the lock on it."""
+    database = database.absolute()
     folder = database.parent
-    if not folder.is_dir():
-        existing = next(parent for parent in folder.parents if parent.exists())
-        if not os.access(existing, os.W_OK):
-            yield problem("database", f"{folder} does not exist and cannot be made", "export MEMTRACE_DB=~/memtrace.db")
-        else:
-            yield ok("database", f"{database} will be made")
+    existing = next(path for path in (database, *database.parents) if path.exists())
+    if not os.access(existing, os.W_OK) or existing.is_dir() == (existing == database):
+        yield problem("database", f"{database} cannot be written: see {existing}", _ELSEWHERE)
         return
-    if database.is_dir() or not os.access(database if database.exists() else folder, os.W_OK):
-        reason = "is a folder" if database.is_dir() else "cannot be written"
-        yield problem("database", f"{database} {reason}", "export MEMTRACE_DB=~/memtrace.db")
+    if not folder.is_dir():
+        yield ok("database", f"{database} will be made")
         return
     free = shutil.disk_usage(folder).free
     if free < _LEAST_FREE:
-        yield problem("disk", f"{free >> 20} MiB are left for {database}", "export MEMTRACE_DB=...  # another disk")
+        yield problem("disk", f"{free >> 20} MiB are left for {database}", _ELSEWHERE)
     if not database.exists():
         yield ok("database", f"{database} will be made")
         return
@@ -49,7 +47,7 @@ def check_database(database: Path) -> Iterator[Finding]:
             f"fuser -v {quote(str(database))}  # end the process that hangs",
         )
     except StoreError as error:
-        yield problem("database", str(error), "export MEMTRACE_DB=~/memtrace.db  # or give --db")
+        yield problem("database", str(error), _ELSEWHERE)
     else:
         yield ok("database", f"{database} ({database.stat().st_size / 1e6:.1f} MB)")
         yield from _check_quarantine(database)

@@ -42,12 +42,12 @@ def canonical(name: str) -> str:
 
 
 def packages() -> dict[str, dict[str, Any]]:
-    """Every distribution: version and requirements with their extras."""
-    return {
-        canonical(dist.metadata["Name"]): {"version": dist.version, "requires": list(dist.requires or ())}
-        for dist in distributions()
-        if dist.metadata["Name"]
-    }
+    """Every distribution: version and requirements with their extras; of two with one name the first is imported."""
+    found: dict[str, dict[str, Any]] = {}
+    for dist in distributions():
+        if name := dist.metadata["Name"]:
+            found.setdefault(canonical(name), {"version": dist.version, "requires": list(dist.requires or ())})
+    return found
 
 
 def instrumentors() -> list[dict[str, Any]]:
@@ -99,7 +99,8 @@ def receiver(exporter: Any) -> dict[str, Any]:
         "kind": type(exporter).__name__,
         "protocol": "",
         "endpoint": "",
-        "path": str(getattr(exporter, "path", "") or getattr(exporter, "_path", "")),
+        "path": str(getattr(exporter, "path", "")),
+        "spool": spool(exporter),
         "reached": None,
         "answered": None,
         "error": "",
@@ -124,6 +125,15 @@ def receiver(exporter: Any) -> dict[str, Any]:
     finally:
         logging.getLogger("opentelemetry").removeHandler(log)
     return row | {"reached": True, "answered": answered, "error": "" if answered else " ".join(log.lines[-1:])}
+
+
+def spool(exporter: Any) -> str:
+    """Directory in which spans for this exporter wait, '' when this package is too old to have one."""
+    try:
+        from memtrace_otel.capture.processor.spool import spool_directory
+    except ImportError:
+        return ""
+    return str(spool_directory(exporter))
 
 
 def kept_share(sampler: Any) -> float:
@@ -163,8 +173,7 @@ def settings_facts() -> dict[str, dict[str, str]]:
     facts: dict[str, dict[str, str]] = {}
     for setting in settings.TABLE:
         found = setting.find()
-        value = "" if setting.secret and not found.value else "set" if setting.secret else str(found.value)
-        facts[setting.name] = {"value": value, "source": found.source, "problem": found.problem}
+        facts[setting.name] = {"value": setting.shown(found.value), "source": found.source, "problem": found.problem}
     return facts
 
 

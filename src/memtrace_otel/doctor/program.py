@@ -40,12 +40,16 @@ class Instrumentor:
 
 @dataclass(frozen=True, slots=True)
 class Exporter:
-    """A span exporter of the provider. OTLP: endpoint and whether it was reached and answered. Ours: the database."""
+    """A span exporter of the provider. OTLP: endpoint and whether it was reached and answered. Ours: the database.
+
+    `spool` is the directory of the spans that wait for it.
+    """
 
     kind: str
     protocol: str
     endpoint: str
     path: str
+    spool: str
     reached: bool | None
     answered: bool | None
     error: str

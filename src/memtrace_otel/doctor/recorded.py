@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from memtrace_otel.doctor.finding import Finding, ok, problem, warning
 from memtrace_otel.graph.losses import lost_spans
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.semconv import Incomplete, OpKind
-from memtrace_otel.store import SqliteStore, StoreError
+from memtrace_otel.store import SqliteStore
 
 _WINDOW = 3600 * 1_000_000_000
 _MAX_SPANS = 20_000
@@ -25,16 +25,13 @@ _PLACES = 3
 
 
 def check_recorded(database: Path) -> Iterator[Finding]:
-    """The last hour that the database holds, at most 20,000 spans of it."""
+    """The last hour that the database holds, at most 20,000 spans of it. Raises StoreError when it cannot be read."""
     if not database.is_file():
         yield warning("recorded", "nothing yet: there is no database", "memtrace-otel run -- python app.py")
         return
-    try:
-        with SqliteStore.open(database, create=False) as store:
-            last = store.stats().last
-            spans = list(islice(store.spans(since=last - _WINDOW), _MAX_SPANS))
-    except StoreError:
-        return  # `database` says so
+    with SqliteStore.open(database, create=False) as store:
+        last = store.stats().last
+        spans = list(islice(store.spans(since=last - _WINDOW), _MAX_SPANS))
     operations = [span for span in spans if span.kind and not span.part]
     if not operations:
         found = f"{len(spans)} spans, but no memory operation" if spans else "the database is empty"
@@ -114,13 +111,21 @@ def _check_capture(operations: Sequence[OperationSpan]) -> Iterator[Finding]:
         )
 
 
-def _check_losses(spans: Iterable[OperationSpan]) -> Iterator[Finding]:
+def _check_losses(spans: Sequence[OperationSpan]) -> Iterator[Finding]:
     lost = lost_spans(spans)
     if lost:
         yield warning(
             "losses",
             f"{lost} spans in between have not arrived: lost, or still running",
-            "export OTEL_BSP_MAX_QUEUE_SIZE=65536  # and end the program by SIGTERM, not by SIGKILL",
+            "kill <pid>  # SIGTERM: SIGKILL loses the last moment",
+        )
+    dropped = sum(lost for span in spans if isinstance(lost := span.attributes.get(semconv.LOST), int))
+    if dropped:
+        setting = settings.SPOOL_BYTES
+        yield problem(
+            "losses",
+            f"{dropped} spans were dropped: queue and spool were full, or the spool could not be written",
+            f"export {setting.env}={setting.default * 4}",
         )
 
 
