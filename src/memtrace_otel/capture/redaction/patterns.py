@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 OWN = "pattern"
 """Name of a rule that the user wrote without a named group."""
+_TRIAL = 0.05  # seconds of the processor for one search in 2048 characters or fewer
 _NAMES = re.compile(r"\w+(?:\s*,\s*\w+)*")
 
 
 def note(rule: str) -> str:
     """The text that stands where something was removed."""
     return f"[redacted: {rule}]"
+
+
+def _runs_away(pattern: re.Pattern[str]) -> bool:
+    """Whether an expression takes more than proportional or quadratic time on some simple text: Python cannot stop it
+    later, so it is tried on growing texts until one takes too long."""
+    for piece in ("a", "1", " ", "a1", "a ", "."):
+        for length in (8, 12, 16, 20, 24, 28, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048):
+            started = time.thread_time()
+            pattern.search((piece * length)[:length] + "\0")
+            if time.thread_time() - started > _TRIAL:
+                return True
+    return False
 
 
 def any_in(hints: tuple[str, ...], text: str) -> bool:
@@ -152,9 +166,14 @@ def read_patterns(setting: str) -> Patterns:
                 problems.append(f"item {number} names no rule; there are {', '.join(NAMES)}")
             continue
         try:
-            own.append(PatternRule(OWN, re.compile(item)))
+            rule = PatternRule(OWN, re.compile(item))
         except (re.error, RecursionError, OverflowError):
             problems.append(f"item {number} is not a regular expression")
+            continue
+        if _runs_away(rule.pattern):
+            problems.append(f"item {number} can take for ever: bound its repetitions")
+            continue
+        own.append(rule)
     rules = [
         PatternRule(name, re.compile(rule.expression), rule.hints, rule.check)
         for name, rule in _BUILT_IN.items()

@@ -1,0 +1,139 @@
+"""What of a content goes on a span, what goes to the store, and what stays."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from memtrace_otel import settings
+from memtrace_otel.capture import CaptureConfig, config, configure, operation, read_config, use_config
+from memtrace_otel.capture.content import describe, show
+from memtrace_otel.capture.content_store import read_content
+from tests.conftest import Recording
+
+KEY = "sk-proj-" + "a1B2c3D4" * 4
+LONG = "Ana moved to Lisbon in March. " * 200
+
+
+def limits(**values: object) -> CaptureConfig:
+    configure(**values)
+    return config()
+
+
+@pytest.fixture(autouse=True)
+def settings_of_this_test_only() -> object:
+    yield
+    configure(**dict.fromkeys(settings.NAMES))
+
+
+def whole(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def test_with_contents_off_nothing_leaves_but_digest_and_size() -> None:
+    assert describe("é" + KEY, limits(), inline=True) == (whole("é" + KEY), 42, "", "", ())
+
+
+def test_a_preview_is_redacted_and_the_digest_is_of_the_original() -> None:
+    described = describe(f"key {KEY}", limits(capture_content="SPAN_ONLY"), inline=True)
+    assert described == (whole(f"key {KEY}"), 44, "key [redacted: api_key]", "", ("redacted:api_key",))
+
+
+def test_a_key_hides_digests_from_guessing() -> None:
+    plain, keyed = describe("Ana", limits(), inline=True), describe("Ana", limits(digest_key="k"), inline=True)
+    assert plain.digest != keyed.digest == describe("Ana", limits(digest_key="k"), inline=True).digest
+
+
+def test_the_key_is_never_shown() -> None:
+    assert "k3y-of-digests" not in repr(limits(digest_key="k3y-of-digests", content_store="/nowhere/at/all"))
+
+
+def test_a_cut_content_lies_whole_in_the_store_and_redacted(tmp_path: Path) -> None:
+    text = LONG + KEY
+    used = limits(capture_content="SPAN_ONLY", content_store=str(tmp_path))
+    described = describe(text, used, inline=True)
+    assert described.shown == LONG[:1900]
+    assert described.reasons == ("redacted:api_key", "truncated")
+    assert used.store is not None
+    assert used.store.flush()
+    assert read_content(described.store, str(tmp_path)) == LONG + "[redacted: api_key]"
+
+
+def test_a_content_that_is_shown_whole_is_not_stored(tmp_path: Path) -> None:
+    used = limits(capture_content="SPAN_ONLY", content_store=str(tmp_path))
+    assert describe("short", used, inline=True).store == ""
+    assert describe(LONG, used, inline=False) == (whole(LONG), len(LONG), "", "", ())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_without_the_switch_gives_references_alone(tmp_path: Path) -> None:
+    used = limits(content_store=str(tmp_path))
+    described = describe("short", used, inline=True)
+    assert described.shown == ""
+    assert described.reasons == ()
+    assert used.store is not None
+    assert used.store.flush()
+    assert read_content(described.store, str(tmp_path)) == "short"
+
+
+def test_a_content_that_found_no_place_is_said_to_be_missing() -> None:
+    used = limits(content_store="memory://test-content")
+    described = describe("x" * (17 << 20), used, inline=True)
+    assert described.store != ""  # what is beyond the searched part was withheld, so the rest found its place
+    assert "truncated" in described.reasons
+    assert used.store is not None
+    used.store.problem = "closed"
+    try:
+        assert describe("other", used, inline=True) == (whole("other"), 5, "", "", ("not_stored",))
+    finally:
+        used.store.problem = ""
+
+
+def test_what_is_withheld_is_not_stored(tmp_path: Path) -> None:
+    used = limits(capture_content="SPAN_ONLY", content_store=str(tmp_path), redact_patterns="emial")
+    described = describe(LONG, used, inline=True)
+    assert described == (whole(LONG), len(LONG), "", "", ("withheld",))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_texts_are_shown_redacted_and_cut() -> None:
+    used = limits(capture_content="SPAN_ONLY")
+    assert show(f"ValueError: {KEY} refused", used, 200) == "ValueError: [redacted: api_key] refused"
+    assert show("é" * 200, used, 9) == "éééé"
+    assert show("x" * 5000, used) == "x" * 1900
+
+
+def test_a_span_says_what_was_removed_and_where_the_whole_lies(recording: Recording, tmp_path: Path) -> None:
+    configure(capture_content="SPAN_ONLY", content_store=str(tmp_path), redact_patterns="secrets,email")
+    with operation("create_memory", kind="create", system="test", tracer=recording.tracer) as op:
+        op.read("message:1", role="message", content=f"write to ana@example.org, {KEY}")
+        op.wrote("memory:1", action="ADD", content=LONG)
+    (span,) = recording.spans()
+    assert span.attributes is not None
+    assert span.attributes["memtrace.inputs.contents"] == ("write to [redacted: email], [redacted: api_key]",)
+    assert set(span.attributes["memtrace.incomplete"]) >= {"redacted:email", "redacted:api_key", "truncated"}  # type: ignore[arg-type]
+    (uri,) = span.attributes["memtrace.outputs.stores"]  # type: ignore[misc]
+    store = config().store
+    assert store is not None
+    assert store.flush()
+    assert read_content(str(uri), str(tmp_path)) == LONG
+
+
+def test_a_structured_content_loses_its_secrets(recording: Recording, content_on: None) -> None:
+    with operation("create_memory", kind="create", system="test", tracer=recording.tracer) as op:
+        op.read("message:1", role="message", content={"role": "user", "auth": {"apiKey": "hunter2"}})
+    (span,) = recording.spans()
+    assert span.attributes is not None
+    (content,) = span.attributes["memtrace.inputs.contents"]  # type: ignore[misc]
+    assert json.loads(str(content)) == {"role": "user", "auth": {"apiKey": "[redacted: api_key]"}}
+
+
+def test_configuration_is_read_once_and_again_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert config() is config()
+    monkeypatch.setenv("MEMTRACE_PREVIEW_BYTES", "10")
+    assert config().preview_bytes == 1900
+    use_config(read_config())
+    assert config().preview_bytes == 10

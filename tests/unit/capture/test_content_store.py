@@ -1,0 +1,260 @@
+"""Whole contents outside of spans: where they lie, that they come back, and that storing harms nobody."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from memtrace_otel.capture import drops
+from memtrace_otel.capture.content_store import (
+    QUEUE_BYTES,
+    QUEUE_ITEMS,
+    ContentError,
+    ContentStore,
+    content_store,
+    open_backend,
+    public_url,
+    read_content,
+)
+
+TEXT = "Ana moved to Lisbon. É assim.\n"
+
+
+class Stuck:
+    """A place that takes nothing until told to."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.names: list[str] = []
+
+    def write(self, name: str, data: bytes) -> None:
+        self.open.wait(30)
+        self.names.append(name)
+
+    def read(self, name: str, limit: int) -> bytes:
+        raise OSError
+
+
+@pytest.fixture
+def stuck(monkeypatch: pytest.MonkeyPatch) -> Stuck:
+    place = Stuck()
+    monkeypatch.setattr("memtrace_otel.capture.content_store.open_backend", lambda url: place)
+    return place
+
+
+def test_a_content_lies_under_its_digest_and_comes_back(tmp_path: Path) -> None:
+    store = ContentStore(str(tmp_path))
+    uri = store.put(TEXT)
+    assert store.flush()
+    digest = hashlib.sha256(TEXT.encode()).hexdigest()
+    assert uri == f"{tmp_path.as_uri()}/sha256/{digest[:2]}/{digest}"
+    assert read_content(uri, str(tmp_path)) == TEXT
+
+
+def test_a_key_shows_in_the_name_and_is_needed_to_read(tmp_path: Path) -> None:
+    store = ContentStore(tmp_path.as_uri(), "k3y")
+    uri = store.put(TEXT)
+    assert store.flush()
+    assert uri.endswith(hmac.new(b"k3y", TEXT.encode(), "sha256").hexdigest())
+    assert "/hmac-sha256/" in uri
+    assert read_content(uri, str(tmp_path), key="k3y") == TEXT
+    for key in ("", "other"):
+        with pytest.raises(ContentError):
+            read_content(uri, str(tmp_path), key=key)
+    assert "k3y" not in repr(store)
+
+
+def test_only_the_owner_reads_files(tmp_path: Path) -> None:
+    root = tmp_path / "made by us"
+    store = ContentStore(str(root))
+    path = Path(unquote(urlsplit(store.put(TEXT)).path))
+    assert store.flush()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert {folder.stat().st_mode & 0o777 for folder in (root, path.parent, path.parent.parent)} == {0o700}
+    assert [file.name for file in root.rglob("*") if file.is_file()] == [path.name]  # no draft stays
+
+
+def test_a_content_is_written_once(tmp_path: Path) -> None:
+    first, second = ContentStore(str(tmp_path)), ContentStore(str(tmp_path))
+    uri = first.put(TEXT)
+    assert first.flush()
+    path = Path(urlsplit(uri).path)
+    before = path.stat().st_mtime_ns, path.stat().st_ino
+    assert first.put(TEXT) == second.put(TEXT) == uri
+    assert first.flush()
+    assert second.flush()
+    assert (path.stat().st_mtime_ns, path.stat().st_ino) == before
+
+
+def test_any_file_system_of_fsspec_will_do() -> None:
+    url = "memory://bucket/contents"
+    store = ContentStore(url)
+    uri = store.put(TEXT)
+    assert uri.startswith(f"{url}/sha256/")
+    assert store.flush()
+    assert not store.problem
+    assert read_content(uri, url) == TEXT
+    with pytest.raises(ContentError, match="more than 3 bytes"):
+        read_content(uri, url, limit=3)
+
+
+def test_fsspec_writes_where_the_standard_library_reads(tmp_path: Path) -> None:
+    store = ContentStore(f"local://{tmp_path}")
+    name = store.put(TEXT).removeprefix(store.url)
+    assert store.flush()
+    assert read_content(tmp_path.as_uri() + name, str(tmp_path)) == TEXT
+
+
+def test_spans_show_no_credentials_of_the_store() -> None:
+    assert public_url("ftp://ana:s3cr3t@host/dir/?sig=abc#x") == "ftp://host/dir"
+    store = ContentStore("ftp://ana:s3cr3t@host/dir?sig=abc")
+    assert "s3cr3t" not in repr(store)
+    assert store.url == "ftp://host/dir"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "file:///etc/passwd",
+        "{base}/../../etc/passwd",
+        "{base}/sha256/ab/../../../etc/passwd",
+        "{base}/sha256/ab/" + "b" * 64,
+        "{base}x/sha256/ab/ab" + "0" * 62,
+        "http://169.254.169.254/sha256/ab/ab" + "0" * 62,
+        "{base}/md5/ab/ab" + "0" * 62,
+        "",
+    ],
+)
+def test_a_reference_is_trusted_only_as_a_name(uri: str, tmp_path: Path) -> None:
+    with pytest.raises(ContentError, match="does not point into"):
+        read_content(uri.format(base=tmp_path.as_uri()), str(tmp_path))
+
+
+def test_what_was_changed_in_the_store_is_refused(tmp_path: Path) -> None:
+    store = ContentStore(str(tmp_path))
+    uri = store.put(TEXT)
+    assert store.flush()
+    Path(urlsplit(uri).path).write_text("Ana moved to Porto.")
+    with pytest.raises(ContentError, match="not what its name says"):
+        read_content(uri, str(tmp_path))
+    Path(urlsplit(uri).path).unlink()
+    with pytest.raises(ContentError, match="cannot be read"):
+        read_content(uri, str(tmp_path))
+
+
+def test_a_stuck_store_blocks_nobody_and_drops_are_counted(stuck: Stuck) -> None:
+    store = ContentStore("memory://stuck")
+    before = drops["content_store"]
+    started = time.perf_counter()
+    uris = [store.put(f"text {n}") for n in range(QUEUE_ITEMS + 500)]
+    assert time.perf_counter() - started < 2
+    assert uris.count("") == 500
+    assert drops["content_store"] == before + 500
+    assert not store.flush(0.05)
+    stuck.open.set()
+    assert store.flush(10)
+    assert len(stuck.names) == QUEUE_ITEMS
+    assert store.put("text 4500") != ""
+
+
+def test_the_queue_is_bounded_in_bytes(stuck: Stuck) -> None:
+    store = ContentStore("memory://stuck")
+    assert store.put("x" * (QUEUE_BYTES + 1)) == ""
+    half = QUEUE_BYTES // 2
+    assert [bool(store.put(letter * half)) for letter in "abc"] == [True, True, False]
+    stuck.open.set()
+    assert store.flush(10)
+
+
+def test_a_write_that_failed_is_counted_and_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "sha256").write_text("a file where a directory should be")
+    store = ContentStore(str(tmp_path))
+    before = drops["content_store"]
+    assert store.put(TEXT)
+    assert store.flush()
+    assert drops["content_store"] == before + 1
+    (tmp_path / "sha256").unlink()
+    uri = store.put(TEXT)
+    assert store.flush()
+    assert read_content(uri, str(tmp_path)) == TEXT
+
+
+@pytest.mark.parametrize(
+    ("url", "missing", "said"),
+    [
+        ("memory://x", "fsspec", "pip install 'memtrace-otel[content]'"),
+        ("s3://bucket/x", "s3fs", "s3fs"),
+        ("nonsense://x", "", "no such kind of store"),
+    ],
+)
+def test_a_store_that_cannot_be_opened_says_what_is_missing(
+    url: str, missing: str, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    if missing:
+        for name in [name for name in sys.modules if name.partition(".")[0] == missing]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, missing, None)  # makes `import` raise ImportError
+    store = ContentStore(url)
+    with caplog.at_level(logging.WARNING, "memtrace_otel"):
+        store.put(TEXT)
+        assert store.flush()
+    assert said in store.problem
+    assert said in caplog.text
+    assert store.put(TEXT) == ""
+
+
+def test_one_store_per_url_and_key(tmp_path: Path) -> None:
+    assert content_store("") is None
+    assert content_store(str(tmp_path)) is content_store(str(tmp_path))
+    assert content_store(str(tmp_path)) is not content_store(str(tmp_path), "key")
+
+
+def test_everything_is_written_before_the_process_ends(tmp_path: Path) -> None:
+    code = (
+        "import sys; from memtrace_otel.capture.content_store import ContentStore\n"
+        "store = ContentStore(sys.argv[1])\n"
+        "for n in range(500): store.put(f'text {n} ' * 100)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=60)
+    assert sum(path.is_file() for path in tmp_path.rglob("*")) == 500
+
+
+def test_the_end_of_the_process_waits_only_so_long() -> None:
+    code = (
+        "import memtrace_otel.capture.content_store as c, time\n"
+        "class Slow:\n"
+        "    def write(self, name, data): time.sleep(60)\n"
+        "c.open_backend = lambda url: Slow()\n"
+        "store = c.ContentStore('memory://x')\n"
+        "store.put('text')"
+    )
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=50)
+    assert 4 < time.perf_counter() - started < 30
+
+
+def test_a_forked_child_stores_its_own(tmp_path: Path) -> None:
+    store = ContentStore(str(tmp_path))
+    store.put("parent")
+    if (child := os.fork()) == 0:
+        uri = store.put("child")
+        os._exit(0 if store.flush() and read_content(uri, str(tmp_path)) == "child" else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert store.flush()
+
+
+def test_a_path_is_absolute_on_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert public_url("contents") == (tmp_path / "contents").as_uri()
+    open_backend("contents").write("sha256/a", b"x")
+    assert (tmp_path / "contents" / "sha256" / "a").read_bytes() == b"x"

@@ -1,0 +1,342 @@
+"""What is taken out of contents, what stays, and that nothing gets out when a rule fails."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from memtrace_otel.capture import config, drops, use_config, use_redaction
+from memtrace_otel.capture.redaction import Redaction, read_redaction
+from memtrace_otel.capture.redaction.callback import WAIT
+from memtrace_otel.capture.redaction.keys import read_keys
+from memtrace_otel.capture.redaction.patterns import NAMES, read_patterns
+from memtrace_otel.capture.redaction.redact import EDGE, SEARCHED
+
+JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl"
+KEY = "sk-proj-" + "a1B2c3D4" * 4
+SLEEP = threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def no_callback() -> Iterator[None]:
+    yield
+    use_redaction(None)
+
+
+def redaction(patterns: str = "none", keys: str = "none", **options: object) -> Redaction:
+    return Redaction(read_patterns(patterns), read_keys(keys), **options)  # type: ignore[arg-type]
+
+
+def never_returns(text: str) -> str:
+    SLEEP.wait(30)
+    return text
+
+
+def refuses(text: str) -> None:
+    """A callback that lets nothing out."""
+
+
+@pytest.mark.parametrize(
+    ("rule", "secret", "around"),
+    [
+        ("api_key", KEY, "my key is {}, keep it"),
+        ("api_key", "sk-ant-api03-" + "x" * 40, "{}"),
+        ("api_key", "AKIAIOSFODNN7EXAMPLE", "aws={}"),
+        ("api_key", "ghp_" + "a1" * 18, "({})"),
+        ("api_key", "xoxb-1234567890-abcdef", "slack {}."),
+        ("api_key", "AIza" + "b" * 35, "{} google"),
+        ("jwt", JWT, "cookie was {} yesterday"),
+        ("private_key", "-----BEGIN RSA PRIVATE KEY-----\nMIIB\n-----END RSA PRIVATE KEY-----", "before {} after"),
+        ("private_key", "-----BEGIN OPENSSH PRIVATE KEY-----\nMIIB", "cut off {}"),
+        ("bearer", "abcdef0123456789.-_", "curl -H 'Authorization: Bearer {}'"),
+        ("url_password", "s3cr3t", "postgres://me:{}@host/db"),
+        ("email", "ana.lima+x@mail.example.org", "write to {}, please"),
+        ("credit_card", "4111 1111 1111 1111", "card {} expires"),
+        ("iban", "DE89 3704 0044 0532 0130 00", "pay to {} now"),
+        ("phone", "+351 912 345 678", "call {} tonight"),
+        ("phone", "(415) 555-0132", "call {}"),
+    ],
+)
+def test_a_built_in_rule_removes_the_secret_and_leaves_a_note(rule: str, secret: str, around: str) -> None:
+    redacted = redaction(rule).apply(around.format(secret))
+    assert redacted.text == around.format(f"[redacted: {rule}]")
+    assert redacted.reasons == (f"redacted:{rule}",)
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        ("api_key", "a risk-adjusted sk-learn pipeline"),
+        ("jwt", "eyJust.a.word"),
+        ("bearer", "the bearer of bad news, basic training"),
+        ("url_password", "see https://example.org:8080/a@b"),
+        ("email", "meet @ana at 5 @ noon"),
+        ("credit_card", "order 4111111111111112 of 2024-01-15 10:30:00"),
+        ("iban", "AB12 CDEF GHIJ KLMN"),
+        ("phone", "from 2024-01-15 10:30 to 2024-01-16, version 1.2.3, id 5551234567890"),
+    ],
+)
+def test_what_only_looks_alike_stays(rule: str, text: str) -> None:
+    assert redaction(rule).apply(text) == (text, ())
+
+
+def test_an_expression_of_ones_own_removes_its_match_or_its_named_group() -> None:
+    own = redaction(r"\bE\d{6}\b;;seat (?P<seat>\d+[A-F])" + "\n" + r"email")
+    redacted = own.apply("E123456 sits in seat 12C, ana@example.org")
+    assert redacted.text == "[redacted: pattern] sits in seat [redacted: seat], [redacted: email]"
+    assert set(redacted.reasons) == {"redacted:pattern", "redacted:seat", "redacted:email"}
+
+
+def test_the_setting_replaces_the_default_and_adds_to_it_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"{KEY} ana@example.org"
+
+    def read(patterns: str) -> str:
+        monkeypatch.setenv("MEMTRACE_REDACT_PATTERNS", patterns)
+        found = read_redaction()
+        assert found is not None
+        return found.apply(text).text
+
+    assert read("") == "[redacted: api_key] ana@example.org"
+    assert read("email") == f"{KEY} [redacted: email]"
+    assert read("secrets, email") == "[redacted: api_key] [redacted: email]"
+    assert read("none") == text
+
+
+def test_no_rule_at_all_is_no_redaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMTRACE_REDACT_PATTERNS", "none")
+    monkeypatch.setenv("MEMTRACE_REDACT_KEYS", "none")
+    assert read_redaction() is None
+
+
+def test_json_keeps_its_form_and_loses_the_values_of_secret_keys_at_any_depth() -> None:
+    call = {"arguments": json.dumps({"token": "abc", "city": "Lisbon"}), "auth": [{"dbPassword": 5, "ok": True}]}
+    redacted = redaction(keys="secrets").apply(json.dumps(call))
+    shown = json.loads(redacted.text)
+    assert json.loads(shown["arguments"]) == {"token": "[redacted: token]", "city": "Lisbon"}
+    assert shown["auth"] == [{"dbPassword": "[redacted: password]", "ok": True}]
+    assert set(redacted.reasons) == {"redacted:token", "redacted:password"}
+
+
+@pytest.mark.parametrize("key", ["password", "DB_PASSWORD", "db-password", "userPassword", "user password"])
+def test_a_key_matches_by_its_last_words(key: str) -> None:
+    assert "hunter2" not in redaction(keys="password").apply(json.dumps({key: "hunter2"})).text
+
+
+@pytest.mark.parametrize("key", ["password_hint", "passwords", "max_tokens", "tokenizer", "monkey"])
+def test_another_key_stays(key: str) -> None:
+    text = json.dumps({key: "x", "has_password": True, "password": None})
+    assert redaction(keys="secrets").apply(text) == (text, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("Input: {'user': 'u', 'password': 'it\\'s me', 'ok': 1}", "Input: {'user': 'u', 'password': #, 'ok': 1}"),
+        ("OPENAI_API_KEY=abc python x.py", "OPENAI_API_KEY=# python x.py"),
+        ("Authorization: Bearer short\nnext", "Authorization: #\nnext"),
+        ('it said \\"token\\": \\"two words\\", so', 'it said \\"token\\": #, so'),
+        ("x {'credentials': {'a': 'p } q', 'b': ['c']}, 'd': 1}", "x {'credentials': #, 'd': 1}"),
+        ('{"a": 1, "password": "cut off in the mid', '{"a": 1, "password": #'),
+        ("password: hunter2, and more", "password: #, and more"),
+        ("if token == 5 and secret is None", "if token == 5 and secret is None"),
+        ("my password is hunter2", "my password is hunter2"),  # prose is not understood
+    ],
+)
+def test_keys_are_found_in_text_that_is_no_json(text: str, left: str) -> None:
+    shown = redaction(keys="secrets").apply(text).text
+    for name in ("password", "api_key", "authorization", "token", "credentials"):
+        shown = shown.replace(f"[redacted: {name}]", "#")
+    assert shown == left
+
+
+def test_json_hides_nothing_in_escapes_doubled_keys_numbers_or_keys() -> None:
+    everything = redaction("secrets,credit_card,email", "secrets")
+    assert "hidden" not in everything.apply('{"p\\u0061ssword": "hidden"}').text
+    assert KEY not in everything.apply(f'{{"a": "{KEY}", "a": "x"}}').text
+    assert "me:pw@" not in everything.apply('["https:\\/\\/me:pw@host"]').text
+    assert json.loads(everything.apply('[4111111111111111, {"a@example.org": 1}]').text) == [
+        "[redacted: credit_card]",
+        {"[redacted: email]": 1},
+    ]
+
+
+def test_json_without_secrets_stays_to_the_byte() -> None:
+    text = '{ "a":1.50,  "b": "\\u00e9 \\n key: none" }'
+    assert redaction("secrets", "secrets").apply(text) == (text, ())
+
+
+def test_json_of_any_depth_is_searched_or_withheld() -> None:
+    text = '{"password": "hunter2"}'
+    for _ in range(6):
+        text = json.dumps({"inner": text})
+    assert "hunter2" not in redaction(keys="secrets").apply(text).text
+    deep = "[" * 5000 + f'"{KEY}"' + "]" * 5000
+    assert KEY not in redaction("secrets").apply(deep).text
+    assert KEY not in redaction("secrets").apply("[" * 200 + f'"{KEY}"' + "]" * 200).text
+
+
+def test_a_secret_across_the_cut_is_not_shown_in_part() -> None:
+    for before in range(1900 - len(KEY), 1901):
+        shown = redaction("secrets").apply("x" * (before - 1) + " " + KEY + " " + "y" * 9000, 1900)
+        assert "proj-a1" not in shown.text[:1900]
+    text = "x" * (SEARCHED - 10) + " " + KEY + "z" * 100
+    shown = redaction("secrets").apply(text)
+    assert "sk-" not in shown.text
+    assert shown.reasons == ("truncated",)
+    assert len(shown.text) == SEARCHED - EDGE
+
+
+def test_own_expressions_search_only_so_much_and_the_rest_is_withheld() -> None:
+    own = redaction(r"zz+", searched=1000)
+    shown = own.apply("a" * 2000)
+    assert shown.reasons == ("truncated",)
+    assert shown.text == "a" * 500  # and no half of a match at the end
+
+
+@pytest.mark.parametrize("expression", [r"(a+)+$", r"(?:a|a)*b", r"\w*\w*\w*!", r"(\d+)*x", r"( +)+$", r"(.*)*#"])
+def test_an_expression_that_can_take_for_ever_is_refused(expression: str) -> None:
+    started = time.thread_time()
+    assert read_patterns(expression).problems
+    assert time.thread_time() - started < 3
+
+
+def test_a_slow_expression_is_given_less_and_less() -> None:
+    slow = redaction(r"key=\w*\w*!", searched=10_000)  # slow only on a text that no trial guesses
+    before = drops["redaction_slow"]
+    started = time.thread_time()
+    slow.apply("key=" + "a" * 9000)
+    assert time.thread_time() - started > 0.1
+    assert drops["redaction_slow"] == before + 1
+    assert slow.searched == 9004 // 8
+    started = time.thread_time()
+    slow.apply("key=" + "a" * 9000)
+    assert time.thread_time() - started < 0.1
+
+
+REPEATED = (
+    *(
+        "a",
+        "1",
+        " ",
+        "[",
+        "'",
+        "a.",
+        "1-",
+        "+1 ",
+        "a@",
+        "a@a.",
+        "DE89 ",
+        "A1B2 ",
+        "\\",
+        '\\"',
+        "key ",
+        "token",
+        "Bearer ",
+    ),
+    *("eyJ", "eyJaaaaaaaa.", "sk-", "-----BEGIN ", "-----BEGIN PRIVATE KEY", "://", "://a:"),
+    *("token:", "token=", '"token":', '"token": "', "'key': {", "password: \\\\\\"),
+)
+
+
+@pytest.mark.parametrize("piece", REPEATED)
+def test_built_in_rules_are_linear_in_any_text(piece: str) -> None:
+    everything = redaction("secrets,personal", "secrets")
+
+    text = "x " + (piece * 100_000)[:100_000]
+    started = time.thread_time()
+    everything.apply(text)
+    assert time.thread_time() - started < 1.0
+
+
+@pytest.mark.parametrize("setting", ["emial", "secrets,emial", "(unclosed", "email;;["])
+def test_a_rule_that_is_not_understood_lets_nothing_out(
+    setting: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MEMTRACE_REDACT_PATTERNS", setting)
+    with caplog.at_level(logging.WARNING, "memtrace_otel"):
+        found = read_redaction()
+    assert found is not None
+    assert found.problems
+    assert found.apply("anything") == ("", ("withheld",))
+    assert setting not in caplog.text
+    assert "no content leaves" in caplog.text
+
+
+def test_every_name_is_a_rule() -> None:
+    assert not read_patterns(",".join(NAMES)).problems
+
+
+def test_a_callback_has_the_last_word() -> None:
+    use_redaction(lambda text: text.replace("Lisbon", "[a city]"))
+    rules = config().redaction
+    assert rules is not None
+    assert rules.apply(f"Ana moved to Lisbon with {KEY}") == (
+        "Ana moved to [a city] with [redacted: api_key]",
+        ("redacted:api_key", "redacted:callback"),
+    )
+    assert rules.apply("nothing to do") == ("nothing to do", ())
+
+
+def test_a_callback_survives_new_settings() -> None:
+    use_redaction(refuses)
+    use_config(None)
+    rules = config().redaction
+    assert rules is not None
+    assert rules.apply("text") == ("", ("withheld",))
+
+
+def broken(text: str) -> str:
+    raise SystemExit(text)
+
+
+def garbled(text: str) -> int:
+    return len(text)
+
+
+@pytest.mark.parametrize("callback", [broken, garbled, refuses])
+def test_a_callback_that_fails_lets_nothing_out(callback: object, caplog: pytest.LogCaptureFixture) -> None:
+    before = drops["redaction_callback"]
+    failing = redaction(callback=callback)
+    for _ in range(3):
+        assert failing.apply("a text of someone") == ("", ("withheld",))
+    assert drops["redaction_callback"] == before + 3
+    assert "someone" not in caplog.text
+
+
+def test_a_callback_that_hangs_costs_one_wait() -> None:
+    SLEEP.clear()
+    hanging = redaction(callback=never_returns)
+    started = time.perf_counter()
+    assert all(hanging.apply(f"text {n}") == ("", ("withheld",)) for n in range(100))
+    assert time.perf_counter() - started < WAIT + 0.5
+    SLEEP.set()
+    deadline = time.monotonic() + 5
+    while hanging.apply("again").text != "again":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_callback_is_loaded_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMTRACE_REDACT_CALLBACK", f"{__name__}:refuses")
+    found = read_redaction()
+    assert found is not None
+    assert found.apply("text") == ("", ("withheld",))
+    for path in ("no_such_module_of_ours:f", f"{__name__}:KEY", "os:nothing", ":", "os"):
+        monkeypatch.setenv("MEMTRACE_REDACT_CALLBACK", path)
+        found = read_redaction()
+        assert found is not None
+        assert found.problems
+
+
+def test_a_callback_works_in_a_forked_child() -> None:
+    shouting = redaction(callback=str.upper)
+    assert shouting.apply("a").text == "A"
+    if (child := os.fork()) == 0:
+        os._exit(0 if shouting.apply("b").text == "B" else 1)
+    assert os.waitpid(child, 0)[1] == 0
