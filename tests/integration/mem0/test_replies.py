@@ -58,4 +58,7 @@ async def test_facts(program: Program, instrumented: Recording, model: ModelStub
         read = [item["memory"] for item in added["results"]]
     (extract,) = seen(instrumented, "memtrace.extract")
     assert [fact["content"] for fact in extract.outputs("fact")] == list(dict.fromkeys(read))
-    assert len(extract.outputs("completion")) == 1
+    (asking, *cleaning) = [span for span in seen(instrumented, "memtrace.other") if span.parent == extract.origin]
+    assert [item["content"] for item in asking.outputs("completion")] == ([reply] if reply else [None])
+    read = [*asking.outputs(), *(item for span in cleaning for item in span.outputs())]
+    assert extract.inputs("other")[0]["ref"] == read[-1]["ref"]

@@ -38,11 +38,12 @@ async def test_from_message_to_hit_every_step_names_its_producer(
         "  memtrace.index",
         "  memtrace.retrieve",
         "  memtrace.extract",
+        "    memtrace.other",
         "  memtrace.index",
         "  create_memory",
         "  create_memory",
     ]
-    upsert, _, neighbours, extract, index, *creates = seen(recording)
+    upsert, _, neighbours, extract, asking, index, *creates = seen(recording)
     given = [f"message:{content_digest(message['content'])}" for message in messages]
     assert [item["ref"] for item in upsert.inputs("message")] == given
     assert [item["content"] for item in upsert.inputs()] == [message["content"] for message in messages]
@@ -58,14 +59,15 @@ async def test_from_message_to_hit_every_step_names_its_producer(
     (candidate,) = extract.inputs("candidate")
     assert (candidate["ref"], bool(candidate["origin"])) == (old, True)
     assert extract.inputs("prompt")[0]["ref"] == "prompt:mem0.fact_extraction"
-    completion, moved, chess = extract.outputs()
+    moved, chess = extract.outputs()
+    (completion,) = asking.outputs()
     assert completion["content"].startswith('{"memory"')
     assert [moved["content"], chess["content"]] == ["Ann moved to Lyon", "Ann plays chess"]
     assert [fact["action"] for fact in (moved, chess)] == ["DERIVE", "DERIVE"]
     roles = [[extract.inputs()[i]["role"] for i in fact["sources"]] for fact in (moved, chess)]
     assert roles == [
-        ["prompt", "message", "message", "history", "candidate"],
-        ["prompt", "message", "message", "history"],
+        ["prompt", "message", "message", "history", "candidate", "other"],
+        ["prompt", "message", "message", "history", "other"],
     ]
     assert moved["event_time"] == "2026-03-01T10:00:00+00:00"
     assert extract.attributes[semconv.GEN_AI_REQUEST_MODEL] == "stub"
@@ -106,7 +108,8 @@ async def test_a_reply_that_is_no_json_yields_no_fact(program: Program, recordin
     model.script.append("I would rather not")
     assert (await program.call("add", "I live in Paris.", user_id="ann"))["results"] == []
     (extract,) = seen(recording, "memtrace.extract")
-    assert [item["ref"].split(":")[0] for item in extract.outputs()] == ["completion"]
+    assert extract.outputs() == []
+    assert [item["ref"].split(":")[0] for item in extract.inputs("other")] == ["completion"]
     assert "unparsed" in extract.attributes[semconv.INCOMPLETE]
 
 
@@ -136,9 +139,9 @@ async def test_a_procedural_memory_is_summarised_then_created(
     model.script.append("Step 1: asked. Step 2: answered.")
     messages = [{"role": "user", "content": "Do it"}]
     await program.call("add", messages, agent_id="bot", memory_type="procedural_memory")
-    upsert, extract, _, create = seen(recording)
+    upsert, extract, _, _, create = seen(recording)
     assert [upsert.name, extract.name, create.name] == ["upsert_memory", "memtrace.extract", "create_memory"]
-    summary = extract.outputs()[1]
+    (summary,) = extract.outputs()
     assert (create.inputs()[0]["ref"], create.inputs()[0]["origin"]) == (summary["ref"], extract.origin)
     assert extract.inputs("prompt")[0]["ref"] == "prompt:mem0.procedural_memory"
 

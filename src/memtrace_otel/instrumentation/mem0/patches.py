@@ -52,6 +52,11 @@ class Mem0Patches(Patches):
                 self.scopes.popitem(last=False)
 
     @property
+    def decides(self) -> bool:
+        """Whether this release asks a model what to do with extracted facts (1.x)."""
+        return hasattr(self.main, "get_update_memory_messages")
+
+    @property
     def default_decision_prompt(self) -> str:
         """The prompt template of 1.x for decisions, '' where there is none."""
         prompts = importlib.import_module("mem0.configs.prompts")

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from memtrace_otel.instrumentation.mem0 import pipeline, providers, public, stores, writes
+from memtrace_otel.instrumentation.mem0 import (
+    decision,
+    extraction,
+    model_calls,
+    pipeline,
+    providers,
+    public,
+    stores,
+    writes,
+)
 from memtrace_otel.instrumentation.steps import StepFunction
 
 CLASSES = ("Memory", "AsyncMemory")
@@ -26,9 +35,9 @@ METHODS: dict[str, StepFunction] = {
 """Of both classes; coroutines in AsyncMemory."""
 
 FUNCTIONS: dict[str, StepFunction] = {
-    "generate_additive_extraction_prompt": pipeline.additive_extraction_prompt,  # 2.x
+    "generate_additive_extraction_prompt": extraction.additive_extraction_prompt,  # 2.x
     "score_and_rank": providers.score_and_rank,  # 2.x
-    "get_update_memory_messages": pipeline.decision_prompt,  # 1.x
+    "get_update_memory_messages": decision.decision_prompt,  # 1.x
 }
 """Of `mem0.memory.main`, which took them over by name: patching the modules that define them has no effect."""
 
@@ -42,7 +51,7 @@ PROVIDERS: dict[str, dict[str, StepFunction]] = {
         "delete": stores.delete,
     },
     "embedding_model": {"embed": providers.embed, "embed_batch": providers.embed},
-    "llm": {"generate_response": pipeline.generate_response},
+    "llm": {"generate_response": model_calls.generate_response},
     "reranker": {"rerank": providers.rerank},
     "db": {"add_history": providers.add_history, "batch_add_history": providers.add_history},
 }

@@ -30,7 +30,7 @@ def embed(call: Call) -> Step:
         embedded = [Known(turn.ref, turn.content, Role.MESSAGE, "") for turn in session.turns]
     if not embedded:
         return
-    operation = call.open(None, OpKind.INDEX, scope=session.scope, attributes=model_of(call.instance))
+    operation = call.open(None, OpKind.INDEX, scope=session.scope, purpose="embed", attributes=model_of(call.instance))
     for known in embedded:
         known.read_by(operation)
     yield
@@ -54,7 +54,7 @@ def rerank(call: Call) -> Step:
     if session is None:
         return
     arguments = call.arguments()
-    operation = call.open(None, OpKind.RERANK, scope=session.scope)
+    operation = call.open(None, OpKind.RERANK, scope=session.scope, purpose="rerank")
     query = arguments.get("query")
     operation.read(variable_ref(RefKind.QUERY, query), role=Role.QUERY, content=query)
     session.read_all(operation, records(session, arguments.get("documents")), Role.CANDIDATE)

@@ -37,7 +37,8 @@ def add(call: Call) -> Step:
     arguments = call.arguments()
     as_is = not arguments.get("infer", True) and not arguments.get("memory_type")
     name, kind = (semconv.CREATE_MEMORY, OpKind.CREATE) if as_is else (semconv.UPSERT_MEMORY, OpKind.INGEST)
-    operation = call.open(name, kind, scope=owner_scope(call.instance, arguments), attributes=_store(call))
+    scope, purpose = owner_scope(call.instance, arguments), "add_to_vector_store" if as_is else "add"
+    operation = call.open(name, kind, scope=scope, purpose=purpose, attributes=_store(call))
     session = open_session(call, operation, produces=as_is)
     session.event_time = event_time(cast("Mapping[str, Any] | None", arguments.get("metadata")))
     for turn in turns(arguments.get("messages")):
@@ -58,7 +59,11 @@ def search(call: Call) -> Step:
     arguments = call.arguments()
     query = arguments.get("query")
     operation = call.open(
-        semconv.SEARCH_MEMORY, OpKind.RETRIEVE, scope=_scope(call, arguments), attributes=_store(call)
+        semconv.SEARCH_MEMORY,
+        OpKind.RETRIEVE,
+        scope=_scope(call, arguments),
+        purpose="search_vector_store",
+        attributes=_store(call),
     )
     session = open_session(call, operation)
     known = Known(variable_ref(RefKind.QUERY, query), query, Role.QUERY, "")
@@ -82,7 +87,11 @@ def search(call: Call) -> Step:
 def get_all(call: Call) -> Step:
     """`get_all`: the listed records are the hits, in the order they are returned."""
     operation = call.open(
-        semconv.SEARCH_MEMORY, OpKind.RETRIEVE, scope=_scope(call, call.arguments()), attributes=_store(call)
+        semconv.SEARCH_MEMORY,
+        OpKind.RETRIEVE,
+        scope=_scope(call, call.arguments()),
+        purpose="get_all",
+        attributes=_store(call),
     )
     session = open_session(call, operation)
     result = yield
@@ -136,7 +145,9 @@ def delete(call: Call) -> Step:
 def delete_all(call: Call) -> Step:
     """`delete_all`: the parent of one `delete_memory` per record, which own the tombstones."""
     scope = owner_scope(call.instance, call.arguments())
-    operation = call.open(semconv.DELETE_MEMORY, OpKind.DELETE, scope=scope, attributes=_store(call))
+    operation = call.open(
+        semconv.DELETE_MEMORY, OpKind.DELETE, scope=scope, purpose="delete_all", attributes=_store(call)
+    )
     session = open_session(call, operation)
     yield
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, session.deleted)
@@ -145,14 +156,17 @@ def delete_all(call: Call) -> Step:
 def reset(call: Call) -> Step:
     """`reset`: the whole collection goes, whoever owns its records."""
     scope = scope_id(collection_of(call.instance))
-    operation = call.open(semconv.DELETE_MEMORY_STORE, OpKind.DELETE, scope=scope, attributes=_store(call))
+    operation = call.open(
+        semconv.DELETE_MEMORY_STORE, OpKind.DELETE, scope=scope, purpose="reset", attributes=_store(call)
+    )
     open_session(call, operation)
     yield
 
 
 def _open_by_id(call: Call, name: str | None, kind: OpKind, id: str) -> Operation:
     """Open an operation on one record. Its owner is known once this process has seen the record."""
-    return call.open(name, kind, scope=call.patches.scopes.get(id, ""), attributes=_store(call, id))
+    purpose = call.wrapped.__name__
+    return call.open(name, kind, scope=call.patches.scopes.get(id, ""), purpose=purpose, attributes=_store(call, id))
 
 
 def _store(call: Call, id: str = "") -> dict[str, AttributeValue]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -54,6 +54,22 @@ def verdicts(main: Any, reply: object) -> list[Verdict] | None:
     ]
 
 
+def cleanings(main: Any, reply: object, *, is_json: bool) -> Iterator[tuple[str, str]]:
+    """What Mem0 makes of a reply before it reads it: (its function, the text) for each that changes something."""
+    if not isinstance(reply, str):
+        return
+    cleaned = main.remove_code_blocks(reply)
+    if cleaned != reply:
+        yield "remove_code_blocks", cleaned
+    if is_json and cleaned.strip():
+        try:
+            json.loads(cleaned, strict=False)
+        except ValueError:
+            part = main.extract_json(cleaned)
+            if part != cleaned:
+                yield "extract_json", part
+
+
 def _plain_facts(main: Any, items: Any) -> list[str]:
     normalize = getattr(main, "normalize_facts", None)
     listed = cast(list[object], normalize(items) if normalize else items or [])
@@ -67,6 +83,8 @@ def _additive(item: Mapping[str, Any]) -> Fact:
 
 
 def _object(main: Any, reply: object) -> Mapping[str, Any] | None:
+    if not isinstance(reply, str):
+        return None
     cleaned = main.remove_code_blocks(reply)
     if not cleaned.strip():
         return {}

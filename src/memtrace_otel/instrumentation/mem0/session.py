@@ -48,7 +48,7 @@ class Session:
     `neighbours`: what the searches inside an `add` found, by query text (None elsewhere).
     `considered`: the records a prompt shows to the model, by temporary id.
     `next_reply`: the step that reads the next reply of the language model.
-    `prompted`: the prompt that asks for a decision (1.x), `replied`: what the model said to the last prompt.
+    `prompted`: the prompt that asked for a decision (1.x); `replied`: the reply that the facts were read from.
     `marks`: what rows read from the store say about their origin, by record id (see `record_origins`).
     """
 
@@ -68,7 +68,6 @@ class Session:
     next_reply: StepFunction | None = None
     prompted: Known | None = None
     replied: Known | None = None
-    decides: bool = False
     instructions: str = ""
     deleted: int = 0
     marks: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
