@@ -89,7 +89,7 @@ def test_configure_refuses_what_cannot_be_used_and_says_what_can(name: str, valu
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="previewbytes is no setting .* preview_bytes"):
+    with pytest.raises(ValueError, match=r"previewbytes is no setting .* preview_bytes"):
         memtrace_otel.configure(previewbytes=1)
 
 

@@ -126,11 +126,11 @@ def doctor(context: click.Context, command: tuple[str, ...], database: Path, as_
 
     program = find_program(command) if command else None
     python = program.python if program else Path(sys.executable)
-    given = context.get_parameter_source("database") is not ParameterSource.DEFAULT
+    given = context.get_parameter_source("database") is ParameterSource.COMMANDLINE
     environ: Mapping[str, str] = os.environ
     if as_run:
         environ = recording_environment(environ, database=database, name=program.name if program else "python")
-    findings = examine(python, environ, database if given or database.exists() else None)
+    findings = examine(python, environ, database if given else None)
     if as_json:
         click.echo(json.dumps([finding.as_json() for finding in findings], indent=1, ensure_ascii=False))
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from memtrace_otel import settings
 from memtrace_otel.doctor.content import check_content, check_digest_key, check_settings
 from memtrace_otel.doctor.database import check_database
 from memtrace_otel.doctor.endpoint import check_endpoints
@@ -61,6 +62,7 @@ def examine(python: Path, environ: Mapping[str, str], database: Path | None = No
 
 
 def written_database(program: ObservedProgram) -> Path | None:
-    """The file that the program writes, None when it writes none."""
-    paths = [exporter.path for exporter in program.exporters if exporter.path]
-    return Path(paths[0]) if paths else None
+    """The file that the program writes, else the one that it would write when that is there from earlier."""
+    paths = [Path(exporter.path) for exporter in program.exporters if exporter.path]
+    earlier = Path(program.setting(settings.DB_PATH.name))
+    return paths[0] if paths else earlier if earlier.is_file() else None

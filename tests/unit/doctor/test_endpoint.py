@@ -1,0 +1,97 @@
+"""OTLP receivers: nobody there, the wrong protocol, a receiver that refuses, one that takes spans."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from memtrace_otel.doctor import State
+from tests.unit.doctor.conftest import Examine, one
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture
+def receiver() -> Iterator[HTTPServer]:
+    """Answers each request with `status`."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(server.status)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    class Server(HTTPServer):
+        status = 200
+
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def otlp(port: int, protocol: str) -> dict[str, str]:
+    return {
+        "OTEL_TRACES_EXPORTER": "otlp,memtrace",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://user:hush@127.0.0.1:{port}",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
+    }
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_a_closed_port(doctor: Examine, closed_port: int, protocol: str) -> None:
+    found = one(doctor(**otlp(closed_port, protocol)), "endpoint")
+    assert found.state == State.PROBLEM
+    assert f"127.0.0.1:{closed_port}" in found.found
+    assert "refused" in found.found
+    assert found.remedy.startswith("export OTEL_EXPORTER_OTLP_ENDPOINT=http://")
+    assert "hush" not in found.found
+
+
+def test_nobody_at_the_default_endpoint(doctor: Examine) -> None:
+    found = one(doctor(OTEL_TRACES_EXPORTER=None), "endpoint")
+    assert found.state == State.PROBLEM
+    assert found.remedy.startswith("export OTEL_TRACES_EXPORTER=memtrace")
+
+
+@pytest.mark.parametrize(
+    ("port", "protocol", "other"), [(4317, "http/protobuf", "grpc"), (4318, "grpc", "http/protobuf")]
+)
+def test_a_port_of_the_other_protocol(doctor: Examine, port: int, protocol: str, other: str) -> None:
+    found = one(doctor(**otlp(port, protocol)), "endpoint")
+    assert (found.state, found.remedy) == (State.PROBLEM, f"export OTEL_EXPORTER_OTLP_PROTOCOL={other}")
+
+
+def test_a_receiver_that_takes_spans_and_one_that_refuses(doctor: Examine, receiver: HTTPServer) -> None:
+    assert one(doctor(**otlp(receiver.server_port, "http/protobuf")), "endpoint").state == State.OK
+    receiver.status = 401  # type: ignore[attr-defined]
+    found = one(doctor(**otlp(receiver.server_port, "http/protobuf")), "endpoint")
+    assert (found.state, "401" in found.found, "HEADERS" in found.remedy) == (State.PROBLEM, True, True)
+
+
+def test_grpc_spoken_to_an_http_receiver(doctor: Examine, receiver: HTTPServer) -> None:
+    found = one(doctor(**otlp(receiver.server_port, "grpc")), "endpoint")
+    assert found.state == State.PROBLEM
+    assert found.remedy.startswith("export OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf")
+
+
+def test_digests_that_leave_the_machine_without_a_key(doctor: Examine, receiver: HTTPServer) -> None:
+    sent = otlp(receiver.server_port, "http/protobuf")
+    found = one(doctor(**sent, OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=None), "digest key")
+    assert (found.state, found.remedy.startswith("export MEMTRACE_DIGEST_KEY=")) == (State.WARNING, True)

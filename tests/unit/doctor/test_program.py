@@ -1,0 +1,209 @@
+"""Each reason why a program is not recorded, provoked for real, is named with what to type."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memtrace_otel.doctor import State, observe_program
+from memtrace_otel.doctor.packages import check_packages, check_python
+from memtrace_otel.doctor.sdk import check_config_file
+from memtrace_otel.version import __version__
+from tests.unit.doctor.conftest import Examine, one
+
+DISABLED = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
+FAKE_INSTRUMENTOR = """
+from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
+class Fake(BaseInstrumentor):
+    def instrumentation_dependencies(self):
+        return ["mem0ai"]
+    def _uninstrument(self, **kwargs):
+        pass
+"""
+
+
+def install(folder: Path, name: str, version: str, *lines: str, entry_points: str = "") -> str:
+    """Lay the metadata of a distribution into `folder`; return what PYTHONPATH needs."""
+    info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("\n".join(["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *lines]))
+    (info / "entry_points.txt").write_text(entry_points)
+    return str(folder)
+
+
+def test_a_program_that_is_recorded_has_no_problem(doctor: Examine, tmp_path: Path) -> None:
+    findings = doctor()
+    assert {finding.state for finding in findings if finding.check != "recorded"} == {State.OK}
+    assert one(findings, "exporter").found == str(tmp_path / "memtrace.db")
+    assert one(findings, "instrumentor memtrace_openai").found.startswith("watches openai ")
+    assert one(findings, "recorded").remedy == "memtrace-otel run -- python app.py"
+    assert not (tmp_path / "memtrace.db").exists()
+    assert not (tmp_path / "state").exists()
+
+
+def test_another_python_without_this_package(doctor: Examine, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "other"], check=True)
+    python = tmp_path / "other" / "bin" / "python"
+    found = one(doctor(python), "packages")
+    assert found.state == State.PROBLEM
+    assert found.remedy == f"{python} -m pip install 'memtrace-otel=={__version__}'"
+
+
+def test_a_python_that_does_not_run(doctor: Examine, tmp_path: Path) -> None:
+    found = one(doctor(tmp_path / "python"), "python")
+    assert (found.state, found.remedy) == (State.PROBLEM, f"{tmp_path / 'python'} --version")
+
+
+def test_versions_that_do_not_fit(environ: dict[str, str]) -> None:
+    program = observe_program(Path(sys.executable), environ)
+    assert check_python(replace(program, version=(3, 9, 2))).state == State.PROBLEM
+    [found] = check_packages(program)
+    assert found.state == State.OK
+    old = {**program.packages, "opentelemetry-sdk": replace(program.packages["opentelemetry-sdk"], version="1.20.0")}
+    [found] = check_packages(replace(program, packages=old))
+    assert (found.state, "-m pip install 'opentelemetry-sdk" in found.remedy) == (State.PROBLEM, True)
+
+
+def test_a_library_outside_the_supported_range(doctor: Examine, tmp_path: Path) -> None:
+    found = one(doctor(PYTHONPATH=install(tmp_path / "site", "mem0ai", "9.1.0")), "instrumentor memtrace_mem0")
+    assert found.state == State.PROBLEM
+    assert "mem0ai 9.1.0 is outside the supported range" in found.found
+    assert "-m pip install 'mem0ai" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("names", "remedy"),
+    [
+        ("memtrace_openai", f"unset {DISABLED}"),
+        ("*", f"unset {DISABLED}"),
+        ("requests , memtrace_openai", f"export {DISABLED}=requests"),
+    ],
+)
+def test_a_disabled_instrumentation(doctor: Examine, names: str, remedy: str) -> None:
+    found = one(doctor(**{DISABLED: names}), "instrumentor memtrace_openai")
+    assert (found.state, found.remedy) == (State.PROBLEM, remedy)
+
+
+def test_another_instrumentation_of_the_same_memory_system(doctor: Examine, tmp_path: Path) -> None:
+    entry = "[opentelemetry_instrumentor]\nmem0 = fake_mem0:Fake\n"
+    path = install(tmp_path / "site", "mem0ai", "2.2.1")
+    wanted = ("Requires-Dist: mem0ai>=1; extra == 'instruments'", "Provides-Extra: instruments")
+    install(tmp_path / "site", "loongsuite-instrumentation-mem0", "1.0", *wanted, entry_points=entry)
+    (tmp_path / "site" / "fake_mem0.py").write_text(FAKE_INSTRUMENTOR)
+    found = one(doctor(PYTHONPATH=path), "instrumentation mem0")
+    assert (found.state, found.remedy) == (State.WARNING, f"export {DISABLED}=mem0")
+    assert not [f for f in doctor(PYTHONPATH=path, **{DISABLED: "mem0"}) if f.check == "instrumentation mem0"]
+
+
+def test_another_instrumentation_of_model_calls_is_no_harm(doctor: Examine, tmp_path: Path) -> None:
+    entry = "[opentelemetry_instrumentor]\nopenai = fake_openai:Fake\n"
+    wanted = ("Requires-Dist: openai>=1; extra == 'instruments'", "Provides-Extra: instruments")
+    path = install(tmp_path / "site", "some-instrumentation-openai", "1.0", *wanted, entry_points=entry)
+    (tmp_path / "site" / "fake_openai.py").write_text(FAKE_INSTRUMENTOR)
+    assert one(doctor(PYTHONPATH=path), "instrumentation openai").state == State.OK
+
+
+def test_the_sdk_switched_off(doctor: Examine) -> None:
+    found = one(doctor(OTEL_SDK_DISABLED="true"), "sdk")
+    assert (found.state, found.remedy) == (State.PROBLEM, "unset OTEL_SDK_DISABLED")
+
+
+def test_no_exporter(doctor: Examine) -> None:
+    found = one(doctor(OTEL_TRACES_EXPORTER="none"), "exporter")
+    assert (found.state, found.remedy) == (State.PROBLEM, "export OTEL_TRACES_EXPORTER=memtrace")
+
+
+def test_an_exporter_that_is_no_database(doctor: Examine) -> None:
+    found = one(doctor(OTEL_TRACES_EXPORTER="console"), "exporter")
+    assert (found.state, found.remedy) == (State.WARNING, "export OTEL_TRACES_EXPORTER=otlp,memtrace")
+
+
+def test_an_exporter_that_nobody_has_leaves_no_provider(doctor: Examine) -> None:
+    found = one(doctor(OTEL_TRACES_EXPORTER="nonsense"), "provider")
+    assert found.state == State.PROBLEM
+    assert "nonsense" in found.found
+    assert found.remedy
+
+
+@pytest.mark.parametrize(("sampler", "argument", "kept"), [("traceidratio", "0.25", "25%"), ("always_off", None, "0%")])
+def test_a_sampler_that_drops_writes(doctor: Examine, sampler: str, argument: str | None, kept: str) -> None:
+    found = one(doctor(OTEL_TRACES_SAMPLER=sampler, OTEL_TRACES_SAMPLER_ARG=argument), "sampler")
+    assert found.state == State.PROBLEM
+    assert f"keeps {kept} of new traces" in found.found
+    assert found.remedy == "unset OTEL_TRACES_SAMPLER OTEL_TRACES_SAMPLER_ARG"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "state"),
+    [
+        ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "20", State.PROBLEM),
+        ("OTEL_ATTRIBUTE_COUNT_LIMIT", "20", State.PROBLEM),
+        ("OTEL_SPAN_LINK_COUNT_LIMIT", "4", State.PROBLEM),
+        ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "40", State.PROBLEM),
+        ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "1000", State.WARNING),
+    ],
+)
+def test_limits_below_what_an_operation_needs(doctor: Examine, variable: str, value: str, state: State) -> None:
+    found = one(doctor(**{variable: value}), "limits")
+    assert (found.state, found.remedy) == (state, f"unset {variable}")
+
+
+@pytest.mark.parametrize(
+    ("value", "state"), [("true", State.PROBLEM), ("NO_CONTENT", State.WARNING), (None, State.WARNING)]
+)
+def test_contents_off(doctor: Examine, value: str | None, state: State) -> None:
+    switch = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+    found = one(doctor(**{switch: value}), "content")
+    assert (found.state, found.remedy) == (state, f"export {switch}=SPAN_ONLY")
+
+
+def test_a_setting_that_cannot_be_used_and_a_key_that_is_not_shown(doctor: Examine) -> None:
+    findings = doctor(MEMTRACE_SPAN_BYTES="many", MEMTRACE_DIGEST_KEY="hush")
+    found = one(findings, "settings")
+    assert (found.state, found.remedy) == (State.WARNING, "unset MEMTRACE_SPAN_BYTES")
+    assert "8192 is used" in found.found
+    assert "hush" not in str(findings)
+
+
+# --- OTEL_CONFIG_FILE --------------------------------------------------------------------------------------------
+YAML = """
+file_format: "1.0"
+tracer_provider:
+  processors:
+    - batch: {exporter: {memtrace: {path: "%s"}}}
+instrumentation/development:
+  python:
+    memtrace_openai: {%s}
+"""
+
+
+def test_a_configuration_file_decides(doctor: Examine, tmp_path: Path) -> None:
+    file = tmp_path / "otel.yaml"
+    file.write_text(YAML % (tmp_path / "other.db", "capture_content: NO_CONTENT"))
+    findings = doctor(OTEL_CONFIG_FILE=str(file), OTEL_TRACES_EXPORTER="none")
+    assert one(findings, "config file").state == State.OK
+    assert one(findings, "exporter").found == str(tmp_path / "other.db")
+    assert one(findings, "content").state == State.WARNING  # although the environment says SPAN_ONLY
+
+
+def test_a_configuration_file_that_cannot_be_used(doctor: Examine, tmp_path: Path) -> None:
+    file = tmp_path / "otel.yaml"
+    missing = one(doctor(OTEL_CONFIG_FILE=str(file)), "config file")
+    assert (missing.state, missing.remedy) == (State.PROBLEM, "unset OTEL_CONFIG_FILE")
+    file.write_text('file_format: "1.0"\ntracer_provider: [1]\n')
+    broken = one(doctor(OTEL_CONFIG_FILE=str(file)), "config file")
+    assert (broken.state, broken.remedy) == (State.PROBLEM, "$EDITOR $OTEL_CONFIG_FILE")
+    file.write_text(YAML % (tmp_path / "other.db", "preview_byte: 1"))
+    misspelt = one(doctor(OTEL_CONFIG_FILE=str(file)), "config file")
+    assert (misspelt.state, "preview_byte" in misspelt.found) == (State.PROBLEM, True)
+
+
+def test_a_configuration_file_without_the_package_that_reads_it(environ: dict[str, str], tmp_path: Path) -> None:
+    program = observe_program(Path(sys.executable), environ | {"OTEL_CONFIG_FILE": str(tmp_path / "otel.yaml")})
+    packages = {name: package for name, package in program.packages.items() if name != "opentelemetry-configuration"}
+    [found] = check_config_file(replace(program, packages=packages))
+    assert (found.state, found.remedy) == (State.PROBLEM, f"{program.python} -m pip install 'memtrace-otel[config]'")

@@ -1,0 +1,41 @@
+"""Spans that wait on disk."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from memtrace_otel.capture.processor.spool import spool_directory
+from memtrace_otel.doctor import State
+from memtrace_otel.store.exporter import MemtraceSpanExporter
+from tests.unit.doctor.conftest import Examine, one
+
+
+def leave(folder: Path, size: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "1-1-1.spool"
+    path.write_bytes(bytes(size))
+    os.utime(path, (time.time() - 3600,) * 2)
+
+
+def spool_of(doctor: Examine) -> Path:
+    """The directory in which spans wait for the exporter of the program."""
+    findings = doctor()
+    base = one(findings, "spool").found.removeprefix("nothing waits in ")
+    return spool_directory(MemtraceSpanExporter(one(findings, "exporter").found), base)
+
+
+def test_what_waits_for_the_same_receiver_and_for_others(doctor: Examine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OTEL_SERVICE_NAME", raising=False)
+    folder = spool_of(doctor)
+    leave(folder, 2_000_000)
+    waiting = one(doctor(), "spool")
+    assert (waiting.state, "2.0 MB" in waiting.found) == (State.WARNING, True)
+    assert waiting.remedy == "memtrace-otel run -- python app.py"
+    full = one(doctor(MEMTRACE_SPOOL_BYTES="2000000"), "spool")
+    assert (full.state, full.remedy.startswith("export MEMTRACE_SPOOL_BYTES=8000000")) == (State.PROBLEM, True)
+    other = one(doctor(OTEL_SERVICE_NAME="shop"), "spool")
+    assert (other.state, other.remedy.startswith("export OTEL_SERVICE_NAME=")) == (State.WARNING, True)
