@@ -16,7 +16,7 @@ from memtrace_otel.graph.keys import (
     OperationKey,
     VersionKey,
 )
-from memtrace_otel.graph.losses import lost_spans
+from memtrace_otel.graph.losses import lost_spans, told_losses
 from memtrace_otel.graph.outputs import Versions, writes_version
 from memtrace_otel.graph.supersession import supersessions
 from memtrace_otel.model import OperationSpan, Variable, ref_kind
@@ -41,7 +41,7 @@ def build_graph(spans: Iterable[OperationSpan], *, whole: bool = True) -> Evolut
     builder.add_inputs()
     builder.add_contents()
     builder.add_supersessions()
-    return builder.finish(lost_spans(spans) if whole else 0)
+    return builder.finish(max(told_losses(spans), lost_spans(spans) if whole else 0))
 
 
 class _Builder:
@@ -150,7 +150,8 @@ class _Builder:
             1 for _, node in self._graph.nodes(data=True) if node["type"] == NodeType.OPERATION and node["span"] is None
         )
         incomplete.update({Incomplete.MISSING_OPERATION: missing} if missing else {})
-        incomplete.update({Incomplete.LOST_SPANS: lost} if lost else {})
+        if lost:
+            incomplete[Incomplete.LOST_SPANS] = lost
         self._graph.graph["incomplete"] = {str(reason): count for reason, count in sorted(incomplete.items())}
         self._graph.graph["mains"] = dict(self._assembly.mains)
         self._graph.graph["repeats"] = dict(self._versions.repeats)

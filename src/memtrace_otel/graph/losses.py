@@ -1,4 +1,4 @@
-"""Spans that never arrived, told by the gaps in the sequence numbers of a process."""
+"""Spans that never arrived, told by gaps in the sequence numbers of a process or by the process itself."""
 
 from __future__ import annotations
 
@@ -28,3 +28,9 @@ def lost_spans(spans: Iterable[OperationSpan]) -> int:
     return sum(
         max(numbers) - min(numbers) + 1 - len(numbers) for process, numbers in seen.items() if process not in shared
     )
+
+
+def told_losses(spans: Iterable[OperationSpan]) -> int:
+    """Count the spans that a processor says it dropped."""
+    told = (span.attributes.get(semconv.LOST) for span in {span.origin: span for span in spans}.values())
+    return sum(lost for lost in told if isinstance(lost, int) and lost > 0)

@@ -34,6 +34,7 @@ class _Flight:
         self.spans = spans
         self.lock = threading.Lock()
         self.secured: list[Record] | None = None
+        self.left: Sequence[ReadableSpan] = ()  # for what the spool has no room
         self.landed = False
 
 
@@ -105,15 +106,18 @@ class Delivery:
             self._stopped = True
         self._stop.set()
         self.wake()
-        self._secure(self._flight)
+        flight = self._flight
+        self._secure(flight)
         self._stow_queue()
+        for lost in (*(flight.left if flight else ()), *self._queue):
+            self._losses.note(lost, "exit")
         stow(self._losses.take(len(self._losses)), self._spool, self._losses)
         with guard("spool.close"):
             self._spool.close()
         if self._worker is None or not self._worker.is_alive():
             self.sender.shutdown()
         else:
-            self._worker.join(max(_POLL_SECONDS, min(patience, deadline - time.monotonic())))
+            self._worker.join(_POLL_SECONDS if self.sender.busy_seconds else patience)
 
     def _idle(self) -> bool:
         # In this order: spans go from the queue to the worker to the spool.
@@ -170,7 +174,8 @@ class Delivery:
         if due and self._losses:
             told = self._losses.take(self.sender.limit)
             if not self.sender.send(told):
-                stow(told, self._spool, self._losses)
+                for span in told:
+                    self._losses.note(span, "telling")
                 return False
         return True
 
@@ -187,7 +192,9 @@ class Delivery:
                 with guard("spool.acknowledge"):
                     self._spool.acknowledge(flight.secured)
             elif not delivered and flight.secured is None:
-                stow(flight.spans, self._spool, self._losses)
+                flight.secured, flight.left = stow(flight.spans, self._spool, self._losses)
+            if not delivered:
+                self._queue.extendleft(reversed(flight.left))
             self._flight = None
         return delivered
 
@@ -213,9 +220,10 @@ class Delivery:
         if flight is not None:
             with flight.lock:
                 if not flight.landed and flight.secured is None:
-                    flight.secured = stow(flight.spans, self._spool, self._losses)
+                    flight.secured, flight.left = stow(flight.spans, self._spool, self._losses)
 
     def _stow_queue(self) -> None:
         with self._taking:
             spans = [self._queue.popleft() for _ in range(len(self._queue))]
-            stow(spans, self._spool, self._losses)
+            _, left = stow(spans, self._spool, self._losses)
+            self._queue.extendleft(reversed(left))

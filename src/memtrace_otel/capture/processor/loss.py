@@ -45,17 +45,18 @@ class Losses:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # re-entrant: the garbage collector may end a span here
         self._losses: dict[int, _Loss] = {}
-        self._told = False
+        self._warned = False
 
     def note(self, span: ReadableSpan, reason: str) -> None:
         """Count a span that was dropped and remember its trace."""
         attributes = span.attributes or {}
         lost = attributes.get(semconv.LOST)
-        amount = lost if isinstance(lost, int) else 1  # a span that told of losses tells of none now
-        note_drop(f"span:{reason}", 1)
-        if not self._told:
-            self._told = True
-            _logger.warning("memtrace drops spans (%s); further ones are only counted", reason)
+        amount = lost if isinstance(lost, int) else 1
+        if amount is not lost:  # else they were counted before the span that should have told of them
+            note_drop(f"span:{reason}")
+            if not self._warned:
+                self._warned = True
+                _logger.warning("memtrace drops spans (%s); further ones are only counted", reason)
         context = span.context
         with self._lock:
             if context is None or (context.trace_id not in self._losses and len(self._losses) >= MAX_TRACES):

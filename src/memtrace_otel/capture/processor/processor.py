@@ -79,6 +79,8 @@ class LosslessSpanProcessor(SpanProcessor):
         with guard("processor.environment"):
             metrics.publish()
             save_before_sigterm(_shutdown_all)
+        if self._spool_dir.is_dir():  # somebody may have left spans there
+            self._start()
 
     def _begin(self) -> None:
         """Start from nothing: at first, and in a forked child, where queue, spool and threads are the parent's."""
@@ -108,7 +110,8 @@ class LosslessSpanProcessor(SpanProcessor):
                 if len(self._queue) % self._batch_size == 0:
                     self._delivery.wake()
             else:
-                stow((span,), self._spool, self._losses)
+                for lost in stow((span,), self._spool, self._losses)[1]:
+                    self._losses.note(lost, "full")
         except Exception as error:
             note_error("processor.on_end", error)
 

@@ -72,16 +72,17 @@ class Segment:
     def append(self, body: bytes) -> Record:
         """Write a request; after that it survives the death of the process (not of the machine)."""
         record = _HEADER.pack(_LIVE, len(body), crc32(body)) + body
-        offset = self.size
-        self.size = offset + len(record)  # first: a finalizer may end a span, and append it, at any later point
+        length = len(record)
+        # In one step: a finalizer or signal handler may end a span, and append it, at any other point.
+        offset, self.size = self.size, self.size + length
         try:
-            if os.pwrite(self._descriptor, record, offset) != len(record):
+            if os.pwrite(self._descriptor, record, offset) != length:
                 raise OSError(errno.ENOSPC, "the disk is full", str(self.path))
         except OSError:
             os.ftruncate(self._descriptor, offset)
             self.size = offset
             raise
-        self.live_bytes += len(record)
+        self.live_bytes += length
         return Record(self, offset, body)
 
     def read(self, records: int, size: int) -> list[Record]:

@@ -16,6 +16,7 @@ from memtrace_otel.capture.processor.spool import Spool
 
 _REPLAY_BYTES = 1 << 20  # a quarter of what a gRPC receiver takes
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
+_MOST_SUSPECTS = 100
 _QUICK_SECONDS = 1.0  # a refusal that took longer may be a timeout: then a smaller batch has to wait, too
 
 
@@ -34,7 +35,7 @@ class Sender:
         self._exporter = exporter
         self._batch_size = batch_size
         self._busy_since = 0.0
-        self._suspect: tuple[object, int, int] | None = None
+        self._suspects: dict[bytes, int] = {}  # spans that failed alone, and the successes before that
 
     @property
     def busy_seconds(self) -> float:
@@ -57,12 +58,9 @@ class Sender:
             if self._attempt(lambda records=records: self._export_records(records)):
                 spool.acknowledge(records)
                 return True
-            if len(records) == 1 and self._is_rejected(records[0]):
-                spool.acknowledge(records)
-                for span in _spans(records):
-                    losses.note(span, "rejected")
-                continue
             self._shrink(len(records))
+            if len(records) == 1:
+                self._set_aside(records[0], spool, losses)
             if len(records) == 1 or time.monotonic() - started > _QUICK_SECONDS:
                 self._back_off()
                 return False
@@ -105,10 +103,17 @@ class Sender:
         pause = min(_PAUSE_SECONDS * 2 ** min(self.failures - 1, 10), _LONGEST_PAUSE_SECONDS)
         self.retry_at = time.monotonic() + pause
 
-    def _is_rejected(self, record: Record) -> bool:
-        """Tell whether a span failed alone twice while the exporter took others in between."""
-        before, self._suspect = self._suspect, (record.segment, record.offset, self.exports)
-        return before is not None and before[:2] == self._suspect[:2] and before[2] != self.exports
+    def _set_aside(self, record: Record, spool: Spool, losses: Losses) -> None:
+        """Let the others go before a span that failed alone; drop it when it fails again after others went."""
+        exports = self._suspects.pop(record.body, self.exports)
+        if exports != self.exports:
+            for span in _spans((record,)):
+                losses.note(span, "rejected")
+        else:
+            if len(self._suspects) < _MOST_SUSPECTS:
+                self._suspects[record.body] = exports
+            spool.append(record.body)
+        spool.acknowledge((record,))
 
 
 def _spans(records: Sequence[Record]) -> list[ReadableSpan]:

@@ -1,4 +1,4 @@
-"""Spans to the spool; what does not get there is dropped and counted."""
+"""Spans to the spool."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from memtrace_otel.capture.processor.segment import Record
 from memtrace_otel.capture.processor.spool import Spool, SpoolFull
 
 
-def stow(spans: Sequence[ReadableSpan], spool: Spool, losses: Losses) -> list[Record]:
-    """Write each span to the spool, as a request of its own; return what was written."""
+def stow(spans: Sequence[ReadableSpan], spool: Spool, losses: Losses) -> tuple[list[Record], Sequence[ReadableSpan]]:
+    """Write each span to the spool, as a request of its own; return what was written and the spans it has no room for.
+
+    A span that cannot be encoded is lost.
+    """
     records: list[Record] = []
-    refused = ""
-    for span in spans:
-        if not refused:
-            try:
-                records.append(spool.append(encode_spans((span,)).SerializeToString()))
-                continue
-            except SpoolFull:
-                refused = "spool_full"
-            except OSError as error:
+    for number, span in enumerate(spans):
+        try:
+            body = encode_spans((span,)).SerializeToString()
+        except Exception as error:
+            note_error("spool.encode", error)
+            losses.note(span, "unencodable")
+            continue
+        try:
+            records.append(spool.append(body))
+        except OSError as error:
+            if not isinstance(error, SpoolFull):
                 note_error("spool", error)
-                refused = "spool_error"
-            except Exception as error:  # this span cannot be encoded, the next one may
-                note_error("spool.encode", error)
-                losses.note(span, "unencodable")
-                continue
-        losses.note(span, refused)
-    return records
+            return records, spans[number:]
+    return records, ()

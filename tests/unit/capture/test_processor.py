@@ -1,0 +1,366 @@
+"""The lossless processor in one process: what it takes, how long it waits, what happens to what it cannot send."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from opentelemetry.context import get_value
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.trace import set_span_in_context
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import drops, operation
+from memtrace_otel.capture.processor import LosslessSpanProcessor
+from memtrace_otel.graph import build_graph
+from memtrace_otel.otlp import decode_request
+
+SLACK = 0.1  # a busy machine; the bounds themselves are 50 ms and less
+
+
+class Receiver(SpanExporter):
+    """Keeps the names of what it takes; `answer` decides about a batch and may take its time."""
+
+    def __init__(self, answer: Callable[[Sequence[ReadableSpan]], object] = lambda spans: None) -> None:
+        self.answer = answer
+        self.batches: list[list[str]] = []
+        self.spans: list[ReadableSpan] = []
+        self.ended = False
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = self.answer(spans)
+        if result is not SpanExportResult.FAILURE:
+            self.batches.append([span.name for span in spans])
+            self.spans += spans
+        return result  # type: ignore[return-value]
+
+    def shutdown(self) -> None:
+        self.ended = True
+
+    @property
+    def names(self) -> Counter[str]:
+        return Counter(name for batch in self.batches for name in batch)
+
+
+class Pipeline:
+    """A provider with a lossless processor around `receiver`."""
+
+    def __init__(self, receiver: Receiver, directory: Path, **options: object) -> None:
+        options = {"delay_seconds": 0.02, "spool_dir": directory} | options
+        self.processor = LosslessSpanProcessor(receiver, **options)  # type: ignore[arg-type]
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(self.processor)
+        self.tracer = self.provider.get_tracer("tests")
+
+    def make(self, amount: int, name: str = "span") -> Counter[str]:
+        for n in range(amount):
+            self.tracer.start_span(f"{name}{n}").end()
+        return Counter(f"{name}{n}" for n in range(amount))
+
+
+MakePipeline = Callable[..., Pipeline]
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[MakePipeline]:
+    made: list[Pipeline] = []
+
+    def make(receiver: Receiver, **options: object) -> Pipeline:
+        made.append(Pipeline(receiver, tmp_path, **options))
+        return made[-1]
+
+    drops.clear()
+    yield make
+    for each in made:
+        each.processor.shutdown(0.1)
+    drops.clear()
+
+
+def eventually(condition: Callable[[], object], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "did not happen in time"
+        time.sleep(0.01)
+
+
+def down(spans: Sequence[ReadableSpan]) -> SpanExportResult:
+    return SpanExportResult.FAILURE
+
+
+def test_spans_arrive_in_batches_within_the_delay(pipeline: MakePipeline) -> None:
+    receiver = Receiver()
+    made = pipeline(receiver, batch_size=10).make(25)
+    eventually(lambda: receiver.names == made)
+    assert max(map(len, receiver.batches)) <= 10
+
+
+def test_flush_returns_when_everything_has_arrived(pipeline: MakePipeline) -> None:
+    receiver = Receiver(lambda spans: time.sleep(0.02))
+    ours = pipeline(receiver, batch_size=10, delay_seconds=60.0)
+    made = ours.make(55)
+    assert ours.provider.force_flush(5000)
+    assert receiver.names == made
+
+
+def test_shutdown_delivers_what_waits_and_ends_the_exporter(pipeline: MakePipeline) -> None:
+    receiver = Receiver()
+    ours = pipeline(receiver, delay_seconds=60.0)
+    made = ours.make(1000)
+    ours.provider.shutdown()
+    assert receiver.names == made
+    assert receiver.ended
+
+
+def test_after_shutdown_spans_are_counted_and_nothing_is_raised(pipeline: MakePipeline) -> None:
+    ours = pipeline(Receiver())
+    ours.processor.shutdown()
+    ours.processor.shutdown()
+    ours.make(3)
+    assert drops["span:shutdown"] == 3
+    assert not ours.processor.force_flush()
+
+
+def test_only_sampled_spans_are_taken(tmp_path: Path, pipeline: MakePipeline) -> None:
+    receiver = Receiver()
+    ours = pipeline(receiver)
+    provider = TracerProvider(ALWAYS_OFF, shutdown_on_exit=False)
+    provider.add_span_processor(ours.processor)
+    provider.get_tracer("tests").start_span("no").end()
+    ours.make(1)
+    ours.processor.force_flush()
+    assert receiver.names == {"span0": 1}
+
+
+def test_the_exporters_own_calls_make_no_spans(pipeline: MakePipeline) -> None:
+    seen: list[object] = []
+    ours = pipeline(Receiver(lambda spans: seen.append(get_value("suppress_instrumentation"))))
+    ours.make(1)
+    ours.processor.force_flush()
+    assert seen == [True]
+
+
+def test_an_exporter_that_returns_nothing_or_raises(pipeline: MakePipeline) -> None:
+    def explode(spans: Sequence[ReadableSpan]) -> None:
+        receiver.answer = lambda spans: None
+        raise RuntimeError
+
+    receiver = Receiver(explode)
+    made = pipeline(receiver).make(5)
+    eventually(lambda: receiver.names == made)
+    assert drops["error:export"] == 1
+
+
+def test_a_failed_batch_waits_on_disk_and_arrives_once_the_exporter_works(
+    tmp_path: Path, pipeline: MakePipeline
+) -> None:
+    receiver = Receiver(down)
+    ours = pipeline(receiver)
+    made = ours.make(300)
+    eventually(lambda: ours.processor.waiting == 0 and ours.processor.spooled_bytes > 0)
+    made += ours.make(10, "later")
+    assert not ours.processor.force_flush(2000)
+    receiver.answer = lambda spans: None
+    assert ours.processor.force_flush(10_000)
+    assert receiver.names == made
+    assert ours.processor.spooled_bytes == 0
+    assert not list(tmp_path.rglob("*.spool"))
+
+
+def test_a_hanging_exporter_holds_a_caller_up_once_and_nothing_is_lost(pipeline: MakePipeline) -> None:
+    hanging = threading.Event()
+    receiver = Receiver(lambda spans: hanging.wait())
+    ours = pipeline(receiver, queue_size=50, batch_size=10, delay_seconds=60.0)
+    waits: list[float] = []
+    for n in range(200):
+        span = ours.tracer.start_span(f"span{n}")
+        started = time.perf_counter()
+        span.end()
+        waits.append(time.perf_counter() - started)
+    assert max(waits) < 0.05 + SLACK
+    assert sum(wait > 0.04 for wait in waits) <= 2
+    assert ours.processor.waiting <= 60
+    hanging.set()
+    assert ours.processor.force_flush(10_000)
+    assert receiver.names == Counter(f"span{n}" for n in range(200))
+    assert drops == {}
+
+
+async def test_an_event_loop_is_never_held_up(pipeline: MakePipeline) -> None:
+    hanging = threading.Event()
+    receiver = Receiver(lambda spans: hanging.wait())
+    ours = pipeline(receiver, queue_size=50, batch_size=10, delay_seconds=60.0, block_seconds=5.0)
+    started = time.perf_counter()
+    made = ours.make(100)
+    assert time.perf_counter() - started < 2.0  # one wait would be 5 s
+    await asyncio.sleep(0)
+    hanging.set()
+    assert await asyncio.to_thread(ours.processor.force_flush, 10_000)
+    assert receiver.names == made
+
+
+def test_a_slow_export_is_secured_on_disk_and_not_sent_again(tmp_path: Path, pipeline: MakePipeline) -> None:
+    hanging = threading.Event()
+    receiver = Receiver(lambda spans: hanging.wait())
+    ours = pipeline(receiver)
+    made = ours.make(20)
+    eventually(lambda: ours.processor.spooled_bytes > 0)
+    (path,) = tmp_path.rglob("*.spool")
+    eventually(lambda: all(name.encode() in path.read_bytes() for name in made))
+    hanging.set()
+    assert ours.processor.force_flush(5000)
+    assert receiver.names == made
+
+
+def test_a_batch_that_is_too_large_is_sent_in_pieces(pipeline: MakePipeline) -> None:
+    receiver = Receiver(lambda spans: SpanExportResult.FAILURE if len(spans) > 3 else None)
+    ours = pipeline(receiver, batch_size=64, delay_seconds=60.0)
+    made = ours.make(64)
+    ours.processor.force_flush(5000)
+    receiver.answer = lambda spans: SpanExportResult.FAILURE if len(spans) > 3 else None
+    eventually(lambda: ours.processor.force_flush(1000) or receiver.names == made)
+    assert receiver.names == made
+    assert drops == {}
+
+
+def test_a_span_that_is_always_refused_does_not_hold_the_others_up(pipeline: MakePipeline) -> None:
+    def picky(spans: Sequence[ReadableSpan]) -> object:
+        return SpanExportResult.FAILURE if any(span.name == "span7" for span in spans) else None
+
+    receiver = Receiver(picky)
+    ours = pipeline(receiver, batch_size=16)
+    made = ours.make(30)
+    del made["span7"]
+    eventually(lambda: made <= receiver.names, 20)
+
+    def rejected() -> int:
+        ours.make(1, "proof that it works")
+        return drops["span:rejected"]
+
+    eventually(rejected, 20)
+    eventually(lambda: semconv.SPAN_NAME_PREFIX + "other" in receiver.names)
+    assert drops["span:rejected"] == 1
+
+
+def test_drops_are_told_in_their_trace_and_make_its_graph_incomplete(pipeline: MakePipeline) -> None:
+    receiver = Receiver(down)
+    ours = pipeline(receiver, spool_bytes=0, queue_size=10, batch_size=10, block_seconds=0.0)
+    ours.make(10)
+    eventually(lambda: ours.processor._sender.failures)
+    with ours.tracer.start_as_current_span("turn") as turn:
+        context = set_span_in_context(turn)
+        for _ in range(5):
+            with operation(
+                "search_memory", kind="retrieve", system="s", scope="abc", tracer=ours.tracer, parent=context
+            ):
+                pass
+        assert drops["span:full"] == 5
+        receiver.answer = lambda spans: None
+        assert ours.processor.force_flush()
+    (told,) = [
+        span
+        for span in receiver.spans
+        if span.context.trace_id == turn.context.trace_id and span.name == "memtrace.other"
+    ]
+    assert told.parent is not None
+    assert told.parent.span_id == turn.context.span_id
+    assert told.attributes == {
+        semconv.OP_KIND: "other",
+        semconv.SYSTEM: "s",
+        semconv.SCOPE: "abc",
+        semconv.INCOMPLETE: ("lost_spans",),
+        semconv.LOST: 5,
+    }
+    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+
+    graph = build_graph(decode_request(encode_spans([told]).SerializeToString()), whole=False)
+    assert graph.incomplete == {"lost_spans": 5}
+
+
+def test_with_no_room_on_disk_the_queue_keeps_what_it_can(pipeline: MakePipeline) -> None:
+    receiver = Receiver(down)
+    ours = pipeline(receiver, spool_bytes=0, queue_size=20, batch_size=5, block_seconds=0.0)
+    made = ours.make(20)
+    eventually(lambda: ours.processor._sender.failures)
+    receiver.answer = lambda spans: None
+    assert ours.processor.force_flush()
+    assert receiver.names == made
+    assert drops == {}
+
+
+def test_what_neither_arrives_nor_finds_room_at_the_end_is_counted(pipeline: MakePipeline) -> None:
+    ours = pipeline(Receiver(down), spool_bytes=0)
+    ours.make(20)
+    ours.processor.shutdown(1.0)
+    assert drops == {"span:exit": 20}
+
+
+def test_the_traces_that_are_told_of_are_bounded(pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memtrace_otel.capture.processor.loss.MAX_TRACES", 10)
+    ours = pipeline(Receiver())
+    ours.processor.shutdown()
+    ours.make(50)
+    assert drops["span:shutdown"] == 50
+    assert len(ours.processor._losses) == 10
+
+
+def test_a_span_that_cannot_be_encoded_is_dropped_alone(pipeline: MakePipeline) -> None:
+    ours = pipeline(Receiver(down))
+    ours.tracer.start_span("bad \ud800").end()
+    made = ours.make(3)
+    eventually(lambda: drops["span:unencodable"] == 1 and ours.processor.waiting == 0)
+    receiver = Receiver()
+    ours.processor.shutdown(1.0)
+    other = pipeline(receiver)
+    eventually(lambda: made <= receiver.names)
+    assert other.processor.spooled_bytes >= 0
+
+
+def test_a_span_ended_amid_the_end_of_another_does_not_hang(pipeline: MakePipeline) -> None:
+    """A finalizer or a signal handler may end a span at any point of our code."""
+    import sys
+
+    receiver = Receiver(down)
+    ours = pipeline(receiver, queue_size=5, batch_size=5, delay_seconds=60.0, block_seconds=0.0)
+    depth = 0
+
+    def interrupt(frame: object, event: str, argument: object) -> object:
+        nonlocal depth
+        if depth == 0 and threading.current_thread() is threading.main_thread():
+            depth = 1
+            ours.tracer.start_span("inner").end()
+            depth = 0
+        return interrupt
+
+    sys.settrace(interrupt)  # type: ignore[arg-type]
+    try:
+        for _ in range(8):
+            ours.tracer.start_span("outer").end()
+    finally:
+        sys.settrace(None)
+    receiver.answer = lambda spans: None
+    assert ours.processor.force_flush(20_000)
+    assert receiver.names["outer"] == 8
+    assert receiver.names["inner"] > 100
+    assert drops == {}
+
+
+def test_standard_variables_are_honoured(pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "7")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "60000")
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "many")
+    receiver = Receiver()
+    ours = pipeline(receiver, delay_seconds=None)
+    made = ours.make(20)
+    eventually(lambda: len(receiver.spans) == 14)
+    time.sleep(0.6)  # our own delay would be over
+    assert len(receiver.spans) == 14
+    ours.processor.force_flush()
+    assert receiver.names == made
+    assert list(map(len, receiver.batches)) == [7, 7, 6]

@@ -1,0 +1,195 @@
+"""What waits on disk: bounded, private, found again by another process, readable whatever cut it off."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+
+from memtrace_otel.capture import drops
+from memtrace_otel.capture.processor.segment import MAGIC, Segment
+from memtrace_otel.capture.processor.spool import Spool, SpoolFull, spool_directory
+from memtrace_otel.store.exporter import MemtraceSpanExporter
+
+MANY = 1000
+
+
+@pytest.fixture(autouse=True)
+def no_drops() -> Iterator[None]:
+    drops.clear()
+    yield
+    drops.clear()
+
+
+def waiting(spool: Spool) -> list[bytes]:
+    """Everything that waits, delivered piece by piece."""
+    found: list[bytes] = []
+    while records := spool.oldest(MANY, 1 << 20):
+        found += [record.body for record in records]
+        spool.acknowledge(records)
+    return found
+
+
+def left_behind(directory: Path, *bodies: bytes) -> Path:
+    """A spool file of a process that is dead."""
+    segment = Segment.create(directory / "1-1-1.spool")
+    assert segment is not None
+    for body in bodies:
+        segment.append(body)
+    segment.close()
+    return segment.path
+
+
+def test_what_was_written_comes_back_in_order_and_once(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "s", 1 << 20)
+    for body in (b"one", b"", b"three"):
+        spool.append(body)
+    assert not spool.empty
+    assert waiting(spool) == [b"one", b"", b"three"]
+    assert spool.empty
+    assert spool.live_bytes == 0
+    assert list((tmp_path / "s").iterdir()) == []
+
+
+def test_pieces_are_limited_by_number_and_size_but_never_empty(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "s", 1 << 20)
+    for body in (b"x" * 100, b"y" * 10, b"z" * 10):
+        spool.append(body)
+    assert [len(record.body) for record in spool.oldest(MANY, 50)] == [100]
+    assert [len(record.body) for record in spool.oldest(2, 1000)] == [100, 10]
+
+
+def test_only_the_user_can_read_it(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "s", 1 << 20)
+    spool.append(b"secret")
+    (path,) = (tmp_path / "s").iterdir()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("planted", ["open", "link"])
+def test_a_directory_that_others_prepared_is_refused(tmp_path: Path, planted: str) -> None:
+    directory = tmp_path / "s"
+    if planted == "open":
+        directory.mkdir()
+        directory.chmod(0o777)
+    else:
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "elsewhere").chmod(0o700)
+        directory.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PermissionError):
+        Spool(directory, 1 << 20).append(b"secret")
+    assert list(directory.iterdir()) == []
+
+
+def test_bytes_are_bounded_over_all_processes(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir(mode=0o700)
+    left_behind(tmp_path / "s", b"x" * 600)
+    spool = Spool(tmp_path / "s", 1000)
+    spool.append(b"y" * 200)
+    with pytest.raises(SpoolFull):
+        spool.append(b"z" * 200)
+    assert waiting(spool) == [b"y" * 200]
+
+
+def test_room_comes_back_when_files_are_delivered(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "s", 1000)
+    for _ in range(20):
+        spool.append(b"x" * 700)
+        assert waiting(spool) == [b"x" * 700]
+
+
+def test_no_bytes_allowed_means_no_file(tmp_path: Path) -> None:
+    with pytest.raises(SpoolFull):
+        Spool(tmp_path / "s", 0).append(b"x")
+    assert not (tmp_path / "s").exists()
+
+
+def test_the_file_of_a_dead_process_is_adopted_and_removed_when_delivered(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir(mode=0o700)
+    path = left_behind(tmp_path / "s", b"one", b"two")
+    spool = Spool(tmp_path / "s", 1 << 20)
+    spool.append(b"own")
+    spool.adopt()
+    spool.adopt()
+    assert waiting(spool) == [b"one", b"two", b"own"]
+    assert not path.exists()
+
+
+def test_the_file_of_a_living_process_is_left_alone(tmp_path: Path) -> None:
+    owner, other = Spool(tmp_path / "s", 1 << 20), Spool(tmp_path / "s", 1 << 20)
+    owner.append(b"mine")
+    other.adopt()
+    assert other.empty
+    owner.close()
+    other.adopt()
+    assert waiting(other) == [b"mine"]
+
+
+def test_delivered_is_remembered_in_the_file(tmp_path: Path) -> None:
+    owner, other = Spool(tmp_path / "s", 1 << 20), Spool(tmp_path / "s", 1 << 20)
+    records = [owner.append(body) for body in (b"one", b"two", b"three")]
+    owner.acknowledge([records[1]])
+    owner.close()
+    other.adopt()
+    assert waiting(other) == [b"one", b"three"]
+
+
+@pytest.mark.parametrize("lost", range(1, 15))
+def test_a_torn_tail_costs_the_last_record_only(tmp_path: Path, lost: int) -> None:
+    (tmp_path / "s").mkdir(mode=0o700)
+    path = left_behind(tmp_path / "s", b"one", b"two", b"three")
+    path.write_bytes(path.read_bytes()[:-lost])
+    spool = Spool(tmp_path / "s", 1 << 20)
+    spool.adopt()
+    assert waiting(spool) == [b"one", b"two"]
+    assert drops["spool_damaged"] == (lost < 14)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("content", [b"", MAGIC, b"x" * 500, MAGIC + b"\xff" * 500, MAGIC + b"\x00" * 500])
+def test_a_file_of_anything_ends_without_an_error(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "s").mkdir(mode=0o700)
+    (tmp_path / "s" / "9-9-9.spool").write_bytes(content)
+    spool = Spool(tmp_path / "s", 1 << 20)
+    spool.adopt()
+    assert waiting(spool) == []
+    assert spool.empty
+
+
+def test_acknowledging_after_the_end_touches_no_other_file(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "s", 1 << 20)
+    record = spool.append(b"late")
+    spool.close()
+    innocent = tmp_path / "innocent"
+    with innocent.open("w+b") as file:  # may get the number that the spool file had
+        file.write(b"x" * 100)
+        file.flush()
+        with pytest.raises(OSError):  # noqa: PT011
+            spool.acknowledge([record])
+        assert innocent.read_bytes() == b"x" * 100
+
+
+def test_the_destination_decides_on_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = MemtraceSpanExporter(path=tmp_path / "a.db"), MemtraceSpanExporter(path=tmp_path / "b.db")
+    assert spool_directory(one, tmp_path) == spool_directory(MemtraceSpanExporter(tmp_path / "a.db"), tmp_path)
+    assert len({spool_directory(exporter, tmp_path) for exporter in (one, two, ConsoleSpanExporter())}) == 3
+    before = spool_directory(one, tmp_path)
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "another")
+    assert spool_directory(one, tmp_path) != before
+
+
+def test_without_a_setting_it_is_in_the_users_state_or_a_private_temporary_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MEMTRACE_SPOOL_DIR", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert spool_directory(ConsoleSpanExporter()).parent == tmp_path / "state" / "memtrace-otel" / "spool"
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file" / "state"))
+    assert spool_directory(ConsoleSpanExporter()).parent.name.startswith("memtrace-otel-")
+    monkeypatch.setenv("MEMTRACE_SPOOL_DIR", str(tmp_path / "mine"))
+    assert spool_directory(ConsoleSpanExporter()).parent == tmp_path / "mine"
