@@ -1,0 +1,156 @@
+"""Answers: the outermost of query engine, chat engine and response synthesizer is the one answering operation.
+
+What happens inside it (several model calls of a refining synthesizer, sub-questions, a condensed question, a routing
+decision) are steps of that one answer: the synthesizers below it only tell it which nodes they used. A streamed answer
+is recorded when its text has come to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+from opentelemetry.util.types import AttributeValue
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import Operation, guard
+from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
+from memtrace_otel.instrumentation.llamaindex.nodes import Piece, pieces, query_ref, query_text
+from memtrace_otel.instrumentation.llamaindex.retrieval import owner, read_piece, served_for
+from memtrace_otel.instrumentation.llamaindex.streams import observed, settle_abandoned
+from memtrace_otel.instrumentation.steps import Step
+from memtrace_otel.model import make_ref, split_origin
+from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
+
+
+@dataclass(slots=True)
+class Answering:
+    """An answer under way: what its synthesizers and chat memories have handed to a model so far.
+
+    `streams`: its text comes from a stream, which may end before or after the call that returns it.
+    """
+
+    call: Call
+    operation: Operation
+    used: dict[str, Piece] = field(default_factory=dict[str, Piece])
+    contexts: dict[str, str] = field(default_factory=dict[str, str])
+    streams: bool = False
+    _lock: Lock = field(default_factory=Lock)
+    _has_returned: bool = False
+    _ended: tuple[str, bool, BaseException | None] | None = None
+
+    def use(self, given: list[Piece], query: str) -> None:
+        """Note the nodes of one synthesis, and the searches that found them."""
+        self.contexts.update((served.context, served.origin) for served in served_for(given, query))
+        self.used.update((piece.ref, piece) for piece in given)
+
+    def remember(self, context: str, origin: str) -> None:
+        """Note what a chat memory put into the prompt."""
+        self.contexts[context] = origin
+
+    def observe(self, response: Any, name: str, text_of: Callable[[Any], str]) -> None:
+        """Collect the text of the stream in an attribute of a response, if there is one."""
+        stream = observed(getattr(response, "__dict__", {}).get(name), self.operation, text_of, self._stream_ended)
+        if stream is not None:
+            setattr(response, name, stream)
+            self.streams = True
+
+    def returned(self) -> None:
+        """The call is over and has left the operation to its stream."""
+        with self._lock:
+            self._has_returned = True
+            ended = self._ended
+        if ended is not None:
+            self._end(*ended)
+
+    def conclude(self, said: str, *, whole: bool) -> None:
+        """Record what went into the answer, and the answer."""
+        operation, used = self.operation, list(self.used.values())
+        operation.scope = owner(self.call, used)
+        for context, origin in self.contexts.items():
+            operation.read(context, role=Role.CONTEXT, origin=origin)
+        for piece in used:
+            read_piece(self.call, operation, piece, Role.CONTEXT)
+        if not whole:
+            operation.mark(Incomplete.TRUNCATED)
+        if operation.origin and said:
+            answer = make_ref(RefKind.ANSWER, split_origin(operation.origin)[1])
+            operation.wrote(answer, role=Role.ANSWER, content=said)
+
+    def _stream_ended(self, said: str, whole: bool, error: BaseException | None) -> None:
+        with self._lock:
+            self._ended = said, whole, error
+            if not self._has_returned:
+                return
+        self._end(said, whole, error)
+
+    def _end(self, said: str, whole: bool, error: BaseException | None) -> None:
+        with guard("llamaindex.answer"):
+            self.conclude(said, whole=whole)
+        self.operation.end(error)
+
+
+ANSWERING: ContextVar[Answering | None] = ContextVar("memtrace_llamaindex_answering", default=None)
+
+
+def query(call: Call) -> Step:
+    """`query`, `aquery` of a query engine."""
+    yield from _answer(call, query_text(call.arguments().get("str_or_query_bundle")))
+
+
+def chat(call: Call) -> Step:
+    """`chat`, `achat`, `stream_chat`, `astream_chat` of a chat engine."""
+    yield from _answer(call, query_text(call.arguments().get("message")))
+
+
+def synthesize(call: Call) -> Step:
+    """`synthesize`, `asynthesize`: the nodes that an answer really uses."""
+    arguments = call.arguments()
+    text, given = query_text(arguments.get("query")), list(pieces(arguments.get("nodes")))
+    answering = ANSWERING.get()
+    if answering is not None:
+        answering.use(given, text)
+        return
+    yield from _answer(call, text, given)
+
+
+def stream_chat_response(call: Call) -> Step:
+    """`StreamingAgentChatResponse`: a chat engine is about to hand its stream to the thread that reads it."""
+    answering = ANSWERING.get()
+    yield
+    if answering is None:
+        return
+    for name in ("chat_stream", "achat_stream"):
+        answering.observe(call.instance, name, lambda item: str(item.delta or ""))
+
+
+def _answer(call: Call, text: str, given: list[Piece] | None = None) -> Step:
+    if ANSWERING.get() is not None:
+        return
+    settle_abandoned()
+    operation = call.open(
+        semconv.CHAT, OpKind.RESPOND, scope="", purpose=purpose(call), attributes=_model_of(call.instance)
+    )
+    operation.read(query_ref(text), role=Role.QUERY, content=text)
+    answering = Answering(call, operation)
+    if given is not None:
+        answering.use(given, text)
+    call.carry(ANSWERING, answering)
+    response = yield
+    if not answering.streams:
+        answering.observe(response, "response_gen", str)
+    if answering.streams:
+        call.detach(operation)
+        answering.returned()
+    else:
+        answering.conclude(str(response), whole=True)
+
+
+def _model_of(engine: Any) -> dict[str, AttributeValue]:
+    """`gen_ai.request.model` of the language model that an engine or synthesizer names."""
+    synthesizer = getattr(engine, "_response_synthesizer", engine)
+    model = getattr(getattr(getattr(synthesizer, "_llm", None), "metadata", None), "model_name", None)
+    return {semconv.GEN_AI_REQUEST_MODEL: model} if isinstance(model, str) else {}

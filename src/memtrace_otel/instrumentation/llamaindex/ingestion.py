@@ -1,0 +1,132 @@
+"""Documents on their way into a store: what a pipeline or an index was given, and the chunks that parsers cut.
+
+A document has a new version when an ingestion first uses it. One that the pipeline skips, because its document store
+knows it, is left alone (action NONE).
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from opentelemetry.util.types import AttributeValue
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import Operation, origins
+from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
+from memtrace_otel.instrumentation.llamaindex.nodes import Piece, pieces
+from memtrace_otel.instrumentation.llamaindex.owners import scope_of, store_behind, store_of_new
+from memtrace_otel.instrumentation.steps import Step
+from memtrace_otel.model import ref_kind
+from memtrace_otel.semconv import Action, OpKind, RefKind, Role
+
+
+@dataclass(slots=True)
+class Ingestion:
+    """One run of a pipeline or one insert into an index, with the documents it was given by id."""
+
+    call: Call
+    operation: Operation
+    documents: dict[str, Piece]
+    used: set[str] = field(default_factory=set[str])
+
+    def given(self, id: str) -> Piece | None:
+        """The document of this id, None when it is not one of this run."""
+        return self.documents.get(id)
+
+    def use(self, id: str) -> str | None:
+        """Origin of the version of a given document that this run stores; None for any other document."""
+        document = self.documents.get(id)
+        if document is None:
+            return None
+        scope, ledger = self.operation.scope, self.call.patches.ledger
+        if id not in self.used:
+            self.used.add(id)
+            stored = ledger.find(scope, document.ref)
+            if stored is None or stored.fingerprint != document.fingerprint:
+                previous = origins().find(scope, document.ref)
+                sources = [self.operation.read(document.ref, role=Role.PREVIOUS, origin=previous)] if previous else []
+                action = Action.UPDATE if previous else Action.ADD
+                self.operation.wrote(document.ref, action=action, content=document.text, sources=sources)
+                ledger.put(scope, document)
+        return origins().find(scope, document.ref)
+
+    def skipped(self) -> list[Piece]:
+        """The documents that were given and not used."""
+        return [document for id, document in self.documents.items() if id not in self.used]
+
+
+INGESTION: ContextVar[Ingestion | None] = ContextVar("memtrace_llamaindex_ingestion", default=None)
+
+
+def run(call: Call) -> Step:
+    """`IngestionPipeline.run`, `arun`: the documents of the call and of the pipeline itself."""
+    arguments = call.arguments()
+    given = [*_list(arguments.get("documents")), *_list(arguments.get("nodes")), *_list(call.instance.documents)]
+    yield from _ingest(call, store_behind(call.instance), given)
+
+
+def from_documents(call: Call) -> Step:
+    """`BaseIndex.from_documents`: an index is built."""
+    arguments = call.arguments()
+    context = arguments.get("storage_context")
+    yield from _ingest(call, store_of_new(call.instance, context), _list(arguments.get("documents")))
+
+
+def insert(call: Call) -> Step:
+    """`insert`, `update_ref_doc` of an index and their async twins: one document."""
+    yield from _ingest(call, store_behind(call.instance), [call.arguments().get("document")])
+
+
+def refresh(call: Call) -> Step:
+    """`refresh_ref_docs`, `arefresh_ref_docs`: those documents that have changed."""
+    yield from _ingest(call, store_behind(call.instance), _list(call.arguments().get("documents")))
+
+
+def _ingest(call: Call, store: str, given: list[Any]) -> Step:
+    if INGESTION.get() is not None:  # `refresh` inserts, `insert` runs no pipeline: the outermost one is recorded
+        return
+    documents = {piece.id: piece for piece in pieces(given) if ref_kind(piece.ref) == RefKind.DOCUMENT}
+    attributes: dict[str, AttributeValue] = {semconv.GEN_AI_MEMORY_RECORD_COUNT: len(given)}
+    if store:
+        attributes[semconv.GEN_AI_MEMORY_STORE_ID] = store
+    operation = call.open(
+        semconv.UPSERT_MEMORY, OpKind.INGEST, scope=scope_of(store), purpose=purpose(call), attributes=attributes
+    )
+    ingestion = Ingestion(call, operation, documents)
+    call.carry(INGESTION, ingestion)
+    yield
+    for document in ingestion.skipped():
+        operation.wrote(document.ref, action=Action.NONE, content=document.text)
+
+
+def segment(call: Call) -> Step:
+    """`get_nodes_from_documents` of a node parser: each chunk comes from one document or one larger chunk."""
+    if not call.enter("parser"):
+        return
+    given = list(pieces(call.arguments().get("documents")))
+    ingestion = INGESTION.get()
+    operation = call.open(None, OpKind.SEGMENT, scope="", purpose=purpose(call))
+    places: dict[str, int] = {}
+    for piece in given:
+        origin = ingestion.use(piece.id) if ingestion else None
+        if origin is None:
+            origin = "" if ref_kind(piece.ref) == RefKind.DOCUMENT else origins().find("", piece.ref)
+        places[piece.id] = operation.read(piece.ref, origin=origin, content=piece.text)
+    nodes = yield
+    for node, piece in zip(cast(list[Any], nodes), pieces(nodes), strict=True):
+        if piece.id in places:
+            continue  # left whole
+        above = [places[id] for id in _above(node, piece) if id in places]
+        operation.wrote(piece.ref, content=piece.text, sources=above[:1] or list(places.values()))
+
+
+def _above(node: Any, piece: Piece) -> list[str]:
+    """Ids of what a node may have been cut from, the nearest first."""
+    parent = getattr(node, "parent_node", None)
+    return [*([parent.node_id] if parent is not None else []), piece.document]
+
+
+def _list(values: Any) -> list[Any]:
+    return list(cast(list[Any], values)) if isinstance(values, list | tuple) else []

@@ -1,0 +1,90 @@
+"""Nodes, documents and messages of LlamaIndex as variables of the wire contract."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+from memtrace_otel.capture import variable_ref
+from memtrace_otel.model import make_ref
+from memtrace_otel.semconv import RefKind
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A node or document as LlamaIndex handed it over. `fingerprint` covers text and metadata.
+
+    `document` is the id of the document that a node was cut from, '' when it names none.
+    """
+
+    ref: str
+    id: str
+    text: str
+    fingerprint: str
+    document: str = ""
+    score: float | None = None
+
+
+def pieces(nodes: object) -> Iterator[Piece]:
+    """The nodes, scored nodes or documents of a list; of anything that is no list, none (it may be consumed)."""
+    for item in cast(list[Any], nodes) if isinstance(nodes, list | tuple) else []:
+        node = getattr(item, "node", item)
+        id = getattr(node, "node_id", None)
+        if isinstance(id, str):
+            yield Piece(
+                document_ref(id) if is_document(node) else make_ref(RefKind.CHUNK, id),
+                id,
+                text_of(node),
+                str(node.hash),
+                str(getattr(node, "ref_doc_id", None) or ""),
+                score_of(item),
+            )
+
+
+def is_document(node: Any) -> bool:
+    """Whether this is a whole document, not a piece of one."""
+    schema = "llama_index.core.schema"
+    return any(base.__name__ == "Document" and base.__module__ == schema for base in type(node).__mro__)
+
+
+def document_ref(id: str) -> str:
+    """Ref of the document with this id."""
+    return make_ref(RefKind.DOCUMENT, id)
+
+
+def chunk_ref(id: str) -> str:
+    """Ref of the node with this id."""
+    return make_ref(RefKind.CHUNK, id)
+
+
+def text_of(node: Any) -> str:
+    """The text of a node without its metadata."""
+    return str(node.get_content())
+
+
+def score_of(item: Any) -> float | None:
+    """The score of a scored node (numpy scalars included), None without one."""
+    score = getattr(item, "score", None)
+    return None if score is None or isinstance(score, bool) else float(score)
+
+
+def query_text(query: object) -> str:
+    """The text of a query: a string or a `QueryBundle`."""
+    return query if isinstance(query, str) else str(getattr(query, "query_str", "") or "")
+
+
+def query_ref(text: str) -> str:
+    """Ref of a question."""
+    return variable_ref(RefKind.QUERY, text)
+
+
+def message_text(message: Any) -> str:
+    """The text of a `ChatMessage`, '' when it holds none."""
+    content = getattr(message, "content", None)
+    return content if isinstance(content, str) else ""
+
+
+def message_ref(text: str) -> str:
+    """Ref of a message: LlamaIndex gives messages no ids."""
+    return variable_ref(RefKind.MESSAGE, text)

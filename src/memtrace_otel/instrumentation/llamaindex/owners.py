@@ -1,0 +1,52 @@
+"""Whose memory it is: the name of a store, alike in every process, and the scope made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from memtrace_otel.capture import scope_id
+
+_NAMES = ("collection_name", "index_name", "table_name", "_collection_name", "_index_name", "_table_name", "namespace")
+_HOLDERS = ("_index", "_storage_context", "_retriever", "_vector_retriever")
+
+
+def store_name(store: Any) -> str:
+    """Collection, index or table behind a store, '' for None; of a store without a name (on files, say) its class."""
+    if store is None:
+        return ""
+    names = (getattr(store, name, None) for name in _NAMES)
+    return next((name for name in names if isinstance(name, str) and name), type(store).__name__)
+
+
+def scope_of(name: str) -> str:
+    """Scope of what the store of this name holds, '' without a name."""
+    return scope_id(name) if name else ""
+
+
+def store_behind(holder: Any) -> str:
+    """Name of the store that an index, pipeline or retriever keeps its nodes in, '' for one that combines others."""
+    return store_name(next(_stores(holder, 3), None))
+
+
+def store_of_new(index: type, context: Any) -> str:
+    """Name of the store that a new index of this class will use; `context` is its StorageContext, None for its own."""
+    in_vectors = _is_vector_index(index)
+    if context is None:
+        return "SimpleVectorStore" if in_vectors else "SimpleDocumentStore"
+    return store_name(context.vector_store if in_vectors else context.docstore)
+
+
+def _stores(holder: Any, depth: int) -> Iterator[Any]:
+    # Every index has a vector store; one that is no vector index leaves it empty.
+    kept_in_vectors = not hasattr(holder, "index_struct") or _is_vector_index(cast("type[object]", type(holder)))
+    names = ("_vector_store", "vector_store", "_docstore", "docstore") if kept_in_vectors else ("_docstore",)
+    yield from (store for name in names if (store := getattr(holder, name, None)) is not None)
+    for name in _HOLDERS if depth else ():
+        inner = getattr(holder, name, None)
+        if inner is not None:
+            yield from _stores(inner, depth - 1)
+
+
+def _is_vector_index(index: type[object]) -> bool:
+    return any(base.__name__ == "VectorStoreIndex" for base in index.__mro__)

@@ -1,0 +1,68 @@
+"""The wrappers of LlamaIndex, and what they know beyond a single call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from opentelemetry.trace import Tracer
+
+from memtrace_otel.capture import guard
+from memtrace_otel.instrumentation.llamaindex.ledger import Ledger
+from memtrace_otel.instrumentation.llamaindex.points import POINTS, VECTOR_STORE
+from memtrace_otel.instrumentation.llamaindex.streams import settle_abandoned
+from memtrace_otel.instrumentation.patches import Patches
+from memtrace_otel.instrumentation.steps import StepFunction
+from memtrace_otel.instrumentation.threads import with_context_threads
+
+SYSTEM = "llamaindex"
+
+
+class LlamaIndexPatches(Patches):
+    """`ledger`: the chunks and documents that this process has stored."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__(tracer, SYSTEM)
+        self.ledger = Ledger()
+        self._watched: list[type] = []
+
+    def wrap_all_points(self) -> None:
+        """Wrap each module of the table once the application has imported it."""
+        self.apply(POINTS)
+        self.when_imported(
+            "llama_index.core.vector_stores.types",
+            lambda module: self.cover_subclasses(module.BasePydanticVectorStore, VECTOR_STORE),
+        )
+        self.when_imported("llama_index.core.async_utils", self._keep_context)
+
+    def cover_subclasses(self, base: type, steps: Mapping[str, StepFunction]) -> None:
+        """Wrap the methods of a class and of all classes that derive from it, now or when they are defined."""
+
+        def init_subclass(cls: type, **kwargs: Any) -> None:
+            super(base, cls).__init_subclass__(**kwargs)
+            with guard("llamaindex.cover"):  # runs inside the program's own class statement
+                if self.active:
+                    self.cover(cls, steps)
+
+        self.cover(base, steps)
+        known = base.__subclasses__()
+        while known:
+            cls = known.pop()
+            self.cover(cls, steps)
+            known += cls.__subclasses__()
+        if "__init_subclass__" not in vars(base):
+            base.__init_subclass__ = classmethod(init_subclass)  # pyright: ignore[reportAttributeAccessIssue]
+            self._watched.append(base)
+
+    def remove(self) -> None:
+        """Restore the originals and report the streams that nobody reads."""
+        super().remove()
+        settle_abandoned()
+        while self._watched:
+            del self._watched.pop().__init_subclass__
+
+    def _keep_context(self, async_utils: Any) -> None:
+        """Earlier releases lose the context where a synchronous call runs a coroutine inside a running event loop."""
+        futures = getattr(async_utils, "concurrent", None)
+        if futures is not None:
+            self.replace(async_utils, "concurrent", with_context_threads(futures))

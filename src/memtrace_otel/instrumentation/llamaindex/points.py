@@ -1,0 +1,63 @@
+"""Where LlamaIndex is wrapped: every name, and its step. A name that a release lacks is left out."""
+
+from __future__ import annotations
+
+from memtrace_otel.instrumentation.llamaindex import answers, ingestion, retrieval, stores
+from memtrace_otel.instrumentation.patches import Points
+from memtrace_otel.instrumentation.steps import StepFunction
+
+_CORE = "llama_index.core"
+
+
+def _both(class_name: str, steps: dict[str, StepFunction]) -> dict[str, StepFunction]:
+    """The methods of a class and their async twins, which have an `a` in front."""
+    return {f"{class_name}.{prefix}{name}": step for name, step in steps.items() for prefix in ("", "a")}
+
+
+_CHAT = {"chat": answers.chat, "stream_chat": answers.chat}
+
+POINTS: Points = {
+    f"{_CORE}.ingestion.pipeline": _both("IngestionPipeline", {"run": ingestion.run}),
+    f"{_CORE}.indices.base": {
+        "BaseIndex.from_documents": ingestion.from_documents,
+        **_both(
+            "BaseIndex",
+            {
+                "insert": ingestion.insert,
+                "update_ref_doc": ingestion.insert,
+                "refresh_ref_docs": ingestion.refresh,
+            },
+        ),
+    },
+    f"{_CORE}.node_parser.interface": _both("NodeParser", {"get_nodes_from_documents": ingestion.segment}),
+    f"{_CORE}.storage.docstore.keyval_docstore": {
+        "KVDocumentStore.add_documents": stores.add_documents,
+        "KVDocumentStore.async_add_documents": stores.add_documents,
+        **_both("KVDocumentStore", {"delete_document": stores.delete_document, "delete_ref_doc": stores.delete}),
+    },
+    f"{_CORE}.base.base_retriever": _both("BaseRetriever", {"retrieve": retrieval.retrieve}),
+    f"{_CORE}.postprocessor.types": _both("BaseNodePostprocessor", {"postprocess_nodes": retrieval.rerank}),
+    f"{_CORE}.response_synthesizers.base": _both("BaseSynthesizer", {"synthesize": answers.synthesize}),
+    f"{_CORE}.base.base_query_engine": _both("BaseQueryEngine", {"query": answers.query}),
+    f"{_CORE}.chat_engine.simple": _both("SimpleChatEngine", _CHAT),
+    f"{_CORE}.chat_engine.context": _both("ContextChatEngine", _CHAT),
+    f"{_CORE}.chat_engine.condense_question": _both("CondenseQuestionChatEngine", _CHAT),
+    f"{_CORE}.chat_engine.condense_plus_context": _both("CondensePlusContextChatEngine", _CHAT),
+    f"{_CORE}.chat_engine.multi_modal_context": _both("MultiModalContextChatEngine", _CHAT),
+    f"{_CORE}.chat_engine.multi_modal_condense_plus_context": _both("MultiModalCondensePlusContextChatEngine", _CHAT),
+    f"{_CORE}.chat_engine.types": {"StreamingAgentChatResponse.__init__": answers.stream_chat_response},
+}
+
+VECTOR_STORE: dict[str, StepFunction] = {
+    "add": stores.add,
+    "async_add": stores.add,
+    "delete": stores.delete,
+    "adelete": stores.delete,
+    "delete_nodes": stores.delete_nodes,
+    "adelete_nodes": stores.delete_nodes,
+    "clear": stores.clear,
+    "aclear": stores.clear,
+    "query": retrieval.query_store,
+    "aquery": retrieval.query_store,
+}
+"""Of every class that derives from `BasePydanticVectorStore`, whichever package defines it."""

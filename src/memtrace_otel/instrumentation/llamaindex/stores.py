@@ -1,0 +1,154 @@
+"""What vector stores and document stores take in, give up and find: every write of a chunk or document.
+
+The same content under the same id in a second store (LlamaIndex keeps nodes in a document store beside the vector
+store) is a copy, not a version of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+from opentelemetry.util.types import AttributeValue
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import Operation, origins
+from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
+from memtrace_otel.instrumentation.llamaindex.ingestion import INGESTION
+from memtrace_otel.instrumentation.llamaindex.ledger import Stored
+from memtrace_otel.instrumentation.llamaindex.nodes import Piece, chunk_ref, document_ref, pieces
+from memtrace_otel.instrumentation.llamaindex.owners import scope_of, store_name
+from memtrace_otel.instrumentation.llamaindex.sources import read_sources
+from memtrace_otel.instrumentation.steps import Step
+from memtrace_otel.model import ref_kind
+from memtrace_otel.semconv import Action, OpKind, RefKind, Role
+
+
+def add(call: Call) -> Step:
+    """`add`, `async_add` of a vector store: one record per node."""
+    if not call.enter("store"):
+        return
+    yield from _take_in(call, list(pieces(call.arguments().get("nodes"))))
+
+
+def add_documents(call: Call) -> Step:
+    """`add_documents`, `async_add_documents` of a document store: what no other store holds already.
+
+    Whole documents that a pipeline keeps to recognise them later are its own output, not a second one.
+    """
+    if not call.enter("store"):
+        return
+    ingestion = INGESTION.get()
+    taken = [
+        piece
+        for piece in pieces(call.arguments().get("docs"))
+        if not call.patches.ledger.holds(piece) and (ingestion is None or ingestion.given(piece.id) is None)
+    ]
+    if taken:
+        yield from _take_in(call, taken)
+
+
+def delete(call: Call) -> Step:
+    """`delete`, `adelete` of a vector store, `delete_ref_doc` of a document store: all chunks of a document."""
+    if not call.enter("store"):
+        return
+    document = str(call.arguments().get("ref_doc_id"))
+    scope = scope_of(store_name(call.instance))
+    doomed = call.patches.ledger.cut_from(scope, document)
+    if not doomed and not _is_vector_store(call.instance):
+        return  # copies
+    operation = _open_delete(call, scope, len(doomed))
+    yield
+    _bury(call, operation, doomed)
+    ingestion = INGESTION.get()
+    if ingestion is None or ingestion.given(document) is None:  # else a new version of it is on its way
+        ref = document_ref(document)
+        operation.wrote(ref, action=Action.DELETE, sources=_read_previous(operation, scope, ref))
+
+
+def delete_nodes(call: Call) -> Step:
+    """`delete_nodes`, `adelete_nodes` of a vector store; those that a filter names are not known here."""
+    if not call.enter("store"):
+        return
+    yield from _delete_by_id(call, cast("list[object]", call.arguments().get("node_ids") or []))
+
+
+def delete_document(call: Call) -> Step:
+    """`delete_document`, `adelete_document` of a document store."""
+    id, scope = str(call.arguments().get("doc_id")), scope_of(store_name(call.instance))
+    known = (call.patches.ledger.find(scope, ref) for ref in (chunk_ref(id), document_ref(id)))
+    if not any(known) or not call.enter("store"):
+        return
+    yield from _delete_by_id(call, [id])
+
+
+def clear(call: Call) -> Step:
+    """`clear`, `aclear` of a vector store."""
+    if not call.enter("store"):
+        return
+    scope = scope_of(store_name(call.instance))
+    operation = call.open(
+        semconv.DELETE_MEMORY_STORE, OpKind.DELETE, scope=scope, purpose=purpose(call), attributes=_store(call)
+    )
+    yield
+    _bury(call, operation, call.patches.ledger.all_of(scope))
+
+
+def _take_in(call: Call, taken: list[Piece]) -> Step:
+    scope, ledger = scope_of(store_name(call.instance)), call.patches.ledger
+    known = {piece.ref: stored for piece in taken if (stored := ledger.find(scope, piece.ref)) is not None}
+    name, kind = (semconv.UPSERT_MEMORY, OpKind.UPDATE) if known else (semconv.CREATE_MEMORY, OpKind.CREATE)
+    attributes = _store(call, [piece.id for piece in taken])
+    operation = call.open(name, kind, scope=scope, purpose=purpose(call), attributes=attributes)
+    sources: list[list[int]] = []
+    for piece in taken:
+        fed_by = read_sources(operation, piece)
+        sources.append(fed_by + (_read_previous(operation, scope, piece.ref) if piece.ref in known else []))
+    yield
+    for piece, fed_by in zip(taken, sources, strict=True):
+        stored = known.get(piece.ref)
+        same = stored is not None and stored.fingerprint == piece.fingerprint
+        action = Action.NONE if same else Action.UPDATE if stored else Action.ADD
+        operation.wrote(piece.ref, action=action, content=piece.text, sources=fed_by)
+        ledger.put(scope, piece)
+
+
+def _delete_by_id(call: Call, ids: Iterable[object]) -> Step:
+    scope, ledger = scope_of(store_name(call.instance)), call.patches.ledger
+    refs = [document_ref(str(id)) if ledger.find(scope, document_ref(str(id))) else chunk_ref(str(id)) for id in ids]
+    operation = _open_delete(call, scope, len(refs))
+    yield
+    _bury(call, operation, [ledger.find(scope, ref) or Stored(ref, "", "") for ref in refs])
+
+
+def _open_delete(call: Call, scope: str, count: int) -> Operation:
+    attributes = _store(call) | {semconv.GEN_AI_MEMORY_RECORD_COUNT: count}
+    return call.open(semconv.DELETE_MEMORY, OpKind.DELETE, scope=scope, purpose=purpose(call), attributes=attributes)
+
+
+def _bury(call: Call, operation: Operation, doomed: list[Stored]) -> None:
+    """Record the tombstones."""
+    for stored in doomed:
+        sources = _read_previous(operation, operation.scope, stored.ref)
+        operation.wrote(stored.ref, action=Action.DELETE, sources=sources)
+        call.patches.ledger.remove(operation.scope, stored.ref)
+
+
+def _read_previous(operation: Operation, scope: str, ref: str) -> list[int]:
+    origin = origins().find(scope, ref)
+    if not origin and ref_kind(ref) == RefKind.DOCUMENT:
+        return []
+    return [operation.read(ref, role=Role.PREVIOUS, origin=origin or None)]
+
+
+def _store(call: Call, ids: list[str] | None = None) -> dict[str, AttributeValue]:
+    attributes: dict[str, AttributeValue] = {semconv.GEN_AI_MEMORY_STORE_ID: store_name(call.instance)}
+    if ids is not None:
+        attributes[semconv.GEN_AI_MEMORY_RECORD_COUNT] = len(ids)
+        if len(ids) == 1:
+            attributes[semconv.GEN_AI_MEMORY_RECORD_ID] = ids[0]
+    return attributes
+
+
+def _is_vector_store(store: Any) -> bool:
+    return hasattr(store, "stores_text")

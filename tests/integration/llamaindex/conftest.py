@@ -1,0 +1,132 @@
+"""A real LlamaIndex (the release installed here) on a scripted model server."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from llama_index.core import Document, Settings, VectorStoreIndex
+from llama_index.core.node_parser import SentenceSplitter
+from llama_index.embeddings.openai import OpenAIEmbedding
+from llama_index.llms.openai_like import OpenAILike
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+
+from memtrace_otel import semconv
+from memtrace_otel.graph import EvolutionGraph, build_graph
+from memtrace_otel.instrumentation.llamaindex import LlamaIndexInstrumentor
+from memtrace_otel.model import OperationSpan, Variable
+from memtrace_otel.otlp import decode_request
+from tests.conftest import Recording
+from tests.integration import model_stub
+
+
+class _StreamingHandler(model_stub._Handler):
+    """Sends the reply of a chat call word by word when the call asks for a stream."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.streams = bool(json.loads(body).get("stream"))
+        real, self.rfile = self.rfile, io.BytesIO(body)
+        try:
+            super().do_POST()
+        finally:
+            self.rfile = real
+
+    def _send(self, value: dict[str, Any], status: int = 200) -> None:
+        if not self.streams or "choices" not in value:
+            super()._send(value, status)
+            return
+        words = value["choices"][0]["message"]["content"].split(" ")
+        deltas = [word if number == 0 else f" {word}" for number, word in enumerate(words)]
+        chunks = [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": delta}}]} for delta in deltas]
+        chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        head = {"id": "stub", "object": "chat.completion.chunk", "created": 0, "model": "stub"}
+        body = "".join(f"data: {json.dumps(head | chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("content-length", str(len(body.encode())))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+
+class RagModel(model_stub.ModelStub):
+    """Answers a question with the context it was given; embeds like `model_stub`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.RequestHandlerClass = _StreamingHandler
+
+    def reply(self, prompt: str) -> str | int:
+        if not self.script:
+            self.script.append(f"Answer {len(self.prompts) + 1} to the question.")
+        return super().reply(prompt)
+
+
+@pytest.fixture(autouse=True)
+def model() -> Iterator[RagModel]:
+    """The model server; LlamaIndex is set to it."""
+    with RagModel() as stub:
+        Settings.llm = OpenAILike(
+            model="stub", api_base=stub.url, api_key="none", is_chat_model=True, context_window=4096, max_retries=0
+        )
+        Settings.embed_model = OpenAIEmbedding(model_name="stub", api_base=stub.url, api_key="none", max_retries=0)
+        Settings.tokenizer = str.split
+        yield stub
+
+
+@pytest.fixture
+def instrumented(recording: Recording) -> Iterator[Recording]:
+    LlamaIndexInstrumentor().instrument(tracer_provider=recording.provider)
+    yield recording
+    LlamaIndexInstrumentor().uninstrument()
+
+
+PARIS, CHESS = "Alice lives in Paris with her dog.", "Bob plays chess on Sundays."
+
+
+def index_of(*texts: str, **options: Any) -> VectorStoreIndex:
+    """A vector index over documents d1, d2, ..., each short enough to be one chunk."""
+    documents = [Document(text=text, doc_id=f"d{number}") for number, text in enumerate(texts, 1)]
+    return VectorStoreIndex.from_documents(documents, transformations=[splitter()], **options)
+
+
+def splitter(size: int = 100) -> SentenceSplitter:
+    return SentenceSplitter(chunk_size=size, chunk_overlap=0)
+
+
+def operations(recording: Recording, name: str | None = None) -> list[OperationSpan]:
+    """The recorded operations by start, read back from the bytes that would be exported; those of one name if given."""
+    spans = decode_request(encode_spans(recording.spans()).SerializeToString())
+    return sorted((s for s in spans if s.kind and name in (None, s.name)), key=lambda span: (span.start, span.seq or 0))
+
+
+def graph_of(recording: Recording) -> EvolutionGraph:
+    """The evolution graph of everything recorded."""
+    return build_graph(operations(recording))
+
+
+def purpose(span: OperationSpan) -> str:
+    """What LlamaIndex calls the operation."""
+    return str(span.attributes.get(semconv.OP_PURPOSE, ""))
+
+
+def reads(span: OperationSpan, role: str) -> list[Variable]:
+    """The inputs of one role."""
+    return [variable for variable in span.inputs if variable.role == role]
+
+
+def tree(recording: Recording) -> list[str]:
+    """One line per operation, indented under its parent, in order of start."""
+    spans = operations(recording)
+    known = {span.span_id for span in spans}
+
+    def lines(parent: str, depth: int) -> Iterator[str]:
+        for span in spans:
+            if (span.parent_id if span.parent_id in known else "") == parent:
+                yield "  " * depth + span.name
+                yield from lines(span.span_id, depth + 1)
+
+    return list(lines("", 0))
