@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -21,6 +22,7 @@ class ModelServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.replies: list[str | int | dict[str, str]] = []
+        self.echo = False  # say what was said instead; "fail" fails, "hang" is not answered
         self.url = f"http://127.0.0.1:{self.server_port}/v1"
 
 
@@ -30,7 +32,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        reply = self.server.replies.pop(0)
+        reply = _echo(asked) if self.server.echo else self.server.replies.pop(0)
         if isinstance(reply, int):
             return self._send(json.dumps({"error": {"message": "scripted"}}), "application/json", reply)
         if self.path.endswith("/responses"):
@@ -72,6 +74,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
+
+
+def _echo(asked: dict[str, Any]) -> str | int:
+    said = asked["messages"][-1]["content"]
+    if said == "hang":
+        time.sleep(5)
+    return 503 if said == "fail" else f"You said: {said}"
 
 
 def _envelope(kind: str) -> dict[str, Any]:

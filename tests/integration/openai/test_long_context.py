@@ -239,7 +239,7 @@ def test_tool_calls_and_their_results_are_part_of_the_history(
     assert [ref_kind(v.ref) for v in answered.outputs] == ["answer"]
     assert len([v for v in answered.inputs if v.role == "history"]) == 2
     [stored] = operations(recording, "memory_update")
-    assert len(stored.outputs) == 2
+    assert len(stored.outputs) == 3  # question, call and result: the question is history, too, once tools have answered
 
 
 def test_the_responses_api_goes_on_from_a_reply_by_its_id(

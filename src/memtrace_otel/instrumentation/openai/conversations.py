@@ -157,7 +157,8 @@ def _aligned(conversation: Conversation, messages: Sequence[Message], keys: Sequ
     kept: dict[int, Entry] = {}
     taken: set[int] = set()
     for place, key in enumerate(keys):
-        if messages[place].role in INSTRUCTIONS:
+        asked = place == len(keys) - 1 and messages[place].role == "user"  # equal to an earlier question or not
+        if asked or messages[place].role in INSTRUCTIONS:
             continue
         match = next((i for i in range(at, len(entries)) if entries[i].key == key), None)
         if match is not None:

@@ -55,9 +55,7 @@ class History:
         """Write what has changed since the last call of this conversation."""
         self.certain = found.certain
         messages, query = self._request.messages, self.query
-        kept = {place: entry for place, entry in found.kept.items() if place != query}
-        removed = [entry for place, entry in found.kept.items() if place == query]  # asked again: no history of itself
-        removed = [] if removed else found.removed
+        kept, removed = found.kept, found.removed
         if self._request.previous_id:
             kept = dict(enumerate(self.conversation.entries, len(messages)))
         summaries = _summaries(messages, kept, removed)

@@ -156,7 +156,8 @@ class ModelCall:
             if not history.certain:
                 operation.mark(Incomplete.INFERRED)
             for place, entry in history.entries.items():
-                operation.read(entry.ref, role=Role.HISTORY, origin=entry.origin, content=texts.get(place))
+                if place != history.query:
+                    operation.read(entry.ref, role=Role.HISTORY, origin=entry.origin, content=texts.get(place))
             return
         for place, message in enumerate(self._request.messages):
             if place != history.query and message.role not in INSTRUCTIONS:

@@ -1,0 +1,79 @@
+"""The contract of instrumentors, for an application that repeats its history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import openai
+import pytest
+
+from memtrace_otel.instrumentation.openai import OpenAIInstrumentor, conversations
+from memtrace_otel.testing import InstrumentorContract, ThreadedContract
+from tests.integration.openai.conftest import ModelServer
+
+
+class Conversation:
+    """A chat over one client, sync or async; `stream` reads the replies chunk by chunk."""
+
+    def __init__(self, url: str, asynchronous: bool, stream: bool) -> None:
+        kind: Any = openai.AsyncOpenAI if asynchronous else openai.OpenAI
+        self.client = kind(base_url=url, api_key="none", max_retries=0)
+        self.asynchronous, self.stream = asynchronous, stream
+        self.history: list[Any] = [{"role": "system", "content": "Be brief."}]
+
+    async def write(self, text: str) -> object:
+        return await self._say(text)
+
+    async def read(self, query: str) -> object:
+        return await self._say(query)
+
+    async def fail(self) -> object:
+        return await self._ask([{"role": "user", "content": "fail"}])
+
+    async def close(self) -> None:
+        closed = self.client.close()
+        if self.asynchronous:
+            await closed
+
+    async def _say(self, text: str) -> str:
+        self.history.append({"role": "user", "content": text})
+        said = await self._ask(self.history)
+        self.history.append({"role": "assistant", "content": said})
+        return said
+
+    async def _ask(self, messages: list[Any]) -> str:
+        reply = self.client.chat.completions.create(model="m1", messages=messages, stream=self.stream)
+        if self.asynchronous:
+            reply = await reply
+        if not self.stream:
+            return str(reply.choices[0].message.content)
+        chunks = [chunk async for chunk in reply] if self.asynchronous else list(reply)
+        return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+
+
+class AsyncConversation(Conversation):
+    """Its calls can be cancelled."""
+
+    async def hang(self) -> object:
+        return await self._ask([{"role": "user", "content": "hang"}])
+
+
+@pytest.fixture(autouse=True)
+def instrumented() -> None:
+    """The contract instruments by itself."""
+    conversations.forget()
+
+
+class TestOpenAI(InstrumentorContract, ThreadedContract):
+    instrumentor = OpenAIInstrumentor
+    entry_point = "memtrace_openai"
+    reading = ("respond", "history")
+    remembers_answers = True
+
+    @pytest.fixture(params=["sync", "async", "sync stream", "async stream"])
+    def program(self, request: pytest.FixtureRequest, server: ModelServer) -> Callable[[], Conversation]:
+        server.echo = True
+        asynchronous, stream = request.param.startswith("async"), request.param.endswith("stream")
+        kind = AsyncConversation if asynchronous else Conversation
+        return lambda: kind(server.url, asynchronous, stream)
