@@ -302,6 +302,14 @@ RETRIEVAL_SCORERS = "memtrace.retrieval.scorers"
 # --- span events -------------------------------------------------------------------------------------------------
 HISTORY_EVENT = "memtrace.history"
 """Rows written to a memory system's own history table; carries OUTPUTS and OUTPUTS_ACTIONS."""
+RETRY_EVENT = "memtrace.retry"
+"""A memory system does something again that failed, in silence; carries RETRY_ATTEMPT."""
+DEAD_LETTER_EVENT = "memtrace.dead_letter"
+"""A memory system gave up background work for good; carries RETRY_ATTEMPT."""
+FALLBACK_EVENT = "memtrace.fallback"
+"""A memory system went on with a fixed choice where a model should have chosen."""
+RETRY_ATTEMPT = "memtrace.retry.attempt"
+"""Number of the attempt, from 1 (int)."""
 
 # --- carried inside stored records (opt-in) ----------------------------------------------------------------------
 RECORD_ORIGIN_KEY = "memtrace_origin"

@@ -1,0 +1,174 @@
+"""The cascade: a background worker carries changed markdown files over to the index.
+
+It runs without any context. What it read was written by spans that the entry ids lead back to: when they are all of one
+trace, the indexing belongs to that trace, else it is a trace of its own with links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from opentelemetry.context import Context
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import Operation, origins
+from memtrace_otel.capture.feedback import context_of
+from memtrace_otel.instrumentation.everos.calls import Call
+from memtrace_otel.instrumentation.everos.variables import (
+    Space,
+    entry_ref,
+    entry_text,
+    profile_ref,
+    record_text,
+    value,
+)
+from memtrace_otel.instrumentation.steps import Step
+from memtrace_otel.model import is_origin, split_origin
+from memtrace_otel.semconv import Action, OpKind, Role
+
+_DEFAULT = {"default_app": "default", "default_project": "default"}
+
+
+@dataclass(slots=True)
+class File:
+    """A markdown file on its way into the index: `<app>/<project>/users|agents/<owner>/...`."""
+
+    call: Call
+    path: str
+    space: Space
+    owner: str
+    scope: str
+    operation: Operation | None = None
+    edited: set[str] = field(default_factory=set[str])
+
+
+_FILE: ContextVar[File | None] = ContextVar("memtrace_everos_file", default=None)
+
+
+def handle_changed(call: Call) -> Step:
+    """`BaseDailyLogHandler.handle_added_or_modified`: a file was written; nothing is recorded when nothing changed."""
+    file = _file(call)
+    if file is not None:
+        call.carry(_FILE, file)
+        yield
+
+
+def diff_entries(call: Call) -> Step:
+    """`_diff_entries`: the entries to embed and index; those that were indexed before were edited by hand."""
+    file = _FILE.get()
+    if file is None:
+        return
+    arguments = call.arguments()
+    known = {row.entry_id for row in cast(Sequence[Any], arguments.get("existing") or ())}
+    changed, _ = yield
+    if not changed:
+        return
+    refs = [entry_ref(entry.entry_id) for entry in changed]
+    operation = file.operation = file.call.open(
+        None, OpKind.INDEX, scope=file.scope, purpose="cascade", parent=_parent(file.scope, refs)
+    )
+    for entry, ref in zip(changed, refs, strict=True):
+        _adopt(file.scope, ref, entry.structured.inline.get(semconv.RECORD_ORIGIN_KEY))
+        text = entry_text(entry.structured.sections)
+        if entry.entry_id not in known:
+            operation.read(ref, content=text)
+            continue
+        read = operation.read(ref, role=Role.PREVIOUS, content=call.patches.indexed(file.path).get(entry.entry_id))
+        operation.wrote(ref, action=Action.UPDATE, content=text, sources=[read])
+
+
+def apply_changes(call: Call) -> Step:
+    """`_apply_lance_changes`: rows written and rows deleted; the entries of deleted rows are no more."""
+    file = _FILE.get()
+    if file is None:
+        return
+    arguments = call.arguments()
+    gone = [str(id) for id in cast(Sequence[object], arguments.get("to_delete_ids") or ())]
+    operation = _open_delete(call, file, gone)
+    yield
+    indexed = call.patches.indexed(file.path)
+    for row in cast(Sequence[Any], arguments.get("to_upsert") or ()):
+        indexed[row.entry_id] = record_text(row)
+    _delete(operation, indexed, gone)
+
+
+def handle_deleted(call: Call) -> Step:
+    """`handle_deleted`: the whole file is gone, with the entries that this process knows to have been in it."""
+    file = _file(call)
+    if file is None:
+        return
+    indexed = call.patches.indexed(file.path)
+    gone = list(indexed)
+    operation = _open_delete(call, file, gone)
+    yield
+    _delete(operation, indexed, gone)
+
+
+def handle_profile(call: Call) -> Step:
+    """`UserProfileHandler.handle_added_or_modified`: a profile is indexed when it changed."""
+    file = _file(call)
+    if file is not None:
+        outcome = yield
+        _indexed_whole(call, file, profile_ref(file.owner), outcome)
+
+
+def handle_skill(call: Call) -> Step:
+    """`AgentSkillHandler.handle_added_or_modified`: a skill is indexed when it changed."""
+    file = _file(call)
+    if file is not None:
+        outcome = yield
+        name = next((part for part in file.path.split("/") if part.startswith("skill_")), "")
+        _indexed_whole(call, file, entry_ref(name.removeprefix("skill_")), outcome)
+
+
+def _file(call: Call) -> File | None:
+    path = str(call.arguments().get("md_path") or "")
+    parts = path.split("/")
+    if len(parts) < 4:
+        return None
+    space = Space(_DEFAULT.get(parts[0], parts[0]), _DEFAULT.get(parts[1], parts[1]))
+    return File(call, path, space, parts[3], space.owner(parts[3], parts[2]))
+
+
+def _indexed_whole(call: Call, file: File, ref: str, outcome: Any) -> None:
+    if value(outcome, "upserted"):
+        call.open(None, OpKind.INDEX, scope=file.scope, purpose="cascade", parent=_parent(file.scope, [ref])).read(ref)
+
+
+def _open_delete(call: Call, file: File, gone: Sequence[str]) -> Operation | None:
+    if not gone:
+        return None
+    refs = [entry_ref(id) for id in gone]
+    operation = call.open(
+        semconv.DELETE_MEMORY,
+        OpKind.DELETE,
+        scope=file.scope,
+        purpose="cascade",
+        attributes={semconv.GEN_AI_MEMORY_STORE_ID: file.space.store},
+        parent=None if file.operation is not None else _parent(file.scope, refs),
+    )
+    for id, ref in zip(gone, refs, strict=True):
+        operation.read(ref, role=Role.PREVIOUS, content=call.patches.indexed(file.path).get(id))
+    return operation
+
+
+def _delete(operation: Operation | None, indexed: dict[str, str], gone: Iterable[str]) -> None:
+    for number, id in enumerate(gone if operation is not None else ()):
+        cast(Operation, operation).wrote(entry_ref(id), action=Action.DELETE, sources=[number])
+        indexed.pop(id, None)
+
+
+def _parent(scope: str, refs: Iterable[str]) -> Context | None:
+    """The writer of the last of these entries, when all were written in one trace."""
+    writers = [origin for ref in refs if (origin := origins().find(scope, ref))]
+    traces = {split_origin(origin)[0] for origin in writers}
+    return context_of(writers[-1]) if len(traces) == 1 else None
+
+
+def _adopt(scope: str, ref: str, origin: object) -> None:
+    """Take over the origin that another process wrote into the entry (MEMTRACE_RECORD_ORIGIN)."""
+    if isinstance(origin, str) and is_origin(origin) and not origins().find(scope, ref):
+        origins().wrote(scope, ref, origin)

@@ -1,0 +1,161 @@
+"""`memorize`: messages come in, wait in the session's buffer and are cut into memcells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, cast
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import Operation, origins
+from memtrace_otel.instrumentation.everos.calls import Call
+from memtrace_otel.instrumentation.everos.session import SESSION, Session, ask
+from memtrace_otel.instrumentation.everos.variables import (
+    Cell,
+    buffer_ref,
+    ids_text,
+    message_ref,
+    space_of,
+    value,
+)
+from memtrace_otel.instrumentation.steps import Step
+from memtrace_otel.semconv import Action, OpKind, Role
+
+
+@dataclass(slots=True)
+class Intake:
+    """One add or flush: its operations, the messages it works on and those that were in the buffer before."""
+
+    session_id: str
+    operation: Operation
+    boundary: Operation | None = None
+    merged: Sequence[Any] = ()
+    buffered: Sequence[Any] = ()
+
+
+_INTAKE: ContextVar[Intake | None] = ContextVar("memtrace_everos_intake", default=None)
+
+
+def memorize(call: Call) -> Step:
+    """`memorize`: the whole of one add or flush. The name is imported in several places: the outermost call counts."""
+    if not call.enter("memorize"):
+        return
+    arguments = call.arguments()
+    payload = arguments.get("payload")
+    space, session_id = space_of(payload), str(value(payload, "session_id") or "")
+    scope = call.patches.scope_of_session(space, session_id, value(payload, "messages") or ())
+    operation = call.open(
+        semconv.UPSERT_MEMORY,
+        OpKind.INGEST,
+        scope=scope,
+        purpose="flush" if arguments.get("is_final") else "add",
+        attributes={semconv.GEN_AI_MEMORY_STORE_ID: space.store},
+    )
+    call.carry(SESSION, Session(space, scope))
+    call.carry(_INTAKE, Intake(session_id, operation))
+    yield
+
+
+def ingest_process(call: Call) -> Step:
+    """`ingest_process`: the raw messages get their ids."""
+    intake = _INTAKE.get()
+    if intake is None:
+        return
+    result = yield
+    for message in result.messages:
+        intake.operation.read(message_ref(message.message_id, message.text), role=Role.MESSAGE, content=message.text)
+
+
+def prepare_cells(call: Call) -> Step:
+    """`prepare_cells`: the model is shown the buffered and the new messages and says where an episode ends."""
+    session, intake = SESSION.get(), _INTAKE.get()
+    if session is None or intake is None:
+        return
+    intake.boundary = call.open(None, OpKind.SEGMENT, scope=session.scope, purpose="evermemos.boundary_detection")
+    ask(call, "boundary_detection")
+    yield
+
+
+def merge(call: Call) -> Step:
+    """`_merge_dedupe_sort`: what the boundary stage works on. In a flush only the buffer tells the owner."""
+    intake, session = _INTAKE.get(), SESSION.get()
+    if intake is None or session is None:
+        return
+    intake.buffered = list(call.arguments().get("buffered") or ())
+    merged = yield
+    intake.merged = merged
+    session.scope = intake.operation.scope = call.patches.scope_of_session(session.space, intake.session_id, merged)
+    if intake.boundary is not None:
+        intake.boundary.scope = session.scope
+        for message in merged:
+            ref = message_ref(message.message_id, message.text)
+            intake.boundary.read(ref, role=Role.HISTORY, content=message.text)
+
+
+def insert_memcells(call: Call) -> Step:
+    """`insert_many` of the memcell ledger: each cell is made of its messages and of no others."""
+    intake, session = _INTAKE.get(), SESSION.get()
+    if intake is None or session is None:
+        return
+    operation = call.open(None, OpKind.CREATE, scope=session.scope, purpose="memory_system.finalize_memory_unit")
+    texts = {message.message_id: message.text for message in intake.merged}
+    made: list[tuple[Cell, str, list[int]]] = []
+    for row in call.arguments().get("rows") or ():
+        ids = cast(list[str], json.loads(row.message_ids_json))
+        cell = Cell(str(row.memcell_id), session.scope, tuple(ids))
+        call.patches.learn_cell(row.payload_json, cell)
+        read = [
+            operation.read(message_ref(id, texts.get(id)), role=Role.MESSAGE, content=texts.get(id, "")) for id in ids
+        ]
+        made.append((cell, row.timestamp.isoformat(), read))
+    yield
+    for cell, time, read in made:
+        operation.wrote(cell.ref, action=Action.ADD, content=ids_text(cell.message_ids), sources=read, event_time=time)
+
+
+def find_memcells(call: Call) -> Step:
+    """`find_by_ids` of the memcell ledger: contents that a strategy hands on without their ids."""
+    rows = yield
+    for row in rows:
+        items = json.loads(row.payload_json).get("items") or ()
+        scope = call.patches.scope_of_session(space_of(row), str(row.session_id), items)
+        ids = cast(list[str], json.loads(row.message_ids_json))
+        call.patches.learn_cell(row.payload_json, Cell(str(row.memcell_id), scope, tuple(ids)))
+
+
+def replace_buffer(call: Call) -> Step:
+    """`_replace_buffer`: the messages left for the next call; a state that holds their ids."""
+    session, intake = SESSION.get(), _INTAKE.get()
+    if session is None or intake is None:
+        return
+    arguments = call.arguments()
+    session_id, rows = str(arguments.get("session_id")), list(cast(Sequence[Any], arguments.get("rows") or ()))
+    ref = buffer_ref(session_id)
+    before = [message.message_id for message in intake.buffered]
+    if not rows and not before and not origins().find(session.scope, ref):
+        return  # empty it was and stays
+    operation = call.open(None, OpKind.UPDATE, scope=session.scope, purpose="memory_system.message_buffer_update")
+    if before or origins().find(session.scope, ref):
+        operation.read(ref, role=Role.PREVIOUS, content=ids_text(before))
+    for message in rows:
+        if message.message_id not in before:
+            operation.read(message_ref(message.message_id, message.text), role=Role.MESSAGE, content=message.text)
+    yield
+    ids = [message.message_id for message in rows]
+    operation.wrote(ref, action=Action.UPDATE if before else Action.ADD, content=ids_text(ids))
+
+
+def quarantine(call: Call) -> Step:
+    """`quarantine`: the buffer that the model could not cut is set aside, the session goes on without it."""
+    session = SESSION.get()
+    if session is None:
+        return
+    ref = buffer_ref(call.arguments().get("session_id"))
+    operation = call.open(None, OpKind.UPDATE, scope=session.scope, purpose="quarantine")
+    if origins().find(session.scope, ref):
+        operation.read(ref, role=Role.PREVIOUS)
+    moved = yield
+    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, int(moved))
+    operation.wrote(ref, action=Action.UPDATE, content=ids_text(()))
