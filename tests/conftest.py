@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -51,6 +52,12 @@ def fresh_capture(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     recall.forget()
     yield
     use_config(None)
+
+
+@pytest.fixture(autouse=True)
+def own_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spans that a test cannot send are found by no other test, nor by the user's programs."""
+    monkeypatch.setenv("MEMTRACE_SPOOL_DIR", str(tmp_path / "spool"))
 
 
 @pytest.fixture

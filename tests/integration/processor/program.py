@@ -1,0 +1,127 @@
+"""The observed program of the processor tests: makes spans with an exporter that behaves as told, then ends as told.
+
+    python program.py '{"exporter": "slow", "file": "sent.txt", "spans": 20000, "end": "exit", ...}'
+
+Prints one JSON object with what it saw before it ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from memtrace_otel.capture import drops
+from memtrace_otel.capture.processor import LosslessSpanProcessor
+from memtrace_otel.store.exporter import MemtraceSpanExporter
+
+ATTRIBUTES = {f"memtrace.test.{n}": ["memory:abc", "memory:def"] if n % 2 else f"some value {n}" for n in range(11)}
+
+
+class Exporter(SpanExporter):
+    """Appends `<trace id>-<span id> <name>` of what it takes to `path`."""
+
+    def __init__(self, path: str, behaviour: str) -> None:
+        self.path = Path(path)
+        self._behaviour = behaviour
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        if self._behaviour == "slow":
+            time.sleep(0.05)
+        if self._behaviour == "hanging":
+            threading.Event().wait()
+        if self._behaviour == "dead":
+            return SpanExportResult.FAILURE
+        with self.path.open("a") as file:
+            for span in spans:
+                file.write(f"{span.context.trace_id:032x}-{span.context.span_id:016x} {span.name} {os.getpid()}\n")
+        return SpanExportResult.SUCCESS
+
+
+def exporter(kind: str, file: str) -> SpanExporter:
+    if kind == "memtrace":
+        return MemtraceSpanExporter(path=file)
+    return OTLPSpanExporter(endpoint=file) if kind == "otlp" else Exporter(file, kind)
+
+
+def resident_mib() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+class Program:
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.worst = 0.0
+        self.processor = LosslessSpanProcessor(
+            exporter(options["exporter"], options["file"]), **options.get("processor", {})
+        )
+        provider = TracerProvider(resource=Resource({"service.name": "program"}))
+        provider.add_span_processor(self.processor)
+        trace.set_tracer_provider(provider)
+        self.tracer = provider.get_tracer("program")
+
+    def make(self, amount: int, name: str = "span") -> None:
+        for n in range(amount):
+            span = self.tracer.start_span(f"{name}-{n}", attributes=ATTRIBUTES)
+            started = time.perf_counter()
+            span.end()
+            self.worst = max(self.worst, time.perf_counter() - started)
+
+
+def main(options: dict[str, Any]) -> None:
+    program = Program(options)
+    amount, end = options.get("spans", 0), options.get("end", "exit")
+    before = resident_mib()
+    started = time.perf_counter()
+    if threads := options.get("threads", 0):
+        workers = [threading.Thread(target=program.make, args=(amount, f"thread{n}")) for n in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    elif end == "endless":  # until killed: says when each span ended
+        for n in range(1_000_000):
+            program.tracer.start_span(f"span-{n}", attributes=ATTRIBUTES).end()
+            print(n, time.time(), flush=True)
+            time.sleep(0.002)
+    else:
+        program.make(amount)
+    if end == "fork":
+        child = os.fork()
+        program.make(amount, "child" if child == 0 else "parent")
+        if child == 0:
+            program.processor.shutdown()
+            os._exit(0)
+        os.waitpid(child, 0)
+    seen = {
+        "seconds": time.perf_counter() - started,
+        "worst": program.worst,
+        "grown": resident_mib() - before,
+        "waiting": program.processor.waiting,
+        "spooled": program.processor.spooled_bytes,
+        "drops": dict(drops),
+    }
+    if end == "flush":
+        seen["flushed"] = program.processor.force_flush(20_000)
+    print(json.dumps(seen), flush=True)
+    if end == "sigterm":
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+    if end == "sigkill":
+        time.sleep(options["after"])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

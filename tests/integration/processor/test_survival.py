@@ -1,0 +1,176 @@
+"""Nothing is lost: bursts, slow, dead and hanging exporters, threads, forks, signals, kills. Real processes only."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memtrace_otel.otlp import decode_request
+from memtrace_otel.store import SqliteStore
+
+PROGRAM = Path(__file__).with_name("program.py")
+SECONDS = 120
+
+
+class Run:
+    """Runs of the program that share exporter file and spool, as restarts of one service do."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.file = directory / "sent.txt"
+
+    def __call__(self, exporter: str, *, status: int = 0, **options: Any) -> dict[str, Any]:
+        done = subprocess.run(self.command(exporter, **options), stdout=subprocess.PIPE, text=True, timeout=SECONDS)
+        assert done.returncode == status
+        return json.loads(done.stdout)
+
+    def command(self, exporter: str, **options: Any) -> list[str]:
+        processor = {"spool_dir": str(self.directory / "spool")} | options.pop("processor", {})
+        options = {"exporter": exporter, "file": str(self.file), "processor": processor} | options
+        return [sys.executable, str(PROGRAM), json.dumps(options)]
+
+    def restart(self) -> None:
+        """Start once more with an exporter that works: what was left goes out."""
+        self("working", end="flush")
+
+    @property
+    def names(self) -> Counter[str]:
+        """Names of the spans that the exporter took; every span once."""
+        lines = self.file.read_text().splitlines() if self.file.exists() else []
+        return Counter(name for _, name, _ in map(str.split, dict.fromkeys(lines)))
+
+    @property
+    def left(self) -> list[Path]:
+        return list(self.directory.rglob("*.spool"))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+def spans(amount: int, name: str = "span") -> Counter[str]:
+    return Counter(f"{name}-{n}" for n in range(amount))
+
+
+@pytest.mark.parametrize("exporter", ["working", "slow", "dead", "hanging"])
+def test_no_exporter_loses_a_burst(run: Run, exporter: str) -> None:
+    seen = run(exporter, spans=20_000)
+    assert seen["drops"] == {}
+    assert seen["grown"] < 64
+    assert seen["worst"] < 0.05 + 0.2  # the bound, and a machine that runs other tests
+    assert seen["waiting"] <= 2048 + 256
+    if exporter in ("dead", "hanging"):
+        assert run.names == {}
+        run.restart()
+    assert run.names == spans(20_000)
+    assert run.left == []
+
+
+def test_threads_lose_nothing(run: Run) -> None:
+    assert run("slow", spans=1000, threads=8)["drops"] == {}
+    assert run.names == sum((spans(1000, f"thread{n}") for n in range(8)), Counter())
+
+
+def test_a_fork_sends_everything_once(run: Run) -> None:
+    run("slow", spans=1500, end="fork")
+    lines = run.file.read_text().splitlines()
+    assert Counter(line.split()[1] for line in lines) == spans(1500) + spans(1500, "parent") + spans(1500, "child")
+    senders = {name: {line.split()[2] for line in lines if f" {name}-" in line} for name in ("span", "parent", "child")}
+    assert senders["span"] == senders["parent"]
+    assert len(senders["child"]) == 1
+    assert senders["child"] != senders["parent"]
+
+
+@pytest.mark.parametrize("exporter", ["slow", "dead", "hanging"])
+def test_sigterm_ends_the_process_as_ever_and_nothing_is_lost(run: Run, exporter: str) -> None:
+    started = time.monotonic()
+    run(exporter, spans=3000, end="sigterm", status=-signal.SIGTERM)
+    assert time.monotonic() - started < 30
+    if exporter != "slow":
+        run.restart()
+    assert run.names == spans(3000)
+    assert run.left == []
+
+
+@pytest.mark.parametrize("exporter", ["dead", "hanging"])
+def test_a_kill_keeps_what_is_older_than_a_second(run: Run, exporter: str) -> None:
+    ended = killed_amid(run.command(exporter))
+    run.restart()
+    assert {name for name, age in ended.items() if age > 1.0} <= set(run.names)
+
+
+def test_a_kill_keeps_what_is_older_than_a_second_in_the_database(run: Run) -> None:
+    ended = killed_amid(run.command("memtrace"))
+    with SqliteStore.open(run.file, create=False) as store:
+        kept = {span.name for span in store.spans()}
+    assert {name for name, age in ended.items() if age > 1.0} <= kept
+
+
+def killed_amid(command: list[str]) -> dict[str, float]:
+    """Kill the program after three seconds of spans; return how old each ended span was then."""
+    options = json.loads(command[-1]) | {"end": "endless"}
+    process = subprocess.Popen([*command[:-1], json.dumps(options)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    threading.Timer(3.0, process.kill).start()
+    lines = [first, *process.stdout]
+    killed = time.time()
+    assert process.wait() == -signal.SIGKILL
+    ended = {f"span-{n}": killed - float(at) for n, at in (line.split() for line in lines if line.endswith("\n"))}
+    assert sum(age > 1.0 for age in ended.values()) > 100
+    return ended
+
+
+class Collector:
+    """An OTLP/HTTP receiver that remembers what it accepted."""
+
+    def __init__(self, port: int = 0) -> None:
+        names = self.names = Counter[str]()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                names.update(span.name for span in decode_request(body))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def free_port() -> Iterator[int]:
+    collector = Collector()
+    collector.stop()
+    return collector.port
+
+
+def test_a_kill_with_a_dead_collector_and_the_next_process_with_a_living_one(run: Run, free_port: int) -> None:
+    endpoint = f"http://127.0.0.1:{free_port}/v1/traces"
+    ended = killed_amid(run.command("otlp", file=endpoint))
+    assert run.left
+    collector = Collector(free_port)
+    run("otlp", file=endpoint, spans=10, end="flush")
+    collector.stop()
+    assert {name for name, age in ended.items() if age > 1.0} <= set(collector.names)
+    assert set(collector.names.values()) <= {1, 2}  # span-0 to span-9 were made twice
+    assert run.left == []
