@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+import inspect
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memtrace_otel.instrumentation import steps
 
@@ -10,3 +11,11 @@ if TYPE_CHECKING:
     from memtrace_otel.instrumentation.langchain.patches import LangChainPatches
 
 Call: TypeAlias = "steps.Call[LangChainPatches]"
+
+
+def purpose(call: steps.Call[Any]) -> str:
+    """What the library calls the operation: class and method, a coroutine by the name of its plain twin."""
+    owner = call.instance if isinstance(call.instance, type) else type(call.instance)
+    name = call.wrapped.__name__
+    plain = name.removeprefix("a") if inspect.iscoroutinefunction(call.wrapped) else name
+    return f"{owner.__name__}.{plain}"

@@ -9,7 +9,7 @@ from types import AsyncGeneratorType, GeneratorType
 from typing import Any, cast
 
 from memtrace_otel.capture import Operation, guard
-from memtrace_otel.instrumentation.langchain.calls import Call
+from memtrace_otel.instrumentation.langchain.calls import Call, purpose
 from memtrace_otel.instrumentation.langchain.documents import Known, text_of
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import OpKind
@@ -23,7 +23,7 @@ def load(call: Call) -> Step:
     if _LOADING.get():
         return
     call.carry(_LOADING, True)
-    operation = call.open(None, OpKind.INGEST, scope="")
+    operation = call.open(None, OpKind.INGEST, scope="", purpose=purpose(call))
     documents = yield
     _loaded(call, operation, cast(Sequence[object], documents))
 
@@ -79,7 +79,7 @@ def _loading() -> Generator[None]:
 def _seen(call: Call, document: object) -> None:
     if not call.patches.active:
         return
-    made = Operation(None, kind=OpKind.INGEST, system=call.patches.system, tracer=call.patches.tracer)
+    made = Operation(kind=OpKind.INGEST, system=call.patches.system, purpose=purpose(call), tracer=call.patches.tracer)
     with guard("langchain.lazy_load"), made:
         _loaded(call, made, [document])
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins, variable_ref
-from memtrace_otel.instrumentation.langchain.calls import Call
+from memtrace_otel.instrumentation.langchain.calls import Call, purpose
 from memtrace_otel.instrumentation.langchain.documents import Known, Text, chunk_of_store, store_name, text_of
 from memtrace_otel.instrumentation.langchain.stores import WRITE
 from memtrace_otel.instrumentation.steps import Step
@@ -99,7 +99,7 @@ def compress(call: Call) -> Step:
     """`compress_documents`: a reranker orders and drops candidates, an extractor makes shorter texts of them."""
     arguments = call.arguments()
     around = RETRIEVAL.get()
-    operation = call.open(None, OpKind.RERANK, scope=around.operation.scope if around else "")
+    operation = call.open(None, OpKind.RERANK, scope=around.operation.scope if around else "", purpose=purpose(call))
     asked = _ask(operation, arguments.get("query"))
     given = _found_in(call, arguments.get("documents"), "")
     places = {item.known.ref: _read(operation, Role.CANDIDATE, item) for item in given}
@@ -116,7 +116,7 @@ def compress(call: Call) -> Step:
 
 def _begin(call: Call, query: object, *, scope: str) -> Retrieval:
     attributes = {semconv.GEN_AI_DATA_SOURCE_ID: store_name(call.instance)} if scope else {}
-    operation = call.open(semconv.RETRIEVAL, OpKind.RETRIEVE, scope=scope, attributes=attributes)
+    operation = call.open(semconv.RETRIEVAL, OpKind.RETRIEVE, scope=scope, purpose=purpose(call), attributes=attributes)
     if operation.captures_content and isinstance(query, str):
         operation.set(semconv.GEN_AI_RETRIEVAL_QUERY_TEXT, query)
     retrieval = Retrieval(operation)

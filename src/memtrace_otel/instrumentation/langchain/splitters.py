@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from memtrace_otel.instrumentation.langchain.calls import Call
+from memtrace_otel.instrumentation.langchain.calls import Call, purpose
 from memtrace_otel.instrumentation.langchain.documents import Known, Text, read_all, text_of, texts_of
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import OpKind
@@ -44,7 +44,7 @@ def split(call: Call) -> Step:
         return
     under_way = Split(call.instance, texts_of(arguments))
     call.carry(_SPLIT, under_way)
-    operation = call.open(None, OpKind.SEGMENT, scope="")
+    operation = call.open(None, OpKind.SEGMENT, scope="", purpose=purpose(call))
     returned = yield
     given = under_way.texts or []
     read = read_all(operation, call.patches.loaded, given)

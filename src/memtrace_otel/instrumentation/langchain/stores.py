@@ -15,7 +15,7 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation
-from memtrace_otel.instrumentation.langchain.calls import Call
+from memtrace_otel.instrumentation.langchain.calls import Call, purpose
 from memtrace_otel.instrumentation.langchain.documents import (
     Known,
     Text,
@@ -25,7 +25,7 @@ from memtrace_otel.instrumentation.langchain.documents import (
     texts_of,
 )
 from memtrace_otel.instrumentation.steps import Step
-from memtrace_otel.semconv import Action, Incomplete, OpKind, Role
+from memtrace_otel.semconv import Incomplete, OpKind
 
 
 @dataclass(slots=True)
@@ -83,10 +83,14 @@ def update(call: Call) -> Step:
     texts = texts_of({"documents": [one]} if one is not None else arguments)
     call.carry(WRITE, Write(call.instance, texts))
     operation = call.open(
-        semconv.UPDATE_MEMORY, OpKind.UPDATE, scope=call.patches.scope_of(call.instance), attributes=named(call)
+        semconv.UPDATE_MEMORY,
+        OpKind.UPDATE,
+        scope=call.patches.scope_of(call.instance),
+        purpose=purpose(call),
+        attributes=named(call),
     )
     yield
-    _stored(call, operation, texts, ids, Action.UPDATE)
+    _stored(call, operation, texts, ids, replaces=True)
 
 
 def delete(call: Call) -> Step:
@@ -95,16 +99,15 @@ def delete(call: Call) -> Step:
         return
     call.carry(WRITE, Write(call.instance))
     scope = call.patches.scope_of(call.instance)
-    operation = call.open(semconv.DELETE_MEMORY, OpKind.DELETE, scope=scope, attributes=named(call))
+    operation = call.open(
+        semconv.DELETE_MEMORY, OpKind.DELETE, scope=scope, purpose=purpose(call), attributes=named(call)
+    )
     ids = _ids(call.arguments().get("ids"), None)
     yield
     if not ids:  # a deletion by filter does not say what it deletes
         operation.mark(Incomplete.UNKNOWN_RECORD)
     for id in dict.fromkeys(ids):
-        ref = chunk_of_store(id)
-        previous = operation.read(ref, role=Role.PREVIOUS)
-        operation.wrote(ref, action=Action.DELETE, sources=[previous])
-        call.patches.note(scope, ref, deleted=True)
+        call.patches.records.delete(operation, chunk_of_store(id))
     _count(operation, ids)
 
 
@@ -114,7 +117,7 @@ def delete_store(call: Call) -> Step:
         return
     scope = call.patches.scope_of(call.instance)
     call.carry(WRITE, Write(call.instance))
-    call.open(semconv.DELETE_MEMORY_STORE, OpKind.DELETE, scope=scope, attributes=named(call))
+    call.open(semconv.DELETE_MEMORY_STORE, OpKind.DELETE, scope=scope, purpose=purpose(call), attributes=named(call))
     yield
 
 
@@ -130,18 +133,17 @@ def _inside(call: Call) -> bool:
 
 def _open_add(call: Call, store: Any, ids: Sequence[str]) -> Operation:
     scope = call.patches.scope_of(store)
-    known = [call.patches.is_stored(scope, chunk_of_store(id)) for id in ids]
+    known = [call.patches.records.holds(scope, chunk_of_store(id)) for id in ids]
     name, kind = (semconv.UPSERT_MEMORY if any(known) else semconv.CREATE_MEMORY), OpKind.CREATE
     if known and all(known):
         kind = OpKind.UPDATE
-    return call.open(name, kind, scope=scope, attributes=named(call, store))
+    return call.open(name, kind, scope=scope, purpose=purpose(call), attributes=named(call, store))
 
 
 def _stored(
-    call: Call, operation: Operation, texts: list[Text] | None, ids: Sequence[str], action: str = Action.ADD
+    call: Call, operation: Operation, texts: list[Text] | None, ids: Sequence[str], *, replaces: bool = False
 ) -> None:
     """Record the versions that a store has taken, one per text; a text given twice under one id counts once."""
-    scope = operation.scope
     if texts is None or (ids and len(ids) != len(texts)):
         operation.mark(Incomplete.UNSERIALISABLE)  # an iterator that nobody but the store has seen
         texts = [Text("") for _ in ids]
@@ -149,11 +151,8 @@ def _stored(
     refs = [chunk_of_store(id) for id in ids] or [text.chunk for text in texts]
     rows = {ref: (text, source) for ref, text, source in zip(refs, texts, sources, strict=True)}
     for ref, (text, source) in rows.items():
-        replaces = call.patches.is_stored(scope, ref)
-        fed_by = [source, operation.read(ref, role=Role.PREVIOUS)] if replaces or action == Action.UPDATE else [source]
-        operation.wrote(ref, action=Action.UPDATE if replaces else action, content=text.content, sources=fed_by)
-        call.patches.note(scope, ref, deleted=False)
-        call.patches.stored.learn(Text(text.content, text.metadata), Known(ref, operation.origin, scope))
+        call.patches.records.write(operation, ref, text.content, [source], replaces=replaces)
+        call.patches.stored.learn(Text(text.content, text.metadata), Known(ref, operation.origin, operation.scope))
     _count(operation, list(rows))
 
 

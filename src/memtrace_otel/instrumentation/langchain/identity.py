@@ -1,0 +1,79 @@
+"""What a store's records are named after, and which of them this process has written: vector stores, key-value stores
+and checkpointers alike."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from opentelemetry import trace
+
+from memtrace_otel.capture import Operation, origins, recall
+from memtrace_otel.semconv import Action, Role
+
+_DELETED = 10_000
+
+
+def turn_here() -> recall.Turn | None:
+    """What the current turn has retrieved and answered so far; to be asked before an operation starts."""
+    here = trace.get_current_span().get_span_context()
+    return recall.recall(f"{here.trace_id:032x}" if here.is_valid else "")
+
+
+def answer_of(turn: recall.Turn | None, text: str) -> recall.Recalled | None:
+    """The answer of a turn that a text is, None when nobody of this turn said it."""
+    said = text.strip()
+    return next((a for a in turn.newest_answers() if a.text.strip() == said), None) if turn and said else None
+
+
+class ObjectNames:
+    """A name for every object that has none of its own, as long as it lives."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+
+    def name(self, value: Any) -> str:
+        """The name of this object, '' for one that cannot be told from others (not hashable)."""
+        with self._lock:
+            try:
+                return self._names.setdefault(value, secrets.token_hex(8))
+            except TypeError:
+                return ""
+
+
+class Records:
+    """The records that this process has written and not deleted since. Bounded like the table of origins."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._deleted: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def holds(self, scope: str, ref: str) -> bool:
+        """Whether the newest version of a record is one that this process has written and no tombstone."""
+        return bool(origins().find(scope, ref)) and (scope, ref) not in self._deleted
+
+    def write(
+        self, operation: Operation, ref: str, content: object, sources: list[int], *, replaces: bool = False
+    ) -> str:
+        """Record a new version: it reads the one that it replaces, if any. Returns the action."""
+        replaces = replaces or self.holds(operation.scope, ref)
+        if replaces:
+            sources = [*sources, operation.read(ref, role=Role.PREVIOUS)]
+        action = Action.UPDATE if replaces else Action.ADD
+        operation.wrote(ref, action=action, content=content, sources=sources)
+        with self._lock:
+            self._deleted.pop((operation.scope, ref), None)
+        return action
+
+    def delete(self, operation: Operation, ref: str, sources: list[int] | None = None) -> None:
+        """Record the tombstone of a record."""
+        previous = operation.read(ref, role=Role.PREVIOUS)
+        operation.wrote(ref, action=Action.DELETE, sources=[*(sources or ()), previous])
+        with self._lock:
+            self._deleted[operation.scope, ref] = None
+            while len(self._deleted) > _DELETED:
+                self._deleted.popitem(last=False)

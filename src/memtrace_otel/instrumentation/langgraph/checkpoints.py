@@ -1,0 +1,143 @@
+"""Checkpointers: the messages of a thread as `state`, an operation for what a checkpoint brings, one for what it drops.
+
+A checkpoint repeats the whole state; only messages and texts that changed since the last one are recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from opentelemetry.util.types import AttributeValue
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import Operation, recall, variable_ref
+from memtrace_otel.instrumentation.langchain.calls import purpose
+from memtrace_otel.instrumentation.langchain.identity import answer_of, turn_here
+from memtrace_otel.instrumentation.langgraph.calls import Call
+from memtrace_otel.instrumentation.langgraph.threads import Change, Entry, entries_of
+from memtrace_otel.instrumentation.steps import Step
+from memtrace_otel.model import make_ref, split_origin
+from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
+
+_HITS = 128
+"""Newest messages of a thread that a read names: a prompt rarely holds more."""
+
+
+def put(call: Call) -> Step:
+    """`put`: new and changed messages in, their versions out; messages that are gone become tombstones."""
+    if not call.enter("checkpoint"):
+        return
+    arguments = call.arguments()
+    thread = _thread(arguments.get("config"))
+    checkpoint = cast(Mapping[str, Any], arguments.get("checkpoint") or {})
+    channels = cast(Mapping[str, Any], arguments.get("new_versions") or {})
+    if not thread or not channels:
+        return
+    scope = call.patches.scope_of(call.instance, thread)
+    entries = entries_of(thread, checkpoint.get("channel_values") or {}, channels)
+    change = call.patches.threads.change(scope, thread, entries, channels)
+    if not change:
+        return
+    turn, attributes = turn_here(), _store(call)
+    stored = trimmed = None
+    if change.added or change.updated:
+        kind = OpKind.UPDATE if change.updated else OpKind.CREATE
+        stored = call.open(
+            semconv.UPSERT_MEMORY, kind, scope=scope, purpose=purpose(call), attributes=attributes, current=False
+        )
+    if change.removed:
+        trimmed = call.open(
+            semconv.DELETE_MEMORY, OpKind.DELETE, scope=scope, purpose="trim", attributes=attributes, current=False
+        )
+    yield
+    if stored is not None:
+        _stored(stored, change, turn)
+    if trimmed is not None:
+        _forget(trimmed, change.removed)
+    call.patches.threads.apply(scope, thread, change)
+
+
+def get(call: Call) -> Step:
+    """`get_tuple`: the messages that a thread goes on from."""
+    if not call.enter("checkpoint"):
+        return
+    found = yield
+    thread = _thread(getattr(found, "config", None))
+    if not thread:
+        return
+    scope = call.patches.scope_of(call.instance, thread)
+    values = cast(Mapping[str, Any], found.checkpoint.get("channel_values") or {})
+    entries = entries_of(thread, values)
+    if not call.patches.threads.knows(scope, thread):  # written by another process
+        call.patches.threads.apply(scope, thread, Change(list(entries.values()), [], []))
+    if not entries:
+        return
+    operation = call.open(
+        semconv.SEARCH_MEMORY, OpKind.RETRIEVE, scope=scope, purpose=purpose(call), attributes=_store(call)
+    )
+    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(entries))
+    newest = list(entries.values())[-_HITS:]
+    if len(newest) < len(entries):
+        operation.mark(Incomplete.BUDGET)
+    for entry in newest:
+        operation.read(entry.ref, role=Role.HIT, content=entry.text)
+    if operation.origin:
+        context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
+        operation.wrote(context, role=Role.CONTEXT, content="\n".join(entry.text for entry in newest))
+
+
+def delete(call: Call) -> Step:
+    """`delete_thread`: a tombstone for each message of the thread."""
+    if not call.enter("checkpoint"):
+        return
+    thread = str(call.arguments().get("thread_id") or "")
+    scope = call.patches.scope_of(call.instance, thread)
+    operation = call.open(
+        semconv.DELETE_MEMORY, OpKind.DELETE, scope=scope, purpose=purpose(call), attributes=_store(call)
+    )
+    yield
+    refs = call.patches.threads.forget(scope, thread)
+    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(refs))
+    if not refs:  # none that this process has seen
+        operation.mark(Incomplete.UNKNOWN_RECORD)
+    _forget(operation, refs)
+
+
+def _thread(config: object) -> str:
+    """Id of the thread, '' for the scratch state of a subgraph's single run."""
+    given = cast("Mapping[str, Any]", config if isinstance(config, Mapping) else {})
+    settings = cast(Mapping[str, Any], given.get("configurable") or {})
+    namespace = str(settings.get("checkpoint_ns") or "")
+    thread = str(settings.get("thread_id") or "")
+    if not thread or ":" in namespace:
+        return ""
+    return f"{thread}|{namespace}" if namespace else thread
+
+
+def _stored(operation: Operation, change: Change, turn: recall.Turn | None) -> None:
+    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(change.added) + len(change.updated))
+    for entry in change.added:
+        operation.wrote(entry.ref, action=Action.ADD, content=entry.text, sources=[_said(operation, entry, turn)])
+    for entry in change.updated:
+        sources = [_said(operation, entry, turn), operation.read(entry.ref, role=Role.PREVIOUS)]
+        operation.wrote(entry.ref, action=Action.UPDATE, content=entry.text, sources=sources)
+
+
+def _said(operation: Operation, entry: Entry, turn: recall.Turn | None) -> int:
+    """Read what an entry was made of: an answer of this turn, else the message itself."""
+    answer = answer_of(turn, entry.text) if entry.role in ("ai", "text") else None
+    if answer is not None:
+        return operation.read(answer.ref, role=Role.ANSWER, origin=answer.origin, content=entry.text)
+    ref = variable_ref(RefKind.MESSAGE, entry.text, entry.id)
+    return operation.read(ref, role=Role.MESSAGE, content=entry.text)
+
+
+def _forget(operation: Operation, refs: list[str]) -> None:
+    for ref in refs:
+        previous = operation.read(ref, role=Role.PREVIOUS)
+        operation.wrote(ref, action=Action.DELETE, sources=[previous])
+
+
+def _store(call: Call) -> dict[str, AttributeValue]:
+    return {semconv.GEN_AI_MEMORY_STORE_ID: type(call.instance).__name__}

@@ -1,0 +1,57 @@
+"""The wrappers of LangGraph, and what they know beyond a single call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from opentelemetry.trace import Tracer
+
+from memtrace_otel.capture import scope_id
+from memtrace_otel.instrumentation.langchain.identity import ObjectNames, Records
+from memtrace_otel.instrumentation.langgraph import checkpoints, store
+from memtrace_otel.instrumentation.langgraph.threads import Threads
+from memtrace_otel.instrumentation.patches import Patches
+from memtrace_otel.instrumentation.steps import StepFunction
+
+SYSTEM = "langgraph"
+
+_STORE: Mapping[str, StepFunction] = {"batch": store.batch, "abatch": store.batch}
+_QUEUED: Mapping[str, StepFunction] = dict.fromkeys(("aget", "asearch", "aput", "adelete"), store.queued)
+"""These hand their operation to a task of the store, which knows nothing of the caller."""
+_SAVER: Mapping[str, StepFunction] = {
+    "put": checkpoints.put,
+    "aput": checkpoints.put,
+    "get_tuple": checkpoints.get,
+    "aget_tuple": checkpoints.get,
+    "delete_thread": checkpoints.delete,
+    "adelete_thread": checkpoints.delete,
+}
+_FAMILIES: Mapping[tuple[str, str], Mapping[str, StepFunction]] = {
+    ("langgraph.store.base", "BaseStore"): _STORE,
+    ("langgraph.store.base.batch", "AsyncBatchedBaseStore"): _QUEUED,
+    ("langgraph.checkpoint.base", "BaseCheckpointSaver"): _SAVER,
+}
+
+
+class LangGraphPatches(Patches):
+    """`records` are those of the stores, `threads` the messages that checkpointers hold."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__(tracer, SYSTEM)
+        self.records, self.threads = Records(), Threads()
+        self._names = ObjectNames()
+
+    def cover_families(self) -> None:
+        """Cover each base class once its module is imported."""
+        for (module_name, class_name), steps in _FAMILIES.items():
+            self.when_imported(
+                module_name,
+                lambda module, name=class_name, steps=steps: self.cover_family(getattr(module, name), steps),
+            )
+
+    def scope_of(self, holder: Any, owner: str) -> str:
+        """Scope of a namespace or thread in a store or checkpointer. What lives in memory only is alone with its
+        object; others are told apart by the owner, so that plain and async clients of one database agree."""
+        in_memory = type(holder).__module__.partition(".memory")[1]
+        return scope_id(SYSTEM, user=owner, run=self._names.name(holder) if in_memory else None)

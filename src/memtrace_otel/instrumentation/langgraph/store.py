@@ -1,0 +1,192 @@
+"""Long-term stores: each operation of a batch is a memory operation of its own, beside the others.
+
+Every method of a store ends in `batch` or `abatch`. A namespace is the owner of its records, `namespace/key` their id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, cast
+
+from opentelemetry.util.types import AttributeValue
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import Operation, recall, variable_ref
+from memtrace_otel.capture.guard import note_drop
+from memtrace_otel.instrumentation.langchain.documents import Known
+from memtrace_otel.instrumentation.langchain.identity import answer_of, turn_here
+from memtrace_otel.instrumentation.langgraph.calls import Call
+from memtrace_otel.instrumentation.langgraph.values import text_of
+from memtrace_otel.instrumentation.steps import Step
+from memtrace_otel.model import make_ref, split_origin
+from memtrace_otel.semconv import OpKind, RefKind, Role
+
+PUT, GET, SEARCH = "put", "get", "search"
+_NAMES = {"PutOp": PUT, "GetOp": GET, "SearchOp": SEARCH}
+_METHODS = {"aput": PUT, "adelete": PUT, "aget": GET, "asearch": SEARCH}
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOp:
+    """One operation on a store: `value` None of a put deletes, `namespace` of a search is a prefix."""
+
+    action: str
+    namespace: tuple[str, ...]
+    key: str = ""
+    value: Mapping[str, Any] | None = None
+    query: str = ""
+    limit: int | None = None
+
+    @property
+    def owner(self) -> str:
+        """The namespace as one text."""
+        return "/".join(self.namespace)
+
+
+Feed = Callable[[StoreOp], Sequence[Known]]
+Found = Callable[[Any], None]
+
+FEED: ContextVar[Feed | None] = ContextVar("memtrace_langgraph_feed", default=None)
+"""Set by whoever writes through a store and knows what a put comes from (langmem). Searches are steps of it."""
+_inside: ContextVar[bool] = ContextVar("memtrace_langgraph_store", default=False)
+
+
+def batch(call: Call) -> Step:
+    """`batch`, `abatch`: the operations of the batch side by side. A store's own task has been told before."""
+    if _inside.get() or _is_queue(call.instance):
+        return
+    given = call.arguments().get("ops")
+    if not isinstance(given, list | tuple):
+        note_drop("langgraph.batch:iterator")  # the store's to consume
+        return
+    operations = [_operation(op) for op in cast(Sequence[object], given)]
+    yield from _observe(call, operations)
+
+
+def queued(call: Call) -> Step:
+    """A method that queues its operation: recorded here, where the caller is known."""
+    if _inside.get():
+        return
+    arguments = call.arguments()
+    namespace = arguments.get("namespace", arguments.get("namespace_prefix", ()))
+    asked = StoreOp(
+        _METHODS[call.wrapped.__name__],
+        tuple(str(part) for part in namespace),
+        str(arguments.get("key") or ""),
+        arguments.get("value"),
+        arguments.get("query") or "",
+        arguments.get("limit"),
+    )
+    yield from _observe(call, [asked], alone=True)
+
+
+def memory_ref(namespace: Sequence[str], key: str) -> str:
+    """`memory:<namespace/key>`."""
+    return make_ref(RefKind.MEMORY, "/".join((*namespace, key)))
+
+
+def _is_queue(store: object) -> bool:
+    task = getattr(store, "_task", None)
+    try:
+        return task is not None and task is asyncio.current_task()
+    except RuntimeError:  # no loop runs in this thread
+        return False
+
+
+def _operation(op: object) -> StoreOp | None:
+    action = _NAMES.get(type(op).__name__)
+    if action is None:
+        return None
+    namespace = getattr(op, "namespace_prefix" if action == SEARCH else "namespace", ())
+    return StoreOp(
+        action,
+        tuple(str(part) for part in namespace),
+        str(getattr(op, "key", "") or ""),
+        getattr(op, "value", None),
+        getattr(op, "query", None) or "",
+        getattr(op, "limit", None),
+    )
+
+
+def _observe(call: Call, asked: Sequence[StoreOp | None], *, alone: bool = False) -> Generator[None, Any, None]:
+    call.carry(_inside, True)
+    last = {(op.namespace, op.key): op for op in asked if op is not None and op.action == PUT}
+    wanted = [op if op is None or op.action != PUT or last[op.namespace, op.key] is op else None for op in asked]
+    turn = turn_here()
+    opened = [_open(call, op, current=len(asked) == 1) if op is not None else None for op in wanted]
+    returned = yield
+    results = cast(Sequence[Any], [returned] if alone else returned)
+    done = [row for row in zip(wanted, opened, results, strict=True) if row[0] is not None]
+    for op, operation, result in sorted(done, key=lambda row: cast(StoreOp, row[0]).action == PUT):  # reads come first
+        if op is None or operation is None:
+            continue
+        if op.action == PUT:
+            _written(call, op, operation, turn)
+        else:
+            _retrieved(call, op, operation, result)
+
+
+def _open(call: Call, op: StoreOp, *, current: bool) -> Operation:
+    scope = call.patches.scope_of(call.instance, op.owner)
+    attributes: dict[str, AttributeValue] = {semconv.GEN_AI_MEMORY_STORE_ID: type(call.instance).__name__}
+    if op.key:
+        attributes[semconv.GEN_AI_MEMORY_RECORD_ID] = "/".join((*op.namespace, op.key))
+    purpose = f"store.{'delete' if op.action == PUT and op.value is None else op.action}"
+    name: str | None
+    if op.action != PUT:
+        name, kind = (None if FEED.get() else semconv.SEARCH_MEMORY), OpKind.RETRIEVE
+    elif op.value is None:
+        name, kind = semconv.DELETE_MEMORY, OpKind.DELETE
+    else:
+        replaces = call.patches.records.holds(scope, memory_ref(op.namespace, op.key))
+        name, kind = semconv.UPSERT_MEMORY, OpKind.UPDATE if replaces else OpKind.CREATE
+    return call.open(name, kind, scope=scope, purpose=purpose, attributes=attributes, current=current)
+
+
+def _written(call: Call, op: StoreOp, operation: Operation, turn: recall.Turn | None) -> None:
+    ref, feed = memory_ref(op.namespace, op.key), FEED.get()
+    text = text_of(op.value)
+    known = feed(op) if feed is not None else _given(text, turn) if text else ()
+    sources = [variable.read_by(operation, text) for variable in known]
+    if op.value is None:
+        call.patches.records.delete(operation, ref, sources)
+    else:
+        call.patches.records.write(operation, ref, text, sources)
+
+
+def _given(text: str, turn: recall.Turn | None) -> list[Known]:
+    """What a program puts into a store: an answer of this turn, else a statement of its own."""
+    answer = answer_of(turn, text)
+    return [Known(answer.ref, answer.origin) if answer else Known(variable_ref(RefKind.FACT, text), "")]
+
+
+def _retrieved(call: Call, op: StoreOp, operation: Operation, result: Any) -> None:
+    asked = -1
+    if op.query:
+        asked = operation.read(variable_ref(RefKind.QUERY, op.query), role=Role.QUERY, content=op.query)
+        if operation.captures_content:
+            operation.set(semconv.GEN_AI_MEMORY_QUERY_TEXT, op.query)
+    if op.limit is not None and op.action == SEARCH:
+        operation.set(semconv.GEN_AI_RETRIEVAL_TOP_K, op.limit)
+    items = cast(list[Any], result if isinstance(result, list) else [result] if result is not None else [])
+    scopes = [call.patches.scope_of(call.instance, "/".join(item.namespace)) for item in items]
+    if len(set(scopes)) == 1:  # a search names a prefix, the record its owner
+        operation.scope = scopes[0]
+    texts = [text_of(item.value) for item in items]
+    read = [
+        operation.read(
+            memory_ref(item.namespace, item.key),
+            role=Role.HIT,
+            content=text,
+            score=getattr(item, "score", None),
+            scope=scope,
+        )
+        for item, text, scope in zip(items, texts, scopes, strict=True)
+    ]
+    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(items))
+    if operation.origin:
+        context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
+        operation.wrote(context, role=Role.CONTEXT, content="\n".join(texts), sources=[asked, *read])
