@@ -2,196 +2,131 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
+from typing import cast
 
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture.config import CaptureConfig
 
+Input = tuple[str, str, str, str, str, float | None]
+"""(ref, role, origin, digest, content, score): a plain tuple, because a hot path makes many."""
+Output = tuple[str, str, str, str, int, str, str, str]
+"""(ref, role, action, digest, size, content, store, event time)"""
+Flow = list[tuple[int, int]]
+"""(input, output) pairs of indices; none means that every input fed every output."""
+
+_Strings = tuple[str, ...]
 _FLOW_BYTES = 8
 _LINK_BYTES = 96  # two ids and two attribute names
 _FRAMING = 32  # each array element costs its text and two to four bytes
 _MAX_FLOW = 4096  # index pairs; building more would be felt by the program
-_WHOLE = slice(None)
 
 
-class Inputs:
-    """What an operation read: one list for each array of the wire contract, section 3."""
-
-    __slots__ = ("contents", "digests", "origins", "refs", "roles", "scores", "weights")
-
-    def __init__(self) -> None:
-        self.refs: list[str] = []
-        self.roles: list[str] = []
-        self.origins: list[str] = []
-        self.digests: list[str] = []
-        self.contents: list[str] = []
-        self.scores: list[float | None] = []
-        self.weights: list[int] = []
-
-    def add(self, ref: str, role: str, origin: str, digest: str, content: str, score: float | None) -> None:
-        """Append one input."""
-        self.refs.append(ref)
-        self.roles.append(role)
-        self.origins.append(origin)
-        self.digests.append(digest)
-        self.contents.append(content)
-        self.scores.append(score)
-        linked = len(ref) if origin else 0
-        self.weights.append(len(ref) + linked + len(role) + len(origin) + len(digest) + _bytes(content) + _FRAMING)
-
-    def attributes(self, part: slice) -> dict[str, AttributeValue]:
-        """The arrays of one part; arrays that would hold nothing are left out."""
-        if not (refs := self.refs[part]):
-            return {}
-        values: dict[str, AttributeValue] = {
-            semconv.INPUTS: refs,
-            semconv.INPUTS_ROLES: self.roles[part],
-            semconv.INPUTS_ORIGINS: self.origins[part],
-            semconv.INPUTS_DIGESTS: self.digests[part],
-        }
-        if any(contents := self.contents[part]):
-            values[semconv.INPUTS_CONTENTS] = contents
-        scores = self.scores[part]
-        if scores.count(None) < len(scores):
-            values[semconv.INPUTS_SCORES] = [0.0 if score is None else score for score in scores]
-        return values
-
-
-class Outputs:
-    """What an operation produced: one list for each array."""
-
-    __slots__ = ("actions", "contents", "digests", "event_times", "refs", "roles", "sizes", "stores", "weights")
-
-    def __init__(self) -> None:
-        self.refs: list[str] = []
-        self.roles: list[str] = []
-        self.actions: list[str] = []
-        self.digests: list[str] = []
-        self.sizes: list[int] = []
-        self.contents: list[str] = []
-        self.stores: list[str] = []
-        self.event_times: list[str] = []
-        self.weights: list[int] = []
-
-    def add(
-        self, ref: str, role: str, action: str, digest: str, size: int, content: str, store: str, event_time: str
-    ) -> None:
-        """Append one output."""
-        self.refs.append(ref)
-        self.roles.append(role)
-        self.actions.append(action)
-        self.digests.append(digest)
-        self.sizes.append(size)
-        self.contents.append(content)
-        self.stores.append(store)
-        self.event_times.append(event_time)
-        texts = len(ref) + len(role) + len(action) + len(digest) + len(store) + len(event_time)
-        self.weights.append(texts + _bytes(content) + _FRAMING)
-
-    def attributes(self, part: slice) -> dict[str, AttributeValue]:
-        """The arrays of one part; arrays that would hold nothing are left out."""
-        if not (refs := self.refs[part]):
-            return {}
-        values: dict[str, AttributeValue] = {
-            semconv.OUTPUTS: refs,
-            semconv.OUTPUTS_ROLES: self.roles[part],
-            semconv.OUTPUTS_ACTIONS: self.actions[part],
-            semconv.OUTPUTS_DIGESTS: self.digests[part],
-            semconv.OUTPUTS_SIZES: self.sizes[part],
-        }
-        if any(contents := self.contents[part]):
-            values[semconv.OUTPUTS_CONTENTS] = contents
-        if any(stores := self.stores[part]):
-            values[semconv.OUTPUTS_STORES] = stores
-        if any(event_times := self.event_times[part]):
-            values[semconv.EVENT_TIME] = event_times
-        return values
-
-
-class Variables:
-    """The inputs and outputs of one operation, and which fed which."""
-
-    __slots__ = ("fed_by_all", "flow", "inputs", "outputs")
-
-    def __init__(self) -> None:
-        self.inputs = Inputs()
-        self.outputs = Outputs()
-        self.flow: list[tuple[int, int]] = []
-        self.fed_by_all: list[int] = []
-
-    def settle_flow(self) -> bool:
-        """Complete the (input, output) pairs once some outputs have named their sources: then the others name all.
-
-        Returns False when the pairs are too many to write: then every input counts as source of every output.
-        """
-        if not self.flow:
-            return True
-        if len(self.flow) + len(self.fed_by_all) * len(self.inputs.refs) > _MAX_FLOW:
-            self.flow = []
-            return False
-        pairs = {*self.flow, *((i, o) for o in self.fed_by_all for i in range(len(self.inputs.refs)))}
-        self.flow = sorted(pairs, key=lambda pair: pair[::-1])
-        return True
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Part:
     """What one span carries: the first part is the operation's own span, the others are its continuations."""
 
-    inputs: slice
-    outputs: slice
-    flow: slice
+    inputs: list[Input] = field(default_factory=list[Input])
+    outputs: list[Output] = field(default_factory=list[Output])
+    flow: Flow = field(default_factory=Flow)
+
+    def attributes(self) -> dict[str, AttributeValue]:
+        """The arrays of the wire contract, section 3; arrays that would hold nothing are left out."""
+        values: dict[str, AttributeValue] = {}
+        if self.inputs:
+            refs, roles, origins, digests, contents, scores = cast(
+                tuple[_Strings, _Strings, _Strings, _Strings, _Strings, tuple[float | None, ...]],
+                zip(*self.inputs, strict=True),
+            )
+            values[semconv.INPUTS] = refs
+            values[semconv.INPUTS_ROLES] = roles
+            values[semconv.INPUTS_ORIGINS] = origins
+            values[semconv.INPUTS_DIGESTS] = digests
+            if any(contents):
+                values[semconv.INPUTS_CONTENTS] = contents
+            if scores.count(None) < len(scores):
+                values[semconv.INPUTS_SCORES] = [0.0 if score is None else score for score in scores]
+        if self.outputs:
+            refs, roles, actions, digests, sizes, contents, stores, event_times = cast(
+                tuple[_Strings, _Strings, _Strings, _Strings, tuple[int, ...], _Strings, _Strings, _Strings],
+                zip(*self.outputs, strict=True),
+            )
+            values[semconv.OUTPUTS] = refs
+            values[semconv.OUTPUTS_ROLES] = roles
+            values[semconv.OUTPUTS_ACTIONS] = actions
+            values[semconv.OUTPUTS_DIGESTS] = digests
+            values[semconv.OUTPUTS_SIZES] = sizes
+            if any(contents):
+                values[semconv.OUTPUTS_CONTENTS] = contents
+            if any(stores):
+                values[semconv.OUTPUTS_STORES] = stores
+            if any(event_times):
+                values[semconv.EVENT_TIME] = event_times
+        if self.flow:
+            values[semconv.FLOW] = [f"{i}>{o}" for i, o in self.flow]
+        return values
 
 
-WHOLE = Part(_WHOLE, _WHOLE, _WHOLE)
-
-
-def lay_out(variables: Variables, limits: CaptureConfig) -> tuple[list[Part], int]:
+def lay_out(inputs: list[Input], outputs: list[Output], flow: Flow, limits: CaptureConfig) -> tuple[list[Part], int]:
     """Spread the variables over as many parts as the budgets need; return (parts, number of entries dropped).
 
     Entries keep their order: the arrays of part 0, 1, 2... put together are the operation's, `flow` pairs index
     into them. Past `limits.span_parts` continuations the rest is dropped, and counted.
     """
-    inputs, outputs, flow = variables.inputs, variables.outputs, variables.flow
-    links = len({*inputs.origins} - {""})
-    size = sum(inputs.weights) + sum(outputs.weights) + len(flow) * _FLOW_BYTES + links * _LINK_BYTES
-    if size <= limits.span_bytes and links <= limits.span_links:
-        return [WHOLE], 0
-    ends = len(inputs.refs), len(inputs.refs) + len(outputs.refs)
-    weights = [*inputs.weights, *outputs.weights, *[_FLOW_BYTES] * len(flow)]
-    cuts, dropped = _cuts(weights, inputs.origins, limits)
-    return [_part(start, stop, *ends) for start, stop in pairwise(cuts)], dropped
-
-
-def _cuts(weights: list[int], origins: list[str], limits: CaptureConfig) -> tuple[list[int], int]:
-    """Where parts begin and end among all entries (`origins` belong to the first ones), and how many come too late."""
-    cuts, size, linked = [0], 0, set[str]()
+    origins = {origin for _, _, origin, _, _, _ in inputs if origin}
+    weights = [*map(_input_bytes, inputs), *map(_output_bytes, outputs), *[_FLOW_BYTES] * len(flow)]
+    if sum(weights) + len(origins) * _LINK_BYTES <= limits.span_bytes and len(origins) <= limits.span_links:
+        return [Part(inputs, outputs, flow)], 0
+    part, size, origins = Part(), 0, set[str]()
+    parts = [part]
     for index, weight in enumerate(weights):
-        origin = origins[index] if index < len(origins) else ""
-        link = _LINK_BYTES if origin and origin not in linked else 0
-        if size and (size + weight + link > limits.span_bytes or (link and len(linked) >= limits.span_links)):
-            cuts.append(index)  # a part takes one entry, however large
-            if len(cuts) > limits.span_parts + 1:
-                return cuts, len(weights) - index
-            size, linked = 0, set[str]()
-            link = _LINK_BYTES if origin else 0
-        size += weight + link
-        if origin:
-            linked.add(origin)
-    return [*cuts, len(weights)], 0
+        origin = inputs[index][2] if index < len(inputs) else ""
+        new = bool(origin) and origin not in origins
+        if size and (
+            size + weight + new * _LINK_BYTES > limits.span_bytes or len(origins) + new > limits.span_links
+        ):  # a part takes one entry, however large
+            if len(parts) > limits.span_parts:
+                return parts, len(weights) - index
+            part, size, origins, new = Part(), 0, set[str](), bool(origin)
+            parts.append(part)
+        if index < len(inputs):
+            part.inputs.append(inputs[index])
+        elif index < len(inputs) + len(outputs):
+            part.outputs.append(outputs[index - len(inputs)])
+        else:
+            part.flow.append(flow[index - len(inputs) - len(outputs)])
+        size += weight + new * _LINK_BYTES
+        if new:
+            origins.add(origin)
+    return parts, 0
 
 
-def _part(start: int, stop: int, inputs_end: int, outputs_end: int) -> Part:
-    """Entries `start` to `stop` of inputs, outputs and flow in a row, as a range of each."""
-    return Part(
-        slice(min(start, inputs_end), min(stop, inputs_end)),
-        slice(max(start - inputs_end, 0), max(min(stop, outputs_end) - inputs_end, 0)),
-        slice(max(start - outputs_end, 0), max(stop - outputs_end, 0)),
-    )
+def complete_flow(named: Flow, fed_by_all: list[int], inputs: int) -> Flow | None:
+    """Add to the pairs that the program named those of the outputs it said nothing of: all `inputs` inputs fed them.
+
+    None when the pairs are too many to write. Where no pair was named, none is needed.
+    """
+    if not named:
+        return []
+    if len(named) + len(fed_by_all) * inputs > _MAX_FLOW:
+        return None
+    pairs = {*named, *((i, o) for o in fed_by_all for i in range(inputs))}
+    return sorted(pairs, key=lambda pair: pair[::-1])
 
 
-def _bytes(text: str) -> int:
+def _input_bytes(entry: Input) -> int:
+    ref, role, origin, digest, content, _ = entry
+    linked = len(ref) if origin else 0
+    return len(ref) + linked + len(role) + len(origin) + len(digest) + _utf8_bytes(content) + _FRAMING
+
+
+def _output_bytes(entry: Output) -> int:
+    ref, role, action, digest, _, content, store, event_time = entry
+    texts = len(ref) + len(role) + len(action) + len(digest) + len(store) + len(event_time)
+    return texts + _utf8_bytes(content) + _FRAMING
+
+
+def _utf8_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))

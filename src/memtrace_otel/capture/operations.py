@@ -17,10 +17,10 @@ from opentelemetry.util.types import AttributeValue
 from memtrace_otel import semconv
 from memtrace_otel.capture import recall
 from memtrace_otel.capture.config import config
-from memtrace_otel.capture.content import Described, as_text, describe, preview, variable_ref
+from memtrace_otel.capture.content import Described, as_text, describe, show, variable_ref
 from memtrace_otel.capture.decorator import Recipe, decorate
 from memtrace_otel.capture.guard import guard, guarded, note_drop, note_error
-from memtrace_otel.capture.layout import Variables, lay_out
+from memtrace_otel.capture.layout import Flow, Input, Output, complete_flow, lay_out
 from memtrace_otel.capture.metrics import operation_ended
 from memtrace_otel.capture.origins import origins
 from memtrace_otel.capture.tracing import active_tracer
@@ -32,7 +32,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _ROOTS = frozenset({RefKind.MESSAGE, RefKind.QUERY, RefKind.EXPECTED, RefKind.PROMPT, RefKind.DOCUMENT})
 _WRITING = frozenset({OpKind.INGEST, OpKind.EXTRACT, OpKind.DECIDE, OpKind.CREATE, OpKind.UPDATE, OpKind.DELETE})
-_RECALLED = frozenset({Role.HIT, Role.QUERY})
 _UNDESCRIBED = Described("", 0)
 _current: ContextVar[Operation | None] = ContextVar("memtrace_current_operation", default=None)
 
@@ -54,21 +53,26 @@ class Operation:
 
     __slots__ = (
         "_active",
+        "_answers",
         "_attributes",
+        "_fed_by_all",
+        "_flow",
         "_hits",
         "_incomplete",
+        "_inputs",
         "_origin",
+        "_outputs",
         "_parent",
-        "_recalled",
+        "_query",
         "_recipe",
         "_recording",
+        "_returned",
         "_sequence",
         "_span_kind",
         "_span_token",
         "_started",
         "_token",
         "_tracer",
-        "_variables",
         "_withheld",
         "kind",
         "name",
@@ -110,10 +114,15 @@ class Operation:
             if tracer is None:
                 return
             self._tracer, self._active, self._started = tracer, True, perf_counter()
-            self._variables = Variables()
+            self._inputs: list[Input] = []
+            self._outputs: list[Output] = []
+            self._flow: Flow = []
+            self._fed_by_all: list[int] = []
             self._incomplete: dict[str, None] = {}
-            self._recalled: list[recall.Recalled] = []
-            self._hits, self._withheld = 0, False
+            self._query: recall.Recalled | None = None
+            self._hits: list[recall.Recalled] = []
+            self._answers: list[recall.Recalled] = []
+            self._returned, self._withheld = 0, False
             self._token: Token[Operation | None] | None = None
             self._span_token: Token[otel_context.Context] | None = None
             self.name = self.name or semconv.SPAN_NAME_PREFIX + self.kind
@@ -206,13 +215,10 @@ class Operation:
                 origin = self._find(ref, self.scope if scope is None else scope)
             text = self._text(content)
             shown = self._describe(text, inline=not origin)
-            inputs = self._variables.inputs
-            inputs.add(ref, str(role), origin, shown.digest, shown.shown, _number(score))
-            if self.kind == OpKind.RETRIEVE and role in _RECALLED:
-                self._hits += role == Role.HIT
-                if text:
-                    self._recalled.append(recall.Recalled(ref, origin, text, self.scope, self._origin))
-            return len(inputs.refs) - 1
+            self._inputs.append((ref, str(role), origin, shown.digest, shown.shown, _number(score)))
+            if self.kind == OpKind.RETRIEVE:
+                self._recall(ref, role, origin, text)
+            return len(self._inputs) - 1
         except Exception as error:
             note_error("operation.read", error)
             return -1
@@ -234,20 +240,20 @@ class Operation:
         try:
             text = self._text(content)
             shown = self._describe(text, inline=True)
-            variables, outputs = self._variables, self._variables.outputs
-            outputs.add(
-                ref, str(role), str(action), shown.digest, shown.size, shown.shown, store or shown.store, event_time
+            index = len(self._outputs)
+            store = store or shown.store
+            self._outputs.append(
+                (ref, str(role), str(action), shown.digest, shown.size, shown.shown, store, event_time)
             )
-            index = len(outputs.refs) - 1
             if sources is None:
-                variables.fed_by_all.append(index)
+                self._fed_by_all.append(index)
             else:
-                variables.flow.extend((source, index) for source in sources if source >= 0)
+                self._flow.extend((source, index) for source in sources if source >= 0)
             if self._origin:
                 if action != Action.NONE:
                     origins().wrote(self.scope, ref, self._origin)
                 if ref_kind(ref) == RefKind.ANSWER:
-                    self._recalled.append(recall.Recalled(ref, self._origin, text))
+                    self._answers.append(recall.Recalled(ref, self._origin, text))
             return index
         except Exception as error:
             note_error("operation.wrote", error)
@@ -265,7 +271,7 @@ class Operation:
     def set(self, name: str, value: AttributeValue) -> None:
         """Set an attribute of the span. Strings are cut at the preview limit."""
         if isinstance(value, str):
-            value, _ = preview(value, config().preview_bytes)
+            value = show(value, config())
         self.span.set_attribute(name, value)
 
     @guarded("operation.become", None)
@@ -334,6 +340,15 @@ class Operation:
             self.mark(Incomplete.UNKNOWN_ORIGIN)
         return origin
 
+    def _recall(self, ref: str, role: str, origin: str, text: str) -> None:
+        """Keep what a retrieval was asked and what it returned for the turn, see `_remember`."""
+        if role == Role.HIT:
+            self._returned += 1
+            if text:
+                self._hits.append(recall.Recalled(ref, origin, text, self.scope, self._origin))
+        elif role == Role.QUERY and text:
+            self._query = recall.Recalled(ref, origin, text, self.scope, self._origin)
+
     def _text(self, content: object) -> str:
         if type(content) is str:
             return content
@@ -362,21 +377,19 @@ class Operation:
         if self.kind == OpKind.RETRIEVE and outer is not None and outer.kind in _WRITING:
             return  # a search inside a write is not the turn's
         turn = recall.turn_of(self._origin[:32])
-        if self.kind == OpKind.RESPOND:
-            for answer in self._recalled:
-                turn.answered(answer)
-            return
-        queries = [item for item in self._recalled if ref_kind(item.ref) == RefKind.QUERY]
-        hits = [item for item in self._recalled if ref_kind(item.ref) != RefKind.QUERY]
-        turn.retrieved(self._origin, queries[-1] if queries else None, hits, self._hits)
+        if self.kind == OpKind.RETRIEVE:
+            turn.retrieved(self._origin, self._query, self._hits, self._returned)
+        for answer in self._answers:
+            turn.answered(answer)
 
     def _write(self, tracer: trace.Tracer, error: BaseException | None) -> None:
-        limits, variables = config(), self._variables
+        limits = config()
         if self._withheld:
             self.mark(Incomplete.CONTENT_OFF)
-        if not variables.settle_flow():
+        flow = complete_flow(self._flow, self._fed_by_all, len(self._inputs))
+        if flow is None:
             self.mark(Incomplete.BUDGET)
-        parts, dropped = lay_out(variables, limits)
+        parts, dropped = lay_out(self._inputs, self._outputs, flow or [], limits)
         if dropped:
             self.mark(Incomplete.BUDGET)
             note_drop("variables", dropped)
@@ -389,10 +402,10 @@ class Operation:
         if error is not None:
             attributes[semconv.ERROR_TYPE] = type(error).__qualname__
             described = f"{type(error).__name__}: {error}" if limits.content else type(error).__name__
-            self.span.set_status(Status(StatusCode.ERROR, preview(described, 200)[0]))
-        write_part(self.span, attributes, variables, parts[0], self._origin)
+            self.span.set_status(Status(StatusCode.ERROR, show(described, limits, 200)))
+        write_part(self.span, attributes, parts[0], self._origin)
         for number, part in enumerate(parts[1:], 1):
-            write_continuation(tracer, self.span, {**common, semconv.PART: number}, variables, part, self._origin)
+            write_continuation(tracer, self.span, {**common, semconv.PART: number}, part, self._origin)
 
 
 operation = Operation

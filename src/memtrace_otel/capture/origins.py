@@ -20,7 +20,7 @@ class OriginTable:
         with self._lock:
             self._origins[scope, ref] = origin
             self._origins.move_to_end((scope, ref))
-            while len(self._origins) > self._entries:
+            if len(self._origins) > self._entries:
                 self._origins.popitem(last=False)
 
     def find(self, scope: str, ref: str) -> str:

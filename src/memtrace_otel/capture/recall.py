@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 _TRACES = 256
 _HITS = 1024
@@ -27,8 +27,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-@dataclass(frozen=True, slots=True)
-class Recalled:
+class Recalled(NamedTuple):
     """One variable that a prompt may contain: its identity and text; of a hit, the retrieval that returned it; of an
     answer, the question it was given to."""
 
@@ -44,23 +43,27 @@ class Recalled:
 class Turn:
     """The queries, retrieved versions and answers of one trace, oldest first; the oldest are forgotten first.
 
-    `fruitless` maps a retrieval that returned nothing to the ref of its query.
+    `hits` maps a retrieval to what it returned, `fruitless` one that returned nothing to the ref of its query.
     """
 
     queries: OrderedDict[str, Recalled] = field(default_factory=OrderedDict[str, Recalled])
-    hits: OrderedDict[tuple[str, str], Recalled] = field(default_factory=OrderedDict[tuple[str, str], Recalled])
+    hits: OrderedDict[str, list[Recalled]] = field(default_factory=OrderedDict[str, list[Recalled]])
     fruitless: OrderedDict[str, str] = field(default_factory=OrderedDict[str, str])
     answers: OrderedDict[str, Recalled] = field(default_factory=OrderedDict[str, Recalled])
+    held: int = 0
 
-    def retrieved(self, origin: str, query: Recalled | None, hits: Iterable[Recalled], count: int) -> None:
-        """Note what a retrieval was asked and which of its `count` hits have a text."""
+    def retrieved(self, origin: str, query: Recalled | None, hits: list[Recalled], count: int) -> None:
+        """Note what a retrieval was asked and those of its `count` hits that have a text."""
         with _lock:
             if query is not None:
                 _put(self.queries, query.ref, query, _FEW)
                 if not count:
                     _put(self.fruitless, origin, query.ref, _FEW)
-            for hit in hits:
-                _put(self.hits, (hit.ref, hit.retrieved_by), hit, _HITS)
+            if hits:
+                self.held += len(hits[:_HITS]) - len(self.hits.pop(origin, ()))
+                self.hits[origin] = hits[:_HITS]
+                while self.held > _HITS:
+                    self.held -= len(self.hits.popitem(last=False)[1])
 
     def answered(self, answer: Recalled) -> None:
         """Note an answer."""
@@ -81,7 +84,7 @@ class Turn:
     def hits_in(self, prompt: str) -> list[Recalled]:
         """The retrieved versions that the prompt holds."""
         with _lock:
-            hits = list(self.hits.values())
+            hits = [hit for found in self.hits.values() for hit in found]
         return found_in(prompt, hits)
 
     def fruitless_for(self, queries: Iterable[Recalled]) -> list[str]:
@@ -98,9 +101,10 @@ _recent: ContextVar[Turn | None] = ContextVar("memtrace_recent_turn", default=No
 
 def turn_of(trace_id: str) -> Turn:
     """The turn of a trace, made when new; it becomes the context's most recent one."""
-    made = Turn()
     with _lock:
-        turn = _turns.get(trace_id) or made
+        turn = _turns.get(trace_id)
+        if turn is None:
+            turn = Turn()
         _put(_turns, trace_id, turn, _TRACES)
     _recent.set(turn)
     return turn
@@ -159,7 +163,7 @@ def _put(entries: OrderedDict[K, V], key: K, value: V, most: int) -> None:
     """Make an entry the newest and forget the oldest past `most`."""
     entries[key] = value
     entries.move_to_end(key)
-    while len(entries) > most:
+    if len(entries) > most:
         entries.popitem(last=False)
 
 

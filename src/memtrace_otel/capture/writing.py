@@ -10,7 +10,7 @@ from opentelemetry.trace import Span, SpanContext, TraceFlags, Tracer
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
-from memtrace_otel.capture.layout import Part, Variables
+from memtrace_otel.capture.layout import Part
 from memtrace_otel.model import is_origin, split_origin
 from memtrace_otel.semconv import LinkType, Role
 
@@ -31,21 +31,15 @@ def next_sequence() -> int:
     return next(_sequence)
 
 
-def write_part(span: Span, attributes: dict[str, AttributeValue], variables: Variables, part: Part, own: str) -> None:
+def write_part(span: Span, attributes: dict[str, AttributeValue], part: Part, own: str) -> None:
     """Put `attributes` and one part of the variables on a span, with a link to each origin but `own`."""
-    inputs = variables.inputs
-    attributes |= inputs.attributes(part.inputs)
-    attributes |= variables.outputs.attributes(part.outputs)
-    if pairs := variables.flow[part.flow]:
-        attributes[semconv.FLOW] = [f"{i}>{o}" for i, o in pairs]
-    span.set_attributes(attributes)
+    span.set_attributes(attributes | part.attributes())
     linked: dict[str, tuple[str, list[str]]] = {}
-    for index in range(len(inputs.refs))[part.inputs]:
-        origin = inputs.origins[index]
+    for ref, role, origin, _, _, _ in part.inputs:
         if origin in linked:
-            linked[origin][1].append(inputs.refs[index])
+            linked[origin][1].append(ref)
         elif origin and origin != own:
-            linked[origin] = inputs.roles[index], [inputs.refs[index]]
+            linked[origin] = role, [ref]
     for origin, (role, refs) in linked.items():
         if (target := span_context(origin)) is not None:
             link_type = _LINK_OF_ROLE.get(role, _DERIVED)
@@ -53,14 +47,14 @@ def write_part(span: Span, attributes: dict[str, AttributeValue], variables: Var
 
 
 def write_continuation(
-    tracer: Tracer, parent: Span, attributes: dict[str, AttributeValue], variables: Variables, part: Part, own: str
+    tracer: Tracer, parent: Span, attributes: dict[str, AttributeValue], part: Part, own: str
 ) -> None:
     """Put a further part of the variables on a child span of its own."""
     name = semconv.SPAN_NAME_PREFIX + str(attributes[semconv.OP_KIND])
     span = tracer.start_span(name, context=trace.set_span_in_context(parent))
     try:
         attributes[semconv.SEQ] = next_sequence()
-        write_part(span, attributes, variables, part, own)
+        write_part(span, attributes, part, own)
     finally:
         span.end()
 

@@ -177,7 +177,7 @@ def test_an_unsampled_operation_still_knows_its_versions() -> None:
         origin = op.origin
     with operation(kind="retrieve", system="t", scope=SCOPE, tracer=tracer) as search:
         search.read("memory:1", role="hit")
-        assert search._variables.inputs.origins == [origin]  # pyright: ignore[reportPrivateUsage]
+        assert search._inputs[0][2] == origin  # pyright: ignore[reportPrivateUsage]
 
 
 def test_without_an_sdk_nothing_happens_and_nothing_breaks() -> None:

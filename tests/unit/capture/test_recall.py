@@ -36,10 +36,13 @@ def test_every_occurrence_of_a_longer_hit_is_its_own() -> None:
 def test_a_turn_keeps_the_newest_hits_and_no_more_than_its_share() -> None:
     turn = Turn()
     for n in range(1500):
-        turn.retrieved("o", Recalled(f"query:{n}", "", f"question {n}"), [Recalled(f"memory:{n}", "", f"text {n}.")], 1)
+        query, found = Recalled(f"query:{n}", "", f"question {n}"), Recalled(f"memory:{n}", "", f"text {n}.")
+        turn.retrieved(f"o{n}", query, [found], 1)
     assert turn.hits_in("text 1499.")
-    assert not turn.hits_in("text 0.")
-    assert len(turn.hits) == 1024
+    assert not turn.hits_in("text 475.")
+    assert sum(map(len, turn.hits.values())) == 1024
+    turn.retrieved("large", None, [hit(f"long text {n}") for n in range(3000)], 3000)
+    assert sum(map(len, turn.hits.values())) == 1024
     assert len(turn.queries) == 64
 
 
