@@ -21,7 +21,7 @@ from memtrace_otel.store.exporter import MemtraceSpanExporter
 from tests.conftest import Recording
 
 SCOPE = scope_id("store", user="ana")
-COMMANDS = ("attribute", "completion", "demo", "graph", "import", "report", "version")
+COMMANDS = ("attribute", "completion", "config", "demo", "doctor", "graph", "import", "report", "run", "version")
 
 
 def run(*arguments: object) -> Result:

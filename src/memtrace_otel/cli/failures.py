@@ -71,7 +71,7 @@ def attribute(trace_ids: tuple[str, ...], everything: bool, database: Path, as_j
 )
 @click.argument("trace_id", callback=check_trace_ids)
 @database_option
-@click.option("--format", "form", type=click.Choice(_GRAPH_FORMATS), default="json", show_default=True)
+@click.option("--format", "form", type=click.Choice(_GRAPH_FORMATS), default="json", show_default=True, help="Form.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write, else stdout.")
 @clear_errors
 def graph(trace_id: str, database: Path, form: str, output: Path | None) -> None:
@@ -102,7 +102,7 @@ def graph(trace_id: str, database: Path, form: str, output: Path | None) -> None
     show_default=True,
     help="One self-contained HTML file.",
 )
-@click.option("--title", default="Memory failures", show_default=True)
+@click.option("--title", default="Memory failures", show_default=True, help="Heading of the report.")
 @clear_errors
 def report(trace_ids: tuple[str, ...], database: Path, output: Path, title: str) -> None:
     """Write an HTML report on the failing answers (no TRACE_ID: on all)."""

@@ -21,6 +21,7 @@ from typing import Any, cast
 from memtrace_otel import settings
 from memtrace_otel.demo.planted import Planted, read_planted
 from memtrace_otel.demo.script import load_faults, load_json, load_script
+from memtrace_otel.launch import find_program, trace_exporters
 
 Progress = Callable[[str, int, int], None]
 """Called before each step with what it is, its number from 1 and how many there are."""
@@ -152,7 +153,7 @@ def _environment(directory: Path) -> dict[str, str]:
     direct = ",".join(filter(None, (os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1")))
     return inherited | {
         "OTEL_SERVICE_NAME": SERVICE,
-        "OTEL_TRACES_EXPORTER": ",".join(_exporters(os.environ)),
+        "OTEL_TRACES_EXPORTER": ",".join(trace_exporters(os.environ)),
         "OTEL_METRICS_EXPORTER": "none",
         "OTEL_LOGS_EXPORTER": "none",
         settings.CAPTURE_CONTENT.env: "SPAN_ONLY",
@@ -166,18 +167,11 @@ def _environment(directory: Path) -> dict[str, str]:
     }
 
 
-def _exporters(environ: Mapping[str, str]) -> list[str]:
-    """Return the trace exporters: ours, after those that the caller already sends traces to."""
-    default = "otlp" if environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") else ""
-    wanted = (name.strip() for name in environ.get("OTEL_TRACES_EXPORTER", default).split(","))
-    return [name for name in wanted if name not in ("", "none", "memtrace")] + ["memtrace"]
-
-
 def _assistant(directory: Path, name: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
     """Run one assistant process under auto-instrumentation; raises DemoError with the end of its log."""
     out, log = directory / "logs" / f"{name}.out", directory / "logs" / f"{name}.log"
     script = [str(directory / "app" / "assistant.py"), "--home", str(directory / "memory")]
-    command = [*_instrument(), sys.executable, *script, *arguments]
+    command = find_program([sys.executable, *script, *arguments]).observed_command
     environment = {**environment, "OTEL_RESOURCE_ATTRIBUTES": f"service.instance.id={name}"}
     with out.open("wb") as output, log.open("wb") as errors:
         try:
@@ -188,14 +182,6 @@ def _assistant(directory: Path, name: str, arguments: Sequence[str], environment
             raise DemoError(f"{name}: the assistant took over {_STEP_SECONDS} s: {_tail(log)}") from None
     if status != 0:
         raise DemoError(f"{name}: the assistant ended with status {status}: {_tail(log)}")
-
-
-def _instrument() -> list[str]:
-    """Return the command that runs a program under auto-instrumentation, of this very interpreter."""
-    script = Path(sys.executable).parent / "opentelemetry-instrument"
-    if script.exists():
-        return [str(script)]
-    return [sys.executable, "-c", "from opentelemetry.instrumentation.auto_instrumentation import run; run()"]
 
 
 def _answers(path: Path) -> Iterator[Answer]:

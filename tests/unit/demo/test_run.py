@@ -23,19 +23,6 @@ def test_an_earlier_run_is_emptied(tmp_path: Path) -> None:
     assert not (first / "memtrace.db").exists()
 
 
-@pytest.mark.parametrize(
-    ("environ", "exporters"),
-    [
-        ({}, ["memtrace"]),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}, ["otlp", "memtrace"]),
-        ({"OTEL_TRACES_EXPORTER": "console, memtrace"}, ["console", "memtrace"]),
-        ({"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}, ["memtrace"]),
-    ],
-)
-def test_the_callers_exporters_are_kept(environ: dict[str, str], exporters: list[str]) -> None:
-    assert run._exporters(environ) == exporters
-
-
 def test_a_users_own_model_is_never_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("OPENAI_API_KEY", "OPENROUTER_API_KEY", "OPENAI_API_BASE", "MEM0_API_KEY", "OTEL_TRACES_SAMPLER"):
         monkeypatch.setenv(name, "the user's own")

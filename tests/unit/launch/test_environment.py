@@ -1,0 +1,93 @@
+"""What `run` adds to the environment, and what it leaves as the user set it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memtrace_otel.launch import LaunchError, recording_environment, trace_exporters
+
+CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+
+
+def made(environ: dict[str, str], **arguments: object) -> dict[str, str]:
+    given = {"database": Path("run.db"), "name": "app"} | arguments
+    return recording_environment(environ, **given)  # type: ignore[arg-type]
+
+
+def test_nothing_is_needed() -> None:
+    assert made({"HOME": "/root"}) == {
+        "HOME": "/root",
+        "OTEL_TRACES_EXPORTER": "memtrace",
+        "OTEL_METRICS_EXPORTER": "none",
+        "OTEL_LOGS_EXPORTER": "none",
+        "OTEL_SERVICE_NAME": "app",
+        "MEMTRACE_DB": str(Path("run.db").absolute()),
+    }
+
+
+@pytest.mark.parametrize(
+    ("environ", "exporters"),
+    [
+        ({}, ["memtrace"]),
+        ({"OTEL_TRACES_EXPORTER": "none"}, ["memtrace"]),
+        ({"OTEL_TRACES_EXPORTER": ""}, ["memtrace"]),
+        ({"OTEL_TRACES_EXPORTER": "memtrace"}, ["memtrace"]),
+        ({"OTEL_TRACES_EXPORTER": "otlp , console"}, ["otlp", "console", "memtrace"]),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317"}, ["otlp", "memtrace"]),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:4317"}, ["otlp", "memtrace"]),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317", "OTEL_TRACES_EXPORTER": "none"}, ["memtrace"]),
+    ],
+)
+def test_the_database_is_added_to_where_spans_already_go(environ: dict[str, str], exporters: list[str]) -> None:
+    assert trace_exporters(environ) == exporters
+
+
+def test_what_the_user_set_stays() -> None:
+    environ = {
+        "OTEL_SERVICE_NAME": "shop",
+        "OTEL_METRICS_EXPORTER": "otlp",
+        "OTEL_LOGS_EXPORTER": "console",
+        CONTENT: "SPAN_AND_EVENT",
+    }
+    assert environ.items() <= made(environ, content=True).items()
+    assert "OTEL_SERVICE_NAME" not in made({"OTEL_RESOURCE_ATTRIBUTES": "service.name=shop"})
+
+
+def test_arguments_win() -> None:
+    assert made({"OTEL_SERVICE_NAME": "shop"}, service="other")["OTEL_SERVICE_NAME"] == "other"
+    assert made({CONTENT: "SPAN_ONLY"}, content=False)[CONTENT] == "NO_CONTENT"
+    assert made({CONTENT: "true"}, content=True)[CONTENT] == "SPAN_ONLY"
+    assert CONTENT not in made({})
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "protocol"),
+    [
+        ("http://localhost:4317", "grpc"),
+        ("https://collector", "grpc"),
+        ("http://localhost:4318", "http/protobuf"),
+        ("https://backend/otlp", "http/protobuf"),
+    ],
+)
+def test_otlp_names_a_receiver_that_gets_the_spans_as_well(endpoint: str, protocol: str) -> None:
+    elsewhere = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://old:1", "OTEL_TRACES_EXPORTER": "console"}
+    environ = made(elsewhere, endpoint=endpoint)
+    assert environ["OTEL_EXPORTER_OTLP_ENDPOINT"] == endpoint
+    assert environ["OTEL_EXPORTER_OTLP_PROTOCOL"] == protocol
+    assert environ["OTEL_TRACES_EXPORTER"] == "console,otlp,memtrace"
+    assert "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" not in environ
+    assert made({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, endpoint=endpoint)["OTEL_EXPORTER_OTLP_PROTOCOL"] == "grpc"
+
+
+@pytest.mark.parametrize("endpoint", ["localhost:4317", "ftp://x", "http://", "http://x:port"])
+def test_an_endpoint_that_is_no_url_is_refused(endpoint: str) -> None:
+    with pytest.raises(LaunchError, match="http://localhost:4317"):
+        made({}, endpoint=endpoint)
+
+
+@pytest.mark.parametrize("environ", [{"OTEL_CONFIG_FILE": "otel.yaml"}, {"OTEL_SDK_DISABLED": "True"}])
+def test_what_rules_recording_out_is_refused(environ: dict[str, str]) -> None:
+    with pytest.raises(LaunchError, match=f"unset {next(iter(environ))}"):
+        made(environ)

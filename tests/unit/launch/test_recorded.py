@@ -1,0 +1,39 @@
+"""What a run left in the database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from memtrace_otel.launch import Recorded, read_recorded
+from memtrace_otel.model import OperationSpan
+from memtrace_otel.otlp import encode_request
+from memtrace_otel.store import SqliteStore
+
+
+def test_operations_since_a_moment_are_counted_by_system(tmp_path: Path) -> None:
+    def span(number: int, start: int, kind: str, system: str, part: int = 0, *incomplete: str) -> OperationSpan:
+        return OperationSpan(
+            f"{number // 2:032x}",
+            f"{number:016x}",
+            kind=kind,
+            system=system,
+            start=start,
+            end=start,
+            part=part,
+            incomplete=incomplete,
+        )
+
+    spans = (
+        span(2, 5, "create", "mem0"),  # of an earlier run
+        span(4, 10, "retrieve", "mem0", 0, "content_off"),
+        span(5, 11, "respond", "openai"),
+        span(6, 12, "judge", "openai"),
+        span(7, 12, "judge", "openai", 1),
+        span(8, 13, "", "http"),
+    )
+    with SqliteStore.open(tmp_path / "memtrace.db") as store:
+        store.add_request(encode_request(spans))
+    found = read_recorded(tmp_path / "memtrace.db", 10)
+    assert found == Recorded({"openai": 2, "mem0": 1}, traces=2, judged=1, without_content=1)
+    assert found.operations == 3
+    assert read_recorded(tmp_path / "missing.db", 0).operations == 0
