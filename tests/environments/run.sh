@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Tests instrumentors against the lowest and the newest version of their systems, each in an environment of its own:
+#   tests/environments/run.sh               all of them
+#   tests/environments/run.sh everos-newest langchain-lowest
+# A file NAME.txt here holds the pins of one environment; its comments name the Python and the tests.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+environments=tests/environments
+python_of() {  # the interpreter of a version: on PATH, or installed by pyenv
+  for candidate in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$1".*/bin/python; do
+    if "$candidate" -c 'import sys, venv' 2>/dev/null; then echo "$candidate"; return; fi
+  done
+  return 1
+}
+
+comment() { sed -n "s/^# $1: *//p" "$environments/$2.txt"; }
+
+names=("$@")
+if [ ${#names[@]} -eq 0 ]; then
+  for file in "$environments"/*.txt; do names+=("$(basename "$file" .txt)"); done
+fi
+
+failed=()
+for name in "${names[@]}"; do
+  pins="$environments/$name.txt"
+  [ -f "$pins" ] || { echo "no environment $name: there is no $pins" >&2; exit 2; }
+  venv=".venvs/$name"
+  wanted=$(cat "$pins" pyproject.toml | cksum)
+  if [ "$(cat "$venv/.installed" 2>/dev/null)" != "$wanted" ]; then
+    version=$(comment python "$name")
+    python=$(python_of "$version") || { echo "$name needs Python $version" >&2; exit 1; }
+    echo "installing $venv ..."
+    rm -rf "$venv"
+    "$python" -m venv "$venv"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$pins"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+    echo "$wanted" > "$venv/.installed"
+  fi
+  echo "testing $name"
+  # shellcheck disable=SC2046  # several folders
+  "$venv/bin/python" -m pytest $(comment tests "$name") || failed+=("$name")
+done
+[ ${#failed[@]} -eq 0 ] || { echo "failed: ${failed[*]}" >&2; exit 1; }
