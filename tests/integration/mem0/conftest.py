@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +23,7 @@ from tests.conftest import Recording
 from tests.integration.model_stub import DIMENSIONS, ModelStub
 
 IS_V1 = not hasattr(main, "generate_additive_extraction_prompt")
-collect_ignore = ["test_v2.py" if IS_V1 else "test_v1.py"]
+collect_ignore = ["test_v2.py"] if IS_V1 else ["test_v1.py", "test_conformance.py"]
 
 
 class Program:
@@ -140,6 +142,12 @@ def seen(recording: Recording, name: str | None = None) -> list[Seen]:
 def ids(result: Any) -> dict[str, str]:
     """Record ids of a result by memory text."""
     return {item["memory"]: item["id"] for item in result["results"]}
+
+
+def shown(prompt: str) -> dict[str, str]:
+    """Temporary ids by text of the memories in a decision prompt of 1.x."""
+    blocks = re.findall(r"```\s*(\[.*?\])\s*```", prompt.split("current content")[-1], re.DOTALL)
+    return {item["text"]: item["id"] for item in ast.literal_eval(blocks[0])}
 
 
 def tree(recording: Recording) -> list[str]:

@@ -8,7 +8,7 @@ from opentelemetry.trace import StatusCode
 from memtrace_otel import semconv
 from memtrace_otel.model import content_digest
 from tests.conftest import Recording
-from tests.integration.mem0.conftest import Program, ids, seen, tree
+from tests.integration.mem0.conftest import Program, ids, seen, shown, tree
 from tests.integration.model_stub import ModelStub
 
 pytestmark = pytest.mark.usefixtures("instrumented")
@@ -28,17 +28,17 @@ async def test_a_decision_names_what_it_saw_and_each_write_names_its_decision(
     recording.clear()
 
     def decide(prompt: str) -> object:
-        shown = {text: number for number, text in _shown(prompt)}
+        numbers = shown(prompt)
         return {
             "memory": [
                 {
-                    "id": shown["I live in Paris."],
+                    "id": numbers["I live in Paris."],
                     "text": "Ann lives in Lyon",
                     "event": "UPDATE",
                     "old_memory": "made up",
                 },
-                {"id": shown["I play chess."], "text": "I play chess.", "event": "DELETE"},
-                {"id": shown["I like tea."], "text": "I like tea.", "event": "NONE"},
+                {"id": numbers["I play chess."], "text": "I play chess.", "event": "DELETE"},
+                {"id": numbers["I like tea."], "text": "I like tea.", "event": "NONE"},
                 {"id": "77", "text": "I have a cat.", "event": "ADD"},
                 {"id": "99", "text": "never shown", "event": "UPDATE"},
             ]
@@ -120,12 +120,3 @@ async def test_a_decision_that_fails_is_swallowed_by_mem0_and_visible_here(
     assert decision.span.status.status_code is StatusCode.ERROR
     assert decision.attributes[semconv.ERROR_TYPE] == "BadRequestError"
     assert seen(recording, "upsert_memory")[0].span.status.status_code is StatusCode.UNSET
-
-
-def _shown(prompt: str) -> list[tuple[str, str]]:
-    """(temporary id, text) of the memories in a decision prompt."""
-    import ast
-    import re
-
-    blocks = re.findall(r"```\s*(\[.*?\])\s*```", prompt.split("current content")[-1], re.DOTALL)
-    return [(item["id"], item["text"]) for item in ast.literal_eval(blocks[0])]

@@ -39,7 +39,6 @@ def extract(call: Call) -> Step:
     sources = _read_conversation(call, session, operation, EXTRACTION_PROMPT)
     considered = consider(session, operation)
     _read_conversation(call, session, asking, EXTRACTION_PROMPT)
-    consider(session, asking)
     reply = yield
     session.replied = replied(call, asking, reply)
     sources.append(session.replied.read_by(operation))

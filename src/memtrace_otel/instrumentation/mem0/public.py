@@ -101,7 +101,7 @@ def get_all(call: Call) -> Step:
 def get(call: Call) -> Step:
     """`get`: one record by id."""
     id = str(call.arguments().get("memory_id"))
-    operation = _open_by_id(call, semconv.SEARCH_MEMORY, OpKind.RETRIEVE, id)
+    operation = _open_by_id(call, semconv.SEARCH_MEMORY, OpKind.RETRIEVE, id, purpose="get")
     session = open_session(call, operation)
     result = yield
     _retrieved(call, session, [record_of(call.instance, result)] if isinstance(result, Mapping) else [])
@@ -110,7 +110,7 @@ def get(call: Call) -> Step:
 def history(call: Call) -> Step:
     """`history`: reads the newest version of one record; the older ones are named by their count only."""
     id = str(call.arguments().get("memory_id"))
-    operation = _open_by_id(call, None, OpKind.RETRIEVE, id)
+    operation = _open_by_id(call, None, OpKind.RETRIEVE, id, purpose="history")
     open_session(call, operation)
     rows = yield
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(rows))
@@ -163,9 +163,8 @@ def reset(call: Call) -> Step:
     yield
 
 
-def _open_by_id(call: Call, name: str | None, kind: OpKind, id: str) -> Operation:
+def _open_by_id(call: Call, name: str | None, kind: OpKind, id: str, purpose: str = "") -> Operation:
     """Open an operation on one record. Its owner is known once this process has seen the record."""
-    purpose = call.wrapped.__name__
     return call.open(name, kind, scope=call.patches.scopes.get(id, ""), purpose=purpose, attributes=_store(call, id))
 
 
