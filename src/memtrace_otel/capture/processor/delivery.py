@@ -24,6 +24,8 @@ from memtrace_otel.capture.processor.spool import Spool
 from memtrace_otel.capture.processor.stowing import stow
 
 _ADOPT_SECONDS = 60.0
+_LEFTOVER_SECONDS = 5.0  # at exit, for what dead processes left
+_WATCH_SECONDS = 0.5
 _POLL_SECONDS = 0.005
 
 
@@ -48,6 +50,8 @@ class Delivery:
         self._losses = losses
         self._delay = delay
         self._wakeups: SimpleQueue[None] = SimpleQueue()  # re-entrant, unlike an Event
+        self.started = False
+        self._once = threading.Lock()
         self._worker: threading.Thread | None = None
         self._working = False
         self._hurried = False
@@ -60,14 +64,19 @@ class Delivery:
 
     # --- the processor's side ------------------------------------------------------------------------------------
     def start(self) -> None:
-        """Start the threads. Raises RuntimeError when the interpreter is ending."""
-        self._worker = threading.Thread(target=self._run, name="memtrace-export", daemon=True)
-        self._worker.start()
-        threading.Thread(target=self._watch, name="memtrace-watch", daemon=True).start()
+        """Start the threads, once. When the interpreter is ending there are none: `flush` then works by itself."""
+        if self._once.acquire(blocking=False):
+            self.started = True
+            with guard("processor.start"):
+                worker = threading.Thread(target=self._run, name="memtrace-export", daemon=True)
+                worker.start()
+                self._worker = worker
+                threading.Thread(target=self._watch, name="memtrace-watch", daemon=True).start()
 
     def wake(self) -> None:
         """Make the worker look at the queue now. Safe anywhere, also amid itself."""
-        self._wakeups.put(None)
+        if self._wakeups.empty():
+            self._wakeups.put(None)
 
     def hurry(self) -> None:
         """Export everything now, whatever the pauses say."""
@@ -80,16 +89,20 @@ class Delivery:
         flight = self._flight
         return len(flight.spans) if flight else 0
 
-    def flush(self, deadline: float, patience: float) -> bool:
-        """Wait until nothing waits any more; False at the deadline, after a failure or `patience` without progress."""
+    def flush(self, deadline: float, patience: float, *, own: bool = False) -> bool:
+        """Wait until nothing waits, or nothing of this process (`own`): what dead ones left may be much.
+
+        False at the deadline, after a failure of the exporter and after `patience` seconds without progress.
+        """
+        self.start()
         sender = self.sender
         exports, failures, since = sender.exports, sender.failures, time.monotonic()
         self.hurry()
-        if self._worker is None or not self._worker.is_alive():
+        if self._worker is None:
             with suppress_instrumentation():
                 while self._work() and time.monotonic() < deadline:
                     pass
-        while not self._idle():
+        while not self._idle(own=own):
             now = time.monotonic()
             if sender.exports != exports:
                 exports, failures, since = sender.exports, sender.failures, now
@@ -100,8 +113,8 @@ class Delivery:
 
     def finish(self, deadline: float, patience: float) -> None:
         """Deliver what waits, bring the rest to the spool, end the threads and the exporter."""
-        if self.sender.failures == 0:
-            self.flush(deadline, patience)
+        if self.sender.failures == 0 and self.flush(deadline, patience, own=True):
+            self.flush(min(deadline, time.monotonic() + _LEFTOVER_SECONDS), patience)
         with self._taking:
             self._stopped = True
         self._stop.set()
@@ -114,14 +127,16 @@ class Delivery:
         stow(self._losses.take(len(self._losses)), self._spool, self._losses)
         with guard("spool.close"):
             self._spool.close()
-        if self._worker is None or not self._worker.is_alive():
+        if self._worker is None:
             self.sender.shutdown()
         else:
             self._worker.join(_POLL_SECONDS if self.sender.busy_seconds else patience)
 
-    def _idle(self) -> bool:
+    def _idle(self, *, own: bool = False) -> bool:
         # In this order: spans go from the queue to the worker to the spool.
-        return not (self._queue or self._working or self._taking.locked() or self._losses) and self._spool.empty
+        if self._queue or self._working or self._taking.locked() or self._losses:
+            return False
+        return self._spool.own_empty if own else self._spool.empty
 
     # --- the worker ----------------------------------------------------------------------------------------------
     def _run(self) -> None:
@@ -209,9 +224,10 @@ class Delivery:
 
     # --- the watcher ---------------------------------------------------------------------------------------------
     def _watch(self) -> None:
-        while not self._stop.wait(self._delay):
+        patience = min(self._delay, _WATCH_SECONDS)
+        while not self._stop.wait(patience):
             with guard("watch"):
-                if self.sender.busy_seconds > self._delay:
+                if self.sender.busy_seconds > patience:
                     self._secure(self._flight)
                     self._stow_queue()
 

@@ -80,7 +80,7 @@ class LosslessSpanProcessor(SpanProcessor):
             metrics.publish()
             save_before_sigterm(_shutdown_all)
         if self._spool_dir.is_dir():  # somebody may have left spans there
-            self._start()
+            self._delivery.start()
 
     def _begin(self) -> None:
         """Start from nothing: at first, and in a forked child, where queue, spool and threads are the parent's."""
@@ -89,7 +89,6 @@ class LosslessSpanProcessor(SpanProcessor):
         self._spool = Spool(self._spool_dir, self._spool_bytes)
         self._sender = Sender(self.exporter, self._batch_size)
         self._delivery = Delivery(self._sender, self._queue, self._spool, self._losses, self._delay)
-        self._started = False
         self._stalled = -1  # exports done when a wait for room was in vain
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -103,8 +102,8 @@ class LosslessSpanProcessor(SpanProcessor):
             if self._closed:
                 self._losses.note(span, "shutdown")
                 return
-            if not self._started:
-                self._start()
+            if not self._delivery.started:
+                self._delivery.start()
             if len(self._queue) < self._queue_size or self._wait_for_room():
                 self._queue.append(span)
                 if len(self._queue) % self._batch_size == 0:
@@ -139,11 +138,6 @@ class LosslessSpanProcessor(SpanProcessor):
     def spooled_bytes(self) -> int:
         """Bytes on disk that are not exported yet."""
         return self._spool.live_bytes
-
-    def _start(self) -> None:
-        self._started = True
-        with guard("processor.start"):  # no threads any more: shutdown exports what is in the queue
-            self._delivery.start()
 
     def _wait_for_room(self) -> bool:
         self._delivery.wake()

@@ -46,6 +46,8 @@ class Segment:
         self.size = size
         self.live_bytes = size - len(MAGIC)
         self._descriptor = descriptor
+        self.damaged = False
+        """Whether reading met a record that is cut off or not what was written."""
         self._cursor = len(MAGIC)  # everything before it was delivered
 
     @classmethod
@@ -92,17 +94,22 @@ class Segment:
         while len(found) < records and offset < self.size:
             header = os.pread(self._descriptor, _HEADER.size, offset)
             if len(header) < _HEADER.size:
+                self.damaged = True
                 break
             state, length, checksum = _HEADER.unpack(header)
+            end = offset + _HEADER.size + length
             if state == _LIVE:
                 body = os.pread(self._descriptor, length, offset + _HEADER.size) if length <= _MAX_RECORD else b""
                 if len(body) != length or crc32(body) != checksum:
+                    self.damaged = True
                     break
                 total += length
                 if found and total > size:
                     break
                 found.append(Record(self, offset, body))
-            offset += _HEADER.size + length
+            elif offset == self._cursor:
+                self._cursor = end
+            offset = end
         return found
 
     def acknowledge(self, record: Record) -> None:

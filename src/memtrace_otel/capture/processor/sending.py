@@ -35,7 +35,7 @@ class Sender:
         self._exporter = exporter
         self._batch_size = batch_size
         self._busy_since = 0.0
-        self._suspects: dict[bytes, int] = {}  # spans that failed alone, and the successes before that
+        self._suspects: dict[int, int] = {}  # hash of a span that failed alone -> successes before that
 
     @property
     def busy_seconds(self) -> float:
@@ -105,13 +105,14 @@ class Sender:
 
     def _set_aside(self, record: Record, spool: Spool, losses: Losses) -> None:
         """Let the others go before a span that failed alone; drop it when it fails again after others went."""
-        exports = self._suspects.pop(record.body, self.exports)
+        key = hash(record.body)
+        exports = self._suspects.pop(key, self.exports)
         if exports != self.exports:
             for span in _spans((record,)):
                 losses.note(span, "rejected")
         else:
             if len(self._suspects) < _MOST_SUSPECTS:
-                self._suspects[record.body] = exports
+                self._suspects[key] = exports
             spool.append(record.body)
         spool.acknowledge((record,))
 

@@ -42,6 +42,7 @@ class Spool:
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()  # re-entrant: a finalizer or signal handler may come in between
         self._segments: list[Segment] = []  # oldest first; the last one is written to when `_active`
+        self._adopted: list[Segment] = []
         self._active = False
         self._foreign_bytes = 0
         self._measured = 0.0
@@ -49,17 +50,22 @@ class Spool:
     @property
     def live_bytes(self) -> int:
         """Bytes that still have to be delivered by this process."""
-        return sum(segment.live_bytes for segment in list(self._segments))
+        return sum(segment.live_bytes for segment in (*self._segments, *self._adopted))
+
+    @property
+    def own_empty(self) -> bool:
+        """Whether nothing of this process waits."""
+        return not self._segments
 
     @property
     def empty(self) -> bool:
-        """Whether nothing waits here for this process."""
-        return not self._segments
+        """Whether nothing waits, of this process or of the dead ones that it adopted."""
+        return not self._segments and not self._adopted
 
     def append(self, body: bytes, lock_seconds: float = _LOCK_SECONDS) -> Record:
         """Write one request. Raises OSError (SpoolFull, TimeoutError) when that is not possible."""
         with self._locked(lock_seconds):
-            own = sum(segment.size for segment in self._segments)
+            own = sum(segment.size for segment in (*self._segments, *self._adopted))
             if own + self._foreign() + len(body) > self._max_bytes:
                 raise SpoolFull(f"{self._directory} holds {self._max_bytes} bytes")
             if not self._active or self._segments[-1].size >= self._segment_bytes:
@@ -68,14 +74,14 @@ class Spool:
             return self._segments[-1].append(body)
 
     def oldest(self, records: int, size: int) -> list[Record]:
-        """Return records to deliver, at most `records` of at most `size` bytes (but one), all of one file."""
+        """Return records to deliver, own first: at most `records` of at most `size` bytes (but one) of one file."""
         with self._locked():
-            while self._segments:
-                if found := self._segments[0].read(records, size):
+            while segments := self._segments or self._adopted:
+                if found := segments[0].read(records, size):
                     return found
                 self._active &= len(self._segments) > 1
-                finished = self._segments.pop(0)
-                if finished.live_bytes > 0:
+                finished = segments.pop(0)
+                if finished.damaged:
                     note_drop("spool_damaged")
                 finished.remove()
             return []
@@ -89,27 +95,26 @@ class Spool:
     def adopt(self) -> None:
         """Take over what dead processes left."""
         with self._locked():
-            own = {segment.path for segment in self._segments}
-            for path in sorted(self._directory.glob(f"*{_SUFFIX}")) if self._directory.is_dir() else ():
-                if path not in own:
-                    with guard("spool.adopt"):
-                        self._segments[:0] = [segment] if (segment := Segment.adopt(path)) else []
+            for path in self._foreign_paths():
+                with guard("spool.adopt"):
+                    if segment := Segment.adopt(path):
+                        self._adopted.append(segment)
 
     def close(self) -> None:
         """Let go of the files; what was not delivered stays for the next process."""
         with self._locked():
-            for segment in self._segments:
+            for segment in (*self._segments, *self._adopted):
                 if segment.read(1, 0):
                     segment.close()
                 else:
                     segment.remove()
-            self._segments.clear()
-            self._active = False
+            self._segments, self._adopted, self._active = [], [], False
 
     def after_fork(self) -> None:
         """In a child: the files belong to the parent."""
         self._lock = threading.RLock()
-        inherited, self._segments, self._active = self._segments, [], False
+        inherited = (*self._segments, *self._adopted)
+        self._segments, self._adopted, self._active = [], [], False
         for segment in inherited:
             with guard("spool.fork"):
                 segment.close()
@@ -135,12 +140,15 @@ class Spool:
         now = time.monotonic()
         if now - self._measured > _MEASURE_SECONDS:
             self._measured = now
-            own = {segment.path for segment in self._segments}
             self._foreign_bytes = 0
-            for path in self._directory.glob(f"*{_SUFFIX}"):
+            for path in self._foreign_paths():
                 with guard("spool.measure"):
-                    self._foreign_bytes += 0 if path in own else path.stat().st_size
+                    self._foreign_bytes += path.stat().st_size
         return self._foreign_bytes
+
+    def _foreign_paths(self) -> list[Path]:
+        own = {segment.path for segment in (*self._segments, *self._adopted)}
+        return sorted(path for path in self._directory.glob(f"*{_SUFFIX}") if path not in own)
 
 
 def make_private(directory: Path) -> None:
