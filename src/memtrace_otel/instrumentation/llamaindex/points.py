@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memtrace_otel.instrumentation.llamaindex import answers, ingestion, retrieval, stores
+from memtrace_otel.instrumentation.llamaindex import answers, blocks, ingestion, memory, retrieval, stores
 from memtrace_otel.instrumentation.patches import Points
 from memtrace_otel.instrumentation.steps import StepFunction
 
@@ -14,6 +14,7 @@ def _both(class_name: str, steps: dict[str, StepFunction]) -> dict[str, StepFunc
     return {f"{class_name}.{prefix}{name}": step for name, step in steps.items() for prefix in ("", "a")}
 
 
+_MEMORY = {"get": memory.get, "put": memory.put, "set": memory.put, "reset": memory.reset}
 _CHAT = {"chat": answers.chat, "stream_chat": answers.chat}
 
 POINTS: Points = {
@@ -45,6 +46,22 @@ POINTS: Points = {
     f"{_CORE}.chat_engine.condense_plus_context": _both("CondensePlusContextChatEngine", _CHAT),
     f"{_CORE}.chat_engine.multi_modal_context": _both("MultiModalContextChatEngine", _CHAT),
     f"{_CORE}.chat_engine.multi_modal_condense_plus_context": _both("MultiModalCondensePlusContextChatEngine", _CHAT),
+    f"{_CORE}.memory.memory": {
+        "Memory.aget": memory.get,
+        "Memory.aput": memory.put,
+        "Memory.aput_messages": memory.put,
+        "Memory.aset": memory.put,
+        "Memory.areset": memory.reset,
+        "BaseMemoryBlock.aput": blocks.put,
+        "BaseMemoryBlock.aget": blocks.get,
+    },
+    f"{_CORE}.memory.memory_blocks.fact": {
+        "FactExtractionMemoryBlock._aput": blocks.extract,
+        "FactExtractionMemoryBlock._parse_facts_xml": blocks.parse_reply,
+    },
+    f"{_CORE}.memory.types": _both("BaseChatStoreMemory", _MEMORY),
+    f"{_CORE}.memory.chat_memory_buffer": _both("ChatMemoryBuffer", _MEMORY),
+    f"{_CORE}.memory.chat_summary_memory_buffer": _both("ChatSummaryMemoryBuffer", _MEMORY),
     f"{_CORE}.chat_engine.types": {"StreamingAgentChatResponse.__init__": answers.stream_chat_response},
 }
 

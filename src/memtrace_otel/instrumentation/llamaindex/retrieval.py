@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import Operation
+from memtrace_otel.capture import Operation, current_operation
 from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, chunk_ref, pieces, query_ref, query_text
 from memtrace_otel.instrumentation.llamaindex.owners import scope_of, store_behind, store_name
@@ -29,6 +29,8 @@ class Served:
 
 
 _served: ContextVar[tuple[Served, ...]] = ContextVar("memtrace_llamaindex_served", default=())
+INNER: ContextVar[list[Served] | None] = ContextVar("memtrace_llamaindex_inner", default=None)
+"""Takes the searches that are steps of a wider reading."""
 _searching: ContextVar[bool] = ContextVar("memtrace_llamaindex_searching", default=False)
 
 
@@ -45,7 +47,7 @@ def retrieve(call: Call) -> Step:
     if isinstance(top_k, int):
         operation.set(semconv.GEN_AI_RETRIEVAL_TOP_K, top_k)
     found = yield
-    _return(call, operation, query, [asked], list(pieces(found)), remember=not inner)
+    _return(call, operation, query, [asked], list(pieces(found)), inner=inner)
 
 
 def query_store(call: Call) -> Step:
@@ -54,14 +56,16 @@ def query_store(call: Call) -> Step:
         return
     asked = call.arguments().get("query")
     query = query_text(asked)
-    operation = _open(call, False, store_name(call.instance))
+    around = current_operation()
+    inner = around is not None and around.kind == OpKind.RETRIEVE
+    operation = _open(call, inner, store_name(call.instance))
     sources = [_ask(operation, query)] if query else []
     found = yield
     ids = cast("list[str]", found.ids or [])
     hits = list(pieces(list(found.nodes or []))) or [Piece(chunk_ref(id), id, "", "") for id in ids]
     scores = list(found.similarities or [None] * len(hits))
     ranked = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=False)]
-    _return(call, operation, query, sources, ranked)
+    _return(call, operation, query, sources, ranked, inner=inner)
 
 
 def rerank(call: Call) -> Step:
@@ -123,7 +127,7 @@ def _return(
     sources: list[int],
     hits: list[Piece],
     *,
-    remember: bool = True,
+    inner: bool = False,
 ) -> None:
     """Record the hits and the context that they make together."""
     looked_in = operation.scope
@@ -134,6 +138,8 @@ def _return(
         context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
         text = "\n".join(hit.text for hit in hits)
         operation.wrote(context, role=Role.CONTEXT, content=text, sources=sources)
-        if remember:
-            made = Served(context, operation.origin, query, frozenset(hit.ref for hit in hits))
+        made = Served(context, operation.origin, query, frozenset(hit.ref for hit in hits))
+        if not inner:
             _served.set((*_served.get()[1 - _KEPT :], made))
+        elif (searches := INNER.get()) is not None:
+            searches.append(made)

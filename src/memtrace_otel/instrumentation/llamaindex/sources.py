@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
+from typing import Any
+
 from memtrace_otel.capture import Operation, origins
 from memtrace_otel.instrumentation.llamaindex.ingestion import INGESTION
-from memtrace_otel.instrumentation.llamaindex.nodes import Piece, document_ref
+from memtrace_otel.instrumentation.llamaindex.nodes import Piece, document_ref, message_ref, message_text
 from memtrace_otel.model import ref_kind
-from memtrace_otel.semconv import RefKind
+from memtrace_otel.semconv import RefKind, Role
+
+MESSAGES: ContextVar[tuple[Any, ...]] = ContextVar("memtrace_llamaindex_messages", default=())
+"""Messages that a memory block is about to store as one node."""
 
 
 def read_sources(operation: Operation, piece: Piece) -> list[int]:
     """Record what feeds the version of a node or document that `operation` stores; returns the input indices.
 
-    A node that neither a parser of this process made nor names a document was made by the application: it is its own
-    source, a document of the same id.
+    A node that neither a parser of this process made nor names a document, nor holds messages, was made by the
+    application: it is its own source, a document of the same id.
     """
     cut = origins().find("", piece.ref)
     if cut:
@@ -26,4 +32,7 @@ def read_sources(operation: Operation, piece: Piece) -> list[int]:
         return [operation.read(document_ref(piece.document), origin=origin)]
     if ref_kind(piece.ref) == RefKind.DOCUMENT:
         return []
+    texts = [text for message in MESSAGES.get() if (text := message_text(message))]
+    if texts:
+        return [operation.read(message_ref(text), role=Role.MESSAGE, content=text) for text in texts]
     return [operation.read(document_ref(piece.id), origin="", content=piece.text)]

@@ -1,0 +1,193 @@
+"""Chat memory: the queue of messages that a conversation keeps is one evolving state, `state:<session id>`.
+
+Each message put in makes a new version of it, and so does every flush of old messages into memory blocks and every
+summary. `gen_ai.memory.store.id` is the table (or the class) of the chat store; the owner is the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import Operation, origins, scope_id
+from memtrace_otel.instrumentation.llamaindex.answers import ANSWERING
+from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
+from memtrace_otel.instrumentation.llamaindex.nodes import message_ref, message_text, query_ref
+from memtrace_otel.instrumentation.llamaindex.owners import store_name
+from memtrace_otel.instrumentation.steps import Step, StepFunction
+from memtrace_otel.model import make_ref, split_origin
+from memtrace_otel.semconv import Action, OpKind, RefKind, Role
+
+
+@dataclass(slots=True)
+class Conversation:
+    """A call on a chat memory under way.
+
+    `queue`: the texts of the active messages, as the chat store told them last. `writes`: the call puts messages in and
+    the new queue is not known yet. `context`: the inputs that make the next prompt.
+    """
+
+    memory: Any
+    operation: Operation
+    sources: list[int] = field(default_factory=list[int])
+    writes: bool = False
+    queue: list[str] = field(default_factory=list[str])
+    context: list[int] = field(default_factory=list[int])
+
+    @property
+    def session(self) -> str:
+        """Id of the conversation."""
+        return session_of(self.memory)
+
+    @property
+    def ref(self) -> str:
+        """`state:<session id>`."""
+        return make_ref(RefKind.STATE, self.session)
+
+    def saw(self, queue: list[str]) -> None:
+        """The chat store has told the active messages. After a `put` that is the new version of the queue."""
+        self.queue = queue
+        if self.writes:
+            write_state(self.operation, self.ref, "\n".join(queue), self.sources)
+            self.writes = False
+
+
+CONVERSATION: ContextVar[Conversation | None] = ContextVar("memtrace_llamaindex_conversation", default=None)
+
+
+def put(call: Call) -> Step:
+    """`put`, `aput`, `aput_messages`, `set`, `aset`: messages in, a new version of the queue out."""
+    if not call.enter("memory.write"):
+        return
+    arguments = call.arguments()
+    given = arguments.get("messages") or [arguments.get("message")]
+    operation = _open(call, semconv.UPSERT_MEMORY, OpKind.UPDATE)
+    conversation = Conversation(call.instance, operation, writes=True)
+    conversation.sources += read_previous(operation, conversation.ref)
+    conversation.sources += read_messages(operation, cast("Sequence[Any]", given))
+    call.carry(CONVERSATION, conversation)
+    yield
+    if conversation.writes:  # this memory does not look at its queue
+        conversation.saw(_kept(call.instance) or [message_text(message) for message in given])
+
+
+def get(call: Call) -> Step:
+    """`get`, `aget`: queue and memory blocks in, the messages for the next prompt out; those left out for lack of room
+    are candidates."""
+    if not call.enter("memory.read"):
+        return
+    asked = call.arguments().get("input")
+    query = asked if isinstance(asked, str) else message_text(asked)
+    operation = _open(call, semconv.SEARCH_MEMORY, OpKind.RETRIEVE)
+    conversation = Conversation(call.instance, operation)
+    call.carry(CONVERSATION, conversation)
+    if query:
+        conversation.context.append(operation.read(query_ref(query), role=Role.QUERY, content=query))
+    messages = yield
+    texts = [message_text(message) for message in messages]
+    queue = conversation.queue
+    if queue:
+        conversation.context.append(operation.read(conversation.ref, role=Role.HIT, content="\n".join(queue)))
+    for text in queue:
+        operation.read(message_ref(text), role=Role.HISTORY if text in texts else Role.CANDIDATE, content=text)
+    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(messages))
+    if operation.origin:
+        context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
+        operation.wrote(context, role=Role.CONTEXT, content="\n".join(texts), sources=conversation.context)
+        answering = ANSWERING.get()
+        if answering is not None:
+            answering.remember(context, operation.origin)
+
+
+def reset(call: Call) -> Step:
+    """`reset`, `areset`: the conversation is forgotten. A memory that is about to set a new queue is left alone."""
+    if CONVERSATION.get() is not None or not call.enter("memory.write"):
+        return
+    operation = _open(call, semconv.DELETE_MEMORY, OpKind.DELETE)
+    ref = make_ref(RefKind.STATE, session_of(call.instance))
+    sources = read_previous(operation, ref)
+    yield
+    operation.wrote(ref, action=Action.DELETE, sources=sources)
+
+
+def get_messages(call: Call) -> Step:
+    """`get_messages` of the chat store of a memory."""
+    conversation = CONVERSATION.get()
+    if conversation is None or store_of(conversation.memory) is not call.instance:
+        return
+    messages = yield
+    conversation.saw([message_text(message) for message in messages])
+
+
+def archive_oldest_messages(call: Call) -> Step:
+    """`archive_oldest_messages` of the chat store: the oldest messages leave the queue for the memory blocks."""
+    conversation = CONVERSATION.get()
+    if conversation is None or store_of(conversation.memory) is not call.instance:
+        return
+    operation = call.open(
+        None,
+        OpKind.CONSOLIDATE,
+        scope=conversation.operation.scope,
+        purpose=f"{type(conversation.memory).__name__}.flush",
+    )
+    previous = read_previous(operation, conversation.ref)
+    archived = yield
+    conversation.queue = conversation.queue[len(archived) :]
+    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(archived))
+    content = "\n".join(conversation.queue)
+    operation.wrote(conversation.ref, action=Action.UPDATE, content=content, sources=previous)
+
+
+CHAT_STORE: dict[str, StepFunction] = {
+    "get_messages": get_messages,
+    "archive_oldest_messages": archive_oldest_messages,
+}
+"""Of the chat store that a memory in use has, whichever package defines it."""
+
+
+def session_of(memory: Any) -> str:
+    """Id of the conversation that a memory holds."""
+    return str(getattr(memory, "session_id", None) or getattr(memory, "chat_store_key", None) or "")
+
+
+def store_of(memory: Any) -> Any:
+    """The chat store of a memory."""
+    return getattr(memory, "sql_store", None) or getattr(memory, "chat_store", None)
+
+
+def read_messages(operation: Operation, messages: Sequence[Any]) -> list[int]:
+    """Record messages given to a memory; those without text (tool calls) are left out."""
+    texts = [text for message in messages if (text := message_text(message))]
+    return [operation.read(message_ref(text), role=Role.MESSAGE, content=text) for text in texts]
+
+
+def read_previous(operation: Operation, ref: str) -> list[int]:
+    """Record the version of a state that is about to be replaced, if this process knows one."""
+    origin = origins().find(operation.scope, ref)
+    return [operation.read(ref, role=Role.PREVIOUS, origin=origin)] if origin else []
+
+
+def write_state(operation: Operation, ref: str, content: object, sources: list[int]) -> None:
+    """Record a new version of a state."""
+    known = origins().find(operation.scope, ref)
+    operation.wrote(ref, action=Action.UPDATE if known else Action.ADD, content=content, sources=sources)
+
+
+def _open(call: Call, name: str, kind: OpKind) -> Operation:
+    store, session = store_of(call.instance), session_of(call.instance)
+    call.patches.cover(cast("type[object]", type(store)), CHAT_STORE)
+    scope = scope_id(store_name(store), run=session)
+    attributes = {semconv.GEN_AI_MEMORY_STORE_ID: store_name(store), semconv.GEN_AI_MEMORY_RECORD_ID: session}
+    return call.open(name, kind, scope=scope, purpose=purpose(call), attributes=attributes)
+
+
+def _kept(memory: Any) -> list[str]:
+    """The queue of a chat store that holds it in this process; others are not asked."""
+    store = getattr(store_of(memory), "store", None)
+    if not isinstance(store, dict):
+        return []
+    kept = cast("dict[str, list[Any]]", store).get(session_of(memory)) or []
+    return [message_text(message) for message in kept]

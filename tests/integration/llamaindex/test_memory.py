@@ -1,0 +1,223 @@
+"""Chat memory: the queue as one evolving state, its flush into memory blocks, and what the next prompt is given."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from llama_index.core import Settings
+from llama_index.core.bridge.pydantic import Field
+from llama_index.core.llms import ChatMessage
+from llama_index.core.memory import (
+    ChatMemoryBuffer,
+    ChatSummaryMemoryBuffer,
+    FactExtractionMemoryBlock,
+    Memory,
+    StaticMemoryBlock,
+    VectorMemoryBlock,
+)
+from llama_index.core.vector_stores import SimpleVectorStore
+
+from memtrace_otel.graph import VersionKey
+from memtrace_otel.model import content_digest
+from tests.conftest import Recording
+from tests.integration.llamaindex.conftest import RagModel, graph_of, operations, purpose, reads, tree
+
+pytestmark = pytest.mark.usefixtures("instrumented", "content_on")
+
+STATE = "state:s1"
+
+
+class TextStore(SimpleVectorStore):
+    """A vector store of the application that keeps its nodes itself, as those of databases do."""
+
+    stores_text: bool = True
+    nodes: dict[str, Any] = Field(default_factory=dict)
+
+    def add(self, nodes: Any, **kwargs: Any) -> list[str]:
+        self.nodes.update((node.node_id, node) for node in nodes)
+        return super().add(nodes, **kwargs)
+
+    def query(self, query: Any, **kwargs: Any) -> Any:
+        found = super().query(query, **kwargs)
+        found.nodes = [self.nodes[id] for id in found.ids]
+        return found
+
+
+def said(text: str, role: str = "user") -> ChatMessage:
+    return ChatMessage(role=role, content=text)
+
+
+def memory_of(*blocks: Any, limit: int = 20) -> Memory:
+    return Memory.from_defaults(
+        session_id="s1",
+        token_limit=limit,
+        chat_history_token_ratio=0.5,
+        token_flush_size=5,
+        tokenizer_fn=str.split,
+        memory_blocks=list(blocks),
+    )
+
+
+async def test_every_message_makes_a_version_of_the_queue(recording: Recording) -> None:
+    memory = memory_of()
+    await memory.aput(said("I live in Paris."))
+    await memory.aput_messages([said("Nice!", "assistant"), said("My dog is Rex.")])
+    first, second = operations(recording)
+    assert [(v.ref, v.action, v.content) for v in first.outputs] == [(STATE, "ADD", "I live in Paris.")]
+    assert [(v.role, v.ref) for v in first.inputs] == [("message", f"message:{content_digest('I live in Paris.')}")]
+    assert [v.role for v in second.inputs] == ["previous", "message", "message"]
+    assert second.inputs[0].origin == first.origin
+    assert [(v.ref, v.action, v.content) for v in second.outputs] == [
+        (STATE, "UPDATE", "I live in Paris.\nNice!\nMy dog is Rex.")
+    ]
+    assert first.scope == second.scope
+    assert purpose(second) == "Memory.aput_messages"
+
+
+async def test_a_flush_moves_messages_into_facts(recording: Recording, model: RagModel) -> None:
+    block = FactExtractionMemoryBlock(name="facts", llm=Settings.llm, max_facts=2)
+    memory = memory_of(StaticMemoryBlock(name="core", static_content="The user is Alice."), block)
+    model.script.append("<facts><fact>Lives in Paris</fact><fact>Has a dog</fact></facts>")
+    for text in ("I live in Paris with a dog.", "The dog is called Rex.", "I like green tea."):
+        await memory.aput(said(text))
+    assert block.facts == ["Lives in Paris", "Has a dog"]
+    assert tree(recording) == [
+        "upsert_memory",
+        "upsert_memory",
+        "  memtrace.consolidate",
+        "  update_memory",
+        "    memtrace.extract",
+        "upsert_memory",
+    ]
+    _, second, flush, update, extract, _ = operations(recording)
+    assert (reads(flush, "previous")[0].origin, flush.outputs[0].action) == (second.origin, "UPDATE")
+    assert flush.outputs[0].content == "The dog is called Rex."
+    message = f"message:{content_digest('I live in Paris with a dog.')}"
+    assert [v.ref for v in reads(extract, "message")] == [message] == [v.ref for v in reads(update, "message")]
+    assert [v.content for v in extract.outputs if v.ref.startswith("fact:")] == block.facts
+    (state,) = update.outputs
+    assert (state.ref, state.action, state.content) == (f"{STATE}.facts", "ADD", "Lives in Paris\nHas a dog")
+    assert {v.origin for v in update.inputs if v.ref.startswith("fact:")} == {extract.origin}
+
+
+async def test_condensing_replaces_facts(recording: Recording, model: RagModel) -> None:
+    block = FactExtractionMemoryBlock(name="facts", llm=Settings.llm, max_facts=2, facts=["Lives in Paris", "Is tall"])
+    model.script += [
+        "<facts><fact>Has a dog</fact></facts>",
+        "<facts><fact>Tall Parisian</fact><fact>Has a dog</fact></facts>",
+    ]
+    await block.aput([said("I have a dog.")], session_id="s1")
+    update, extract, condense = operations(recording)
+    assert (extract.kind, condense.kind, {extract.parent_id, condense.parent_id}) == (
+        "extract",
+        "consolidate",
+        {update.span_id},
+    )
+    assert extract.end <= condense.start
+    assert [v.content for v in condense.outputs if v.ref.startswith("fact:")] == ["Tall Parisian"]
+    facts = {v.ref: v.origin for v in update.inputs if v.ref.startswith("fact:")}
+    assert facts == {
+        f"fact:{content_digest('Tall Parisian')}": condense.origin,
+        f"fact:{content_digest('Has a dog')}": extract.origin,
+    }
+    assert update.outputs[0].content == "Tall Parisian\nHas a dog"
+
+
+async def test_the_next_prompt_comes_from_queue_and_blocks(recording: Recording, model: RagModel) -> None:
+    block = FactExtractionMemoryBlock(name="facts", llm=Settings.llm, max_facts=9)
+    memory = memory_of(StaticMemoryBlock(name="core", static_content="The user is Alice."), block)
+    model.script.append("<facts><fact>Lives in Paris</fact></facts>")
+    await memory.aput(said("I live in Paris with a dog."))
+    await memory.aput(said("The dog is called Rex."))
+    messages = await memory.aget()
+    get = operations(recording, "search_memory")[0]
+    hits = {v.ref: v for v in reads(get, "hit")}
+    assert set(hits) == {STATE, f"{STATE}.core", f"{STATE}.facts"}
+    assert hits[STATE].origin == operations(recording, "memtrace.consolidate")[0].origin
+    assert hits[f"{STATE}.facts"].origin == operations(recording, "update_memory")[0].origin
+    assert (hits[f"{STATE}.core"].origin, hits[f"{STATE}.core"].content) == ("", "The user is Alice.")
+    assert get.outputs[0].content == "\n".join(str(message.content) for message in messages)
+    ancestors = graph_of(recording).ancestors(VersionKey(get.outputs[0].ref, get.origin))
+    refs = {node.ref for node in ancestors if isinstance(node, VersionKey)}
+    assert f"message:{content_digest('I live in Paris with a dog.')}" in refs
+    assert f"fact:{content_digest('Lives in Paris')}" in refs
+
+
+async def test_a_block_on_a_vector_store_keeps_chunks(recording: Recording) -> None:
+    memory = memory_of(VectorMemoryBlock(name="old", vector_store=TextStore(), embed_model=Settings.embed_model))
+    await memory.aput(said("I live in Paris with a dog."))
+    await memory.aput(said("Where does my dog live?"))
+    create = operations(recording, "create_memory")[0]
+    message = f"message:{content_digest('I live in Paris with a dog.')}"
+    assert [(v.role, v.ref) for v in create.inputs] == [("message", message)]
+    recording.clear()
+    await memory.aget()
+    get, search = operations(recording)
+    assert (get.name, search.name, search.parent_id) == ("search_memory", "memtrace.retrieve", get.span_id)
+    (hit,) = reads(search, "hit")
+    assert (hit.ref, hit.origin) == (create.outputs[0].ref, create.origin)
+    assert [(v.ref, v.origin) for v in reads(get, "context")] == [(search.outputs[0].ref, search.origin)]
+
+
+def test_synchronous_calls_inside_a_running_loop_keep_their_parent(recording: Recording) -> None:
+    async def program() -> None:
+        with recording.tracer.start_as_current_span("turn"):
+            memory = memory_of()
+            memory.put(said("I live in Paris."))
+            memory.get()
+
+    asyncio.run(program())
+    (turn,) = recording.named("turn")
+    assert {span.parent_id for span in operations(recording)} == {f"{turn.context.span_id:016x}"}
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_a_buffer_leaves_out_what_does_not_fit(kind: str, recording: Recording) -> None:
+    memory = ChatMemoryBuffer.from_defaults(token_limit=6, tokenizer_fn=str.split, chat_store_key="s1")
+    for text in ("I live in Paris.", "My dog is Rex."):
+        await memory.aput(said(text)) if kind == "async" else memory.put(said(text))
+    kept = await memory.aget() if kind == "async" else memory.get()
+    assert [message.content for message in kept] == ["My dog is Rex."]
+    first, second, get = operations(recording)
+    assert [v.content for v in (*first.outputs, *second.outputs)] == [
+        "I live in Paris.",
+        "I live in Paris.\nMy dog is Rex.",
+    ]
+    assert [(v.ref, v.origin) for v in reads(get, "hit")] == [(STATE, second.origin)]
+    assert [v.content for v in reads(get, "candidate")] == ["I live in Paris."]
+    assert [v.content for v in reads(get, "history")] == ["My dog is Rex."]
+    assert get.outputs[0].content == "My dog is Rex."
+
+
+def test_a_summary_updates_the_queue(recording: Recording, model: RagModel) -> None:
+    memory = ChatSummaryMemoryBuffer.from_defaults(
+        token_limit=6, tokenizer_fn=str.split, chat_store_key="s1", llm=Settings.llm
+    )
+    memory.put(said("I live in Paris."))
+    memory.put(said("My dog is Rex."))
+    model.script.append("Lives in Paris.")
+    memory.get()
+    *_, get, update = operations(recording)
+    assert (update.parent_id, update.kind) == (get.span_id, "update")
+    assert [(v.ref, v.action, v.content) for v in update.outputs] == [
+        (STATE, "UPDATE", "Lives in Paris.\nMy dog is Rex.")
+    ]
+
+
+async def test_a_reset_leaves_a_tombstone(recording: Recording) -> None:
+    memory = memory_of()
+    await memory.aput(said("I live in Paris."))
+    await memory.areset()
+    put, reset = operations(recording)
+    assert [(v.ref, v.action) for v in reset.outputs] == [(STATE, "DELETE")]
+    assert reads(reset, "previous")[0].origin == put.origin
+
+
+async def test_two_sessions_are_two_owners(recording: Recording) -> None:
+    for session in ("s1", "s2"):
+        await Memory.from_defaults(session_id=session, tokenizer_fn=str.split).aput(said("Moments later."))
+    one, other = operations(recording)
+    assert one.scope != other.scope
+    assert {v.ref for span in (one, other) for v in span.outputs} == {STATE, "state:s2"}
