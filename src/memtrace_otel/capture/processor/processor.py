@@ -30,6 +30,8 @@ from memtrace_otel.capture.processor.stowing import stow
 
 _QUEUE_SIZE, _BATCH_SIZE, _DELAY_SECONDS = 2048, 256, 0.5
 _POLL_SECONDS = 0.002
+_TURN_SECONDS = 0.01
+"""Who wakes up waits for a turn at the interpreter lock: two switch intervals that count as part of the wait."""
 _EXIT_SECONDS, _SIGTERM_SECONDS = 30.0, 3.0
 _PATIENCE_SECONDS = 3.0
 """At exit an exporter that shows no progress for this long is given up; what is left goes to the spool."""
@@ -143,7 +145,7 @@ class LosslessSpanProcessor(SpanProcessor):
         self._delivery.wake()
         if self._stalled == self._sender.exports or _runs_event_loop():
             return False
-        deadline = time.monotonic() + self._block_seconds
+        deadline = time.monotonic() + self._block_seconds - _TURN_SECONDS
         while len(self._queue) >= self._queue_size:
             if time.monotonic() >= deadline:
                 self._stalled = self._sender.exports
