@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from shlex import join, quote
 
@@ -69,8 +70,9 @@ def run(
     if quiet:
         replace_process(program.observed_command, environ)
     status = run_process(program.observed_command, environ)
-    for line in _summary(Path(environ[settings.DB_PATH.env]), started, command):
-        click.secho(line, err=True, dim=True)
+    with suppress(KeyboardInterrupt):  # whoever is in a hurry gets no summary, but the program's status
+        for line in _summary(Path(environ[settings.DB_PATH.env]), started, command):
+            click.secho(line, err=True, dim=True)
     leave_like(status)
 
 
@@ -89,11 +91,11 @@ def _summary(database: Path, started: int, command: Sequence[str]) -> Iterator[s
         yield f"  to see why: memtrace-otel doctor --run -- {join(command)}"
         return
     systems = ", ".join(recorded.systems)
-    count = f"{recorded.operations} operation{'s' * (recorded.operations != 1)}"
+    count = f"{'' if recorded.complete else 'over '}{recorded.operations} operation{'s' * (recorded.operations != 1)}"
     yield f"memtrace-otel: {count} of {systems} recorded in {database}"
     if recorded.without_content:
         yield "  without contents, so most verdicts will be `unknown`: add --content"
-    if not recorded.judged:
+    if recorded.complete and not recorded.judged:
         yield "  no answer was judged; one line of the program does: memtrace_otel.feedback('fail', expected=...)"
     elsewhere = "" if database == Path(settings.DB_PATH.default).absolute() else f" --db {quote(str(database))}"
     yield f"  next: memtrace-otel attribute --all{elsewhere}"

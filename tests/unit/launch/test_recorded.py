@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from memtrace_otel.launch import Recorded, read_recorded
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.store import SqliteStore
 
 
-def test_operations_since_a_moment_are_counted_by_system(tmp_path: Path) -> None:
+def test_operations_since_a_moment_are_counted_by_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def span(number: int, start: int, kind: str, system: str, part: int = 0, *incomplete: str) -> OperationSpan:
         return OperationSpan(
             f"{number // 2:032x}",
@@ -34,6 +36,8 @@ def test_operations_since_a_moment_are_counted_by_system(tmp_path: Path) -> None
     with SqliteStore.open(tmp_path / "memtrace.db") as store:
         store.add_request(encode_request(spans))
     found = read_recorded(tmp_path / "memtrace.db", 10)
-    assert found == Recorded({"openai": 2, "mem0": 1}, traces=2, judged=1, without_content=1)
+    assert found == Recorded({"openai": 2, "mem0": 1}, judged=1, without_content=1)
     assert found.operations == 3
     assert read_recorded(tmp_path / "missing.db", 0).operations == 0
+    monkeypatch.setattr("memtrace_otel.launch.recorded.MOST", 2)
+    assert read_recorded(tmp_path / "memtrace.db", 10) == Recorded({"mem0": 1, "openai": 1}, 0, 1, complete=False)
