@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from memtrace_otel import settings
-from memtrace_otel.capture.content_store import ContentStore, content_store
-from memtrace_otel.capture.redaction import Callback, Redaction, read_redaction
+
+if TYPE_CHECKING:  # imported by programs whose contents may leave
+    from memtrace_otel.capture.content_store import ContentStore
+    from memtrace_otel.capture.redaction import Callback, Redaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +45,10 @@ def config() -> CaptureConfig:
 
 def read_config() -> CaptureConfig:
     """Look up the settings; values that make no sense fall back to their defaults."""
+    content, url = settings.captures_content(), settings.CONTENT_STORE.read()
     key = settings.DIGEST_KEY.read()
     return CaptureConfig(
-        content=settings.captures_content(),
+        content=content,
         digest_key=key,
         preview_bytes=settings.PREVIEW_BYTES.read(),
         span_bytes=settings.SPAN_BYTES.read(),
@@ -52,9 +56,21 @@ def read_config() -> CaptureConfig:
         span_parts=settings.SPAN_PARTS.read(),
         origin_entries=settings.ORIGIN_ENTRIES.read(),
         record_origin=settings.RECORD_ORIGIN.read(),
-        redaction=read_redaction(_callback),
-        store=content_store(settings.CONTENT_STORE.read(), key),
+        redaction=_redaction() if content or url else None,
+        store=_store(url, key) if url else None,
     )
+
+
+def _redaction() -> Redaction | None:
+    from memtrace_otel.capture.redaction import read_redaction
+
+    return read_redaction(_callback)
+
+
+def _store(url: str, key: str) -> ContentStore:
+    from memtrace_otel.capture.content_store import content_store
+
+    return content_store(url, key)
 
 
 def use_config(value: CaptureConfig | None) -> None:

@@ -7,7 +7,6 @@ import secrets
 from typing import NamedTuple
 
 from memtrace_otel.capture.config import CaptureConfig, config
-from memtrace_otel.capture.redaction import SEARCHED
 from memtrace_otel.model import content_digest, make_ref
 from memtrace_otel.semconv import Incomplete
 
@@ -60,7 +59,7 @@ def describe(text: str, limits: CaptureConfig, *, inline: bool) -> Described:
         return Described(digest, size)
     may_leave, reasons = text, ()
     if limits.redaction is not None:
-        may_leave, reasons = limits.redaction.apply(text, SEARCHED if limits.store else limits.preview_bytes)
+        may_leave, reasons = limits.redaction.apply(text, 0 if limits.store else limits.preview_bytes)
     shown, cut, store = "", True, ""
     if limits.content:
         shown, cut = preview(may_leave, limits.preview_bytes)

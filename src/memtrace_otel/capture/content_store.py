@@ -207,10 +207,8 @@ _stores: weakref.WeakSet[ContentStore] = weakref.WeakSet()
 _opened: dict[tuple[str, str], ContentStore] = {}
 
 
-def content_store(url: str, key: str = "") -> ContentStore | None:
-    """The store of this process for a URL, None for ''."""
-    if not url:
-        return None
+def content_store(url: str, key: str = "") -> ContentStore:
+    """The store of this process for a URL and a key."""
     if (url, key) not in _opened:
         _opened[url, key] = ContentStore(url, key)
     return _opened[url, key]

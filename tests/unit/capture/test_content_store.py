@@ -214,7 +214,6 @@ def test_a_store_that_cannot_be_opened_says_what_is_missing(
 
 
 def test_one_store_per_url_and_key(tmp_path: Path) -> None:
-    assert content_store("") is None
     assert content_store(str(tmp_path)) is content_store(str(tmp_path))
     assert content_store(str(tmp_path)) is not content_store(str(tmp_path), "key")
 

@@ -196,7 +196,7 @@ def test_own_expressions_search_only_so_much_and_the_rest_is_withheld() -> None:
     own = redaction(r"zz+", searched=1000)
     shown = own.apply("a" * 2000)
     assert shown.reasons == ("truncated",)
-    assert shown.text == "a" * 500  # and no half of a match at the end
+    assert shown.text == "a" * 334  # the end may hold the first half of a match
 
 
 @pytest.mark.parametrize("expression", [r"(a+)+$", r"(?:a|a)*b", r"\w*\w*\w*!", r"(\d+)*x", r"( +)+$", r"(.*)*#"])
@@ -272,7 +272,7 @@ def test_every_name_is_a_rule() -> None:
     assert not read_patterns(",".join(NAMES)).problems
 
 
-def test_a_callback_has_the_last_word() -> None:
+def test_a_callback_has_the_last_word(content_on: None) -> None:
     use_redaction(lambda text: text.replace("Lisbon", "[a city]"))
     rules = config().redaction
     assert rules is not None
@@ -283,7 +283,7 @@ def test_a_callback_has_the_last_word() -> None:
     assert rules.apply("nothing to do") == ("nothing to do", ())
 
 
-def test_a_callback_survives_new_settings() -> None:
+def test_a_callback_survives_new_settings(content_on: None) -> None:
     use_redaction(refuses)
     use_config(None)
     rules = config().redaction

@@ -49,23 +49,19 @@ class Redaction:
         self.searched = min(searched, SEARCHED) if patterns.own else SEARCHED
         self.problems = (*patterns.problems, *problems)
 
-    def apply(self, text: str, most: int = SEARCHED) -> Redacted:
+    def apply(self, text: str, most: int = 0) -> Redacted:
         """Return what may leave of `text`; never raises. What is not searched does not leave.
 
-        `most` is the number of characters that are of use to the caller: searching more would be waste.
+        `most` is the number of characters that are of use to the caller, 0 for all: searching more would be waste.
         """
         if self.problems:
             note_drop("redaction_misconfigured")
             return Redacted("", (Incomplete.WITHHELD,))
+        searched = min(self.searched, most + EDGE) if most else self.searched
         try:
-            if (
-                len(text) <= most
-                and len(text) <= self.searched
-                and self.callback is None
-                and not self._may_change(text)
-            ):
+            if len(text) <= searched and self.callback is None and not self._may_change(text):
                 return Redacted(text)  # the common case, quickly
-            return self._checked(text, most)
+            return self._checked(text, searched)
         except Exception as error:
             note_error("redaction", error)
             return Redacted("", (Incomplete.WITHHELD,))
@@ -74,14 +70,13 @@ class Redaction:
         escaped = "\\" in text and _like_json(text)  # an escape may hide what is looked for
         return escaped or self.patterns.may_occur(text) or self.keys.may_occur(text)
 
-    def _checked(self, text: str, most: int) -> Redacted:
+    def _checked(self, text: str, searched: int) -> Redacted:
         found: Counter[str] = Counter()
-        searched = min(self.searched, most + EDGE)
         cut = len(text) > searched
         text = text[:searched]
         redacted = self._timed(text, found) if self.patterns.own else self._text(text, found, 0)
         if cut:  # what a rule would have found beyond the cut must not be shown up to it
-            redacted = redacted[: -min(EDGE, max(searched - most, searched // 2))]
+            redacted = redacted[: -min(EDGE, searched * 2 // 3)]
         if self.callback is not None:
             answer = self.callback(redacted)
             if answer is None:
