@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, variable_ref
-from memtrace_otel.instrumentation.mem0 import replies
+from memtrace_otel.instrumentation.mem0 import graph, replies
 from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.session import Known, Session, provider_session
 from memtrace_otel.instrumentation.mem0.variables import model_of
@@ -20,7 +20,10 @@ from memtrace_otel.semconv import OpKind, RefKind, Role
 def generate_response(call: Call) -> Step:
     """A call of the memory's language model: what its reply means was said before."""
     session = provider_session(call, "llm")
-    if session is None or session.next_reply is None:
+    if session is None:
+        yield from graph.generate_response(call)
+        return
+    if session.next_reply is None:
         return
     step, session.next_reply = session.next_reply, None
     yield from step(call)

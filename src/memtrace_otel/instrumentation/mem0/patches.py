@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import importlib
-from collections import OrderedDict
 from typing import Any
 
 from opentelemetry.trace import Tracer
 
 from memtrace_otel.instrumentation.mem0 import points
+from memtrace_otel.instrumentation.mem0.known_records import KnownRecords
 from memtrace_otel.instrumentation.patches import Patches
 from memtrace_otel.instrumentation.threads import with_context_threads
 
 SYSTEM = "mem0"
-_SCOPES = 10_000
 
 
 class Mem0Patches(Patches):
-    """`main` is the module `mem0.memory.main`, `scopes` maps record ids to the scopes of their owners."""
+    """`main` is the module `mem0.memory.main`."""
 
     def __init__(self, tracer: Tracer) -> None:
         super().__init__(tracer, SYSTEM)
         self.main: Any = None
-        self.scopes: OrderedDict[str, str] = OrderedDict()
+        self.records = KnownRecords()
 
     def wrap_main(self, main: Any) -> None:
         """Wrap what this release of Mem0 has of the table, and let its thread pools keep the context."""
@@ -40,16 +39,11 @@ class Mem0Patches(Patches):
         Done when a Memory is used, so it makes no difference who built its providers, when, and from which package.
         """
         for attribute, steps in points.PROVIDERS.items():
-            provider: object = getattr(memory, attribute, None)
+            provider: object = memory
+            for name in attribute.split("."):
+                provider = getattr(provider, name, None)
             if provider is not None:
                 self.cover(type(provider), steps)
-
-    def remember(self, record_id: str, scope: str) -> None:
-        """Note whose memory a record is, for calls that name only the record."""
-        if scope:
-            self.scopes[record_id] = scope
-            while len(self.scopes) > _SCOPES:
-                self.scopes.popitem(last=False)
 
     @property
     def decides(self) -> bool:

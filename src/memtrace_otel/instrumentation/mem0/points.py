@@ -5,6 +5,7 @@ from __future__ import annotations
 from memtrace_otel.instrumentation.mem0 import (
     decision,
     extraction,
+    graph,
     model_calls,
     pipeline,
     providers,
@@ -27,6 +28,7 @@ METHODS: dict[str, StepFunction] = {
     "delete_all": public.delete_all,
     "reset": public.reset,
     "_add_to_vector_store": pipeline.add_to_vector_store,
+    "_add_to_graph": graph.add_to_graph,  # 1.x
     "_create_procedural_memory": pipeline.create_procedural_memory,
     "_create_memory": writes.create_memory,
     "_update_memory": writes.update_memory,
@@ -52,6 +54,18 @@ PROVIDERS: dict[str, dict[str, StepFunction]] = {
     },
     "embedding_model": {"embed": providers.embed, "embed_batch": providers.embed},
     "llm": {"generate_response": model_calls.generate_response},
+    "graph": {
+        "search": graph.search,
+        "delete": graph.delete,
+        "delete_all": graph.delete_all,
+        "_retrieve_nodes_from_data": graph.extract_entities,
+        "_establish_nodes_relations_from_data": graph.extract_relations,
+        "_search_graph_db": graph.search_graph,
+        "_get_delete_entities_from_search_output": graph.decide_deletions,
+        "_delete_entities": graph.delete_relations,
+        "_add_entities": graph.add_relations,
+    },  # 1.x
+    "graph.llm": {"generate_response": model_calls.generate_response},
     "reranker": {"rerank": providers.rerank},
     "db": {"add_history": providers.add_history, "batch_add_history": providers.add_history},
 }

@@ -6,7 +6,7 @@ listing: `get` and `get_all` are `search_memory`; `history` is `memtrace.retriev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from opentelemetry.util.types import AttributeValue
@@ -14,9 +14,10 @@ from opentelemetry.util.types import AttributeValue
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins, scope_id, variable_ref
 from memtrace_otel.instrumentation.mem0.calls import Call
+from memtrace_otel.instrumentation.mem0.graph import relations
+from memtrace_otel.instrumentation.mem0.known_records import KnownRecord
 from memtrace_otel.instrumentation.mem0.session import Known, Session, open_session
 from memtrace_otel.instrumentation.mem0.variables import (
-    Record,
     collection_of,
     event_time,
     joined,
@@ -27,6 +28,7 @@ from memtrace_otel.instrumentation.mem0.variables import (
     results,
     turns,
 )
+from memtrace_otel.instrumentation.mem0.writes import gone
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref, split_origin
 from memtrace_otel.semconv import OpKind, RefKind, Role
@@ -79,8 +81,7 @@ def search(call: Call) -> Step:
     if threshold is not None:
         operation.set(semconv.RETRIEVAL_THRESHOLD, threshold)
     result = yield
-    hits = [record_of(call.instance, item) for item in results(result)]
-    _retrieved(call, session, hits, sources=[asked])
+    _retrieved(call, session, result, sources=[asked])
     session.read_all(operation, session.candidates, Role.CANDIDATE)
 
 
@@ -95,7 +96,7 @@ def get_all(call: Call) -> Step:
     )
     session = open_session(call, operation)
     result = yield
-    _retrieved(call, session, [record_of(call.instance, item) for item in results(result)])
+    _retrieved(call, session, result)
 
 
 def get(call: Call) -> Step:
@@ -104,7 +105,7 @@ def get(call: Call) -> Step:
     operation = _open_by_id(call, semconv.SEARCH_MEMORY, OpKind.RETRIEVE, id, purpose="get")
     session = open_session(call, operation)
     result = yield
-    _retrieved(call, session, [record_of(call.instance, result)] if isinstance(result, Mapping) else [])
+    _retrieved(call, session, {"results": [result]})
 
 
 def history(call: Call) -> Step:
@@ -154,18 +155,20 @@ def delete_all(call: Call) -> Step:
 
 
 def reset(call: Call) -> Step:
-    """`reset`: the whole collection goes, whoever owns its records."""
+    """`reset`: the whole collection goes, whoever owns its records. Those known here get tombstones."""
     scope = scope_id(collection_of(call.instance))
     operation = call.open(
         semconv.DELETE_MEMORY_STORE, OpKind.DELETE, scope=scope, purpose="reset", attributes=_store(call)
     )
     open_session(call, operation)
+    store = collection_of(call.instance)
     yield
+    gone(call, call.patches.records.take(store), "reset")
 
 
 def _open_by_id(call: Call, name: str | None, kind: OpKind, id: str, purpose: str = "") -> Operation:
     """Open an operation on one record. Its owner is known once this process has seen the record."""
-    return call.open(name, kind, scope=call.patches.scopes.get(id, ""), purpose=purpose, attributes=_store(call, id))
+    return call.open(name, kind, scope=call.patches.records.scope_of(id), purpose=purpose, attributes=_store(call, id))
 
 
 def _store(call: Call, id: str = "") -> dict[str, AttributeValue]:
@@ -182,14 +185,16 @@ def _scope(call: Call, arguments: Mapping[str, Any]) -> str:
     return owner_scope(call.instance, {**named, **{k: v for k, v in arguments.items() if v is not None}})
 
 
-def _retrieved(call: Call, session: Session, hits: Sequence[Record], sources: Iterable[int] = ()) -> None:
-    """Record the hits and the context that they make together."""
+def _retrieved(call: Call, session: Session, result: Mapping[str, Any], sources: Iterable[int] = ()) -> None:
+    """Record the hits, memories before relations, and the context that they make together."""
     operation = session.operation
+    hits = [record_of(call.instance, item) for item in results(result)]
+    hits += relations(result.get("relations"), operation.scope)
     owners = {hit.scope for hit in hits}
     if len(owners) == 1:  # records tell their owner better than a filter on an agent or a run
         operation.scope = owners.pop() or operation.scope
     for hit in hits:
-        call.patches.remember(hit.id, hit.scope)
+        call.patches.records.saw(KnownRecord(collection_of(call.instance), hit.scope, hit.id))
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(hits))
     read = session.read_all(operation, hits, Role.HIT)
     if operation.origin:

@@ -50,8 +50,9 @@ def get(call: Call) -> Step:
     record = record_of(session.memory, row)
     if write is not None:
         replace(session, write, record)
-    elif session.produces and record.scope:
-        session.operation.scope = record.scope  # public delete reads before it deletes
+    elif session.produces:  # public delete reads before it deletes
+        session.operation.scope = record.scope or session.operation.scope
+        session.learn(record.text, Known(record.ref, record.text, Role.PREVIOUS))
 
 
 def listing(call: Call) -> Step:

@@ -6,12 +6,13 @@ the store has taken it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation
 from memtrace_otel.instrumentation.mem0.calls import Call
+from memtrace_otel.instrumentation.mem0.known_records import KnownRecord
 from memtrace_otel.instrumentation.mem0.session import WRITE, Known, Session, Write, open_session, session_of
 from memtrace_otel.instrumentation.mem0.variables import Record, collection_of, memory_ref, owner_scope, record_of
 from memtrace_otel.instrumentation.steps import Step
@@ -86,7 +87,8 @@ def written(
     """Record that the store took a version of `record`."""
     if record.scope and not operation.scope:
         operation.scope = record.scope
-    call.patches.remember(record.id, operation.scope)
+    known = KnownRecord(collection_of(session.memory), operation.scope, record.id)
+    call.patches.records.lost(known) if action == Action.DELETE else call.patches.records.saw(known)
     session.marks.pop(record.id, None)
     operation.wrote(
         memory_ref(record.id),
@@ -109,6 +111,28 @@ def open_create(call: Call, session: Session, id: str, payload: Mapping[str, Any
         current=False,
     )
     return operation, _read(operation, session.knows(payload.get("data")))
+
+
+def gone(call: Call, known: Iterable[KnownRecord], purpose: str) -> None:
+    """Record the tombstones of records that went all at once, one operation per owner."""
+    by_scope: dict[str, list[KnownRecord]] = {}
+    for record in known:
+        by_scope.setdefault(record.scope, []).append(record)
+    for scope, records in by_scope.items():
+        operation = call.open(
+            semconv.DELETE_MEMORY,
+            OpKind.DELETE,
+            scope=scope,
+            purpose=purpose,
+            attributes={
+                semconv.GEN_AI_MEMORY_STORE_ID: records[0].store,
+                semconv.GEN_AI_MEMORY_RECORD_COUNT: len(records),
+            },
+            current=False,
+        )
+        for record in records:
+            previous = operation.read(memory_ref(record.id), role=Role.PREVIOUS)
+            operation.wrote(memory_ref(record.id), action=Action.DELETE, sources=[previous])
 
 
 def _open(

@@ -1,0 +1,234 @@
+"""Graph memory (1.x): relations between entities, kept beside the vector store and searched with it.
+
+A relation is a stored record of its owner. The stores give it no id of its own, so the digest of its text names it:
+`memory:relation-<digest of "source -- relationship -- destination">`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import Operation, variable_ref
+from memtrace_otel.instrumentation.mem0.calls import Call
+from memtrace_otel.instrumentation.mem0.known_records import KnownRecord
+from memtrace_otel.instrumentation.mem0.session import Known, Session, provider_session, session_of
+from memtrace_otel.instrumentation.mem0.variables import Record, collection_of, model_of, owner_scope, turns
+from memtrace_otel.instrumentation.mem0.writes import gone
+from memtrace_otel.instrumentation.steps import Step
+from memtrace_otel.model import make_ref, split_ref
+from memtrace_otel.semconv import Action, OpKind, RefKind, Role
+
+PREFIX = "relation-"
+_ENDS = ("destination", "target")
+
+
+@dataclass(slots=True)
+class Work:
+    """What one call of the graph works on, and what it came to so far.
+
+    `given`: messages, a query, or the memory whose relations go. `asking`: the step that a model call belongs to, and
+    the name of its prompt. `replies`: what the model said. `found`: relations that a search of the graph returned.
+    """
+
+    session: Session
+    scope: str
+    given: list[Known] = field(default_factory=list[Known])
+    asking: tuple[Operation, str] | None = None
+    replies: list[Known] = field(default_factory=list[Known])
+    found: dict[str, Record] = field(default_factory=dict[str, Record])
+
+
+WORK: ContextVar[Work | None] = ContextVar("memtrace_mem0_graph", default=None)
+
+
+def relations(found: object, scope: str) -> list[Record]:
+    """Relations as the graph or Mem0 returned them, as records, each once."""
+    records: dict[str, Record] = {}
+    for item in _flat(found):
+        end = next((item[name] for name in _ENDS if name in item), None)
+        if end is None or "source" not in item:
+            continue
+        text = f"{item['source']} -- {item.get('relationship')} -- {end}"
+        id = PREFIX + split_ref(variable_ref(RefKind.MEMORY, text))[1]
+        records.setdefault(id, Record(id, text, scope, item.get("similarity")))
+    return list(records.values())
+
+
+def add_to_graph(call: Call) -> Step:
+    """`_add_to_graph`: runs beside `_add_to_vector_store`, on the same messages."""
+    session = session_of(call.instance)
+    if session is None or not call.instance.enable_graph:
+        return
+    given = [Known(turn.ref, turn.content, Role.MESSAGE, "") for turn in turns(call.arguments().get("messages"))]
+    filters = {**_filters(call)}
+    filters["user_id"] = filters.get("user_id") or "user"  # as Mem0 does for memories of an agent or a run
+    call.carry(WORK, Work(session, owner_scope(session.memory, filters), given))
+    yield
+
+
+def search(call: Call) -> Step:
+    """`MemoryGraph.search`: beside the vector search, on the same query."""
+    session = provider_session(call, "graph")
+    if session is None:
+        return
+    scope = owner_scope(session.memory, _filters(call)) or session.scope
+    work = Work(session, scope, session.knows(call.arguments().get("query")))
+    call.carry(WORK, work)
+    yield
+    session.candidates += work.found.values()
+
+
+def delete(call: Call) -> Step:
+    """`MemoryGraph.delete`: the relations in the text of a memory that is being deleted."""
+    session = provider_session(call, "graph")
+    if session is None:
+        return
+    scope = owner_scope(session.memory, _filters(call)) or session.scope
+    call.carry(WORK, Work(session, scope, session.knows(call.arguments().get("data"))))
+    yield
+
+
+def delete_all(call: Call) -> Step:
+    """`MemoryGraph.delete_all`: tombstones for the relations known here, when all of an owner go."""
+    session = provider_session(call, "graph")
+    if session is None:
+        return
+    filters = _filters(call)
+    yield
+    if set(filters) == {"user_id"}:
+        store, scope = collection_of(session.memory), owner_scope(session.memory, filters)
+        gone(call, call.patches.records.take(store, scope=scope, prefix=PREFIX), "delete_relations")
+
+
+def extract_entities(call: Call) -> Step:
+    """`_retrieve_nodes_from_data`: a model names the entities of a text."""
+    yield from _ask(call, OpKind.OTHER, "extract_entities", "mem0.graph_entities")
+
+
+def extract_relations(call: Call) -> Step:
+    """`_establish_nodes_relations_from_data`: a model relates the entities of a text."""
+    yield from _ask(call, OpKind.OTHER, "extract_relations", "mem0.graph_relations")
+
+
+def decide_deletions(call: Call) -> Step:
+    """`_get_delete_entities_from_search_output`: a model says which of the found relations are no longer true."""
+    yield from _ask(call, OpKind.DECIDE, "delete_relations", "mem0.graph_deletion")
+
+
+def search_graph(call: Call) -> Step:
+    """`_search_graph_db`: relations of entities like those named; candidates when a question asked for them."""
+    work = _work(call)
+    if work is None:
+        return
+    if any(known.role == Role.QUERY for known in work.given):
+        _found(work, (yield))
+        return
+    operation = call.open(None, OpKind.RETRIEVE, scope=work.scope, purpose="search_graph")
+    for known in work.replies:
+        known.read_by(operation, Role.QUERY)
+    _found(work, (yield))
+    work.session.read_all(operation, list(work.found.values()), Role.HIT)
+
+
+def delete_relations(call: Call) -> Step:
+    """`_delete_entities`: the tombstones of the relations that were there."""
+    work = _work(call)
+    if work is None or not call.arguments().get("to_be_deleted"):
+        return
+    operation, sources = _open_write(call, work, semconv.DELETE_MEMORY, OpKind.DELETE)
+    deleted = relations((yield), work.scope)
+    for record in deleted:
+        previous = work.session.read(operation, record, Role.PREVIOUS)
+        operation.wrote(record.ref, action=Action.DELETE, sources=[*sources, previous])
+        work.found.pop(record.id, None)
+        call.patches.records.lost(KnownRecord(collection_of(work.session.memory), work.scope, record.id))
+    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(deleted))
+
+
+def add_relations(call: Call) -> Step:
+    """`_add_entities`: new relations; one that is there already stays as it is (NONE)."""
+    work = _work(call)
+    if work is None or not call.arguments().get("to_be_added"):
+        return
+    operation, sources = _open_write(call, work, semconv.CREATE_MEMORY, OpKind.CREATE)
+    stored = relations((yield), work.scope)
+    for record in stored:
+        known = KnownRecord(collection_of(work.session.memory), work.scope, record.id)
+        operation.wrote(
+            record.ref,
+            action=Action.NONE if record.id in work.found or known in call.patches.records else Action.ADD,
+            content=record.text,
+            sources=sources,
+            event_time=work.session.event_time,
+        )
+        call.patches.records.saw(known)
+    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(stored))
+
+
+def generate_response(call: Call) -> Step:
+    """A call of the graph's language model: prompt in, reply out, on the step that asks."""
+    work = WORK.get()
+    if work is None or work.asking is None or getattr(work.session.memory.graph, "llm", None) is not call.instance:
+        return
+    operation, prompt = work.asking
+    messages = cast(list[Mapping[str, Any]], call.arguments().get("messages") or [])
+    system = next((str(message.get("content")) for message in messages if message.get("role") == "system"), "")
+    operation.read(make_ref(RefKind.PROMPT, prompt), role=Role.PROMPT, content=system)
+    for name, value in model_of(call.instance).items():
+        operation.set(name, value)
+    reply = yield
+    ref = variable_ref(RefKind.COMPLETION, reply)
+    operation.wrote(ref, content=reply)
+    work.replies.append(Known(ref, reply, origin=operation.origin))
+
+
+def _ask(call: Call, kind: OpKind, purpose: str, prompt: str) -> Step:
+    work = _work(call)
+    if work is None:
+        return
+    operation = call.open(None, kind, scope=work.scope, purpose=purpose)
+    for known in work.given:
+        known.read_by(operation)
+    if kind == OpKind.DECIDE:
+        work.session.read_all(operation, list(work.found.values()), Role.CANDIDATE)
+    else:
+        for known in work.replies[:1]:
+            known.read_by(operation)
+    work.asking = operation, prompt
+    yield
+    work.asking = None
+
+
+def _open_write(call: Call, work: Work, name: str, kind: OpKind) -> tuple[Operation, list[int]]:
+    """Open the write of relations; its source is the reply that named them."""
+    store = collection_of(work.session.memory)
+    attributes = {semconv.GEN_AI_MEMORY_STORE_ID: store}
+    operation = call.open(name, kind, scope=work.scope, purpose="relations", attributes=attributes)
+    named = work.replies[1:2] if kind == OpKind.CREATE else work.replies[-1:]
+    return operation, [known.read_by(operation) for known in named]
+
+
+def _work(call: Call) -> Work | None:
+    work = WORK.get()
+    return work if work is not None and work.session.memory.graph is call.instance else None
+
+
+def _found(work: Work, rows: object) -> None:
+    work.found.update((record.id, record) for record in relations(rows, work.scope))
+
+
+def _filters(call: Call) -> Mapping[str, Any]:
+    filters = call.arguments().get("filters")
+    return cast("Mapping[str, Any]", filters if isinstance(filters, Mapping) else {})
+
+
+def _flat(found: object) -> Iterable[Mapping[str, Any]]:
+    if isinstance(found, Mapping):
+        yield cast("Mapping[str, Any]", found)
+    elif isinstance(found, list | tuple):
+        for item in cast(list[object], found):
+            yield from _flat(item)
