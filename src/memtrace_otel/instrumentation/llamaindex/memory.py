@@ -114,7 +114,7 @@ def reset(call: Call) -> Step:
 
 
 def get_messages(call: Call) -> Step:
-    """`get_messages` of the chat store of a memory."""
+    """`get_messages`, `aget_messages` of the chat store of a memory."""
     conversation = CONVERSATION.get()
     if conversation is None or store_of(conversation.memory) is not call.instance:
         return
@@ -143,6 +143,7 @@ def archive_oldest_messages(call: Call) -> Step:
 
 CHAT_STORE: dict[str, StepFunction] = {
     "get_messages": get_messages,
+    "aget_messages": get_messages,
     "archive_oldest_messages": archive_oldest_messages,
 }
 """Of the chat store that a memory in use has, whichever package defines it."""
