@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,10 @@ import pytest
 from memtrace_otel import settings
 from memtrace_otel.capture import CaptureConfig, config, configure, operation, read_config, use_config
 from memtrace_otel.capture.content import describe, show
-from memtrace_otel.capture.content_store import read_content
+from memtrace_otel.capture.content_store import EXIT_WAIT, QUEUE_BYTES, QUEUE_ITEMS, read_content
+from memtrace_otel.capture.redaction.callback import WAIT
+from memtrace_otel.capture.redaction.patterns import NAMES
+from memtrace_otel.capture.redaction.redact import EDGE, SEARCHED
 from tests.conftest import Recording
 
 KEY = "sk-proj-" + "a1B2c3D4" * 4
@@ -137,3 +143,38 @@ def test_configuration_is_read_once_and_again_on_demand(monkeypatch: pytest.Monk
     assert config().preview_bytes == 1900
     use_config(read_config())
     assert config().preview_bytes == 10
+
+
+SDK = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+trace.set_tracer_provider(TracerProvider())
+trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter()))
+"""
+
+
+def test_the_guide_does_what_it_says(tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "guide" / "content.md").read_text()
+    redaction, reading = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", SDK + redaction], capture_output=True, text=True, check=True)
+    (shown,) = json.loads(done.stdout)["attributes"]["memtrace.outputs.contents"]
+    assert f"`{shown}`" in guide
+
+    store = limits(content_store=str(tmp_path)).store
+    assert store is not None
+    names = {"uri": store.put("a text")}
+    assert store.flush()
+    exec(reading.replace("/var/lib/app/contents", str(tmp_path)), names)
+    assert names["text"] == "a text"
+
+
+def test_the_guide_names_every_rule_and_limit() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "guide" / "content.md").read_text()
+    assert {name for name in NAMES if f"`{name}`" not in guide} == set()
+    for amount in (EDGE, settings.REDACT_CHARACTERS.default, QUEUE_ITEMS):
+        assert f"{amount:,}" in guide
+    assert f"{QUEUE_BYTES >> 20} MiB" in guide
+    assert f"{EXIT_WAIT:g} seconds" in guide
+    assert f"{WAIT * 1000:g} ms" in guide
+    assert SEARCHED == 1_000_000
