@@ -1,9 +1,10 @@
-"""A model call that another instrumentation already records is enriched, never recorded twice."""
+"""A model call or retrieval that another instrumentation already records is enriched, never recorded twice."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, cast
 
 from opentelemetry import trace
@@ -25,15 +26,39 @@ _OURS = (semconv.SPAN_NAME_PREFIX, semconv.EVALUATION_PREFIX)
 """What an adopted span gets: its instrumentation has written the rest."""
 
 
+_RETRIEVAL: Mapping[str, frozenset[str]] = {
+    semconv.GEN_AI_OPERATION_NAME: frozenset({semconv.RETRIEVAL}),
+    semconv.OPENINFERENCE_SPAN_KIND: frozenset({"RETRIEVER"}),
+}
+
+announced: ContextVar[Span | None] = ContextVar("memtrace_announced_span", default=None)
+"""The span that another instrumentation has for the call under way but did not make current; set by whoever found it."""
+
+
 def model_call_of_another() -> Span | None:
-    """The current span, when another instrumentation made it for the model call under way."""
+    """The span that another instrumentation made for the model call under way: the current or the announced one."""
+    return _of_another(_CHAT)
+
+
+def retrieval_of_another() -> Span | None:
+    """The span that another instrumentation made for the retrieval under way: the current or the announced one."""
+    return _of_another(_RETRIEVAL)
+
+
+def _of_another(described: Mapping[str, frozenset[str]]) -> Span | None:
     span = trace.get_current_span()
-    if not span.is_recording():
-        return None
-    attributes = cast("Mapping[str, object] | None", getattr(span, "attributes", None)) or {}
-    if semconv.OP_KIND in attributes:
-        return None
-    return span if any(attributes.get(name) in values for name, values in _CHAT.items()) else None
+    attributes = _attributes(span)
+    if not _is_open(span) or not any(attributes.get(name) in values for name, values in described.items()):
+        span = announced.get()
+    return span if span is not None and _is_open(span) else None
+
+
+def _is_open(span: Span) -> bool:
+    return span.is_recording() and semconv.OP_KIND not in _attributes(span)
+
+
+def _attributes(span: Span) -> Mapping[str, object]:
+    return cast("Mapping[str, object] | None", getattr(span, "attributes", None)) or {}
 
 
 def around(span: Span) -> Context:

@@ -9,7 +9,7 @@ from opentelemetry.trace import Tracer
 from memtrace_otel.capture import scope_id
 from memtrace_otel.instrumentation.langchain.documents import KnownTexts, store_name
 from memtrace_otel.instrumentation.langchain.identity import ObjectNames, Records
-from memtrace_otel.instrumentation.langchain.points import FAMILIES
+from memtrace_otel.instrumentation.langchain.points import FAMILIES, POINTS
 from memtrace_otel.instrumentation.patches import Patches
 
 SYSTEM = "langchain"
@@ -26,6 +26,7 @@ class LangChainPatches(Patches):
 
     def cover_families(self) -> None:
         """Cover each base class once its module is imported."""
+        self.apply(POINTS)
         for (module_name, class_name), steps in FAMILIES.items():
             self.when_imported(
                 module_name,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from memtrace_otel.instrumentation.langchain import loaders, retrieval, splitters, stores
+from memtrace_otel.instrumentation.langchain import chat, loaders, retrieval, runs, splitters, stores
+from memtrace_otel.instrumentation.patches import Points
 from memtrace_otel.instrumentation.steps import StepFunction
 
 _STORES: Mapping[str, StepFunction] = {
@@ -51,11 +52,27 @@ def _and_async(steps: Mapping[str, StepFunction]) -> Mapping[str, StepFunction]:
 
 FAMILIES: Mapping[tuple[str, str], Mapping[str, StepFunction]] = {
     ("langchain_core.vectorstores.base", "VectorStore"): _and_async(_STORES),
-    ("langchain_core.retrievers", "BaseRetriever"): _and_async({"invoke": retrieval.retrieve}),
+    ("langchain_core.retrievers", "BaseRetriever"): {
+        "_get_relevant_documents": retrieval.retrieve,
+        "_aget_relevant_documents": retrieval.retrieve,
+    },
     ("langchain_core.documents.compressor", "BaseDocumentCompressor"): _and_async(
         {"compress_documents": retrieval.compress}
     ),
+    ("langchain_core.language_models.chat_models", "BaseChatModel"): {
+        "_generate": chat.answer,
+        "_agenerate": chat.answer,
+        "_stream": chat.stream,
+        "_astream": chat.stream,
+    },
     ("langchain_text_splitters.base", "TextSplitter"): _SPLITTERS,
     ("langchain_core.document_loaders.base", "BaseLoader"): _LOADERS,
 }
 """Module and class -> the steps of its methods, where it or a class derived from it defines them."""
+
+POINTS: Points = {
+    "langchain_core.callbacks.manager": {
+        "CallbackManager.on_chat_model_start": runs.chat_model_starts,
+        "AsyncCallbackManager.on_chat_model_start": runs.chat_model_starts,
+    }
+}

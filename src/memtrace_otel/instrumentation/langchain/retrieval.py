@@ -13,8 +13,10 @@ from typing import Any, cast
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins, variable_ref
+from memtrace_otel.capture.adoption import AdoptingTracer, announced, retrieval_of_another
 from memtrace_otel.instrumentation.langchain.calls import Call, purpose
 from memtrace_otel.instrumentation.langchain.documents import Known, Text, chunk_of_store, store_name, text_of
+from memtrace_otel.instrumentation.langchain.runs import span_of_run
 from memtrace_otel.instrumentation.langchain.stores import WRITE
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref, split_origin
@@ -82,13 +84,15 @@ def search(call: Call) -> Step:
 
 
 def retrieve(call: Call) -> Step:
-    """`invoke` of a retriever: query in, documents and the context they make out."""
+    """What a retriever's class does to retrieve: query in, documents and the context they make out."""
     around = RETRIEVAL.get()
     if around is not None:
         returned = yield
         around.consider(_found_in(call, returned, ""))
         return
-    query = call.arguments().get("input")
+    arguments = call.arguments()
+    call.carry(announced, span_of_run(arguments.get("run_manager")))
+    query = arguments.get("query")
     retrieval = _begin(call, query, scope="")
     asked = _ask(retrieval.operation, query)
     returned = yield
@@ -116,7 +120,17 @@ def compress(call: Call) -> Step:
 
 def _begin(call: Call, query: object, *, scope: str) -> Retrieval:
     attributes = {semconv.GEN_AI_DATA_SOURCE_ID: store_name(call.instance)} if scope else {}
-    operation = call.open(semconv.RETRIEVAL, OpKind.RETRIEVE, scope=scope, purpose=purpose(call), attributes=attributes)
+    recorded = retrieval_of_another()
+    operation = Operation(
+        semconv.RETRIEVAL,
+        kind=OpKind.RETRIEVE,
+        system=call.patches.system,
+        scope=scope,
+        purpose=purpose(call),
+        tracer=AdoptingTracer(call.patches.tracer, recorded) if recorded else call.patches.tracer,
+        attributes={semconv.CODE_FUNCTION_NAME: call.name, **attributes},
+    )
+    call.begin(operation)
     if operation.captures_content and isinstance(query, str):
         operation.set(semconv.GEN_AI_RETRIEVAL_QUERY_TEXT, query)
     retrieval = Retrieval(operation)

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from memtrace_otel.capture import current_operation, guard
+from memtrace_otel.capture import guard
 from memtrace_otel.instrumentation.instrumentor import MemoryInstrumentor
 from memtrace_otel.instrumentation.openai.calls import read_request
-from memtrace_otel.instrumentation.openai.recording import SYSTEM, ModelCall
+from memtrace_otel.instrumentation.openai.recording import SYSTEM, ModelCall, is_answer
 from memtrace_otel.instrumentation.openai.streams import Done, ObservedStream, Streamed, settle_abandoned
 from memtrace_otel.instrumentation.patches import Patches
 from memtrace_otel.instrumentation.steps import Call, Step
-from memtrace_otel.semconv import Incomplete, OpKind
+from memtrace_otel.semconv import Incomplete
 
 __all__ = ["OpenAIInstrumentor"]
-
-_NOT_OURS = frozenset({OpKind.OTHER, OpKind.ASSEMBLE})
-"""Operations around a model call that leave it an answer; in every other one it is a step of theirs."""
 
 
 class OpenAIInstrumentor(MemoryInstrumentor):
@@ -43,8 +40,7 @@ class OpenAIInstrumentor(MemoryInstrumentor):
 def model_call(call: Call[Patches]) -> Step:
     """One request of a client. What is no question to a model, or a step of another operation, is left alone."""
     settle_abandoned()
-    around = current_operation()
-    if around is not None and around.kind not in _NOT_OURS:
+    if not is_answer():
         return
     request = read_request(call.arguments().get("options"))
     if request is None:

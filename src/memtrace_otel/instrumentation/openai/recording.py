@@ -5,7 +5,7 @@ from __future__ import annotations
 from opentelemetry import trace
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import Operation, guard, recall, variable_ref
+from memtrace_otel.capture import Operation, current_operation, guard, recall, variable_ref
 from memtrace_otel.capture.adoption import AdoptingTracer, around, model_call_of_another
 from memtrace_otel.capture.feedback import context_of, write_evaluation
 from memtrace_otel.instrumentation.openai.calls import (
@@ -24,6 +24,14 @@ from memtrace_otel.model import make_ref, split_origin
 from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
 
 SYSTEM = "openai"
+_NOT_OURS = frozenset({OpKind.OTHER, OpKind.ASSEMBLE})
+"""Operations around a model call that leave it an answer; in every other one it is a step of theirs."""
+
+
+def is_answer() -> bool:
+    """Whether a model call made here answers, and is no step of the operation around it."""
+    around = current_operation()
+    return around is None or around.kind in _NOT_OURS
 
 
 class ModelCall:
@@ -31,7 +39,7 @@ class ModelCall:
 
     __slots__ = ("_history", "_judged", "_prompt", "_request", "_turn", "operation")
 
-    def __init__(self, request: Request, tracer: trace.Tracer) -> None:
+    def __init__(self, request: Request, tracer: trace.Tracer, system: str = SYSTEM, provider: str = SYSTEM) -> None:
         self._request = request
         self._prompt = "\n".join(message.text for message in request.messages)
         recorded = model_call_of_another()
@@ -47,10 +55,10 @@ class ModelCall:
         self.operation = Operation(
             f"{semconv.CHAT} {request.model}" if request.model else semconv.CHAT,
             kind=OpKind.RESPOND,
-            system=SYSTEM,
+            system=system,
             tracer=AdoptingTracer(tracer, recorded) if recorded else tracer,
             span_kind=trace.SpanKind.CLIENT,
-            attributes={semconv.GEN_AI_PROVIDER_NAME: SYSTEM}
+            attributes={semconv.GEN_AI_PROVIDER_NAME: provider}
             | ({semconv.GEN_AI_REQUEST_MODEL: request.model} if request.model else {})
             | ({} if self._judged else {semconv.GEN_AI_OPERATION_NAME: semconv.CHAT}),  # cannot be taken back
             parent=context_of(self._judged.origin) if joins and self._judged else None,

@@ -1,0 +1,218 @@
+"""Chat models of LangChain that answer: `respond` spans for every provider.
+
+The methods wrapped are those that a provider's class defines, below all of LangChain's own layers, so that a span which
+another instrumentation has for the call is the current one and is enriched. Models on the `openai` package are left to
+its own instrumentor.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import AsyncGeneratorType, GeneratorType
+from typing import Any, cast
+
+from opentelemetry.trace import Span
+
+from memtrace_otel.capture import guard
+from memtrace_otel.capture.adoption import announced
+from memtrace_otel.instrumentation.langchain.calls import Call
+from memtrace_otel.instrumentation.langchain.runs import span_of_run
+from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
+from memtrace_otel.instrumentation.openai.calls import Message, Request, call_text, get
+from memtrace_otel.instrumentation.openai.recording import ModelCall, is_answer
+from memtrace_otel.instrumentation.openai.streams import Streamed
+from memtrace_otel.instrumentation.steps import Step
+from memtrace_otel.semconv import Incomplete
+
+_ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "function": "tool"}
+_MAX_CHUNKS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    """What a reply tells of itself."""
+
+    model: str | None
+    id: str | None
+    usage: object
+
+
+def answer(call: Call) -> Step:
+    """`_generate`, `_agenerate`: a call of a chat model that returns its reply whole."""
+    if not is_answer() or not call.enter("chat"):
+        return
+    call.carry(announced, span_of_run(call.arguments().get("run_manager")))
+    if _is_openai(call.instance):
+        yield
+        return
+    asked = _asked(call)
+    call.begin(asked.operation, on_error=asked.fail)
+    result = yield
+    _finish(asked, [generation.message for generation in result.generations[:1]], whole=True)
+
+
+def stream(call: Call) -> Step:
+    """`_stream`, `_astream`: the call of the model begins with the first chunk that the program asks for."""
+    if not is_answer() or not call.enter("chat"):
+        return
+    recorded = span_of_run(call.arguments().get("run_manager"))
+    chunks = yield
+    if _is_openai(call.instance) and recorded is None:
+        return
+    if isinstance(chunks, GeneratorType):
+        call.hand_out(_watched(_Streamed(call, recorded), cast(Generator[Any, Any, Any], chunks)))
+    elif isinstance(chunks, AsyncGeneratorType):
+        call.hand_out(_watched_async(_Streamed(call, recorded), cast(AsyncGenerator[Any, Any], chunks)))
+
+
+def _watched(streamed: _Streamed, chunks: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    streamed.start()
+    try:
+        while True:
+            with streamed.under_way():
+                try:
+                    chunk = next(chunks)
+                except StopIteration as end:
+                    streamed.whole = True
+                    return end.value
+            streamed.see(chunk)
+            yield chunk
+    finally:
+        streamed.end()
+        chunks.close()
+
+
+async def _watched_async(streamed: _Streamed, chunks: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
+    streamed.start()
+    try:
+        while True:
+            with streamed.under_way():
+                try:
+                    chunk = await anext(chunks)
+                except StopAsyncIteration:
+                    streamed.whole = True
+                    return
+            streamed.see(chunk)
+            yield chunk
+    finally:
+        streamed.end()
+        await chunks.aclose()
+
+
+class _Streamed:
+    """A reply that comes in chunks. Between them the program runs, and nothing of ours is current."""
+
+    def __init__(self, call: Call, recorded: Span | None) -> None:
+        self.whole = False
+        self._call, self._recorded = call, recorded
+        self._messages: list[Any] = []
+        self._error: BaseException | None = None
+        self._asked: ModelCall | None = None
+
+    def start(self) -> None:
+        """Begin when the first chunk is asked for. A model on the `openai` package only gets the span announced."""
+        if _is_openai(self._call.instance):
+            return
+        with guard("langchain.stream"), self._announced():
+            asked = _asked(self._call)
+            asked.operation.start()
+            asked.operation.leave()
+            self._asked = asked
+
+    @contextmanager
+    def under_way(self) -> Generator[None]:
+        """While the model is asked for the next chunk; what it raises is noted."""
+        if self._asked is not None:
+            self._asked.operation.resume()
+        try:
+            with self._announced():
+                yield
+        except BaseException as error:
+            self._error = error
+            raise
+        finally:
+            if self._asked is not None:
+                self._asked.operation.leave()
+
+    @contextmanager
+    def _announced(self) -> Generator[None]:
+        token = announced.set(self._recorded)
+        try:
+            yield
+        finally:
+            announced.reset(token)
+
+    def see(self, chunk: object) -> None:
+        """Note a chunk."""
+        if len(self._messages) < _MAX_CHUNKS:
+            self._messages.append(getattr(chunk, "message", None))
+
+    def end(self) -> None:
+        """Record what came."""
+        if self._asked is None:
+            return
+        self._asked.operation.mark(Incomplete.GUARD)
+        with guard("langchain.stream"):
+            if self._error is None:
+                _finish(self._asked, self._messages, whole=self.whole and len(self._messages) < _MAX_CHUNKS)
+            else:
+                self._asked.fail()
+            self._asked.operation.unmark(Incomplete.GUARD)
+        self._asked.operation.end(self._error)
+
+
+def _asked(call: Call) -> ModelCall:
+    messages = cast(Sequence[Any], call.arguments().get("messages") or ())
+    request = Request(_model(call.instance), tuple(_message(message) for message in messages))
+    return ModelCall(request, call.patches.tracer, call.patches.system, _provider(call.instance))
+
+
+def _finish(asked: ModelCall, messages: Sequence[Any], *, whole: bool) -> None:
+    """Record a reply: a message, or the chunks of one."""
+    text = "".join(_text(getattr(message, "content", "")) for message in messages)
+    calls = "\n".join(filter(None, map(_calls, messages)))
+    used = next((m.usage_metadata for m in reversed(messages) if getattr(m, "usage_metadata", None)), None)
+    last = messages[-1] if messages else None
+    told = cast("dict[str, Any]", getattr(last, "response_metadata", None) or {})
+    reply = _Reply(told.get("model_name") or told.get("model"), getattr(last, "id", None), used)
+    asked.finish_stream(Streamed(text, calls, reply, whole))
+
+
+def _is_openai(model: object) -> bool:
+    """Whether the instrumentor of the `openai` package records the calls of this model."""
+    on_openai = any(base.__module__.startswith("langchain_openai.") for base in type(model).__mro__)
+    patches = OpenAIInstrumentor().patches
+    return on_openai and patches is not None and patches.active
+
+
+def _message(message: Any) -> Message:
+    kind = str(getattr(message, "type", ""))
+    said = "\n".join(filter(None, (_text(getattr(message, "content", "")), _calls(message))))
+    return Message(_ROLES.get(kind, kind), said, str(getattr(message, "id", None) or ""))
+
+
+def _calls(message: object) -> str:
+    made = cast(Sequence[dict[str, Any]], getattr(message, "tool_calls", None) or ())
+    return "\n".join(call_text(str(one.get("name")), json.dumps(one.get("args"), default=str)) for one in made)
+
+
+def _text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    parts = cast(Sequence[Any], content if isinstance(content, list) else ())
+    texts = (part if isinstance(part, str) else get(part, "text") for part in parts)
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def _model(model: object) -> str:
+    name = getattr(model, "model_name", None) or getattr(model, "model", None)
+    return name if isinstance(name, str) else ""
+
+
+def _provider(model: Any) -> str:
+    with guard("langchain.provider"):
+        return str(model._get_ls_params().get("ls_provider") or model._llm_type)
+    return "langchain"
