@@ -1,0 +1,63 @@
+"""Counts the dependencies of a recorded run by the names that the list gives to operations and variables."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection
+
+from memtrace_otel import semconv
+from memtrace_otel.graph import EvolutionGraph, VersionKey
+from memtrace_otel.model import OperationSpan, ref_kind, split_ref
+
+_NAMES = {"memory": "MU", "answer": "prediction", "expected": "golden_answers", "message": "message", "query": "query"}
+
+
+def purpose(span: OperationSpan | None) -> str:
+    """What the system calls an operation."""
+    return str(span.attributes.get(semconv.OP_PURPOSE, "")) if span else ""
+
+
+def name(graph: EvolutionGraph, version: VersionKey) -> str:
+    """Name of a variable: by its kind where there is one of a kind, by its id where it has a speaking one, else by the
+    step that made it."""
+    kind, id = ref_kind(version.ref), split_ref(version.ref)[1]
+    if kind in _NAMES:
+        return _NAMES[kind]
+    if kind == "context":
+        return "context"
+    if kind in ("prompt", "state"):
+        return re.sub(r"[-.][0-9a-f]*\d[0-9a-f]*$", "", id)
+    return "temporary_variable" if kind == "chunk" else purpose(graph.operation(version.origin))
+
+
+def operation_of(graph: EvolutionGraph, origin: str, operations: Collection[str]) -> str:
+    """The operation of the list that a span is, or is a step of."""
+    span = graph.operation(origin)
+    while span is not None and purpose(span) not in operations:
+        span = graph.enclosing(span.origin)
+    return purpose(span)
+
+
+def dependencies(graph: EvolutionGraph, operations: Collection[str]) -> Counter[tuple[str, str, str]]:
+    """Count (operation, from, to): an input fed an output, or, of a search, the query found a memory."""
+    counted: Counter[tuple[str, str, str]] = Counter()
+    for span in graph.operations():
+        inside = operation_of(graph, span.origin, operations)
+        for made in graph.outputs(span.origin):
+            if made.origin == span.origin:
+                counted.update((inside, name(graph, source), name(graph, made)) for source in graph.sources(made))
+        reads = graph.inputs(span.origin)
+        if span.kind == "retrieve":
+            counted.update(
+                (inside, name(graph, one.version), name(graph, other.version))
+                for one in reads
+                for other in reads
+                if one.role != "hit" and other.role == "hit"
+            )
+    return counted
+
+
+def count(graph: EvolutionGraph, operations: Collection[str]) -> Counter[str]:
+    """Count the operations of the list."""
+    return Counter(purpose(span) for span in graph.operations() if purpose(span) in operations)

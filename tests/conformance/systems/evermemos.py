@@ -1,0 +1,222 @@
+"""EverMemOS: messages wait in a buffer until a model sees the end of an episode; episodes become units that are
+extended by what models extract; the search asks a model whether it has found enough (rows E1 to E29)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from memtrace_otel import operation
+from tests.conformance.conversation import TOP_K, Message, nearness, words
+from tests.conformance.systems.tracing import ANN, Variable, hit, replaced, root, step
+
+ATTEMPTS = 5
+HARD_TOKENS = 200
+
+
+class ModelError(Exception):
+    """The model did not answer."""
+
+
+def template(name: str) -> Variable:
+    return root("prompt", f"Instructions: {name}.", name)
+
+
+@dataclass
+class Script:
+    """What the models say. `broken` names the replies that never come."""
+
+    ends: Callable[[str], bool] = lambda text: "Lisbon" in text
+    sufficient: Callable[[str], bool] = lambda question: "tea" in question
+    broken: frozenset[str] = frozenset()
+
+    def reply(self, name: str, text: str) -> str:
+        if name in self.broken:
+            raise ModelError(name)
+        return text
+
+
+@dataclass
+class EverMemOS:
+    """Units are searched `agentic`ally or by one of the simple `mode`s."""
+
+    script: Script = field(default_factory=Script)
+    mode: str = "agentic"
+    foresight: bool = False
+    multi_query: bool = True
+    hard_tokens: int = HARD_TOKENS
+
+    def __post_init__(self) -> None:
+        self.buffer = step("initialise", (), "", "state:message-buffer", kind="create", action="ADD")
+        self.units: list[Variable] = []
+
+    # --- construction ----------------------------------------------------------------------------------------------
+    def add(self, message: Message) -> None:
+        given = root("message", message.text, message.id)
+        before = self.buffer.text
+        self._set_buffer("\n".join(filter(None, (before, message.line))), given)  # E1
+        total = words(self.buffer.text)
+        if total > self.hard_tokens:
+            self._forced(before, message.line)
+        elif before and self._episode_ended(before, message.line):
+            self._set_buffer(message.line)  # E14
+
+    def flush(self) -> None:
+        if self.buffer.text:
+            self._finish(self.buffer)
+            self._set_buffer("")
+
+    def _set_buffer(self, text: str, *given: Variable) -> None:
+        inputs = (*given, replaced(self.buffer))
+        self.buffer = step("message_buffer_update", inputs, text, self.buffer.ref, kind="ingest", action="UPDATE")
+
+    def _episode_ended(self, before: str, new: str) -> bool:
+        """E2 to E5."""
+        with operation(kind="segment", system="reference", scope=ANN, purpose="boundary_detection"):
+            fresh = step("new_messages", (self.buffer,), new, "state:new_messages")
+            history = step("history_messages", (self.buffer,), before, "state:history_messages")
+            gap = step("time_gap", (fresh, history), "moments later", "state:time_gap")
+            given = (fresh, history, gap, template("boundary-detection-prompt-template"))
+            ended = self.script.ends(new)
+            result = self._ask("boundary_detection", given, json.dumps({"end": ended}), "boundary_detection_result")
+            if result is None or not ended:
+                step("no_split_marker", (result,) if result else (), "NO_SPLIT")
+                return False
+            candidate = step("temporary_variable", (self.buffer, result), before)
+        self._finish(candidate)
+        return True
+
+    def _forced(self, before: str, new: str) -> None:
+        """E6, E7: a hard limit is reached; no model is asked."""
+        with operation(kind="segment", system="reference", scope=ANN, purpose="boundary_detection") as op:
+            op.set("trigger_type", "token_limit")
+            op.set("total_tokens", words(self.buffer.text))
+            op.set("hard_token_limit", self.hard_tokens)
+            if not before:
+                step("no_split_marker", (self.buffer,), "NO_SPLIT")
+                return
+            candidate = step("temporary_variable", (self.buffer,), before)
+        self._finish(candidate)
+        self._set_buffer(new)
+
+    def _finish(self, candidate: Variable) -> None:
+        """E8 to E13: a unit is born and extended."""
+        ref = f"memory:unit-{len(self.units) + 1}"
+        unit = step("finalize_memory_unit", (candidate,), candidate.text, ref, kind="create", action="ADD")
+        with operation(kind="extract", system="reference", scope=ANN, purpose="extract_memory"):
+            instructions = template("episode-extraction-custom-instructions")
+            unit = self._extended(unit, "episode_extraction", "episode_memory", "Episode", instructions)
+            if self.foresight:
+                unit = self._extended(unit, "foresight_generation", "foresight_list", "Foresight")
+            unit = self._extended(unit, "event_log_extraction", "event_log", "Events")
+            unit = step("memory_unit_store", (replaced(unit),), unit.text, ref, kind="update", action="UPDATE")
+        self.units.append(unit)
+
+    def _extended(self, unit: Variable, name: str, product: str, label: str, *more: Variable) -> Variable:
+        said = f"{label}: {unit.text.splitlines()[-1]}"
+        extracted = self._ask(name, (unit, *more, template(f"{name.replace('_', '-')}-prompt-template")), said, product)
+        if extracted is None:
+            return unit
+        inputs = (replaced(unit), extracted)
+        return step("memory_unit", inputs, f"{unit.text}\n{said}", unit.ref, kind="update", action="UPDATE")
+
+    def _ask(self, name: str, given: Sequence[Variable], said: str, product: str) -> Variable | None:
+        """A prompt, up to five tries of a reply, and what is read from it; None (E3, E12) when no reply came."""
+        prompt = step(f"{name}_prompt", given, "\n".join(part.text for part in given))
+        for _ in range(ATTEMPTS):
+            try:
+                with operation(kind="other", system="reference", scope=ANN, purpose=f"raw_{name}_response") as op:
+                    op.read(prompt.ref, origin=prompt.origin, content=prompt.text)
+                    reply = self.script.reply(name, said)
+                    op.wrote(f"completion:{op.origin[33:]}", content=reply)
+                raw = Variable(reply, f"completion:{op.origin[33:]}", op.origin)
+                return step(product, (raw,), said)
+            except ModelError:
+                continue
+        with operation(kind="other", system="reference", scope=ANN, purpose="failed_marker") as op:
+            op.read(prompt.ref, origin=prompt.origin, content=prompt.text)
+            op.set("error.type", "ModelError")
+            op.wrote(f"completion:{op.origin[33:]}", content="FAILED")
+        return None
+
+    # --- retrieval -------------------------------------------------------------------------------------------------
+    def search(self, query: Variable) -> list[Variable]:
+        if self.mode != "agentic":
+            return self._simple(query)
+        found = self._first_round(query)
+        return found if found is not None else self._second_round(query)
+
+    def _simple(self, query: Variable) -> list[Variable]:
+        """E20 to E23."""
+        purposes = {"lexical": "bm25_retrieval", "vector": "embedding_retrieval", "hybrid": "hybrid_retrieval"}
+        with operation(
+            "search_memory", kind="retrieve", system="reference", scope=ANN, purpose=purposes[self.mode]
+        ) as op:
+            lists = [self._hybrid(query)] if self.mode == "hybrid" else [query]
+            for given in lists:
+                op.read(given.ref, role=given.role, origin=given.origin, content=given.text)
+            return self._hits(op, self._ranked(query.text))
+
+    def _first_round(self, query: Variable) -> list[Variable] | None:
+        """E24 to E26; None when it is not enough."""
+        with operation(
+            "search_memory", kind="retrieve", system="reference", scope=ANN, purpose="agentic_round1_bundle"
+        ) as op:
+            op.read(query.ref, role="query", content=query.text)
+            hybrid = self._hybrid(query)
+            self.reranked = self._listed("reranked_round1_results", (hybrid,), kind="rerank")
+            self.checked = self._listed("reranked_for_check", (self.reranked,))
+            text = step("sufficiency_check_docs_text", (self.checked,), self.checked.text)
+            given = (query, text, template("sufficiency-check-prompt-template"))
+            enough = self.script.sufficient(query.text)
+            verdict = self._ask("sufficiency_check", given, json.dumps(enough), "sufficiency_check_result")
+            if verdict is None or (not enough and self.units):
+                self.verdict = verdict
+                return None
+            for given_list in (verdict, self.reranked):
+                op.read(given_list.ref, origin=given_list.origin, content=given_list.text)
+            return self._hits(op, self._ranked(query.text))
+
+    def _second_round(self, query: Variable) -> list[Variable]:
+        """E27 to E29."""
+        name = "multi_query_generation" if self.multi_query else "refined_query"
+        docs = "multi_query_docs_text" if self.multi_query else "refined_query_docs_text"
+        with operation(kind="retrieve", system="reference", scope=ANN, purpose="agentic_round2_bundle"):
+            text = step(docs, (self.checked,), self.checked.text)
+            given = (query, *filter(None, (self.verdict,)), text, template(f"{name.replace('_', '-')}-template"))
+            asked = [f"{query.text} ({n})" for n in range(3 if self.multi_query else 1)]
+            refined = self._ask(name, given, json.dumps(asked), "refined_queries")
+            queries = [step("refined_query", (refined,), text) for text in asked] if refined else [query]
+            lists = [self._hybrid(one) for one in queries]
+            second = self._listed("round2_retrieval_results", lists)
+        with operation(kind="rerank", system="reference", scope=ANN, purpose="agentic_final_rerank"):
+            combined = self._listed("combined_retrieval_results", (self.reranked, second))
+            final = self._listed("final_reranked_results", (combined,), kind="rerank")
+            with operation("search_memory", kind="retrieve", system="reference", scope=ANN, purpose="retrieved") as op:
+                op.read(query.ref, role="query", content=query.text)
+                op.read(final.ref, origin=final.origin, content=final.text)
+                return self._hits(op, self._ranked(query.text))
+
+    def _hybrid(self, query: Variable) -> Variable:
+        """E22, E23: both lists, fused by rank."""
+        sparse = self._listed("sparse_retrieval_results", (query,), self._ranked(query.text), kind="retrieve")
+        dense = self._listed("dense_retrieval_results", (query,), self._ranked(query.text), kind="retrieve")
+        return self._listed("hybrid_retrieval_results", (sparse, dense), kind="rerank")
+
+    def _listed(
+        self, name: str, given: Sequence[Variable], units: Sequence[Variable] = (), kind: str = "other"
+    ) -> Variable:
+        """A list of results, as text with ids; the units in it were looked at."""
+        considered = [Variable(u.text, u.ref, u.origin, "candidate", u.score) for u in units]
+        text = "\n".join(u.ref for u in units) or "\n".join(part.text for part in given)
+        return step(name, (*given, *considered), text, kind=kind)
+
+    def _ranked(self, query: str) -> list[Variable]:
+        scored = [hit(unit, nearness(query, unit.text)) for unit in self.units]
+        return sorted(scored, key=lambda unit: unit.score or 0.0, reverse=True)[:TOP_K]
+
+    def _hits(self, op: operation, found: list[Variable]) -> list[Variable]:
+        for unit in found:
+            op.read(unit.ref, role="hit", origin=unit.origin, content=unit.text, score=unit.score)
+        return found
