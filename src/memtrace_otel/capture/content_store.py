@@ -13,9 +13,11 @@ import logging
 import os
 import re
 import threading
+import time
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, cast
 from urllib.parse import unquote, urlsplit
@@ -92,10 +94,14 @@ class Remote:
 
     def write(self, name: str, data: bytes) -> None:
         path = f"{self._root.rstrip('/')}/{name}"
-        if self._call("exists", path):
-            return
-        self._call("makedirs", path.rpartition("/")[0], exist_ok=True)
-        self._call("pipe_file", path, data)
+        with suppress(FileNotFoundError):
+            if self._call("size", path) == len(data):  # else a write was cut off
+                return
+        try:
+            self._call("pipe_file", path, data)
+        except FileNotFoundError:  # object stores have no directories to make
+            self._call("makedirs", path.rpartition("/")[0], exist_ok=True)
+            self._call("pipe_file", path, data)
 
     def read(self, name: str, limit: int) -> bytes:
         return cast(bytes, self._call("cat_file", f"{self._root.rstrip('/')}/{name}", start=0, end=limit))
@@ -240,8 +246,9 @@ def read_content(uri: str, store: str, *, key: str = "", limit: int = READ_BYTES
 
 
 def _flush_all() -> None:
+    deadline = time.monotonic() + EXIT_WAIT
     for store in list(_stores):
-        store.flush()
+        store.flush(deadline - time.monotonic())
 
 
 def _after_fork() -> None:
