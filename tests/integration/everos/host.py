@@ -1,36 +1,51 @@
-"""A small application with EverOS inside: `async with everos(folder, models) as memory: await memory.add(...)`."""
+"""An application with EverOS inside: it runs in a thread with a loop of its own, and is used over its HTTP routes.
+
+with Everos(folder, models) as everos:
+    ann = everos.memory()
+    await ann.add("I live in Paris.")
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import os
+import sqlite3
 import sys
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import httpx
 import structlog
+from everalgo import _tokenize
+from tiktoken import Encoding
 
 from tests.integration.everos.models import DIMENSIONS, EverosModels
 
-DAY = 86_400_000
 START = 1_767_225_600_000  # 2026-01-01
+DAY = 86_400_000
+ENTRY_POINTS = ("everos.entrypoints.api.app", "everos.service", "everos.memory.get.manager", "everos.memory.cascade")
 
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+_tokenize._tokenizer_cache = Encoding(  # the real one would be downloaded
+    "bytes", pat_str=r"\S+|\s+", mergeable_ranks={bytes([byte]): byte for byte in range(256)}, special_tokens={}
+)
+_owners = count(1)
 
 
-def environment(folder: Path, url: str, **extra: str) -> dict[str, str]:
+def environment(folder: Path, url: str) -> dict[str, str]:
     """What EverOS reads: everything it asks goes to `url`, everything it keeps to `folder`."""
     values = {
         "EVEROS_ROOT": str(folder),
         "EVEROS_MEMORIZE__MODE": "chat",
         "EVEROS_EMBEDDING__DIM": str(DIMENSIONS),
         "EVEROS_RERANK__PROVIDER": "vllm",
-        "EVEROS_CASCADE__POLL_INTERVAL_SECONDS": "0.05",
     }
     for section in ("LLM", "EMBEDDING", "RERANK"):
         values |= {
@@ -38,65 +53,149 @@ def environment(folder: Path, url: str, **extra: str) -> dict[str, str]:
             f"EVEROS_{section}__API_KEY": "none",
             f"EVEROS_{section}__MODEL": "stub",
         }
-    return values | extra
+    return values
 
 
-class Memory:
-    """EverOS as an application uses it: over its HTTP routes, without a server."""
+class Everos:
+    """EverOS with its background work. It keeps its parts in modules: one at a time in a process."""
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
-        self._client = client
-        self._clock = START
+    def __init__(self, folder: Path, models: EverosModels, *, off: tuple[str, ...] = (), **settings: str) -> None:
+        self.folder, self.models = folder, models
+        self._strategies = {"extract_foresight": "true", **dict.fromkeys(off, "false")}
+        self._environment = environment(folder, models.url) | settings
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def __enter__(self) -> Everos:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        switches = (f"[strategies.{name}]\nenabled = {on}\n" for name, on in self._strategies.items())
+        (self.folder / "ome.toml").write_text("".join(switches))
+        self._before = {name: os.environ.get(name) for name in self._environment}
+        os.environ.update(self._environment)
+        for name in ENTRY_POINTS:
+            importlib.import_module(name)
+        self._unset = _unset()
+        self._thread.start()
+        self.call(self._start()).result()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.call(self._stop()).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        for (module, name), value in self._unset.items():
+            setattr(sys.modules[module], name, value)
+        for module in _modules():
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+    def call(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        """Run in EverOS' loop, in the context of the caller."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def memory(self, user: str = "") -> Memory:
+        """The memory of a user (of one that is new, unless named)."""
+        return Memory(self, user or f"ann{next(_owners)}")
 
     async def post(self, what: str, **body: Any) -> Any:
-        response = await self._client.post(f"/api/v1/memory/{what}", json=body)
+        """Call a route; RuntimeError with EverOS' own words when it fails."""
+        response = await asyncio.wrap_future(self.call(self._client.post(f"/api/v1/memory/{what}", json=body)))
         if response.status_code >= 400:
-            raise RuntimeError(f"{response.status_code}: {response.text[:300]}")
+            raise RuntimeError(f"{response.status_code}: {response.json()['error']['message']}")
         return response.json()["data"]
-
-    async def add(self, *texts: str, session: str = "s1", user: str = "ann", days: int = 0) -> Any:
-        """Add turns: those that begin with "> " are the assistant's."""
-        messages = [self.turn(text, user, days) for text in texts]
-        return await self.post("add", session_id=session, messages=messages)
-
-    def turn(self, text: str, user: str = "ann", days: int = 0) -> dict[str, Any]:
-        self._clock += 60_000
-        said = text.startswith("> ")
-        return {
-            "sender_id": "bot" if said else user,
-            "sender_name": "Bot" if said else user.title(),
-            "role": "assistant" if said else "user",
-            "timestamp": self._clock + days * DAY,
-            "content": text.removeprefix("> "),
-        }
-
-    async def flush(self, session: str = "s1") -> Any:
-        return await self.post("flush", session_id=session)
-
-    async def search(self, query: str, user: str = "ann", method: str = "hybrid", top_k: int = 3, **more: Any) -> Any:
-        return await self.post("search", user_id=user, query=query, method=method, top_k=top_k, **more)
-
-    async def get(self, kind: str = "episode", user: str = "ann") -> Any:
-        return await self.post("get", user_id=user, memory_type=kind)
 
     async def settled(self) -> None:
         """Wait until no strategy runs and everything that was written is indexed."""
         engine = sys.modules["everos.service.memorize"]._get_engine()
-        assert await engine.wait_idle(timeout=30)
-        root = Path(os.environ["EVEROS_ROOT"])
-        await until(lambda: not _waiting(root))
+        assert await asyncio.wrap_future(self.call(engine.wait_idle(timeout=30)))
+        await until(lambda: not self._behind())
+
+    async def runs(self, strategy: str) -> list[Any]:
+        """The records of the runs of a strategy."""
+        engine = sys.modules["everos.service.memorize"]._get_engine()
+        return await asyncio.wrap_future(self.call(engine.list_runs(strategy)))
+
+    async def _start(self) -> None:
+        app = sys.modules["everos.entrypoints.api.app"].create_app()
+        self._lifespan = app.router.lifespan_context(app)
+        await self._lifespan.__aenter__()
+        for worker in (kept for kept in gc.get_objects() if type(kept).__name__ == "CascadeWorker"):
+            worker._poll_interval = 0.02  # once a second is too seldom for a test
+        transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+        self._client = httpx.AsyncClient(transport=transport, base_url="http://everos", timeout=60)
+
+    async def _stop(self) -> None:
+        await self._client.aclose()
+        await self._lifespan.__aexit__(None, None, None)
+
+    def _behind(self) -> list[Path]:
+        """Markdown files that the index has not caught up with."""
+        with sqlite3.connect(f"file:{next(self.folder.glob('.index/sqlite/system.db'))}?mode=ro", uri=True) as db:
+            rows = db.execute(
+                "SELECT md_path, mtime FROM md_change_state WHERE status IN ('done', 'failed')"
+            ).fetchall()
+        done = dict(rows)
+        files = [path for path in self.folder.glob("*/*/*/**/*.md") if path.relative_to(self.folder).parts[0][0] != "."]
+        return [
+            file for file in files if done.get(str(file.relative_to(self.folder)), 0) < file.stat().st_mtime - 0.001
+        ]
 
 
-def _waiting(root: Path) -> list[str]:
-    """Markdown files that the index has not caught up with."""
-    import sqlite3
+class Memory:
+    """One user of EverOS."""
 
-    database = next(root.glob(".index/sqlite/system.db"))
-    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
-        rows = dict(connection.execute("SELECT md_path, status || '@' || mtime FROM md_change_state"))
-    done = {path: float(state.split("@")[1]) for path, state in rows.items() if state.startswith("done")}
-    files = [path for path in root.glob("*/*/*s/*/**/*.md") if "knowledge" not in path.parts]
-    return [str(f) for f in files if done.get(str(f.relative_to(root)), 0) < f.stat().st_mtime - 0.001]
+    def __init__(self, everos: Everos, user: str) -> None:
+        self.everos, self.user = everos, user
+        self._time = START
+
+    async def add(self, *texts: str, session: str = "", days: int = 0) -> Any:
+        """Add turns one minute apart; those that begin with "> " are the assistant's."""
+        messages = [self.turn(text, days=days) for text in texts]
+        return await self.everos.post("add", session_id=session or self.session, messages=messages)
+
+    async def flush(self, session: str = "") -> Any:
+        return await self.everos.post("flush", session_id=session or self.session)
+
+    async def tell(self, *texts: str, session: str = "", days: int = 0) -> None:
+        """Add turns, close the session's episode and wait until it can be searched."""
+        await self.add(*texts, session=session, days=days)
+        await self.flush(session)
+        await self.everos.settled()
+
+    async def search(self, query: str, method: str = "hybrid", **more: Any) -> Any:
+        owner = {} if "agent_id" in more else {"user_id": self.user}
+        return await self.everos.post("search", **owner, **({"query": query, "method": method, "top_k": 3} | more))
+
+    async def get(self, kind: str = "episode") -> Any:
+        return await self.everos.post("get", user_id=self.user, memory_type=kind)
+
+    @property
+    def session(self) -> str:
+        return f"{self.user}-chat"
+
+    def turn(self, text: str, *, days: int = 0, user: str = "") -> dict[str, Any]:
+        """A message for `add`."""
+        self._time += 60_000
+        said = text.startswith("> ")
+        sender = "bot" if said else user or self.user
+        return {
+            "sender_id": sender,
+            "sender_name": sender.title(),
+            "role": "assistant" if said else "user",
+            "timestamp": self._time + days * DAY,
+            "content": text.removeprefix("> "),
+        }
+
+    def files(self, kind: str) -> list[Path]:
+        """The markdown files of this user: "episodes", ".atomic_facts"."""
+        return list(self.everos.folder.glob(f"*/*/users/{self.user}/{kind}/*.md"))
 
 
 async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
@@ -107,60 +206,15 @@ async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
         await asyncio.sleep(0.02)
 
 
-@asynccontextmanager
-async def everos(folder: Path, models: EverosModels, **extra: str) -> AsyncIterator[Memory]:
-    """EverOS with its background work, from start to stop."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "ome.toml").write_text("[strategies.extract_foresight]\nenabled = true\n")
-    with _environment(environment(folder, models.url, **extra)), _fresh_singletons():
-        app = importlib.import_module("everos.entrypoints.api.app").create_app()
-        async with app.router.lifespan_context(app):
-            transport = httpx.ASGITransport(app=app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://everos", timeout=60) as client:
-                yield Memory(client)
+def _modules() -> list[Any]:
+    return [module for name, module in sys.modules.items() if name.split(".")[0] == "everos"]
 
 
-@contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-_unset: dict[str, set[str]] = {}
-
-
-@contextmanager
-def _fresh_singletons() -> Iterator[None]:
-    """EverOS builds its parts once per process: what was unset before is unset again afterwards."""
-    from everalgo import _tokenize
-    from tiktoken import Encoding
-
-    for name in ("everos.entrypoints.api.app", "everos.memory.get.manager", "everos.service"):
-        importlib.import_module(name)
-    _tokenize._tokenizer_cache = Encoding(  # the real one would be downloaded
-        "bytes", pat_str=r"\S+|\s+", mergeable_ranks={bytes([i]): i for i in range(256)}, special_tokens={}
-    )
-    for name, module in _everos_modules():
-        unset = {key for key, value in vars(module).items() if value is None and key.startswith("_")}
-        _unset.setdefault(name, unset)
-    try:
-        yield
-    finally:
-        for name, module in _everos_modules():
-            for key in _unset.get(name, ()):
-                setattr(module, key, None)
-            for value in list(vars(module).values()):
-                if hasattr(value, "cache_clear"):
-                    value.cache_clear()
-
-
-def _everos_modules() -> list[tuple[str, Any]]:
-    return [(name, module) for name, module in sys.modules.items() if name.split(".")[0] == "everos"]
+def _unset() -> dict[tuple[str, str], object]:
+    """What EverOS has not built yet: its parts live in private names of its modules that are None or False at first."""
+    return {
+        (module.__name__, name): value
+        for module in _modules()
+        for name, value in vars(module).items()
+        if name.startswith("_") and not name.startswith("__") and (value is None or value is False)
+    }

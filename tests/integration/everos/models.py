@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from itertools import pairwise
 from typing import Any
 
@@ -28,8 +29,11 @@ class EverosModels(ModelStub):
         self.by_kind: dict[str, list[Any]] = {}
         self.asked: list[str] = []
         self.enough = True
+        self.stall = threading.Event()
+        self.stall.set()
 
     def reply(self, prompt: str) -> str | int:
+        self.stall.wait(10)
         kind = next((kind for kind, markers, _ in KINDS if all(marker in prompt for marker in markers)), "")
         self.prompts.append(prompt)
         self.asked.append(kind)

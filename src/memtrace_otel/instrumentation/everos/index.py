@@ -57,13 +57,19 @@ def handle_changed(call: Call) -> Step:
 
 
 def diff_entries(call: Call) -> Step:
-    """`_diff_entries`: the entries to embed and index; those that were indexed before were edited by hand."""
+    """`_diff_entries`: the entries to embed and index; those that were indexed before were edited by hand.
+
+    A new entry without a known writer was written elsewhere or unobserved: indexing it says nothing about its origin.
+    """
     file = _FILE.get()
     if file is None:
         return
     arguments = call.arguments()
     known = {row.entry_id for row in cast(Sequence[Any], arguments.get("existing") or ())}
     changed, _ = yield
+    for entry in changed:
+        _adopt(file.scope, entry_ref(entry.entry_id), entry.structured.inline.get(semconv.RECORD_ORIGIN_KEY))
+    changed = [entry for entry in changed if entry.entry_id in known or _has_writer(file.scope, entry.entry_id)]
     if not changed:
         return
     refs = [entry_ref(entry.entry_id) for entry in changed]
@@ -71,7 +77,6 @@ def diff_entries(call: Call) -> Step:
         None, OpKind.INDEX, scope=file.scope, purpose="cascade", parent=_parent(file.scope, refs)
     )
     for entry, ref in zip(changed, refs, strict=True):
-        _adopt(file.scope, ref, entry.structured.inline.get(semconv.RECORD_ORIGIN_KEY))
         text = entry_text(entry.structured.sections)
         if entry.entry_id not in known:
             operation.read(ref, content=text)
@@ -134,7 +139,7 @@ def _file(call: Call) -> File | None:
 
 
 def _indexed_whole(call: Call, file: File, ref: str, outcome: Any) -> None:
-    if value(outcome, "upserted"):
+    if value(outcome, "upserted") and origins().find(file.scope, ref):
         call.open(None, OpKind.INDEX, scope=file.scope, purpose="cascade", parent=_parent(file.scope, [ref])).read(ref)
 
 
@@ -159,6 +164,10 @@ def _delete(operation: Operation | None, indexed: dict[str, str], gone: Iterable
     for number, id in enumerate(gone if operation is not None else ()):
         cast(Operation, operation).wrote(entry_ref(id), action=Action.DELETE, sources=[number])
         indexed.pop(id, None)
+
+
+def _has_writer(scope: str, entry_id: object) -> bool:
+    return bool(origins().find(scope, entry_ref(entry_id)))
 
 
 def _parent(scope: str, refs: Iterable[str]) -> Context | None:

@@ -39,9 +39,7 @@ _INTAKE: ContextVar[Intake | None] = ContextVar("memtrace_everos_intake", defaul
 
 
 def memorize(call: Call) -> Step:
-    """`memorize`: the whole of one add or flush. The name is imported in several places: the outermost call counts."""
-    if not call.enter("memorize"):
-        return
+    """`memorize`: the whole of one add or flush."""
     arguments = call.arguments()
     payload = arguments.get("payload")
     space, session_id = space_of(payload), str(value(payload, "session_id") or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from opentelemetry.trace import Tracer, TracerProvider
 
 from memtrace_otel.instrumentation.everos.variables import Cell, Space, value
 from memtrace_otel.instrumentation.patches import Patches
+from memtrace_otel.instrumentation.steps import StepFunction
 from memtrace_otel.model import content_digest
 
 SYSTEM = "everos"
@@ -30,6 +32,16 @@ class EverosPatches(Patches):
         self._cells: OrderedDict[str, Cell] = OrderedDict()
         self._scopes: OrderedDict[tuple[Space, str], str] = OrderedDict()
         self._indexed: OrderedDict[str, dict[str, str]] = OrderedDict()
+
+    def wrap_importers(self, definition: str, name: str, step: StepFunction, importers: Iterable[str]) -> None:
+        """Wrap a function where other modules have taken it over, unless what they took over is wrapped already."""
+
+        def wrap(module: Any) -> None:
+            if getattr(module, name, None) is not getattr(sys.modules[definition], name, None):
+                self.wrap(module, name, step)
+
+        for importer in importers:
+            self.when_imported(importer, wrap)
 
     def scope_of_session(self, space: Space, session_id: str, turns: Iterable[Any]) -> str:
         """Scope of a session: of the first user who speaks in it, of the session itself until one does."""

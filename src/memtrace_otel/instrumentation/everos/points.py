@@ -24,6 +24,9 @@ _TABLES = "everos.infra.persistence.sqlite.repos"
 _HANDLERS = "everos.memory.cascade.handlers"
 _RECALLERS = "everos.memory.search.recall"
 
+IMPORTERS = ("everos.service", "everos.service.memorize_queue", "everos.entrypoints.api.routes.memorize")
+"""Modules that take over the function `memorize` from the module `everos.service.memorize`."""
+
 POINTS: Points = {
     # writing
     "everos.service.memorize": {
@@ -31,9 +34,6 @@ POINTS: Points = {
         "ingest_process": ingest.ingest_process,
         "prepare_cells": ingest.prepare_cells,
     },
-    "everos.service": {"memorize": ingest.memorize},
-    "everos.service.memorize_queue": {"memorize": ingest.memorize},
-    "everos.entrypoints.api.routes.memorize": {"memorize": ingest.memorize},
     "everos.service._boundary": {
         "_merge_dedupe_sort": ingest.merge,
         "_replace_buffer": ingest.replace_buffer,
@@ -122,7 +122,7 @@ POINTS: Points = {
     "everalgo.llm.providers.openai_compat": {"OpenAICompatClient.chat": models.chat},
     "everos.component.llm.openai_provider": {"OpenAIProvider.chat": models.chat},
     "everos.component.embedding.openai_provider": {
-        "OpenAIEmbeddingProvider.embed": recall.embed_query,
+        "OpenAIEmbeddingProvider.embed": recall.embed,
         "OpenAIEmbeddingProvider.embed_query": recall.embed_query,
     },
 }

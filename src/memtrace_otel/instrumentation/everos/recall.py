@@ -14,13 +14,18 @@ from memtrace_otel.semconv import OpKind, Role
 
 
 def embed_query(call: Call) -> Step:
-    """`embed`, `embed_query`: which text a query vector is."""
+    """`embed_query`: which text a query vector is."""
     session = search_of()
     if session is None:
         return
     text = str(call.arguments().get("text") or "")
     vector = yield
     session.vectors[id(vector)] = (vector, text)
+
+
+def embed(call: Call) -> Step:
+    """`embed`: the same, in releases that tell queries and texts apart and in those that do not."""
+    yield from embed_query(call)
 
 
 def sparse_recall(call: Call) -> Step:

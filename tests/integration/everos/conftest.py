@@ -1,0 +1,90 @@
+"""A real EverOS (the release installed here) on scripted models; what was recorded is read back from its bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+
+from memtrace_otel import semconv
+from memtrace_otel.graph import EvolutionGraph, build_graph
+from memtrace_otel.instrumentation.everos import EverosInstrumentor
+from memtrace_otel.model import OperationSpan, Variable
+from memtrace_otel.otlp import decode_request
+from tests.conftest import Recording
+from tests.integration.everos.host import Everos, Memory
+from tests.integration.everos.models import EverosModels
+
+
+@pytest.fixture(scope="module")
+def models() -> Iterator[EverosModels]:
+    with EverosModels() as models:
+        yield models
+
+
+@pytest.fixture(scope="module")
+def everos(models: EverosModels, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Everos]:
+    """One EverOS for the tests of a module; each test has a user of its own."""
+    with Everos(tmp_path_factory.mktemp("everos") / "store", models) as everos:
+        yield everos
+
+
+@pytest.fixture
+def ann(everos: Everos, models: EverosModels) -> Iterator[Memory]:
+    """A user who is new to EverOS. Afterwards nothing of hers runs any more."""
+    yield everos.memory()
+    models.by_kind.clear()
+    models.enough = True
+    asyncio.run(everos.settled())
+
+
+@pytest.fixture
+def instrumented(recording: Recording) -> Iterator[Recording]:
+    EverosInstrumentor().instrument(tracer_provider=recording.provider, skip_dep_check=True)
+    yield recording
+    EverosInstrumentor().uninstrument()
+
+
+class Recorded:
+    """What was recorded, as it looks behind the wire."""
+
+    def __init__(self, recording: Recording) -> None:
+        spans = decode_request(encode_spans(recording.spans()).SerializeToString())
+        self.graph: EvolutionGraph = build_graph(spans)
+        self.spans = [span for span in spans if span.kind]
+        self.others = [span for span in spans if not span.kind]
+
+    def all(self, purpose: str) -> list[OperationSpan]:
+        """The operations of a purpose, in order of start."""
+        return [span for span in self.spans if span.attributes.get(semconv.OP_PURPOSE) == purpose]
+
+    def one(self, purpose: str) -> OperationSpan:
+        (span,) = self.all(purpose)
+        return span
+
+    def named(self, name: str) -> list[OperationSpan]:
+        return [span for span in self.spans if span.name == name]
+
+    def by_origin(self, origin: str) -> OperationSpan:
+        (span,) = (span for span in self.spans if span.origin == origin)
+        return span
+
+
+def recorded(recording: Recording) -> Recorded:
+    return Recorded(recording)
+
+
+def inputs(span: OperationSpan, role: str = "", kind: str = "") -> list[Variable]:
+    return [v for v in span.inputs if role in ("", v.role) and v.ref.startswith(kind)]
+
+
+def outputs(span: OperationSpan, kind: str = "") -> list[Variable]:
+    return [v for v in span.outputs if v.ref.startswith(kind)]
+
+
+def fed(span: OperationSpan, output: Variable) -> list[Variable]:
+    """The inputs that fed an output."""
+    place = span.outputs.index(output)
+    return [span.inputs[i] for i, o in span.flow if o == place] if span.flow else list(span.inputs)

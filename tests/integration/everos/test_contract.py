@@ -1,0 +1,71 @@
+"""The contract of instrumentors, for an application with EverOS inside."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from memtrace_otel.instrumentation.everos import EverosInstrumentor
+from memtrace_otel.testing import InstrumentorContract, ThreadedContract
+from tests.integration.everos.host import Everos
+from tests.integration.everos.models import EverosModels
+
+
+@pytest.fixture(scope="module")
+def everos(models: EverosModels, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Everos]:
+    """Without profiles: whether one is made depends on whether the index has caught up, which makes runs differ."""
+    folder = tmp_path_factory.mktemp("everos") / "store"
+    with Everos(folder, models, off=("extract_user_profile", "extract_foresight")) as everos:
+        yield everos
+
+
+class Diary:
+    """A user who tells EverOS things, each in a session of its own, and asks it."""
+
+    def __init__(self, everos: Everos) -> None:
+        self.everos, self.memory = everos, everos.memory()
+        self.told = 0
+
+    async def write(self, text: str) -> object:
+        self.told += 1
+        session = f"{self.memory.user}-{self.told}"
+        added = await self.memory.add(text, "> I see.", session=session)
+        flushed = await self.memory.flush(session)
+        await self.everos.settled()
+        return added, flushed
+
+    async def read(self, query: str) -> object:
+        found = await self.memory.search(query)
+        return [
+            (episode["episode"].replace(self.memory.user.title(), "Ann"), len(episode["atomic_facts"]))
+            for episode in found["episodes"]
+        ]
+
+    async def fail(self) -> object:
+        self.everos.models.by_kind["boundary"] = [500] * 20
+        try:
+            return await self.memory.add("This fails.", "> Indeed.")
+        finally:
+            self.everos.models.by_kind.clear()
+
+    async def hang(self) -> object:
+        self.everos.models.stall.clear()
+        try:
+            return await self.memory.add("This hangs.", "> Indeed.")
+        finally:
+            self.everos.models.stall.set()
+
+    async def close(self) -> None:
+        await self.everos.settled()
+
+
+class TestEveros(InstrumentorContract, ThreadedContract):
+    instrumentor = EverosInstrumentor
+    entry_point = "memtrace_everos"
+
+    @pytest.fixture
+    def program(self, everos: Everos) -> Iterator[Callable[[], Diary]]:
+        yield lambda: Diary(everos)
+        asyncio.run(everos.settled())
