@@ -32,7 +32,7 @@ _RETRIEVAL: Mapping[str, frozenset[str]] = {
 }
 
 announced: ContextVar[Span | None] = ContextVar("memtrace_announced_span", default=None)
-"""The span that another instrumentation has for the call under way but did not make current; set by whoever found it."""
+"""The span that another instrumentation has for the call under way but did not make current."""
 
 
 def model_call_of_another() -> Span | None:

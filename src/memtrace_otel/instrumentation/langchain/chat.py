@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, cast
@@ -30,6 +31,9 @@ from memtrace_otel.semconv import Incomplete
 _ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "function": "tool"}
 _MAX_CHUNKS = 100_000
 
+REPLIES: ContextVar[list[Any] | None] = ContextVar("memtrace_langchain_replies", default=None)
+"""Set by an operation whose steps are model calls and that wants to see the replies (messages)."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
@@ -42,7 +46,13 @@ class _Reply:
 
 def answer(call: Call) -> Step:
     """`_generate`, `_agenerate`: a call of a chat model that returns its reply whole."""
-    if not is_answer() or not call.enter("chat"):
+    if not call.enter("chat"):
+        return
+    replies = REPLIES.get()
+    if not is_answer():
+        if replies is not None:
+            result = yield
+            replies += [generation.message for generation in result.generations[:1]]
         return
     call.carry(announced, span_of_run(call.arguments().get("run_manager")))
     if _is_openai(call.instance):
@@ -166,7 +176,7 @@ class _Streamed:
 
 def _asked(call: Call) -> ModelCall:
     messages = cast(Sequence[Any], call.arguments().get("messages") or ())
-    request = Request(_model(call.instance), tuple(_message(message) for message in messages))
+    request = Request(_model(call.instance), tuple(message_of(message) for message in messages))
     return ModelCall(request, call.patches.tracer, call.patches.system, _provider(call.instance))
 
 
@@ -188,7 +198,11 @@ def _is_openai(model: object) -> bool:
     return on_openai and patches is not None and patches.active
 
 
-def _message(message: Any) -> Message:
+def message_of(message: Any) -> Message:
+    """A message of LangChain, or one in the form of the OpenAI API."""
+    if isinstance(message, dict):
+        given = cast("dict[str, Any]", message)
+        return Message(str(given.get("role") or ""), _text(given.get("content")), str(given.get("id") or ""))
     kind = str(getattr(message, "type", ""))
     said = "\n".join(filter(None, (_text(getattr(message, "content", "")), _calls(message))))
     return Message(_ROLES.get(kind, kind), said, str(getattr(message, "id", None) or ""))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from opentelemetry.util.types import AttributeValue
@@ -46,11 +46,20 @@ class StoreOp:
         return "/".join(self.namespace)
 
 
-Feed = Callable[[StoreOp], Sequence[Known]]
-Found = Callable[[Any], None]
+@dataclass(slots=True)
+class Writer:
+    """Somebody who writes through a store and knows what a write comes from (langmem). Searches are steps of it.
 
-FEED: ContextVar[Feed | None] = ContextVar("memtrace_langgraph_feed", default=None)
-"""Set by whoever writes through a store and knows what a put comes from (langmem). Searches are steps of it."""
+    `sources` returns None for a write that it knows nothing of; `scope` becomes that of the first operation, `scopes`
+    those of the namespaces found.
+    """
+
+    sources: Callable[[StoreOp], Sequence[Known] | None]
+    scope: str = ""
+    scopes: dict[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
+
+
+WRITER: ContextVar[Writer | None] = ContextVar("memtrace_langgraph_writer", default=None)
 _inside: ContextVar[bool] = ContextVar("memtrace_langgraph_store", default=False)
 
 
@@ -130,14 +139,16 @@ def _observe(call: Call, asked: Sequence[StoreOp | None], *, alone: bool = False
 
 
 def _open(call: Call, op: StoreOp, *, current: bool) -> Operation:
-    scope = call.patches.scope_of(call.instance, op.owner)
+    scope, writer = call.patches.scope_of(call.instance, op.owner), WRITER.get()
+    if writer is not None and not writer.scope:
+        writer.scope = scope
     attributes: dict[str, AttributeValue] = {semconv.GEN_AI_MEMORY_STORE_ID: type(call.instance).__name__}
     if op.key:
         attributes[semconv.GEN_AI_MEMORY_RECORD_ID] = "/".join((*op.namespace, op.key))
     purpose = f"store.{'delete' if op.action == PUT and op.value is None else op.action}"
     name: str | None
     if op.action != PUT:
-        name, kind = (None if FEED.get() else semconv.SEARCH_MEMORY), OpKind.RETRIEVE
+        name, kind = (None if writer else semconv.SEARCH_MEMORY), OpKind.RETRIEVE
     elif op.value is None:
         name, kind = semconv.DELETE_MEMORY, OpKind.DELETE
     else:
@@ -147,9 +158,11 @@ def _open(call: Call, op: StoreOp, *, current: bool) -> Operation:
 
 
 def _written(call: Call, op: StoreOp, operation: Operation, turn: recall.Turn | None) -> None:
-    ref, feed = memory_ref(op.namespace, op.key), FEED.get()
+    ref, writer = memory_ref(op.namespace, op.key), WRITER.get()
     text = text_of(op.value)
-    known = feed(op) if feed is not None else _given(text, turn) if text else ()
+    known = writer.sources(op) if writer is not None else None
+    if known is None:
+        known = _given(text, turn) if text else ()
     sources = [variable.read_by(operation, text) for variable in known]
     if op.value is None:
         call.patches.records.delete(operation, ref, sources)
@@ -173,6 +186,9 @@ def _retrieved(call: Call, op: StoreOp, operation: Operation, result: Any) -> No
         operation.set(semconv.GEN_AI_RETRIEVAL_TOP_K, op.limit)
     items = cast(list[Any], result if isinstance(result, list) else [result] if result is not None else [])
     scopes = [call.patches.scope_of(call.instance, "/".join(item.namespace)) for item in items]
+    writer = WRITER.get()
+    if writer is not None:
+        writer.scopes.update({tuple(item.namespace): scope for item, scope in zip(items, scopes, strict=True)})
     if len(set(scopes)) == 1:  # a search names a prefix, the record its owner
         operation.scope = scopes[0]
     texts = [text_of(item.value) for item in items]

@@ -1,0 +1,12 @@
+"""The call that langmem's steps are given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from memtrace_otel.instrumentation import steps
+
+if TYPE_CHECKING:
+    from memtrace_otel.instrumentation.langmem.patches import LangMemPatches
+
+Call: TypeAlias = "steps.Call[LangMemPatches]"
