@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import mem0.memory.main as main
 import openai
 import pytest
 from opentelemetry import trace
@@ -289,6 +290,9 @@ async def test_m2_json_inside_other_text(
     told = Told(graph_of(instrumented), [])
     steps = told.added("m1")
     (raw,) = told.made(steps["generate_response"])
+    if main.extract_json("a {} b") != "{}":  # up to 1.0.7 Mem0 cannot, and has no facts
+        assert "unparsed" in steps["extract_facts"].incomplete
+        return
     (cut,) = told.made(steps["extract_json"])
     (fact,) = told.made(steps["extract_facts"])
     assert told.fed(cut) == [raw]

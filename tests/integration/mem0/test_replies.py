@@ -6,6 +6,7 @@ import ast
 import json
 import re
 
+import mem0.memory.main as main
 import pytest
 
 from tests.conftest import Recording
@@ -45,6 +46,8 @@ REPLIES = {
         }
     ),
 }
+if IS_V1 and not hasattr(main, "normalize_facts"):  # up to 1.0.6 Mem0 fails on these
+    REPLIES = {name: reply for name, reply in REPLIES.items() if name not in ("not a list", "null", "objects")}
 
 
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES.keys())

@@ -53,8 +53,10 @@ async def test_a_decision_names_what_it_saw_and_each_write_names_its_decision(
     assert (upsert.name, extract.name, extract.parent) == ("upsert_memory", "memtrace.extract", upsert.origin)
     steps = ["memtrace.extract", "  memtrace.other", "memtrace.other", "memtrace.decide", "  memtrace.other"]
     steps += ["update_memory", "delete_memory", "create_memory"]
-    steps += ["memtrace.index", "memtrace.retrieve"] * 2 + ["memtrace.index"] * 2  # facts, then texts of the decision
-    assert sorted(tree(recording)) == sorted(["upsert_memory", *(f"  {step}" for step in steps)])
+    steps += ["memtrace.retrieve"] * 2
+    made = [line for line in tree(recording) if "memtrace.index" not in line]
+    assert sorted(made) == sorted(["upsert_memory", *(f"  {step}" for step in steps)])
+    assert len(seen(recording, "memtrace.index")) >= 3  # facts, then texts of the decision
 
     # each message -> completion -> facts
     assert [item["ref"] for item in extract.inputs("message")] == [f"message:{content_digest(message)}"]

@@ -63,7 +63,7 @@ def cleanings(main: Any, reply: object, *, is_json: bool) -> Iterator[tuple[str,
         yield "remove_code_blocks", cleaned
     if is_json and cleaned.strip():
         try:
-            json.loads(cleaned, strict=False)
+            _load(main, cleaned)
         except ValueError:
             part = main.extract_json(cleaned)
             if part != cleaned:
@@ -89,13 +89,19 @@ def _object(main: Any, reply: object) -> Mapping[str, Any] | None:
     if not cleaned.strip():
         return {}
     try:
-        value = json.loads(cleaned, strict=False)
+        value = _load(main, cleaned)
     except ValueError:
         try:
-            value = json.loads(main.extract_json(cleaned), strict=False)
+            value = _load(main, main.extract_json(cleaned))
         except ValueError:
             return None
     return cast(Mapping[str, Any], value) if isinstance(value, dict) else None
+
+
+def _load(main: Any, text: str) -> object:
+    """Releases up to 1.0.6 refuse control characters in texts."""
+    strict = hasattr(main, "get_update_memory_messages") and not hasattr(main, "normalize_facts")
+    return json.loads(text, strict=strict)
 
 
 def _mappings(items: list[object]) -> list[Mapping[str, Any]]:
