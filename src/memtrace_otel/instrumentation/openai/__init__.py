@@ -25,7 +25,7 @@ class OpenAIInstrumentor(MemoryInstrumentor):
     """Instruments chat completions and responses of the `openai` package, sync and async, streamed or not."""
 
     system = SYSTEM
-    requirement = "openai>=1.26,<4"
+    requirement = "openai>=1.66,<4"
 
     def patch(self, patches: Patches) -> None:
         """Wrap the one method that every API of a client ends in: inside of what other instrumentations wrap."""
