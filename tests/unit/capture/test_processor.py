@@ -173,6 +173,23 @@ def test_a_failed_batch_waits_on_disk_and_arrives_once_the_exporter_works(
     assert not list(tmp_path.rglob("*.spool"))
 
 
+def test_a_flush_in_vain_does_not_hurry_a_dead_exporter_for_ever(pipeline: MakePipeline) -> None:
+    attempts: list[float] = []
+
+    def refuse(spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        attempts.append(time.monotonic())
+        return SpanExportResult.FAILURE
+
+    ours = pipeline(Receiver(refuse), batch_size=1)
+    ours.make(1)
+    eventually(lambda: attempts)
+    for _ in range(3):
+        assert not ours.processor.force_flush(1000)
+    flushed = len(attempts)
+    time.sleep(1.5)  # pauses are 8 s by now
+    assert len(attempts) <= flushed + 1
+
+
 def test_a_hanging_exporter_holds_a_caller_up_once_and_nothing_is_lost(pipeline: MakePipeline) -> None:
     hanging = threading.Event()
     receiver = Receiver(lambda spans: hanging.wait())

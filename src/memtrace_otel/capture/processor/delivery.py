@@ -163,10 +163,12 @@ class Delivery:
     def _work(self) -> bool:
         """Export what is due and a piece of the spool; return whether there is more to do at once."""
         self._working = True
+        failures = self.sender.failures
         try:
             return self._export_due() and (self._replay() or len(self._queue) >= self.sender.limit)
         finally:
             self._working = False
+            self._hurried = self._hurried and self.sender.failures <= failures
 
     def _export_due(self) -> bool:
         """Export the queue as far as it is due; return whether the exporter works."""
@@ -184,7 +186,6 @@ class Delivery:
                 break
             waiting -= len(flight.spans)
             if not self._land(flight, self.sender.send(flight.spans)):
-                self._hurried = False
                 return False
         if due and self._losses:
             told = self._losses.take(self.sender.limit)

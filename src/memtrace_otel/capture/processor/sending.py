@@ -16,7 +16,7 @@ from memtrace_otel.capture.processor.spool import Spool
 
 _REPLAY_BYTES = 1 << 20  # a quarter of what a gRPC receiver takes
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
-_MOST_SUSPECTS = 100
+_MOST_SUSPECTS, _SECOND_CHANCES = 100, 2
 _QUICK_SECONDS = 1.0  # a refusal that took longer may be a timeout: then a smaller batch has to wait, too
 
 
@@ -35,7 +35,8 @@ class Sender:
         self._exporter = exporter
         self._batch_size = batch_size
         self._busy_since = 0.0
-        self._suspects: dict[int, int] = {}  # hash of a span that failed alone -> successes before that
+        # Hash of a span that failed alone -> how often while others went in between, and the successes before that.
+        self._suspects: dict[int, tuple[int, int]] = {}
 
     @property
     def busy_seconds(self) -> float:
@@ -104,15 +105,16 @@ class Sender:
         self.retry_at = time.monotonic() + pause
 
     def _set_aside(self, record: Record, spool: Spool, losses: Losses) -> None:
-        """Let the others go before a span that failed alone; drop it when it fails again after others went."""
+        """Let the others go before a span that failed alone; drop it when others went and it did not, several times."""
         key = hash(record.body)
-        exports = self._suspects.pop(key, self.exports)
-        if exports != self.exports:
+        times, exports = self._suspects.pop(key, (0, -1))
+        times += exports != self.exports
+        if times > _SECOND_CHANCES:
             for span in _spans((record,)):
                 losses.note(span, "rejected")
         else:
             if len(self._suspects) < _MOST_SUSPECTS:
-                self._suspects[key] = exports
+                self._suspects[key] = times, self.exports
             spool.append(record.body)
         spool.acknowledge((record,))
 
