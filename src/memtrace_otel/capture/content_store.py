@@ -99,8 +99,11 @@ class Remote:
                 return
         try:
             self._call("pipe_file", path, data)
-        except FileNotFoundError:  # object stores have no directories to make
-            self._call("makedirs", path.rpartition("/")[0], exist_ok=True)
+        except FileNotFoundError:  # directories below the store are ours to make, the store (a bucket) is not
+            folder = path.rpartition("/")[0]
+            for made in (folder.rpartition("/")[0], folder):
+                with suppress(FileExistsError):
+                    self._call("mkdir", made, create_parents=False)
             self._call("pipe_file", path, data)
 
     def read(self, name: str, limit: int) -> bytes:

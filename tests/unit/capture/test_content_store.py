@@ -115,6 +115,15 @@ def test_fsspec_writes_where_the_standard_library_reads(tmp_path: Path) -> None:
     assert read_content(tmp_path.as_uri() + name, str(tmp_path)) == TEXT
 
 
+def test_a_store_that_is_not_there_is_not_made_elsewhere(tmp_path: Path) -> None:
+    store = ContentStore(f"local://{tmp_path}/typo")
+    before = drops["content_store"]
+    store.put(TEXT)
+    assert store.flush()
+    assert drops["content_store"] == before + 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_spans_show_no_credentials_of_the_store() -> None:
     assert public_url("ftp://ana:s3cr3t@host/dir/?sig=abc#x") == "ftp://host/dir"
     store = ContentStore("ftp://ana:s3cr3t@host/dir?sig=abc")
