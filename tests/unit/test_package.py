@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import memtrace_otel
 from memtrace_otel import semconv, settings
@@ -121,3 +125,33 @@ def test_every_entry_point_loads() -> None:
         if entry.group != "console_scripts":
             assert entry.load() is not None
     assert import_module("memtrace_otel.cli").main is not None
+
+
+def test_every_integration_test_has_an_environment_that_runs_it() -> None:
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    run = set(options["testpaths"])
+    for pins in (ROOT / "tests" / "environments").glob("*.txt"):
+        run |= set(re.findall(r"^# tests: (.+)$", pins.read_text(), re.MULTILINE)[0].split())
+    there = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "tests" / "integration").iterdir()
+        if path.name.startswith("test_") or (path.is_dir() and any(path.glob("test_*.py")))
+    }
+    assert there - run == set()
+
+
+def test_the_lowest_and_the_newest_version_of_every_system_are_tested() -> None:
+    environments = {path.stem for path in (ROOT / "tests" / "environments").glob("*.txt")}
+    systems = {path.name for path in (SOURCE / "instrumentation").iterdir() if (path / "__init__.py").exists()}
+    together = {"langgraph": "langchain", "langmem": "langchain"}  # one environment holds the three
+    for system in systems:
+        name = together.get(system, system)
+        assert {f"{name}-lowest", f"{name}-newest"} <= environments
+
+
+def test_the_extra_names_what_the_instrumentors_support() -> None:
+    """Loading reads the extra, `instrument()` the classes."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extra = {str(Requirement(line.partition(";")[0])) for line in project["optional-dependencies"]["instruments-any"]}
+    classes = [entry.load() for entry in entry_points(group="opentelemetry_instrumentor") if "memtrace" in entry.name]
+    assert {str(Requirement(kind.requirement)) for kind in classes} == extra

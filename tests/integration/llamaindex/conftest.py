@@ -53,15 +53,16 @@ class _StreamingHandler(model_stub._Handler):
 
 
 class RagModel(model_stub.ModelStub):
-    """Answers a question with the context it was given; embeds like `model_stub`."""
+    """Embeds like `model_stub`; a chat call that has no scripted reply gets `echo`, or else a reply of its own."""
 
     def __init__(self) -> None:
         super().__init__()
         self.RequestHandlerClass = _StreamingHandler
+        self.echo = ""
 
     def reply(self, prompt: str) -> str | int:
         if not self.script:
-            self.script.append(f"Answer {len(self.prompts) + 1} to the question.")
+            self.script.append(self.echo or f"Answer {len(self.prompts) + 1} to the question.")
         return super().reply(prompt)
 
 
@@ -69,10 +70,10 @@ class RagModel(model_stub.ModelStub):
 def model() -> Iterator[RagModel]:
     """The model server; LlamaIndex is set to it."""
     with RagModel() as stub:
-        Settings.llm = OpenAILike(
-            model="stub", api_base=stub.url, api_key="none", is_chat_model=True, context_window=4096, max_retries=0
-        )
-        Settings.embed_model = OpenAIEmbedding(model_name="stub", api_base=stub.url, api_key="none", max_retries=0)
+        # One client per call: an asynchronous client lives in one event loop only.
+        options: dict[str, Any] = {"api_base": stub.url, "api_key": "none", "max_retries": 0, "reuse_client": False}
+        Settings.llm = OpenAILike(model="stub", is_chat_model=True, context_window=4096, **options)
+        Settings.embed_model = OpenAIEmbedding(model_name="stub", **options)
         Settings.tokenizer = str.split
         yield stub
 

@@ -36,23 +36,23 @@ def test_every_occurrence_of_a_longer_hit_is_its_own() -> None:
 def test_a_turn_keeps_the_newest_hits_and_no_more_than_its_share() -> None:
     turn = Turn()
     for n in range(1500):
-        query, found = Recalled(f"query:{n}", "", f"question {n}"), Recalled(f"memory:{n}", "", f"text {n}.")
-        turn.retrieved(f"o{n}", query, [found], 1)
+        query, found = (f"query:{n}", "query", "", f"question {n}", None), (f"memory:{n}", "hit", "", f"text {n}.", 0.5)
+        turn.retrieved(f"o{n}", "", [query, found])
     assert turn.hits_in("text 1499.")
+    assert turn.queries_in("question 1499")
     assert not turn.hits_in("text 475.")
-    assert sum(map(len, turn.hits.values())) == 1024
-    turn.retrieved("large", None, [hit(f"long text {n}") for n in range(3000)], 3000)
-    assert sum(map(len, turn.hits.values())) == 1024
-    assert len(turn.queries) == 64
+    assert len(turn.retrievals()) == 256
+    turn.retrieved("large", "", [(f"memory:{n}", "hit", "", f"long text {n}", None) for n in range(3000)])
+    assert sum(len(done.read) for done in turn.retrievals()) == 1024
 
 
 def test_an_empty_result_belongs_to_its_own_query() -> None:
     turn = Turn()
-    tea, home = Recalled("query:tea", "", "What tea?"), Recalled("query:home", "", "Which home?")
-    turn.retrieved("search-1", tea, [], 0)
-    turn.retrieved("search-2", home, [hit("Ana lives in Paris")], 1)
-    assert turn.fruitless_for([tea]) == ["search-1"]
-    assert turn.fruitless_for([home]) == []
+    tea, home = ("query:tea", "query", "", "What tea?", None), ("query:home", "query", "", "Which home?", None)
+    turn.retrieved("search-1", "", [tea])
+    turn.retrieved("search-2", "", [home, ("memory:1", "hit", "", "Ana lives in Paris", None)])
+    asked = turn.queries_in("What tea? Which home?")
+    assert [turn.fruitless_for([query]) for query in asked] == [["search-1"], []]
 
 
 def test_answers_are_quoted_as_whole_words() -> None:
