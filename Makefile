@@ -2,23 +2,22 @@
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; exit; }; done)
 VENV ?= .venv
-VENV_MEM0_1 ?= $(VENV)-mem0-1
 BIN = $(VENV)/bin
-MEM0_2 = mem0ai==2.2.1
-MEM0_1 = mem0ai==1.0.11
+MEM0 = mem0ai==2.2.1
 PIP = -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench e2e wheel clean help
+.PHONY: demo test systems lint bench e2e wheel clean help
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   the main job: a real Mem0, failed answers, verdicts, build/demo/report.html"
-	@echo "make test   unit, contract and integration tests (real Mem0 2.x and 1.x)"
+	@echo "make test   unit, contract, conformance and integration tests (real Mem0 and OpenAI packages)"
+	@echo "make systems  every instrumentor with the lowest and the newest version of its system"
 	@echo "make lint   ruff and pyright"
 	@echo "make e2e    against a real Jaeger and a real browser (installs them; takes minutes the first time)"
 	@echo "make bench  what capture costs"
 
-# One environment per Mem0 major: $(1) folder, $(2) mem0ai requirement, $(3) extras.
+# $(1) folder, $(2) mem0ai requirement, $(3) extras.
 define environment
 	@test -n "$(PYTHON)" || { echo "memtrace-otel needs Python 3.11 or newer; set PYTHON=/path/to/python3" >&2; exit 2; }
 	@echo "installing $(1) ($(2)) ..."
@@ -29,20 +28,19 @@ define environment
 endef
 
 $(VENV)/.demo: pyproject.toml constraints.txt
-	$(call environment,$(VENV),$(MEM0_2),demo)
+	$(call environment,$(VENV),$(MEM0),demo)
 
 $(VENV)/.dev: pyproject.toml constraints.txt
-	$(call environment,$(VENV),$(MEM0_2),dev)
-
-$(VENV_MEM0_1)/.test: pyproject.toml constraints.txt
-	$(call environment,$(VENV_MEM0_1),$(MEM0_1),test)
+	$(call environment,$(VENV),$(MEM0),dev)
 
 demo: $(VENV)/.demo
 	@$(BIN)/memtrace-otel demo --dir build/demo
 
-test: $(VENV)/.dev $(VENV_MEM0_1)/.test
+test: $(VENV)/.dev
 	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
-	$(VENV_MEM0_1)/bin/python -m pytest tests/integration/mem0
+
+systems:
+	tests/environments/run.sh
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -60,4 +58,4 @@ wheel: $(VENV)/.dev
 	$(BIN)/python -m build --wheel --outdir build/dist
 
 clean:
-	rm -rf build $(VENV) $(VENV_MEM0_1)
+	rm -rf build $(VENV) .venvs

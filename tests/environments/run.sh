@@ -6,9 +6,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 environments=tests/environments
-python_of() {  # the interpreter of a version: on PATH, or installed by pyenv
-  for candidate in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$1".*/bin/python; do
-    if "$candidate" -c 'import sys, venv' 2>/dev/null; then echo "$candidate"; return; fi
+python_of() {  # the interpreter of a version or a newer one: on PATH, or installed by pyenv
+  for minor in $(seq "${1#3.}" 13); do
+    for candidate in "python3.$minor" "${PYENV_ROOT:-$HOME/.pyenv}/versions/3.$minor".*/bin/python; do
+      if "$candidate" -c 'import sys, venv' 2>/dev/null; then echo "$candidate"; return; fi
+    done
   done
   return 1
 }
@@ -28,7 +30,7 @@ for name in "${names[@]}"; do
   wanted=$(cat "$pins" pyproject.toml | cksum)
   if [ "$(cat "$venv/.installed" 2>/dev/null)" != "$wanted" ]; then
     version=$(comment python "$name")
-    python=$(python_of "$version") || { echo "$name needs Python $version" >&2; exit 1; }
+    python=$(python_of "$version") || { echo "$name needs Python $version or newer" >&2; exit 1; }
     echo "installing $venv ..."
     rm -rf "$venv"
     "$python" -m venv "$venv"
