@@ -10,10 +10,15 @@ from opentelemetry.util.types import AttributeValue
 from memtrace_otel import semconv
 from memtrace_otel.capture.config import CaptureConfig
 
+# Entries are plain tuples because a hot path makes many.
+Read = tuple[str, str, str, str, float | None]
+"""An input as the program gave it: (ref, role, origin, whole text, score)."""
+Written = tuple[str, str, str, str, str, str]
+"""An output as the program gave it: (ref, role, action, whole text, store, event time)."""
 Input = tuple[str, str, str, str, str, float | None]
-"""(ref, role, origin, digest, content, score): a plain tuple, because a hot path makes many."""
+"""An input as it goes on a span: (ref, role, origin, digest, content, score)."""
 Output = tuple[str, str, str, str, int, str, str, str]
-"""(ref, role, action, digest, size, content, store, event time)"""
+"""An output as it goes on a span: (ref, role, action, digest, size, content, store, event time)."""
 Flow = list[tuple[int, int]]
 """(input, output) pairs of indices; none means that every input fed every output."""
 
@@ -21,6 +26,7 @@ _Strings = tuple[str, ...]
 _FLOW_BYTES = 8
 _LINK_BYTES = 96  # two ids and two attribute names
 _FRAMING = 32  # each array element costs its text and two to four bytes
+_ENTRY_BYTES = 256  # more than an entry takes without its ref, content, store and time, its link included
 _MAX_FLOW = 4096  # index pairs; building more would be felt by the program
 
 
@@ -75,10 +81,9 @@ def lay_out(inputs: list[Input], outputs: list[Output], flow: Flow, limits: Capt
     Entries keep their order: the arrays of part 0, 1, 2... put together are the operation's, `flow` pairs index
     into them. Past `limits.span_parts` continuations the rest is dropped, and counted.
     """
-    origins = {origin for _, _, origin, _, _, _ in inputs if origin}
-    weights = [*map(_input_bytes, inputs), *map(_output_bytes, outputs), *[_FLOW_BYTES] * len(flow)]
-    if sum(weights) + len(origins) * _LINK_BYTES <= limits.span_bytes and len(origins) <= limits.span_links:
+    if _fits(inputs, outputs, flow, limits):
         return [Part(inputs, outputs, flow)], 0
+    weights = [*map(_input_bytes, inputs), *map(_output_bytes, outputs), *[_FLOW_BYTES] * len(flow)]
     part, size, origins = Part(), 0, set[str]()
     parts = [part]
     for index, weight in enumerate(weights):
@@ -114,6 +119,14 @@ def complete_flow(named: Flow, fed_by_all: list[int], inputs: int) -> Flow | Non
         return None
     pairs = {*named, *((i, o) for o in fed_by_all for i in range(inputs))}
     return sorted(pairs, key=lambda pair: pair[::-1])
+
+
+def _fits(inputs: list[Input], outputs: list[Output], flow: Flow, limits: CaptureConfig) -> bool:
+    """Tell at a glance, from an upper bound, whether one span can carry everything: it nearly always can."""
+    read = sum([2 * len(ref) + len(content) for ref, _, _, _, content, _ in inputs])
+    made = sum([len(ref) + len(content) + len(uri) + len(time) for ref, _, _, _, _, content, uri, time in outputs])
+    bound = 4 * (read + made) + (len(inputs) + len(outputs)) * _ENTRY_BYTES + len(flow) * _FLOW_BYTES
+    return bound <= limits.span_bytes and len(inputs) <= limits.span_links
 
 
 def _input_bytes(entry: Input) -> int:

@@ -17,14 +17,14 @@ from opentelemetry.util.types import AttributeValue
 from memtrace_otel import semconv
 from memtrace_otel.capture import recall
 from memtrace_otel.capture.config import config
-from memtrace_otel.capture.content import Described, as_text, describe, show, variable_ref
+from memtrace_otel.capture.content import as_text, show, variable_ref
 from memtrace_otel.capture.decorator import Recipe, decorate
 from memtrace_otel.capture.guard import guard, guarded, note_drop, note_error
-from memtrace_otel.capture.layout import Flow, Input, Output, complete_flow, lay_out
+from memtrace_otel.capture.layout import Flow, Read, Written, complete_flow, lay_out
 from memtrace_otel.capture.metrics import operation_ended
 from memtrace_otel.capture.origins import origins
 from memtrace_otel.capture.tracing import active_tracer
-from memtrace_otel.capture.writing import next_sequence, write_continuation, write_part
+from memtrace_otel.capture.writing import described, next_sequence, write_continuation, write_part
 from memtrace_otel.model import make_ref, ref_kind, split_origin
 from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 
@@ -32,7 +32,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _ROOTS = frozenset({RefKind.MESSAGE, RefKind.QUERY, RefKind.EXPECTED, RefKind.PROMPT, RefKind.DOCUMENT})
 _WRITING = frozenset({OpKind.INGEST, OpKind.EXTRACT, OpKind.DECIDE, OpKind.CREATE, OpKind.UPDATE, OpKind.DELETE})
-_UNDESCRIBED = Described("", 0)
 _current: ContextVar[Operation | None] = ContextVar("memtrace_current_operation", default=None)
 
 
@@ -53,27 +52,22 @@ class Operation:
 
     __slots__ = (
         "_active",
-        "_answers",
         "_attributes",
         "_fed_by_all",
         "_flow",
-        "_hits",
         "_incomplete",
         "_inputs",
         "_origin",
         "_outputs",
         "_parent",
-        "_query",
         "_recipe",
         "_recording",
-        "_returned",
         "_sequence",
         "_span_kind",
         "_span_token",
         "_started",
         "_token",
         "_tracer",
-        "_withheld",
         "kind",
         "name",
         "purpose",
@@ -114,15 +108,11 @@ class Operation:
             if tracer is None:
                 return
             self._tracer, self._active, self._started = tracer, True, perf_counter()
-            self._inputs: list[Input] = []
-            self._outputs: list[Output] = []
+            self._inputs: list[Read] = []
+            self._outputs: list[Written] = []
             self._flow: Flow = []
             self._fed_by_all: list[int] = []
             self._incomplete: dict[str, None] = {}
-            self._query: recall.Recalled | None = None
-            self._hits: list[recall.Recalled] = []
-            self._answers: list[recall.Recalled] = []
-            self._returned, self._withheld = 0, False
             self._token: Token[Operation | None] | None = None
             self._span_token: Token[otel_context.Context] | None = None
             self.name = self.name or semconv.SPAN_NAME_PREFIX + self.kind
@@ -213,11 +203,8 @@ class Operation:
         try:
             if origin is None:
                 origin = self._find(ref, self.scope if scope is None else scope)
-            text = self._text(content)
-            shown = self._describe(text, inline=not origin)
-            self._inputs.append((ref, str(role), origin, shown.digest, shown.shown, _number(score)))
-            if self.kind == OpKind.RETRIEVE:
-                self._recall(ref, role, origin, text)
+            text = content if type(content) is str else self._text(content)
+            self._inputs.append((ref, str(role), origin, text, _number(score)))
             return len(self._inputs) - 1
         except Exception as error:
             note_error("operation.read", error)
@@ -238,22 +225,15 @@ class Operation:
         if not self._active:
             return -1
         try:
-            text = self._text(content)
-            shown = self._describe(text, inline=True)
+            text = content if type(content) is str else self._text(content)
             index = len(self._outputs)
-            store = store or shown.store
-            self._outputs.append(
-                (ref, str(role), str(action), shown.digest, shown.size, shown.shown, store, event_time)
-            )
+            self._outputs.append((ref, str(role), str(action), text, store, event_time))
             if sources is None:
                 self._fed_by_all.append(index)
             else:
                 self._flow.extend((source, index) for source in sources if source >= 0)
-            if self._origin:
-                if action != Action.NONE:
-                    origins().wrote(self.scope, ref, self._origin)
-                if ref_kind(ref) == RefKind.ANSWER:
-                    self._answers.append(recall.Recalled(ref, self._origin, text))
+            if self._origin and action != Action.NONE:
+                origins().wrote(self.scope, ref, self._origin)
             return index
         except Exception as error:
             note_error("operation.wrote", error)
@@ -340,72 +320,55 @@ class Operation:
             self.mark(Incomplete.UNKNOWN_ORIGIN)
         return origin
 
-    def _recall(self, ref: str, role: str, origin: str, text: str) -> None:
-        """Keep what a retrieval was asked and what it returned for the turn, see `_remember`."""
-        if role == Role.HIT:
-            self._returned += 1
-            if text:
-                self._hits.append(recall.Recalled(ref, origin, text, self.scope, self._origin))
-        elif role == Role.QUERY and text:
-            self._query = recall.Recalled(ref, origin, text, self.scope, self._origin)
-
     def _text(self, content: object) -> str:
-        if type(content) is str:
-            return content
         text, faithful = as_text(content)
         if not faithful:
             self.mark(Incomplete.UNSERIALISABLE)
         return text
 
-    def _describe(self, text: str, *, inline: bool) -> Described:
-        """The content as it goes on the span: digest and size of the whole, text only as a preview."""
-        if not text or not self._recording:
-            return _UNDESCRIBED
-        limits = config()
-        if not limits.content:
-            self._withheld = True
-        described = describe(text, limits, inline=inline)
-        for reason in described.reasons:
-            self.mark(reason)
-        return described
-
     def _remember(self) -> None:
         """Let later model calls of this turn find what was retrieved and answered."""
-        if not self._origin or self.kind not in (OpKind.RETRIEVE, OpKind.RESPOND):
+        own = self._origin
+        if not own or self.kind not in (OpKind.RETRIEVE, OpKind.RESPOND):
             return
         outer = _current.get()
         if self.kind == OpKind.RETRIEVE and outer is not None and outer.kind in _WRITING:
             return  # a search inside a write is not the turn's
-        turn = recall.turn_of(self._origin[:32])
-        if self.kind == OpKind.RETRIEVE:
-            turn.retrieved(self._origin, self._query, self._hits, self._returned)
-        for answer in self._answers:
-            turn.answered(answer)
+        turn = recall.turn_of(own[:32])
+        if self.kind == OpKind.RESPOND:
+            for ref, _, _, text, _, _ in self._outputs:
+                if ref_kind(ref) == RefKind.ANSWER:
+                    turn.answered(recall.Recalled(ref, own, text))
+            return
+        turn.retrieved(own, self.scope, self._inputs)
 
     def _write(self, tracer: trace.Tracer, error: BaseException | None) -> None:
         limits = config()
-        if self._withheld:
-            self.mark(Incomplete.CONTENT_OFF)
-        flow = complete_flow(self._flow, self._fed_by_all, len(self._inputs))
+        inputs, outputs, reasons = described(self._inputs, self._outputs, limits)
+        for reason in reasons:
+            self.mark(reason)
+        flow = complete_flow(self._flow, self._fed_by_all, len(inputs))
         if flow is None:
             self.mark(Incomplete.BUDGET)
-        parts, dropped = lay_out(self._inputs, self._outputs, flow or [], limits)
+        parts, dropped = lay_out(inputs, outputs, flow or [], limits)
         if dropped:
             self.mark(Incomplete.BUDGET)
             note_drop("variables", dropped)
         attributes: dict[str, AttributeValue] = {semconv.SEQ: self._sequence}
         if self.scope:
             attributes[semconv.SCOPE] = self.scope
-        common = {semconv.OP_KIND: self.kind, semconv.SYSTEM: self.system, **attributes}
         if self._incomplete:
             attributes[semconv.INCOMPLETE] = list(self._incomplete)
         if error is not None:
             attributes[semconv.ERROR_TYPE] = type(error).__qualname__
-            described = f"{type(error).__name__}: {error}" if limits.content else type(error).__name__
-            self.span.set_status(Status(StatusCode.ERROR, show(described, limits, 200)))
+            text = f"{type(error).__name__}: {error}" if limits.content else type(error).__name__
+            self.span.set_status(Status(StatusCode.ERROR, show(text, limits, 200)))
         write_part(self.span, attributes, parts[0], self._origin)
         for number, part in enumerate(parts[1:], 1):
-            write_continuation(tracer, self.span, {**common, semconv.PART: number}, part, self._origin)
+            attributes = {semconv.OP_KIND: self.kind, semconv.SYSTEM: self.system, semconv.PART: number}
+            if self.scope:
+                attributes[semconv.SCOPE] = self.scope
+            write_continuation(tracer, self.span, attributes, part, self._origin)
 
 
 operation = Operation

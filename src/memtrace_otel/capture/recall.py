@@ -13,18 +13,19 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
+
+from memtrace_otel.capture.layout import Read
+from memtrace_otel.semconv import Role
 
 _TRACES = 256
-_HITS = 1024
-_FEW = 64  # queries, fruitless searches and answers kept of one turn
+_ENTRIES = 1024  # queries and hits kept of one turn
+_RETRIEVALS = 256
+_ANSWERS = 64
 _MIN_TEXT = 4
 _OCCURRENCES = 64
 _PROMPT = 1_000_000  # characters of a prompt that are searched
 _SPACES = re.compile(r"\s+")
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 class Recalled(NamedTuple):
@@ -39,59 +40,82 @@ class Recalled(NamedTuple):
     question: str = ""
 
 
-@dataclass(slots=True)
+class Retrieval(NamedTuple):
+    """One search: what its operation read, kept as it is until a prompt has to be matched."""
+
+    origin: str
+    scope: str
+    read: list[Read]
+
+    def query(self) -> Recalled | None:
+        """What was asked, None when the operation did not say."""
+        return next(reversed(self._playing(Role.QUERY)), None)
+
+    def hits(self) -> list[Recalled]:
+        """What was returned."""
+        return self._playing(Role.HIT)
+
+    def _playing(self, part: str) -> list[Recalled]:
+        return [
+            Recalled(ref, origin, text, self.scope, self.origin)
+            for ref, role, origin, text, _ in self.read
+            if role == part
+        ]
+
+
 class Turn:
-    """The queries, retrieved versions and answers of one trace, oldest first; the oldest are forgotten first.
+    """The retrievals and answers of one trace, oldest first; the oldest are forgotten first."""
 
-    `hits` maps a retrieval to what it returned, `fruitless` one that returned nothing to the ref of its query.
-    """
+    __slots__ = ("_answers", "_entries", "_retrievals")
 
-    queries: OrderedDict[str, Recalled] = field(default_factory=OrderedDict[str, Recalled])
-    hits: OrderedDict[str, list[Recalled]] = field(default_factory=OrderedDict[str, list[Recalled]])
-    fruitless: OrderedDict[str, str] = field(default_factory=OrderedDict[str, str])
-    answers: OrderedDict[str, Recalled] = field(default_factory=OrderedDict[str, Recalled])
-    held: int = 0
+    def __init__(self) -> None:
+        self._retrievals: list[Retrieval] = []
+        self._answers: list[Recalled] = []
+        self._entries = 0  # of all retrievals
 
-    def retrieved(self, origin: str, query: Recalled | None, hits: list[Recalled], count: int) -> None:
-        """Note what a retrieval was asked and those of its `count` hits that have a text."""
+    def retrieved(self, origin: str, scope: str, read: list[Read]) -> None:
+        """Note what the operation of a retrieval read: its query and its hits."""
+        if len(read) > _ENTRIES:
+            read = read[:_ENTRIES]
         with _lock:
-            if query is not None:
-                _put(self.queries, query.ref, query, _FEW)
-                if not count:
-                    _put(self.fruitless, origin, query.ref, _FEW)
-            if hits:
-                self.held += len(hits[:_HITS]) - len(self.hits.pop(origin, ()))
-                self.hits[origin] = hits[:_HITS]
-                while self.held > _HITS:
-                    self.held -= len(self.hits.popitem(last=False)[1])
+            self._retrievals.append(Retrieval(origin, scope, read))
+            self._entries += len(read)
+            while self._entries > _ENTRIES or len(self._retrievals) > _RETRIEVALS:
+                self._entries -= len(self._retrievals.pop(0).read)
 
     def answered(self, answer: Recalled) -> None:
         """Note an answer."""
         with _lock:
-            _put(self.answers, answer.ref, answer, _FEW)
+            self._answers.append(answer)
+            del self._answers[:-_ANSWERS]
+
+    def retrievals(self) -> list[Retrieval]:
+        """What was searched so far, oldest first."""
+        with _lock:
+            return list(self._retrievals)
 
     def newest_answers(self) -> list[Recalled]:
         """The answers given so far, newest first."""
         with _lock:
-            return list(reversed(self.answers.values()))
+            return self._answers[::-1]
 
     def queries_in(self, prompt: str) -> list[Recalled]:
         """The queries that the prompt holds."""
-        with _lock:
-            queries = list(self.queries.values())
-        return found_in(prompt, queries)
+        queries = {query.ref: query for done in self.retrievals() if (query := done.query())}
+        return found_in(prompt, queries.values())
 
     def hits_in(self, prompt: str) -> list[Recalled]:
         """The retrieved versions that the prompt holds."""
-        with _lock:
-            hits = [hit for found in self.hits.values() for hit in found]
-        return found_in(prompt, hits)
+        return found_in(prompt, [hit for done in self.retrievals() for hit in done.hits()])
 
     def fruitless_for(self, queries: Iterable[Recalled]) -> list[str]:
         """The retrievals that returned nothing for one of these queries: an empty result is in every prompt."""
         refs = {query.ref for query in queries}
-        with _lock:
-            return [origin for origin, query in self.fruitless.items() if query in refs]
+        return [
+            done.origin
+            for done in self.retrievals()
+            if not done.hits() and (query := done.query()) and query.ref in refs
+        ]
 
 
 _lock = threading.Lock()
@@ -105,7 +129,10 @@ def turn_of(trace_id: str) -> Turn:
         turn = _turns.get(trace_id)
         if turn is None:
             turn = Turn()
-        _put(_turns, trace_id, turn, _TRACES)
+        _turns[trace_id] = turn
+        _turns.move_to_end(trace_id)
+        if len(_turns) > _TRACES:
+            _turns.popitem(last=False)
     _recent.set(turn)
     return turn
 
@@ -157,14 +184,6 @@ def _occurrences(text: str, part: str) -> list[int]:
         places.append(at)
         at = text.find(part, at + len(part))
     return places
-
-
-def _put(entries: OrderedDict[K, V], key: K, value: V, most: int) -> None:
-    """Make an entry the newest and forget the oldest past `most`."""
-    entries[key] = value
-    entries.move_to_end(key)
-    if len(entries) > most:
-        entries.popitem(last=False)
 
 
 def forget() -> None:

@@ -10,9 +10,11 @@ from opentelemetry.trace import Span, SpanContext, TraceFlags, Tracer
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
-from memtrace_otel.capture.layout import Part
+from memtrace_otel.capture.config import CaptureConfig
+from memtrace_otel.capture.content import Described, describe
+from memtrace_otel.capture.layout import Input, Output, Part, Read, Written
 from memtrace_otel.model import is_origin, split_origin
-from memtrace_otel.semconv import LinkType, Role
+from memtrace_otel.semconv import Incomplete, LinkType, Role
 
 _LINK_OF_ROLE = {
     str(Role.HIT): str(LinkType.RETRIEVED),
@@ -21,6 +23,7 @@ _LINK_OF_ROLE = {
     str(Role.PREVIOUS): str(LinkType.SUPERSEDES),
     str(Role.ANSWER): str(LinkType.EVALUATES),
 }
+_EMPTY = Described("", 0)
 _DERIVED = str(LinkType.DERIVED_FROM)
 _MAX_LINK_REFS = 16  # the arrays name them all
 _sequence = itertools.count(1)
@@ -29,6 +32,31 @@ _sequence = itertools.count(1)
 def next_sequence() -> int:
     """The next `memtrace.seq` of this process."""
     return next(_sequence)
+
+
+def described(
+    read: list[Read], written: list[Written], limits: CaptureConfig
+) -> tuple[list[Input], list[Output], list[str]]:
+    """Describe all contents; return inputs, outputs, and why they show less than there was.
+
+    The text of a version is shown where it was made, so of the inputs only those without an origin are.
+    """
+    inputs: list[Input] = []
+    outputs: list[Output] = []
+    reasons: list[str] = []
+    for ref, role, origin, text, score in read:
+        content = describe(text, limits, inline=not origin) if text else _EMPTY
+        inputs.append((ref, role, origin, content.digest, content.shown, score))
+        reasons += content.reasons
+    for ref, role, action, text, store, event_time in written:
+        content = describe(text, limits, inline=True) if text else _EMPTY
+        outputs.append(
+            (ref, role, action, content.digest, content.size, content.shown, store or content.store, event_time)
+        )
+        reasons += content.reasons
+    if not limits.content and any(entry[3] for entry in (*inputs, *outputs)):
+        reasons.append(Incomplete.CONTENT_OFF)
+    return inputs, outputs, reasons
 
 
 def write_part(span: Span, attributes: dict[str, AttributeValue], part: Part, own: str) -> None:
