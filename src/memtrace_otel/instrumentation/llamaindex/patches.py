@@ -36,19 +36,26 @@ class LlamaIndexPatches(Patches):
         self.when_imported("llama_index.core.async_utils", self._keep_context)
 
     def cover_subclasses(self, base: type, steps: Mapping[str, StepFunction]) -> None:
-        """Wrap the methods of a class and of all classes that derive from it, now or when they are defined."""
+        """Wrap methods in all classes that derive from `base`, now or when they are defined.
+
+        Not in `base` itself: its asynchronous methods only call the synchronous ones of the subclass.
+        """
+
+        def cover(cls: type) -> None:
+            for name, step in steps.items():
+                owner = next((owner for owner in cls.__mro__ if name in vars(owner)), base)
+                if owner is not base:
+                    self.wrap(owner, name, step)
 
         def init_subclass(cls: type, **kwargs: Any) -> None:
             super(base, cls).__init_subclass__(**kwargs)
             with guard("llamaindex.cover"):  # runs inside the program's own class statement
-                if self.active:
-                    self.cover(cls, steps)
+                cover(cls)
 
-        self.cover(base, steps)
         known = base.__subclasses__()
         while known:
             cls = known.pop()
-            self.cover(cls, steps)
+            cover(cls)
             known += cls.__subclasses__()
         if "__init_subclass__" not in vars(base):
             base.__init_subclass__ = classmethod(init_subclass)  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,167 @@
+"""One answer per question: streamed or not, through chat engines, routers and sub-questions, with the model's own
+instrumentation beside."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from types import AsyncGeneratorType, GeneratorType
+from typing import Any
+
+import pytest
+from llama_index.core import Settings, VectorStoreIndex
+from llama_index.core.chat_engine import CondensePlusContextChatEngine, ContextChatEngine, SimpleChatEngine
+from llama_index.core.indices.query.query_transform import HyDEQueryTransform
+from llama_index.core.memory import Memory
+from llama_index.core.query_engine import RouterQueryEngine, TransformQueryEngine
+from llama_index.core.selectors import LLMSingleSelector
+from llama_index.core.tools import QueryEngineTool
+
+from memtrace_otel.instrumentation.llamaindex.streams import settle_abandoned
+from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
+from memtrace_otel.model import OperationSpan, Variable
+from tests.conftest import Recording
+from tests.integration.llamaindex.conftest import CHESS, PARIS, RagModel, index_of, operations, purpose, reads, tree
+
+QUESTION = "Where does Alice live?"
+pytestmark = pytest.mark.usefixtures("content_on")
+
+
+@pytest.fixture(params=["alone", "beside the OpenAI instrumentor"], autouse=True)
+def model_instrumentation(request: pytest.FixtureRequest, instrumented: Recording) -> Iterator[None]:
+    """Every answer here is recorded the same way with and without an instrumentation of the model calls."""
+    if request.param == "alone":
+        yield
+        return
+    OpenAIInstrumentor().instrument(tracer_provider=instrumented.provider)
+    yield
+    OpenAIInstrumentor().uninstrument()
+
+
+@pytest.fixture
+def index(recording: Recording) -> VectorStoreIndex:
+    made = index_of(PARIS, CHESS)
+    recording.clear()
+    return made
+
+
+def memory() -> Memory:
+    return Memory.from_defaults(session_id="s1", tokenizer_fn=str.split)
+
+
+def the_answer(recording: Recording) -> tuple[OperationSpan, Variable]:
+    """The only answer of everything recorded, and its operation."""
+    found = [(span, v) for span in operations(recording) for v in span.outputs if v.ref.startswith("answer:")]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_a_streamed_answer_is_whole_at_its_end(index: VectorStoreIndex, recording: Recording, model: RagModel) -> None:
+    model.script.append("She lives in Paris.")
+    response: Any = index.as_query_engine(streaming=True, similarity_top_k=1).query(QUESTION)
+    assert type(response.response_gen) is GeneratorType
+    assert [span.name for span in operations(recording)] == ["retrieval"]
+    assert "".join(response.response_gen) == "She lives in Paris."
+    chat, answer = the_answer(recording)
+    assert (chat.name, answer.content) == ("chat", "She lives in Paris.")
+    assert [v.ref.partition(":")[0] for v in reads(chat, "context")] == ["context", "chunk"]
+
+
+async def test_an_asynchronous_stream(index: VectorStoreIndex, recording: Recording, model: RagModel) -> None:
+    model.script.append("She lives in Paris.")
+    response: Any = await index.as_query_engine(streaming=True).aquery(QUESTION)
+    assert type(response.response_gen) is AsyncGeneratorType
+    assert "".join([token async for token in response.async_response_gen()]) == "She lives in Paris."
+    assert the_answer(recording)[1].content == "She lives in Paris."
+
+
+@pytest.mark.parametrize("taken", [0, 2])
+def test_a_stream_left_half_way_says_so(
+    taken: int, index: VectorStoreIndex, recording: Recording, model: RagModel
+) -> None:
+    model.script.append("She lives in Paris.")
+    response: Any = index.as_query_engine(streaming=True).query(QUESTION)
+    for _ in range(taken):
+        next(response.response_gen)
+    del response
+    gc.collect()
+    settle_abandoned()
+    (chat,) = operations(recording, "chat")
+    assert "truncated" in chat.incomplete
+    assert [v.content for v in chat.outputs] == (["She lives"] if taken else [])
+
+
+def test_a_failing_stream_raises_and_ends(index: VectorStoreIndex, recording: Recording, model: RagModel) -> None:
+    model.script.append(500)
+    with pytest.raises(Exception, match="scripted failure"):
+        list(index.as_query_engine(streaming=True).query(QUESTION).response_gen)  # type: ignore[union-attr]
+    (chat,) = operations(recording, "chat")
+    assert chat.status == "error"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_chat_engine_answers_from_context_and_history(
+    stream: bool, index: VectorStoreIndex, recording: Recording, model: RagModel
+) -> None:
+    engine = ContextChatEngine.from_defaults(index.as_retriever(similarity_top_k=1), memory=memory())
+    model.script += ["In Paris.", "A dog."]
+    await engine.achat(QUESTION)
+    recording.clear()
+    if stream:
+        streamed = await engine.astream_chat("What pet does Alice have?")
+        assert "".join([token async for token in streamed.async_response_gen()]) == "A dog."
+    else:
+        assert str(await engine.achat("What pet does Alice have?")) == "A dog."
+    chat, answer = the_answer(recording)
+    assert answer.content == "A dog."
+    assert [v.content for v in reads(chat, "query")] == ["What pet does Alice have?"]
+    retrieval, remembered = operations(recording, "retrieval")[0], operations(recording, "search_memory")[0]
+    assert {v.origin for v in reads(chat, "context") if v.ref.startswith("context:")} == {
+        retrieval.origin,
+        remembered.origin,
+    }
+    assert reads(remembered, "hit")[0].ref == "state:s1"
+    assert [v.content for v in reads(remembered, "history")] == [QUESTION, "In Paris."]
+
+
+def test_a_synchronous_chat_stream_is_read_in_a_thread(recording: Recording, model: RagModel) -> None:
+    engine = SimpleChatEngine.from_defaults(memory=memory())
+    model.script.append("Hello to you.")
+    assert "".join(engine.stream_chat("Hello!").response_gen) == "Hello to you."
+    chat, answer = the_answer(recording)
+    assert (purpose(chat), answer.content) == ("SimpleChatEngine.stream_chat", "Hello to you.")
+    assert [v.role for v in chat.inputs] == ["query", "context"]
+
+
+def test_a_condensed_question_is_a_step_of_the_answer(
+    index: VectorStoreIndex, recording: Recording, model: RagModel
+) -> None:
+    engine = CondensePlusContextChatEngine.from_defaults(index.as_retriever(similarity_top_k=1), memory=memory())
+    model.script += ["In Paris.", "What pet does Alice have?", "A dog."]
+    engine.chat(QUESTION)
+    recording.clear()
+    assert str(engine.chat("And her pet?")) == "A dog."
+    chat, _ = the_answer(recording)
+    (retrieval,) = operations(recording, "retrieval")
+    assert [v.content for v in reads(chat, "query")] == ["And her pet?"]
+    assert [v.content for v in reads(retrieval, "query")] == ["What pet does Alice have?"]
+    assert retrieval.origin in {v.origin for v in reads(chat, "context")}
+
+
+def test_a_router_answers_once(index: VectorStoreIndex, recording: Recording, model: RagModel) -> None:
+    tool = QueryEngineTool.from_defaults(index.as_query_engine(similarity_top_k=1), description="people")
+    selector = LLMSingleSelector.from_defaults(llm=Settings.llm)
+    engine = RouterQueryEngine.from_defaults([tool], llm=Settings.llm, selector=selector)
+    model.script += ['[{"choice": 1, "reason": "people"}]', "In Paris."]
+    assert str(engine.query(QUESTION)) == "In Paris."
+    assert the_answer(recording)[1].content == "In Paris."
+    assert tree(recording) == ["chat", "  retrieval"]
+
+
+def test_a_hypothetical_answer_is_none(index: VectorStoreIndex, recording: Recording, model: RagModel) -> None:
+    engine = TransformQueryEngine(index.as_query_engine(similarity_top_k=1), HyDEQueryTransform(llm=Settings.llm))
+    model.script += ["Alice may live in Oslo.", "In Paris."]
+    assert str(engine.query(QUESTION)) == "In Paris."
+    chat, answer = the_answer(recording)
+    assert answer.content == "In Paris."
+    assert [v.content for v in reads(chat, "query")] == [QUESTION]

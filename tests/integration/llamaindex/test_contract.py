@@ -1,0 +1,126 @@
+"""LlamaIndex keeps the contract of instrumentors: a retriever over a growing index, and a chat memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from llama_index.core import Document, Settings, VectorStoreIndex
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.llms import ChatMessage
+from llama_index.core.memory import FactExtractionMemoryBlock, Memory
+
+from memtrace_otel.instrumentation.llamaindex import LlamaIndexInstrumentor
+from memtrace_otel.testing import InstrumentorContract, ThreadedContract
+from tests.integration.llamaindex.conftest import RagModel, splitter
+
+
+class Rag:
+    """Documents inserted into an index, a query engine that answers."""
+
+    def __init__(self, *, asynchronous: bool) -> None:
+        self._async = asynchronous
+        self._index = VectorStoreIndex([], transformations=[splitter()])
+        self._written = 0
+
+    async def write(self, text: str) -> object:
+        self._written += 1
+        document = Document(text=text, doc_id=f"d{self._written}")
+        if self._async:
+            await self._index.ainsert(document)
+        else:
+            self._index.insert(document)
+        return len(self._index.docstore.docs)
+
+    async def read(self, query: str) -> object:
+        engine = self._index.as_query_engine(similarity_top_k=2, response_mode="no_text")
+        response: Any = await engine.aquery(query) if self._async else engine.query(query)
+        return [(found.node.get_content(), round(found.score, 6)) for found in response.source_nodes]
+
+    async def fail(self) -> object:
+        self._index._embed_model = Broken(model_name="broken")
+        retriever = self._index.as_retriever()
+        return await retriever.aretrieve("x") if self._async else retriever.retrieve("x")
+
+    async def close(self) -> None:
+        self._index.vector_store.data.embedding_dict.clear()
+
+
+class Hanging(Rag):
+    """The asynchronous one, which can wait for an embedding that never comes."""
+
+    async def hang(self) -> object:
+        self._index._embed_model = Broken(model_name="hanging", hangs=True)
+        return await self._index.as_retriever().aretrieve("x")
+
+
+class Broken(BaseEmbedding):
+    """An embedding model that does not work."""
+
+    hangs: bool = False
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        raise RuntimeError("no embedding today")
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        if self.hangs:
+            await asyncio.Event().wait()
+        raise RuntimeError("no embedding today")
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        raise RuntimeError("no embedding today")
+
+
+class Conversation:
+    """A chat memory whose old messages become facts."""
+
+    def __init__(self) -> None:
+        self._block = FactExtractionMemoryBlock(name="facts", llm=Settings.llm, max_facts=3)
+        self._memory = Memory.from_defaults(
+            session_id="s1",
+            token_limit=20,
+            chat_history_token_ratio=0.5,
+            token_flush_size=5,
+            tokenizer_fn=str.split,
+            memory_blocks=[self._block],
+        )
+
+    async def write(self, text: str) -> object:
+        await self._memory.aput(ChatMessage(role="user", content=text))
+        return list(self._block.facts)
+
+    async def read(self, query: str) -> object:
+        return [(str(message.role), message.content) for message in await self._memory.aget()]
+
+    async def fail(self) -> object:
+        self._memory.sql_store = None  # type: ignore[assignment]
+        return await self._memory.aput(ChatMessage(role="user", content="x"))
+
+    async def close(self) -> None:
+        pass
+
+
+class Common(InstrumentorContract):
+    instrumentor = LlamaIndexInstrumentor
+    entry_point = "memtrace_llamaindex"
+
+
+class TestSync(Common, ThreadedContract):
+    @pytest.fixture
+    def program(self) -> Callable[[], Rag]:
+        return lambda: Rag(asynchronous=False)
+
+
+class TestAsync(Common, ThreadedContract):
+    @pytest.fixture
+    def program(self) -> Callable[[], Hanging]:
+        return lambda: Hanging(asynchronous=True)
+
+
+class TestMemory(Common):
+    @pytest.fixture
+    def program(self, model: RagModel) -> Callable[[], Conversation]:
+        model.echo = "<facts><fact>A cat sleeps on the sofa</fact></facts>"
+        return Conversation
