@@ -126,6 +126,7 @@ class Incomplete(StrEnum):
     CONFLICT = "conflict"  # two contents under one span id
     BOUNDED = "bounded"  # the graph was cut at its size limit
     UNPARSED = "unparsed"  # the memory system could not read (part of) a model's reply and dropped it
+    PENDING = "pending"  # the memory system has taken the input and works on it after its answer
     UNKNOWN_RECORD = "unknown_record"  # a model named a record that does not exist; its decision was dropped
     MALFORMED = "malformed"  # the span breaks the contract: ragged or wrongly typed arrays
     DROPPED = "dropped"  # the SDK dropped attributes or events of the span
@@ -215,6 +216,8 @@ GEN_AI_RETRIEVAL_TOP_K = "gen_ai.retrieval.top_k"
 GEN_AI_RETRIEVAL_QUERY_TEXT = "gen_ai.retrieval.query.text"
 GEN_AI_DATA_SOURCE_ID = "gen_ai.data_source.id"
 CODE_FUNCTION_NAME = "code.function.name"
+SERVER_ADDRESS = "server.address"
+SERVER_PORT = "server.port"
 ERROR_TYPE = "error.type"
 SERVICE_NAME = "service.name"
 SERVICE_VERSION = "service.version"
@@ -296,6 +299,9 @@ MEMORY_OPERATIONS = frozenset(
 # --- how a retrieval ranked ---------------------------------------------------------------------------------------
 RETRIEVAL_THRESHOLD = "memtrace.retrieval.threshold"
 """Lowest score that a hit may have (double)."""
+RETRIEVAL_FILTERS = "memtrace.retrieval.filters"
+"""Conditions on the metadata of hits, `field=value` or `field.operator=value`; values as digests unless contents are
+captured (string[])."""
 RETRIEVAL_SCORERS = "memtrace.retrieval.scorers"
 """What took part in the ranking: `semantic`, `bm25`, `entity` (string[])."""
 

@@ -222,6 +222,7 @@ def test_spans_of_capture_carry_what_the_registry_says(recording: Recording, tmp
             step.span.add_event(semconv.RETRY_EVENT, {semconv.RETRY_ATTEMPT: 2})
         with operation("search_memory", kind="retrieve", system="mem0", scope="0" * 16, tracer=tracer) as search:
             search.set(semconv.RETRIEVAL_THRESHOLD, 0.1)
+            search.set(semconv.RETRIEVAL_FILTERS, ["year.gte=2024"])
             search.set(semconv.RETRIEVAL_SCORERS, ["semantic"])
             for n in range(40):
                 search.read(f"memory:{n % 2 + 1}", role="hit", content="x" * 50, score=0.5)
