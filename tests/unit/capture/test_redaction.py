@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -340,3 +341,53 @@ def test_a_callback_works_in_a_forked_child() -> None:
     if (child := os.fork()) == 0:
         os._exit(0 if shouting.apply("b").text == "B" else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+PLANTED = "zq83920175"
+FORMS = (
+    json.dumps,
+    lambda value: json.dumps(value, indent=2, ensure_ascii=False),
+    lambda value: f"Input:\n{json.dumps(value)}\nEnd",
+    lambda value: f"```json\n{json.dumps(value, indent=1)}\n```",
+    lambda value: f"Input: {value!r} End",  # where a quote inside of a value of JSON cannot be told from its end
+)
+PYTHON = 4
+
+
+def planted(chance: random.Random, quotes: bool, depth: int = 0) -> object:
+    """A random value with PLANTED under secret keys, and KEY in any text; JSON may hold JSON."""
+
+    def text() -> str:
+        words = ["likes", "tea", '"', "\\", "\n", "'", "é", "}", "]", ",", ":", "=", "/", " "]
+        return "".join(chance.choices(words, k=chance.randint(0, 6)))
+
+    def secret() -> object:
+        hidden = text() + PLANTED + text() if quotes else PLANTED
+        return chance.choice([PLANTED, [PLANTED], {"value": PLANTED}, f"Bearer {PLANTED}", hidden])
+
+    shape = 0 if depth > 3 else chance.randrange(5)
+    if shape == 1:
+        members = {chance.choice(["name", "note", "token_count"]): planted(chance, quotes, depth + 1) for _ in range(3)}
+        return members | {chance.choice(["dbPassword", "x-api-key", "Authorization", "private key"]): secret()}
+    if shape == 2:
+        return [planted(chance, quotes, depth + 1) for _ in range(3)]
+    if shape == 3:
+        return json.dumps(planted(chance, quotes, depth + 1))
+    if shape == 4:
+        return f"{text()} {KEY} {text()}"
+    return chance.choice([text(), 1, 2.5, None, True])
+
+
+@pytest.mark.parametrize("form", range(len(FORMS)))
+def test_no_planted_secret_survives(form: int) -> None:
+    chance, found = random.Random(form), redaction("secrets", "secrets")
+    removed = 0
+    for _ in range(1000):
+        text = FORMS[form](planted(chance, form != PYTHON))
+        shown = found.apply(text).text
+        assert PLANTED not in shown, text
+        assert KEY not in shown, text
+        removed += shown != text
+        if form < 2:
+            json.loads(shown)
+    assert removed > 300

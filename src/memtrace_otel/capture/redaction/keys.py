@@ -18,12 +18,13 @@ SECRETS = (
 _DEPTH = 32  # JSON inside JSON strings counts, too
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_A-Za-z]+")
 _KEY = re.compile(
-    r"""\\{0,3}(["'])(?P<quoted>[\w .-]{1,64})\\{0,3}\1\s{0,8}:\s{0,8}"""  # "key": in JSON, Python, escaped JSON
+    r"""\\{0,7}(["'])(?P<quoted>[\w .-]{1,64})\\{0,7}\1\s{0,8}:\s{0,8}"""  # "key": in JSON, Python, escaped JSON
     r"""|(?<![\w.-])(?P<bare>[\w.-]{1,64})[ \t]{0,2}(?:=(?!=)|:)[ \t]{0,2}"""  # KEY=value, key: value
 )
-_QUOTED = r""""(?:[^"\\]|\\.)*(?:"|\Z)|'(?:[^'\\]|\\.)*(?:'|\Z)"""
+_INNER = r"""(?![\s,;:&)}\]"'`<\\]|\Z)"""  # after a quote that ends nothing
+_QUOTED = rf""""(?:[^"\\]|\\.|"{_INNER})*(?:"|\Z)|'(?:[^'\\]|\\.|'{_INNER})*(?:'|\Z)"""
 _VALUE = re.compile(
-    rf"""(?s:\\{{1,3}}"(?:[^"\\]|\\(?!")|\\\\)*(?:\\+"|\Z)|{_QUOTED})"""
+    rf"""(?s:(?P<escape>\\{{1,7}})".*?(?:(?<!\\)(?P=escape)"|\Z)|{_QUOTED})"""
     r"""|(?:(?i:bearer|basic|digest|token)[ ]{1,4})?[^\s,;&}\]]+"""
 )
 _BRACKET = re.compile(rf"(?s:{_QUOTED})|(?P<open>[{{\[])|(?P<close>[}}\]])")

@@ -106,7 +106,7 @@ class Redaction:
 
 
 def _like_json(text: str) -> bool:
-    return text[:32].lstrip().startswith(("{", "["))
+    return text[:32].lstrip().startswith(("{", "[", '"'))
 
 
 def _reasons(found: Counter[str]) -> tuple[str, ...]:
