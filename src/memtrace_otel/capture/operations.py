@@ -332,8 +332,9 @@ class Operation:
         if not own or self.kind not in (OpKind.RETRIEVE, OpKind.RESPOND):
             return
         outer = _current.get()
-        if self.kind == OpKind.RETRIEVE and outer is not None and outer.kind in _WRITING:
-            return  # a search inside a write is not the turn's
+        if self.kind == OpKind.RETRIEVE and outer is not None:
+            if outer.kind in _WRITING or (outer.kind == OpKind.RETRIEVE and outer.system == self.system):
+                return  # a step of a write or of a search: not what the turn searched for
         turn = recall.turn_of(own[:32])
         if self.kind == OpKind.RESPOND:
             for ref, _, _, text, _, _ in self._outputs:

@@ -18,6 +18,7 @@ from memtrace_otel.capture import (
     drops,
     feedback,
     operation,
+    recall,
     scope_id,
     use_config,
     variable_ref,
@@ -274,6 +275,22 @@ def test_a_decorated_search_reads_the_records_it_returns(recording: Recording) -
     assert attribute(found, semconv.INPUTS_ROLES) == ["query", "hit"]
     assert attribute(found, semconv.INPUTS_ORIGINS) == ["", span_origin(created)]
     assert attribute(found, semconv.OUTPUTS_ROLES) == ["context"]
+
+
+def test_the_steps_of_a_search_are_not_searches_of_the_turn(recording: Recording) -> None:
+    def turn() -> list[str]:
+        (trace_id,) = {span.context.trace_id for span in recording.spans() if span.context}
+        found = recall.recall(f"{trace_id:032x}")
+        return [retrieval.origin for retrieval in found.retrievals()] if found else []
+
+    options = {"kind": "retrieve", "tracer": recording.tracer}
+    with operation("search_memory", system="mine", **options) as own, operation(system="mine", **options):
+        pass
+    assert turn() == [own.origin]
+    recording.clear()
+    with operation("search_memory", system="mine", **options) as own, operation(system="other", **options) as inner:
+        pass
+    assert turn() == [inner.origin, own.origin]
 
 
 def test_the_decorator_takes_any_callable(recording: Recording) -> None:
