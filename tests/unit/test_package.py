@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "semconv": set[str](),
     "settings": set[str](),
     "model": set[str](),
-    "capture": {"model"},
+    "capture": {"model", "otlp"},  # otlp: the encoder, in the processor alone
     "instrumentation": {"capture", "model"},
     "otlp": {"model"},
     "store": {"model", "otlp"},

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from memtrace_otel import settings
+from memtrace_otel.otlp.sdk import encode_sdk_spans
 from memtrace_otel.store.connection import BUSY_SECONDS, connect, translated_errors
 from memtrace_otel.store.errors import StoreError
 from memtrace_otel.store.inbox import add_bodies
@@ -48,7 +48,7 @@ class MemtraceSpanExporter(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Write `spans` in one transaction; SUCCESS when they are on disk."""
         try:
-            body = encode_spans(spans).SerializeToString()
+            body = encode_sdk_spans(spans)
         except Exception as error:  # the observed program must not suffer, whatever it was
             self._lose(len(spans), error)
             return SpanExportResult.FAILURE

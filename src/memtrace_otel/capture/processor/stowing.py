@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import ReadableSpan
 
 from memtrace_otel.capture.guard import note_error
 from memtrace_otel.capture.processor.loss import Losses
 from memtrace_otel.capture.processor.segment import Record
 from memtrace_otel.capture.processor.spool import Spool, SpoolFull
+from memtrace_otel.otlp.sdk import encode_sdk_spans
 
 
 def stow(spans: Sequence[ReadableSpan], spool: Spool, losses: Losses) -> tuple[list[Record], Sequence[ReadableSpan]]:
@@ -21,7 +21,7 @@ def stow(spans: Sequence[ReadableSpan], spool: Spool, losses: Losses) -> tuple[l
     records: list[Record] = []
     for number, span in enumerate(spans):
         try:
-            body = encode_spans((span,)).SerializeToString()
+            body = encode_sdk_spans((span,))
         except Exception as error:
             note_error("spool.encode", error)
             losses.note(span, "unencodable")
