@@ -21,11 +21,12 @@ Points = Mapping[str, Mapping[str, StepFunction]]
 
 
 class Patches:
-    """The wrappers of one `instrument()`; they do nothing unless `active`."""
+    """The wrappers of one `instrument()`; they do nothing unless `active`. `pauses` says until when slow steps rest."""
 
     def __init__(self, tracer: Tracer, system: str) -> None:
         self.tracer, self.system = tracer, system
         self.active = True
+        self.pauses: dict[tuple[str, str], float] = {}
         self._lock = threading.RLock()
         self._originals: list[tuple[Any, str, Any, Any]] = []
         self._covered: set[tuple[type, int]] = set()

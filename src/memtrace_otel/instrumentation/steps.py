@@ -159,7 +159,7 @@ class Call(Generic[PatchesT]):
 
 def observed(step: StepFunction, patches: Patches) -> Callable[..., Any]:
     """Return the wrapt wrapper that runs `step` around each call."""
-    hook = _Hook(step, f"{patches.system}.{getattr(step, '__name__', 'step')}")
+    hook = _Hook(step, f"{patches.system}.{getattr(step, '__name__', 'step')}", patches.pauses)
 
     def wrapper(wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not patches.active or not is_instrumentation_enabled() or hook.is_paused():
@@ -195,22 +195,22 @@ async def _run_async(hook: _Hook, call: Call[Any]) -> Any:
 
 
 class _Hook:
-    """A step with its name in the drop counts, and the pause it gets when it was slow."""
+    """A step with its name in the drop counts, and the pause it gets, wherever it is wrapped, when it was slow."""
 
-    __slots__ = ("_paused_until", "_step", "_where")
+    __slots__ = ("_key", "_pauses", "_step", "_where")
 
-    def __init__(self, step: StepFunction, where: str) -> None:
-        self._step, self._where = step, where
-        self._paused_until = 0.0
+    def __init__(self, step: StepFunction, where: str, pauses: dict[tuple[str, str], float]) -> None:
+        self._step, self._where, self._pauses = step, where, pauses
+        self._key = (getattr(step, "__module__", ""), where)
 
     def is_paused(self) -> bool:
         """Whether the step was slow lately; every call left out is counted."""
-        if not self._paused_until:
+        if not self._pauses or self._key not in self._pauses:
             return False
-        if time.monotonic() < self._paused_until:
+        if time.monotonic() < self._pauses.get(self._key, 0.0):
             note_drop(f"slow:{self._where}")
             return True
-        self._paused_until = 0.0
+        self._pauses.pop(self._key, None)
         return False
 
     def begin(self, call: Call[Any]) -> Step | None:
@@ -247,7 +247,7 @@ class _Hook:
 
     def _check(self, started: float) -> None:
         if time.monotonic() - started > SLOW_SECONDS:
-            self._paused_until = time.monotonic() + PAUSE_SECONDS
+            self._pauses[self._key] = time.monotonic() + PAUSE_SECONDS
 
 
 @lru_cache(maxsize=512)
