@@ -19,7 +19,7 @@ from memtrace_otel.capture import recall
 from memtrace_otel.capture.config import config
 from memtrace_otel.capture.content import as_text, show, variable_ref
 from memtrace_otel.capture.decorator import Recipe, decorate
-from memtrace_otel.capture.guard import guard, guarded, note_drop, note_error
+from memtrace_otel.capture.guard import guarded, note_drop, note_error
 from memtrace_otel.capture.layout import Flow, Read, Written, complete_flow, lay_out
 from memtrace_otel.capture.metrics import operation_ended
 from memtrace_otel.capture.origins import origins
@@ -155,11 +155,13 @@ class Operation:
         except Exception as failure:
             note_error("operation.end", failure)
         self._active = False
-        with guard("operation.end"):
+        try:
             self.span.end()
             failed = "" if error is None else type(error).__qualname__
             seconds = perf_counter() - self._started
             operation_ended(self.system, self.kind, self.name or "", seconds, failed, self._incomplete)
+        except Exception as failure:
+            note_error("operation.end", failure)
 
     def __enter__(self) -> Operation:
         self.start()
@@ -204,7 +206,7 @@ class Operation:
             if origin is None:
                 origin = self._find(ref, self.scope if scope is None else scope)
             text = content if type(content) is str else self._text(content)
-            self._inputs.append((ref, str(role), origin, text, _number(score)))
+            self._inputs.append((ref, str(role), origin, text, score if score is None else _number(score)))
             return len(self._inputs) - 1
         except Exception as error:
             note_error("operation.read", error)
@@ -332,9 +334,8 @@ class Operation:
         if not own or self.kind not in (OpKind.RETRIEVE, OpKind.RESPOND):
             return
         outer = _current.get()
-        if self.kind == OpKind.RETRIEVE and outer is not None:
-            if outer.kind in _WRITING or (outer.kind == OpKind.RETRIEVE and outer.system == self.system):
-                return  # a step of a write or of a search: not what the turn searched for
+        if self.kind == OpKind.RETRIEVE and outer is not None and outer._has_steps(self.system):
+            return  # not what the turn searched for
         turn = recall.turn_of(own[:32])
         if self.kind == OpKind.RESPOND:
             for ref, _, _, text, _, _ in self._outputs:
@@ -343,11 +344,14 @@ class Operation:
             return
         turn.retrieved(own, self.scope, self._inputs)
 
+    def _has_steps(self, system: str) -> bool:
+        """Whether a look-up of this system inside the operation is a step of it."""
+        return self.kind in _WRITING or (self.kind == OpKind.RETRIEVE and self.system == system)
+
     def _write(self, tracer: trace.Tracer, error: BaseException | None) -> None:
         limits = config()
         inputs, outputs, reasons = described(self._inputs, self._outputs, limits)
-        for reason in reasons:
-            self.mark(reason)
+        self._incomplete.update(dict.fromkeys(map(str, reasons)))
         flow = complete_flow(self._flow, self._fed_by_all, len(inputs))
         if flow is None:
             self.mark(Incomplete.BUDGET)
