@@ -17,6 +17,7 @@ from llama_index.core.query_engine import RouterQueryEngine, TransformQueryEngin
 from llama_index.core.selectors import LLMSingleSelector
 from llama_index.core.tools import QueryEngineTool
 
+from memtrace_otel.capture import current_operation
 from memtrace_otel.instrumentation.llamaindex.streams import settle_abandoned
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
 from memtrace_otel.model import OperationSpan, Variable
@@ -30,12 +31,11 @@ pytestmark = pytest.mark.usefixtures("content_on")
 @pytest.fixture(params=["alone", "beside the OpenAI instrumentor"], autouse=True)
 def model_instrumentation(request: pytest.FixtureRequest, instrumented: Recording) -> Iterator[None]:
     """Every answer here is recorded the same way with and without an instrumentation of the model calls."""
-    if request.param == "alone":
-        yield
-        return
-    OpenAIInstrumentor().instrument(tracer_provider=instrumented.provider)
+    if request.param != "alone":
+        OpenAIInstrumentor().instrument(tracer_provider=instrumented.provider)
     yield
     OpenAIInstrumentor().uninstrument()
+    assert current_operation() is None
 
 
 @pytest.fixture

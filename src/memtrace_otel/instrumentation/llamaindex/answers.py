@@ -52,11 +52,13 @@ class Answering:
         self.contexts[context] = origin
 
     def observe(self, response: Any, name: str, text_of: Callable[[Any], str]) -> None:
-        """Collect the text of the stream in an attribute of a response, if there is one."""
+        """Collect the text of the stream in an attribute of a response, if there is one. From now on the operation is
+        current only where the stream is read, which may be another thread."""
         stream = observed(getattr(response, "__dict__", {}).get(name), self.operation, text_of, self._stream_ended)
         if stream is not None:
-            setattr(response, name, stream)
             self.streams = True
+            self.call.detach(self.operation)
+            setattr(response, name, stream)
 
     def returned(self) -> None:
         """The call is over and has left the operation to its stream."""
@@ -143,7 +145,6 @@ def _answer(call: Call, text: str, given: list[Piece] | None = None) -> Step:
     if not answering.streams:
         answering.observe(response, "response_gen", str)
     if answering.streams:
-        call.detach(operation)
         answering.returned()
     else:
         answering.conclude(str(response), whole=True)
