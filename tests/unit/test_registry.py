@@ -28,7 +28,9 @@ from tests.conftest import Recording
 from tests.unit.annotate.conftest import UPDATE, verdict_on
 from tests.unit.graph.test_smartcomment import recorded as smartcomment_document
 
-FOLDER = Path(__file__).parents[2] / "docs" / "reference" / "registry"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "reference" / "registry"
+INSTRUMENTATION = ROOT / "src" / "memtrace_otel" / "instrumentation"
 _spec = importlib.util.spec_from_file_location("registry_tables", FOLDER / "tables.py")
 assert _spec is not None
 assert _spec.loader is not None
@@ -160,6 +162,15 @@ def test_every_attribute_belongs_to_something() -> None:
     assert set(ATTRIBUTES) - used == set()
     standard = {value for name, value in vars(semconv).items() if name.isupper() and isinstance(value, str)}
     assert {key for key in used if not key.startswith("memtrace.")} <= standard
+
+
+def test_every_instrumented_system_says_what_its_store_is() -> None:
+    (system,) = (entry for entry in REGISTRY["attributes"] if entry["key"] == semconv.SYSTEM)
+    refined = {entry["id"]: entry for entry in REGISTRY["span_refinements"]}
+    for package in (path for path in INSTRUMENTATION.iterdir() if (path / "__init__.py").exists()):
+        assert package.name in system["examples"]
+        if any("GEN_AI_MEMORY_STORE_ID" in module.read_text() for module in package.glob("*.py")):
+            assert f"`{semconv.GEN_AI_MEMORY_STORE_ID}`" in refined[f"gen_ai.memory.client.{package.name}"]["note"]
 
 
 def test_versions_agree() -> None:
