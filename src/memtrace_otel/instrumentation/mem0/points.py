@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memtrace_otel.instrumentation.mem0 import (
     decision,
+    entities,
     extraction,
     graph,
     model_calls,
@@ -28,6 +29,8 @@ METHODS: dict[str, StepFunction] = {
     "delete_all": public.delete_all,
     "reset": public.reset,
     "_add_to_vector_store": pipeline.add_to_vector_store,
+    "_compute_entity_boosts": entities.boosts,  # 2.x
+    "_compute_entity_boosts_async": entities.boosts,  # 2.x
     "_add_to_graph": graph.add_to_graph,  # 1.x
     "_create_procedural_memory": pipeline.create_procedural_memory,
     "_create_memory": writes.create_memory,
@@ -48,10 +51,16 @@ PROVIDERS: dict[str, dict[str, StepFunction]] = {
         "search": stores.search,
         "get": stores.get,
         "list": stores.listing,
+        "keyword_search": stores.keyword_search,  # 2.x
         "insert": stores.insert,
         "update": stores.update,
         "delete": stores.delete,
     },
+    "_entity_store": {
+        "insert": stores.insert,
+        "update": stores.update,
+        "delete": stores.delete,
+    },  # 2.x; made when the first entity is stored, of the same class
     "embedding_model": {"embed": providers.embed, "embed_batch": providers.embed},
     "llm": {"generate_response": model_calls.generate_response},
     "graph": {

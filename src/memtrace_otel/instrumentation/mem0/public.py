@@ -14,6 +14,7 @@ from opentelemetry.util.types import AttributeValue
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins, scope_id, variable_ref
 from memtrace_otel.instrumentation.mem0.calls import Call
+from memtrace_otel.instrumentation.mem0.filters import record_filters
 from memtrace_otel.instrumentation.mem0.graph import relations
 from memtrace_otel.instrumentation.mem0.known_records import KnownRecord
 from memtrace_otel.instrumentation.mem0.session import Known, Session, open_session
@@ -71,12 +72,13 @@ def search(call: Call) -> Step:
     known = Known(variable_ref(RefKind.QUERY, query), query, Role.QUERY, "")
     session.learn(query.strip() if isinstance(query, str) else None, known)  # 2.x goes on with the trimmed query
     session.learn(query, known)
-    asked = known.read_by(operation)
+    session.query, asked = known, known.read_by(operation)
     if operation.captures_content and isinstance(query, str):
         operation.set(semconv.GEN_AI_MEMORY_QUERY_TEXT, query)
     top_k = arguments.get("top_k", arguments.get("limit"))
     if isinstance(top_k, int):
         operation.set(semconv.GEN_AI_RETRIEVAL_TOP_K, top_k)
+    record_filters(operation, arguments.get("filters"))
     threshold = number(arguments.get("threshold"))
     if threshold is not None:
         operation.set(semconv.RETRIEVAL_THRESHOLD, threshold)
@@ -95,6 +97,7 @@ def get_all(call: Call) -> Step:
         attributes=_store(call),
     )
     session = open_session(call, operation)
+    record_filters(operation, call.arguments().get("filters"))
     result = yield
     _retrieved(call, session, result)
 

@@ -56,6 +56,7 @@ class Session:
     operation: Operation
     produces: bool = False
     event_time: str = ""
+    query: Known | None = None
     turns: list[Turn] = field(default_factory=list[Turn])
     history: list[Turn] = field(default_factory=list[Turn])
     inputs: dict[str, list[int]] = field(default_factory=dict[str, list[int]])

@@ -1,15 +1,16 @@
 """The vector store behind a Memory: what Mem0 reads from it and writes to it.
 
-Only calls on the store of the Memory under way count: Mem0's telemetry store is another, its entity collection too.
+Only calls on the stores of the Memory under way count, that of its records and that of its entities: Mem0's telemetry
+store is another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from memtrace_otel.capture import config
-from memtrace_otel.instrumentation.mem0 import record_origins
+from memtrace_otel.instrumentation.mem0 import entities, record_origins
 from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.session import WRITE, Known, Session, provider_session
 from memtrace_otel.instrumentation.mem0.variables import Record, owner_scope, record_of
@@ -67,6 +68,7 @@ def insert(call: Call) -> Step:
     """New records: of the create operation under way, or (2.x) a batch with one create operation each."""
     session, write = provider_session(call, "vector_store"), WRITE.get()
     if session is None:
+        yield from _of_entities(call, entities.insert)
         return
     arguments = call.arguments()
     ids = [str(id) for id in cast(Sequence[object], arguments.get("ids") or [])]
@@ -94,6 +96,7 @@ def update(call: Call) -> Step:
     """A record replaced in place. Outside an update operation (1.x refreshing session ids) its text stays as it is."""
     session, write = provider_session(call, "vector_store"), WRITE.get()
     if session is None:
+        yield from _of_entities(call, entities.update)
         return
     arguments = call.arguments()
     payload = cast("Mapping[str, Any] | None", arguments.get("payload"))
@@ -111,16 +114,38 @@ def update(call: Call) -> Step:
 def delete(call: Call) -> Step:
     """A record gone: its tombstone."""
     session, write = provider_session(call, "vector_store"), WRITE.get()
+    if session is None:
+        yield from _of_entities(call, entities.delete)
     if session is None or write is None:
         return
     yield
     written(call, session, write.operation, write.sources, Action.DELETE, Record(write.record_id, "", ""))
 
 
+def keyword_search(call: Call) -> Step:
+    """`keyword_search` (2.x): what the words of a query find; a store that cannot search words returns None."""
+    session = provider_session(call, "vector_store")
+    if session is None:
+        return
+    found = session.unmark(call, (yield))
+    if found is None:
+        return
+    operation = call.open(None, OpKind.RERANK, scope=session.scope, purpose="keyword_search")
+    if session.query is not None:
+        session.query.read_by(operation)
+    session.read_all(operation, records(session, found), Role.CANDIDATE)
+
+
 def records(session: Session, found: object) -> list[Record]:
     """The rows that a search of the store returned."""
     rows = cast(Sequence[Any], found if isinstance(found, list | tuple) else ())
     return [record_of(session.memory, row) for row in rows]
+
+
+def _of_entities(call: Call, step: Callable[[Call, Session], Step]) -> Step:
+    session = entities.entity_session(call)
+    if session is not None:
+        yield from step(call, session)
 
 
 def _keep_mark(call: Call, session: Session, id: str, payload: Mapping[str, Any] | None) -> None:
