@@ -352,7 +352,7 @@ class Operation:
         limits = config()
         inputs, outputs, reasons = described(self._inputs, self._outputs, limits)
         self._incomplete.update(dict.fromkeys(map(str, reasons)))
-        flow = complete_flow(self._flow, self._fed_by_all, len(inputs))
+        flow = complete_flow(self._flow, self._fed_by_all, len(self._inputs))
         if flow is None:
             self.mark(Incomplete.BUDGET)
         parts, dropped = lay_out(inputs, outputs, flow or [], limits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from functools import lru_cache
+from itertools import chain
 
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanContext, TraceFlags, Tracer
@@ -11,9 +12,9 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture.config import CaptureConfig
-from memtrace_otel.capture.content import Described, describe
-from memtrace_otel.capture.layout import Input, Output, Part, Read, Written
-from memtrace_otel.model import is_origin, split_origin
+from memtrace_otel.capture.content import describe
+from memtrace_otel.capture.layout import NO_INPUTS, NO_OUTPUTS, Inputs, Outputs, Part, Read, Written
+from memtrace_otel.model import content_digest, is_origin, split_origin
 from memtrace_otel.semconv import Incomplete, LinkType, Role
 
 _LINK_OF_ROLE = {
@@ -23,7 +24,6 @@ _LINK_OF_ROLE = {
     str(Role.PREVIOUS): str(LinkType.SUPERSEDES),
     str(Role.ANSWER): str(LinkType.EVALUATES),
 }
-_EMPTY = Described("", 0)
 _DERIVED = str(LinkType.DERIVED_FROM)
 _MAX_LINK_REFS = 16  # the arrays name them all
 _sequence = itertools.count(1)
@@ -34,27 +34,30 @@ def next_sequence() -> int:
     return next(_sequence)
 
 
-def described(
-    read: list[Read], written: list[Written], limits: CaptureConfig
-) -> tuple[list[Input], list[Output], list[str]]:
+def described(read: list[Read], written: list[Written], limits: CaptureConfig) -> tuple[Inputs, Outputs, list[str]]:
     """Describe all contents; return inputs, outputs, and why they show less than there was.
 
     The text of a version is shown where it was made, so of the inputs only those without an origin are.
     """
-    inputs: list[Input] = []
-    outputs: list[Output] = []
-    reasons: list[str] = []
-    for ref, role, origin, text, score in read:
-        content = describe(text, limits, inline=not origin) if text else _EMPTY
-        inputs.append((ref, role, origin, content.digest, content.shown, score))
-        reasons += content.reasons
-    for ref, role, action, text, store, event_time in written:
-        content = describe(text, limits, inline=True) if text else _EMPTY
-        outputs.append(
-            (ref, role, action, content.digest, content.size, content.shown, store or content.store, event_time)
-        )
-        reasons += content.reasons
-    if not limits.content and any(entry[3] for entry in (*inputs, *outputs)):
+    inputs, outputs, reasons = NO_INPUTS, NO_OUTPUTS, list[str]()
+    if read:
+        refs, roles, origins, texts, scores = zip(*read, strict=True)
+        if limits.content or limits.store is not None:
+            shown = [describe(text, limits, inline=not origin) for text, origin in zip(texts, origins, strict=True)]
+            digests, _, contents, _, why = zip(*shown, strict=True)
+            reasons += chain(*why)
+        else:
+            digests = tuple([content_digest(text, limits.digest_key) if text else "" for text in texts])
+            contents = ("",) * len(texts)
+        inputs = Inputs(refs, roles, origins, digests, contents, scores)
+    if written:
+        refs, roles, actions, texts, stores, event_times = zip(*written, strict=True)
+        shown = [describe(text, limits, inline=True) for text in texts]
+        digests, sizes, contents, kept, why = zip(*shown, strict=True)
+        reasons += chain(*why)
+        stores = tuple([store or uri for store, uri in zip(stores, kept, strict=True)])
+        outputs = Outputs(refs, roles, actions, digests, sizes, contents, stores, event_times)
+    if not limits.content and (any(inputs.digests) or any(outputs.digests)):
         reasons.append(Incomplete.CONTENT_OFF)
     return inputs, outputs, reasons
 
@@ -62,16 +65,17 @@ def described(
 def write_part(span: Span, attributes: dict[str, AttributeValue], part: Part, own: str) -> None:
     """Put `attributes` and one part of the variables on a span, with a link to each origin but `own`."""
     span.set_attributes(attributes | part.attributes())
-    linked: dict[str, tuple[str, list[str]]] = {}
-    for ref, role, origin, _, _, _ in part.inputs:
-        if origin in linked:
-            linked[origin][1].append(ref)
+    roles: dict[str, str] = {}
+    refs: dict[str, list[str]] = {}
+    for ref, role, origin in zip(part.inputs.refs, part.inputs.roles, part.inputs.origins, strict=True):
+        if origin in refs:
+            refs[origin].append(ref)
         elif origin and origin != own:
-            linked[origin] = role, [ref]
-    for origin, (role, refs) in linked.items():
+            roles[origin], refs[origin] = role, [ref]
+    for origin, role in roles.items():
         if (target := span_context(origin)) is not None:
             link_type = _LINK_OF_ROLE.get(role, _DERIVED)
-            span.add_link(target, {semconv.LINK_TYPE: link_type, semconv.LINK_REFS: refs[:_MAX_LINK_REFS]})
+            span.add_link(target, {semconv.LINK_TYPE: link_type, semconv.LINK_REFS: refs[origin][:_MAX_LINK_REFS]})
 
 
 def write_continuation(
