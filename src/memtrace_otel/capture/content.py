@@ -53,8 +53,10 @@ class Described(NamedTuple):
 
 def describe(text: str, limits: CaptureConfig, *, inline: bool) -> Described:
     """Describe a whole content; `inline` tells whether it may be shown here (a version is shown where it is made)."""
+    if not text:
+        return Described("", 0)
     size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-    digest = content_digest(text, limits.digest_key) if text else ""
+    digest = content_digest(text, limits.digest_key)
     if not inline or not (limits.content or limits.store):
         return Described(digest, size)
     may_leave, reasons = text, ()

@@ -43,6 +43,16 @@ def test_with_contents_off_nothing_leaves_but_digest_and_size() -> None:
     assert describe("é" + KEY, limits(), inline=True) == (whole("é" + KEY), 42, "", "", ())
 
 
+def test_nothing_is_described_as_nothing() -> None:
+    assert describe("", limits(capture_content="SPAN_ONLY", redact_patterns="emial"), inline=True) == (
+        "",
+        0,
+        "",
+        "",
+        (),
+    )
+
+
 def test_a_preview_is_redacted_and_the_digest_is_of_the_original() -> None:
     described = describe(f"key {KEY}", limits(capture_content="SPAN_ONLY"), inline=True)
     assert described == (whole(f"key {KEY}"), 44, "key [redacted: api_key]", "", ("redacted:api_key",))
