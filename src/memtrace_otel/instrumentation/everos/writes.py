@@ -38,7 +38,8 @@ def append_entries(call: Call) -> Step:
     sources = [_read_source(operation, inline, text) for inline, text in entries]
     if config().record_origin and operation.origin:
         marked = [({**inline, semconv.RECORD_ORIGIN_KEY: operation.origin}, sections) for inline, sections in items]
-        call.args, call.kwargs = (), {**arguments, "items": marked}
+        given = {name: value for name, value in arguments.items() if name != "self"}
+        call.args, call.kwargs = (), {**given, "items": marked}
     ids = yield
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(ids))
     if len(ids) == 1:

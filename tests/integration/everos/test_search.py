@@ -1,0 +1,125 @@
+"""The five search methods: query, candidates with scores, hits in rank order, rounds, and what is returned beside."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+import pytest
+
+from memtrace_otel import semconv
+from tests.conftest import Recording
+from tests.integration.everos.conftest import fed, inputs, outputs, recorded
+from tests.integration.everos.host import Memory
+from tests.integration.everos.models import EverosModels
+
+pytestmark = pytest.mark.usefixtures("instrumented")
+
+VERSION = importlib.metadata.version("everos")
+METHODS = ["hybrid", "vector", "keyword", "agentic", *(["llm_multiround"] if VERSION >= "1.3" else [])]
+QUESTION = "Where near the river does Ann live?"
+
+
+async def told(ann: Memory) -> None:
+    await ann.tell("I live in Paris near the river.", "> Nice.")
+    await ann.tell("TOPIC I have a dog named Rex.", "> Lovely.")
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_what_is_returned_is_what_is_recorded(ann: Memory, recording: Recording, method: str) -> None:
+    await told(ann)
+    recording.clear()
+    found = await ann.search(QUESTION, method=method, top_k=1)
+    (search,) = recorded(recording).named("search_memory")
+    returned = [
+        (item["id"].removeprefix(f"{ann.user}_"), item["score"])
+        for episode in found["episodes"]
+        for item in (episode, *episode["atomic_facts"])
+    ]
+    assert returned
+    assert [(v.ref.removeprefix("memory:"), v.score) for v in inputs(search, "hit")] == returned
+    assert all(v.origin and v.digest for v in inputs(search, "hit"))
+    assert {v.ref for v in inputs(search, "candidate")}.isdisjoint(v.ref for v in inputs(search, "hit"))
+    (context,) = outputs(search, "context")
+    assert [v.role for v in fed(search, context)] == ["query", *["hit"] * len(returned)]
+    assert search.attributes[semconv.GEN_AI_MEMORY_RECORD_COUNT] == len(returned)
+    assert search.attributes[semconv.GEN_AI_MEMORY_STORE_ID] == "store/default/default"
+    assert search.attributes[semconv.OP_PURPOSE] == f"search.{method}"
+    assert search.attributes[semconv.GEN_AI_RETRIEVAL_TOP_K] == 1
+
+
+async def test_hybrid_shows_why_a_place_was_lost(ann: Memory, recording: Recording) -> None:
+    await told(ann)
+    recording.clear()
+    await ann.search(QUESTION, top_k=1)
+    seen = recorded(recording)
+    (search,) = seen.named("search_memory")
+    ranking = seen.one("memory_system.hybrid_retrieval")
+    ranked = {v.ref for v in inputs(ranking, "candidate")}
+    assert {v.ref for v in (*inputs(search, "hit"), *inputs(search, "candidate"))} == ranked
+    assert inputs(ranking, "hit")
+    steps = [span for span in seen.spans if span.parent_id == search.span_id or span.name.startswith("memtrace.")]
+    assert len(steps) == 4  # words, vectors, facts, ranking
+    assert {span.scope for span in seen.spans} == {search.scope}
+
+
+async def test_nothing_found_is_recorded_as_nothing(ann: Memory, recording: Recording) -> None:
+    for method in METHODS:
+        await ann.search(QUESTION, method=method)
+    searches = recorded(recording).named("search_memory")
+    assert len(searches) == len(METHODS)
+    assert all([v.role for v in search.inputs] == ["query"] for search in searches)
+    assert all(search.attributes[semconv.GEN_AI_MEMORY_RECORD_COUNT] == 0 for search in searches)
+
+
+async def test_waiting_messages_are_returned_beside(ann: Memory, recording: Recording) -> None:
+    await told(ann)
+    await ann.add("By the way, I moved.")
+    recording.clear()
+    found = await ann.search(QUESTION, filters={"session_id": ann.session})
+    assert len(found["unprocessed_messages"]) == 1
+    (search,) = recorded(recording).named("search_memory")
+    (waiting,) = inputs(search, "hit", "message:")
+    assert waiting.ref == f"message:{found['unprocessed_messages'][0]['id']}"
+
+
+async def test_a_listing_is_a_search_without_a_query(ann: Memory, recording: Recording) -> None:
+    await told(ann)
+    recording.clear()
+    found = await ann.get()
+    (listing,) = recorded(recording).named("search_memory")
+    assert [f"{ann.user}_{v.ref.removeprefix('memory:')}" for v in inputs(listing, "hit")] == [
+        episode["id"] for episode in found["episodes"]
+    ]
+    assert all(v.origin for v in listing.inputs)
+    assert not inputs(listing, "query")
+
+
+@pytest.mark.parametrize("broken", [False, True] if "llm_multiround" in METHODS else [])
+@pytest.mark.usefixtures("content_on")
+async def test_rounds_of_a_deciding_model(
+    ann: Memory, models: EverosModels, recording: Recording, broken: bool
+) -> None:
+    await told(ann)
+    recording.clear()
+    if broken:
+        models.by_kind["round"] = ["no JSON"] * 9
+    await ann.search(QUESTION, method="llm_multiround")
+    seen = recorded(recording)
+    (search,) = seen.named("search_memory")
+    rounds = seen.all("llm_multiround")
+    first = rounds[0]
+    assert [v.ref for v in inputs(first, "query")] == [v.ref for v in inputs(search, "query")]
+    if broken:
+        assert len(rounds) == 1
+        assert "unparsed" in first.incomplete
+        assert [event.name for event in first.events][-1] == semconv.FALLBACK_EVENT
+        assert semconv.RETRY_EVENT in [event.name for event in first.events]
+        return
+    assert len(rounds) == 2
+    refined = outputs(first, "fact")[-1]
+    assert refined.content == "What about the garden?"
+    asked = [v for span in seen.all("memory_system.bm25_retrieval") for v in inputs(span, "query")]
+    assert [(v.ref, v.origin) for v in asked] == [
+        (inputs(search, "query")[0].ref, ""),
+        (refined.ref, first.origin),
+    ]
