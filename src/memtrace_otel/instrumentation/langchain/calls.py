@@ -19,3 +19,8 @@ def purpose(call: steps.Call[Any]) -> str:
     name = call.wrapped.__name__
     plain = name.removeprefix("a") if inspect.iscoroutinefunction(call.wrapped) else name
     return f"{owner.__name__}.{plain}"
+
+
+def first(call: steps.Call[Any], name: str) -> Any:
+    """The argument of this name; the first one where a class of the application calls it otherwise."""
+    return call.arguments().get(name, call.args[0] if call.args else None)

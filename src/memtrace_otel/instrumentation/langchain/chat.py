@@ -19,12 +19,12 @@ from opentelemetry.trace import Span
 
 from memtrace_otel.capture import guard
 from memtrace_otel.capture.adoption import announced
-from memtrace_otel.instrumentation.langchain.calls import Call
+from memtrace_otel.instrumentation.langchain.calls import Call, first
 from memtrace_otel.instrumentation.langchain.runs import span_of_run
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
 from memtrace_otel.instrumentation.openai.calls import Message, Request, call_text, get
 from memtrace_otel.instrumentation.openai.recording import ModelCall, is_answer
-from memtrace_otel.instrumentation.openai.streams import Streamed
+from memtrace_otel.instrumentation.openai.streams import Streamed, abandon, settle_abandoned
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import Incomplete
 
@@ -46,6 +46,7 @@ class _Reply:
 
 def answer(call: Call) -> Step:
     """`_generate`, `_agenerate`: a call of a chat model that returns its reply whole."""
+    settle_abandoned()
     if not call.enter("chat"):
         return
     replies = REPLIES.get()
@@ -66,6 +67,7 @@ def answer(call: Call) -> Step:
 
 def stream(call: Call) -> Step:
     """`_stream`, `_astream`: the call of the model begins with the first chunk that the program asks for."""
+    settle_abandoned()
     if not is_answer() or not call.enter("chat"):
         return
     recorded = span_of_run(call.arguments().get("run_manager"))
@@ -161,7 +163,13 @@ class _Streamed:
             self._messages.append(getattr(chunk, "message", None))
 
     def end(self) -> None:
-        """Record what came."""
+        """Record what came; of a stream that was left half-way later, since a collector may have closed it."""
+        if self.whole or self._error is not None:
+            self._settle()
+        else:
+            abandon(self._settle)
+
+    def _settle(self) -> None:
         if self._asked is None:
             return
         self._asked.operation.mark(Incomplete.GUARD)
@@ -175,7 +183,7 @@ class _Streamed:
 
 
 def _asked(call: Call) -> ModelCall:
-    messages = cast(Sequence[Any], call.arguments().get("messages") or ())
+    messages = cast(Sequence[Any], first(call, "messages") or ())
     request = Request(_model(call.instance), tuple(message_of(message) for message in messages))
     return ModelCall(request, call.patches.tracer, call.patches.system, _provider(call.instance))
 

@@ -15,7 +15,7 @@ from itertools import zip_longest
 from typing import Any, cast
 
 from memtrace_otel.capture import Operation, variable_ref
-from memtrace_otel.model import make_ref
+from memtrace_otel.model import make_ref, split_ref
 from memtrace_otel.semconv import Incomplete, RefKind, Role
 
 _SOURCES = ("source", "file_path", "url")
@@ -40,17 +40,25 @@ class Text:
         return variable_ref(RefKind.CHUNK, [self.content, *self._place()], self.id)
 
     @property
-    def root(self) -> str:
+    def document_ref(self) -> str:
         """`document:<id>`, else `document:<source>` with its place in there, else `document:<digest>`."""
-        source, *place = self._place()
-        named = "#".join((source, *place)) if source else None
-        return variable_ref(RefKind.DOCUMENT, self.content, self.id or named)
+        return variable_ref(RefKind.DOCUMENT, self.content, self._name())
+
+    @property
+    def root(self) -> str:
+        """Ref of a document that nobody is known to have loaded: another text is another document."""
+        ref = variable_ref(RefKind.DOCUMENT, self.content)
+        return make_ref(RefKind.DOCUMENT, f"{self._name()}@{split_ref(ref)[1]}") if self._name() else ref
 
     def recognised_by(self) -> list[str]:
         """What the same text is recognised by after copying: with its source and place, and alone."""
         alone = variable_ref(RefKind.CHUNK, self.content)
         place = self._place()
         return [variable_ref(RefKind.CHUNK, [self.content, *place]), alone] if any(place) else [alone]
+
+    def _name(self) -> str:
+        source, *place = self._place()
+        return self.id or ("#".join((source, *place)) if source else "")
 
     def _place(self) -> list[str]:
         source = next((str(self.metadata[key]) for key in _SOURCES if self.metadata.get(key)), "")

@@ -90,7 +90,7 @@ def _loaded(call: Call, operation: Operation, documents: Sequence[object]) -> No
         text = text_of(document)
         if text is None:
             continue
-        ref = text.root
+        ref = text.document_ref
         seen[ref] = seen.get(ref, 0) + 1
         if seen[ref] > 1:  # parts of one source that nothing else tells apart
             ref = f"{ref}.{seen[ref]}"

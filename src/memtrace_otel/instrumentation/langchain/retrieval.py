@@ -14,7 +14,7 @@ from typing import Any, cast
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins, variable_ref
 from memtrace_otel.capture.adoption import AdoptingTracer, announced, retrieval_of_another
-from memtrace_otel.instrumentation.langchain.calls import Call, purpose
+from memtrace_otel.instrumentation.langchain.calls import Call, first, purpose
 from memtrace_otel.instrumentation.langchain.documents import Known, Text, chunk_of_store, store_name, text_of
 from memtrace_otel.instrumentation.langchain.runs import span_of_run
 from memtrace_otel.instrumentation.langchain.stores import WRITE
@@ -72,13 +72,14 @@ def search(call: Call) -> Step:
         around.consider(_found_in(call, returned, call.patches.scope_of(call.instance)))
         return
     arguments = call.arguments()
-    retrieval = _begin(call, arguments.get("query"), scope=call.patches.scope_of(call.instance))
+    query = first(call, "query")
+    retrieval = _begin(call, query, scope=call.patches.scope_of(call.instance))
     if isinstance(arguments.get("k"), int):
         retrieval.operation.set(semconv.GEN_AI_RETRIEVAL_TOP_K, arguments["k"])
     threshold = arguments.get("score_threshold")
     if isinstance(threshold, float):
         retrieval.operation.set(semconv.RETRIEVAL_THRESHOLD, threshold)
-    asked = _ask(retrieval.operation, arguments.get("query"))
+    asked = _ask(retrieval.operation, query)
     returned = yield
     _finish(call, retrieval, asked, _found_in(call, returned, retrieval.operation.scope))
 
@@ -90,9 +91,8 @@ def retrieve(call: Call) -> Step:
         returned = yield
         around.consider(_found_in(call, returned, ""))
         return
-    arguments = call.arguments()
-    call.carry(announced, span_of_run(arguments.get("run_manager")))
-    query = arguments.get("query")
+    call.carry(announced, span_of_run(call.arguments().get("run_manager")))
+    query = first(call, "query")
     retrieval = _begin(call, query, scope="")
     asked = _ask(retrieval.operation, query)
     returned = yield
@@ -113,7 +113,7 @@ def compress(call: Call) -> Step:
             _read(operation, Role.HIT, item)
             continue
         fed_by = [asked, *(places[one.known.ref] for one in given if one.text.metadata == item.text.metadata)]
-        ref = item.text.chunk
+        ref = variable_ref(RefKind.FACT, item.text.content)  # a text that no store holds
         operation.wrote(ref, action=Action.DERIVE, content=item.text.content, sources=fed_by)
         call.patches.loaded.learn(item.text, Known(ref, operation.origin))
 
@@ -189,8 +189,9 @@ def _version(call: Call, text: Text, scope: str) -> Known:
         return known or Known(ref or text.chunk, None)
     if ref and origins().find(scope, ref):
         return Known(ref, None, scope)
-    known = patches.stored.find(Text(text.content, text.metadata), scope=scope)
-    if known is not None and (not ref or known.ref == text.chunk):  # stored under an id that the store did not tell
+    nameless = Text(text.content, text.metadata)
+    known = patches.stored.find(nameless, scope=scope)
+    if known is not None and (not ref or known.ref == nameless.chunk):  # stored under an id that nobody told
         return known
     return Known(ref or text.chunk, None, scope)
 

@@ -1,7 +1,7 @@
 """Vector stores as memories: every chunk added, replaced or deleted is a version of a stored record.
 
 The methods of a store call one another, and a coroutine may run the plain method in a worker thread: the outermost call
-is the operation, the ones below tell it what it could not read itself.
+is the operation.
 """
 
 from __future__ import annotations
@@ -30,13 +30,10 @@ from memtrace_otel.semconv import Incomplete, OpKind
 
 @dataclass(slots=True)
 class Write:
-    """A change of a store under way; `store` None while a store is being made from its first documents.
-
-    `texts` None: only a call below can read them. `done`: the operation has been recorded below.
-    """
+    """A change of a store under way; `store` None while a store is being made from its first documents, `done` when
+    that has been recorded as an `add` below."""
 
     store: Any
-    texts: list[Text] | None = None
     done: bool = False
 
 
@@ -48,15 +45,15 @@ def add(call: Call) -> Step:
     around = WRITE.get()
     arguments = call.arguments()
     if around is not None and around.store is call.instance:
-        around.texts = around.texts or texts_of(arguments)
         return
     if around is not None and around.store is None:
         around.done = True
-    write = Write(call.instance, texts_of(arguments))
-    call.carry(WRITE, write)
-    operation = _open_add(call, call.instance, _ids(arguments.get("ids"), write.texts))
+    texts = texts_of(arguments)
+    given = _ids(arguments.get("ids"), texts)
+    call.carry(WRITE, Write(call.instance))
+    operation = _open_add(call, call.instance, given)
     returned = yield
-    _stored(call, operation, write.texts, _ids(returned, None) or _ids(arguments.get("ids"), write.texts))
+    _stored(call, operation, texts, _ids(returned, None) or given)
 
 
 def make(call: Call) -> Step:
@@ -81,7 +78,7 @@ def update(call: Call) -> Step:
     ids = _ids(arguments.get("ids") or [arguments.get("document_id")], None)
     one = arguments.get("document")
     texts = texts_of({"documents": [one]} if one is not None else arguments)
-    call.carry(WRITE, Write(call.instance, texts))
+    call.carry(WRITE, Write(call.instance))
     operation = call.open(
         semconv.UPDATE_MEMORY,
         OpKind.UPDATE,

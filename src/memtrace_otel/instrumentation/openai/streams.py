@@ -33,6 +33,11 @@ Done = Callable[[Streamed, BaseException | None], None]
 _abandoned: deque[Callable[[], None]] = deque(maxlen=1024)
 
 
+def abandon(report: Callable[[], None]) -> None:
+    """Have a stream that was thrown away reported later."""
+    _abandoned.append(report)
+
+
 def settle_abandoned() -> None:
     """Report the streams that were thrown away half-way. Not done where they die: a collector may run anywhere, inside
     our own locks too."""
@@ -84,7 +89,7 @@ class _Collector:
     def __del__(self) -> None:
         if not self._ended:
             self._ended = True
-            _abandoned.append(partial(self._done, self._said(False), None))
+            abandon(partial(self._done, self._said(False), None))
 
     def _said(self, whole: bool) -> Streamed:
         calls = "\n".join(call_text(*call) for call in self._calls.values())

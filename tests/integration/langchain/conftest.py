@@ -1,0 +1,176 @@
+"""A real LangChain (the release installed here) with a local embedding and a scripted model server."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from langchain_core.document_loaders import BaseLoader
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.vectorstores import InMemoryVectorStore
+from langchain_openai import ChatOpenAI
+from langchain_text_splitters import CharacterTextSplitter
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.trace import ReadableSpan
+
+from memtrace_otel import semconv
+from memtrace_otel.graph import EvolutionGraph, VersionKey, build_graph
+from memtrace_otel.instrumentation.langchain import LangChainInstrumentor
+from memtrace_otel.instrumentation.openai import OpenAIInstrumentor, conversations
+from memtrace_otel.model import OperationSpan
+from memtrace_otel.otlp import decode_request
+from tests.conftest import Recording
+from tests.integration import model_stub
+
+
+class Hashed(Embeddings):
+    """Texts that share words are near; `broken` raises, `hangs` waits until it is cancelled."""
+
+    def __init__(self) -> None:
+        self.broken = self.hangs = False
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        if self.broken:
+            raise RuntimeError("no embedding today")
+        return [model_stub.embedding(text) for text in texts]
+
+    def embed_query(self, text: str) -> list[float]:
+        return self.embed_documents([text])[0]
+
+    async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
+        if self.hangs:
+            await asyncio.Event().wait()
+        return self.embed_documents(texts)
+
+    async def aembed_query(self, text: str) -> list[float]:
+        return (await self.aembed_documents([text]))[0]
+
+
+class Notes(BaseLoader):
+    """Documents by source."""
+
+    def __init__(self, **notes: str) -> None:
+        self.notes = notes
+
+    def lazy_load(self) -> Iterator[Document]:
+        for source, text in self.notes.items():
+            yield Document(text, metadata={"source": source})
+
+
+class _ChatHandler(model_stub._Handler):
+    """Streams the reply of a chat call when it asks for a stream; a reply that is a list is a list of tool calls."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.asked = json.loads(body)
+        real, self.rfile = self.rfile, io.BytesIO(body)
+        try:
+            super().do_POST()
+        finally:
+            self.rfile = real
+
+    def _send(self, value: dict[str, Any], status: int = 200) -> None:
+        if status == 200 and "choices" in value:
+            self._with_tool_calls(value["choices"][0])
+        if status != 200 or "choices" not in value or not self.asked.get("stream"):
+            super()._send(value, status)
+            return
+        words = value["choices"][0]["message"]["content"].split(" ")
+        deltas = [word if number == 0 else f" {word}" for number, word in enumerate(words)]
+        chunks = [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": delta}}]} for delta in deltas]
+        chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        head = {"id": "stub", "object": "chat.completion.chunk", "created": 0, "model": "stub"}
+        body = "".join(f"data: {json.dumps(head | chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("content-length", str(len(body.encode())))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def _with_tool_calls(self, choice: dict[str, Any]) -> None:
+        reply = choice["message"]["content"]
+        if not reply.startswith('{"calls"'):
+            return
+        calls = [
+            {"id": f"call{n}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+            for n, (name, arguments) in enumerate(json.loads(reply)["calls"])
+        ]
+        choice["message"] = {"role": "assistant", "content": None, "tool_calls": calls}
+        choice["finish_reason"] = "tool_calls"
+
+
+class ChatStub(model_stub.ModelStub):
+    """A scripted model server that also streams and calls tools: `script` takes `{"calls": [[name, arguments]]}`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.RequestHandlerClass = _ChatHandler
+
+
+@pytest.fixture
+def server() -> Iterator[ChatStub]:
+    with ChatStub() as stub:
+        yield stub
+
+
+@pytest.fixture
+def model(server: ChatStub) -> ChatOpenAI:
+    return ChatOpenAI(model="stub", base_url=server.url, api_key="none", max_retries=0)  # pyright: ignore
+
+
+@pytest.fixture
+def instrumented(recording: Recording) -> Iterator[None]:
+    conversations.forget()
+    instrumentors = (OpenAIInstrumentor(), LangChainInstrumentor())
+    for instrumentor in instrumentors:
+        instrumentor.instrument(tracer_provider=recording.provider, skip_dep_check=True)
+    yield
+    for instrumentor in reversed(instrumentors):
+        instrumentor.uninstrument()
+
+
+@pytest.fixture
+def store() -> InMemoryVectorStore:
+    return InMemoryVectorStore(Hashed())
+
+
+def by_line(**options: Any) -> CharacterTextSplitter:
+    """One chunk per line."""
+    return CharacterTextSplitter(separator="\n", chunk_size=1, chunk_overlap=0, **options)
+
+
+def operations(recording: Recording) -> list[OperationSpan]:
+    """What was recorded, read back from the bytes that would be exported; without spans that are not ours."""
+    spans = decode_request(encode_spans(recording.spans()).SerializeToString())
+    return [span for span in spans if span.kind and span.system]
+
+
+def kinds(recording: Recording, *wanted: str) -> list[OperationSpan]:
+    """The recorded operations of these kinds, by start."""
+    return [span for span in operations(recording) if span.kind in wanted]
+
+
+def graph_of(recording: Recording) -> EvolutionGraph:
+    """The graph of what was recorded."""
+    return build_graph(operations(recording))
+
+
+def contents(graph: EvolutionGraph, answer: str, kind: str) -> set[str]:
+    """What the variables of a kind say in the slice of an answer."""
+    slice_ = graph.slice_of_answer(answer)
+    return {graph.content(n) for n in slice_ if isinstance(n, VersionKey) and n.ref.startswith(f"{kind}:")}
+
+
+def names(recording: Recording) -> list[str]:
+    """Names of the spans that are ours, by start."""
+    return [span.name for span in ours(recording)]
+
+
+def ours(recording: Recording) -> list[ReadableSpan]:
+    """The spans that carry our attributes."""
+    return [span for span in recording.spans() if semconv.OP_KIND in (span.attributes or {})]

@@ -1,0 +1,205 @@
+"""NaiveRAG on LangChain: load, split, add, retrieve, answer; and back from the answer to what was loaded."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import networkx as nx
+import pytest
+from langchain_chroma import Chroma
+from langchain_core.documents import Document
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.vectorstores import InMemoryVectorStore
+from langchain_openai import ChatOpenAI
+
+from memtrace_otel.graph import EvolutionGraph, OperationKey, VersionKey
+from memtrace_otel.model import ref_kind
+from tests.conftest import Recording
+from tests.integration.langchain.conftest import (
+    ChatStub,
+    Hashed,
+    Notes,
+    by_line,
+    contents,
+    graph_of,
+    kinds,
+    names,
+    operations,
+)
+
+pytestmark = pytest.mark.usefixtures("instrumented", "content_on")
+
+PROMPT = ChatPromptTemplate.from_template("Context: {context}\nQuestion: {question}")
+_numbers = itertools.count()
+
+
+@pytest.fixture(params=["in memory", "chroma"])
+def rag_store(request: pytest.FixtureRequest) -> Any:
+    if request.param == "chroma":
+        return Chroma(f"rag-{next(_numbers)}", Hashed())
+    return InMemoryVectorStore(Hashed())
+
+
+def asking(store: Any, model: ChatOpenAI, recording: Recording, k: int = 1) -> Callable[[str], str]:
+    """A chain that answers, each question in a trace of its own."""
+    context = store.as_retriever(search_kwargs={"k": k}) | (lambda found: "\n".join(d.page_content for d in found))
+    chain: Any = {"context": context, "question": lambda asked: asked} | PROMPT | model
+
+    def ask(question: str) -> str:
+        with recording.tracer.start_as_current_span("turn"):
+            return chain.invoke(question).content
+
+    return ask
+
+
+def acyclic(graph: EvolutionGraph) -> bool:
+    edges = graph.edges(data="type")
+    return nx.is_directed_acyclic_graph(nx.DiGraph((a, b) for a, b, kind in edges if kind in ("read", "produced")))
+
+
+def test_an_answer_leads_to_its_own_question_and_document(
+    rag_store: Any, model: ChatOpenAI, server: ChatStub, recording: Recording
+) -> None:
+    notes = Notes(ann="Ann lives in Paris.\nAnn drinks tea.", bob="Bob plays chess.\nBob lives in Rome.")
+    rag_store.add_documents(by_line(add_start_index=True).split_documents(notes.load()))
+    ask = asking(rag_store, model, recording)
+    server.script = ["In Paris.", "Chess."]
+    assert (ask("Where is it that Ann lives?"), ask("What is it that Bob plays?")) == ("In Paris.", "Chess.")
+
+    assert names(recording) == [
+        "memtrace.ingest",
+        "memtrace.segment",
+        "create_memory",
+        "retrieval",
+        "chat stub",
+        "retrieval",
+        "chat stub",
+    ]
+    graph = graph_of(recording)
+    assert acyclic(graph)
+    first, second = kinds(recording, "respond")
+    assert contents(graph, first.origin, "query") == {"Where is it that Ann lives?"}
+    assert contents(graph, second.origin, "query") == {"What is it that Bob plays?"}
+    assert contents(graph, first.origin, "chunk") == {"Ann lives in Paris."}
+    assert contents(graph, second.origin, "chunk") == {"Bob plays chess."}
+    assert contents(graph, first.origin, "document") == {"Ann lives in Paris.\nAnn drinks tea."}
+    assert contents(graph, second.origin, "document") == {"Bob plays chess.\nBob lives in Rome."}
+    through = [op.kind for op in graph.operations() if OperationKey(op.origin) in graph.slice_of_answer(first.origin)]
+    assert sorted(through) == ["create", "ingest", "respond", "retrieve", "segment"]
+    reads = [read for op in graph.operations() for read in graph.inputs(op.origin)]
+    assert {ref_kind(read.version.ref) for read in reads if not read.version.origin} == {"query"}
+    assert not any(read.inferred for read in reads if read.operation.origin not in (first.origin, second.origin))
+
+
+def test_no_chunk_descends_from_a_question_or_from_the_future(
+    rag_store: Any, model: ChatOpenAI, recording: Recording
+) -> None:
+    ask = asking(rag_store, model, recording)
+    for number, text in enumerate(("moments later", "Ann lives in Paris.", "moments later", "Ann lives in Rome.")):
+        ask(f"What about {text}")
+        rag_store.add_documents(by_line().split_documents([Document(text, metadata={"source": f"s{number}"})]))
+        rag_store.add_texts([text, text], ids=[f"a{number}", "b"])
+
+    graph = graph_of(recording)
+    assert acyclic(graph)
+    stored = {v for op in kinds(recording, "create", "update") for v in graph.outputs(op.origin)}
+    assert len(stored) == 12
+    for version in stored:
+        ancestors = graph.ancestors(version)
+        assert "query" not in {ref_kind(node.ref) for node in ancestors if isinstance(node, VersionKey)}
+        made = [graph.operation(node.origin) for node in ancestors if isinstance(node, OperationKey)]
+        assert all(op.start <= graph.time_of(version) for op in made)
+    assert len(graph.history("chunk:b")) == 4  # one record, four versions, although two have the same text
+
+
+def test_a_chunk_added_again_is_a_new_version_and_a_deleted_one_has_a_tombstone(
+    rag_store: Any, model: ChatOpenAI, server: ChatStub, recording: Recording
+) -> None:
+    rag_store.add_documents([Document("Ann lives in Paris.", id="n1")])
+    rag_store.add_documents([Document("Ann lives in Rome now.", id="n1"), Document("Bob plays chess.", id="n2")])
+    ask = asking(rag_store, model, recording)
+    server.script = ["In Rome."]
+    ask("Where is it that Ann lives?")
+    rag_store.delete(["n1"])
+    rag_store.add_documents([Document("Ann lives in Oslo.", id="n1")])
+
+    graph = graph_of(recording)
+    assert [op.name for op in kinds(recording, "create", "update", "delete")] == [
+        "create_memory",
+        "upsert_memory",
+        "delete_memory",
+        "create_memory",
+    ]
+    history = graph.history("chunk:n1")
+    assert [graph.content(version) for version in history] == [
+        "Ann lives in Paris.",
+        "Ann lives in Rome now.",
+        "",
+        "Ann lives in Oslo.",
+    ]
+    assert [graph.is_tombstone(version) for version in history] == [False, False, True, False]
+    upsert = kinds(recording, "create")[1]
+    actions = {variable.ref: variable.action for variable in upsert.outputs}
+    assert actions == {"chunk:n1": "UPDATE", "chunk:n2": "ADD"}
+    [answer] = kinds(recording, "respond")
+    assert contents(graph, answer.origin, "document") == {"Ann lives in Paris.", "Ann lives in Rome now."}
+
+
+def test_a_batch_has_one_dependency_per_chunk(store: InMemoryVectorStore, recording: Recording) -> None:
+    notes = Notes(**{f"s{n}": f"text {n}" for n in range(10)})
+    store.add_documents(by_line().split_documents(notes.load()))
+    _, segment, create = operations(recording)
+    assert list(segment.flow) == [(n, n) for n in range(10)]
+    assert list(create.flow) == [(n, n) for n in range(10)]
+
+
+def test_equal_chunks_of_one_document_stay_apart(store: InMemoryVectorStore, recording: Recording) -> None:
+    chunks = by_line().split_documents([Document("moments later\nshe left\nmoments later", metadata={"source": "s"})])
+    store.add_documents(chunks)
+    segment, create = operations(recording)
+    assert len({variable.ref for variable in segment.outputs}) == 3
+    assert [variable.ref for variable in create.inputs] == [variable.ref for variable in segment.outputs]
+    assert "inferred" not in create.incomplete
+
+
+def test_copied_chunks_are_found_by_what_they_say(store: InMemoryVectorStore, recording: Recording) -> None:
+    chunks = by_line(add_start_index=True).split_documents([Document("one\ntwo", metadata={"source": "s"})])
+    copies = [Document(chunk.page_content, metadata={**chunk.metadata, "tenant": "t"}) for chunk in chunks]
+    del chunks
+    store.add_documents(copies)
+    store.add_texts(["two"])
+    segment, create, again = operations(recording)
+    assert [(v.ref, v.origin) for v in create.inputs] == [(v.ref, segment.origin) for v in segment.outputs]
+    assert [v.ref for v in again.inputs] == [segment.outputs[1].ref]
+
+
+async def test_the_answer_streams_and_a_store_without_ids_is_followed(
+    model: ChatOpenAI, server: ChatStub, recording: Recording
+) -> None:
+    class Shelf(InMemoryVectorStore):
+        """Gives its documents back without their ids, as stores of applications often do."""
+
+        def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
+            found = super().similarity_search(query, k, **kwargs)
+            return [Document(document.page_content, metadata=document.metadata) for document in found]
+
+        async def asimilarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
+            return self.similarity_search(query, k, **kwargs)
+
+    shelf = Shelf(Hashed())
+    await shelf.aadd_documents([Document("Ann lives in Paris."), Document("Bob plays chess.")])
+    retriever = shelf.as_retriever(search_kwargs={"k": 1})
+    chain: Any = {"context": retriever, "question": lambda asked: asked} | PROMPT | model
+    server.script = ["In Paris, I think."]
+    with recording.tracer.start_as_current_span("turn"):
+        chunks = [chunk.content async for chunk in chain.astream("Where is it that Ann lives?")]
+    assert "".join(chunks) == "In Paris, I think."
+    create, retrieval, answer = operations(recording)
+    graph = graph_of(recording)
+    [hit] = [variable for variable in retrieval.inputs if variable.role == "hit"]
+    assert (hit.ref, hit.origin) == (create.outputs[0].ref, create.origin)
+    assert hit.score is not None
+    assert contents(graph, answer.origin, "document") == {"Ann lives in Paris."}
+    assert [variable.content for variable in answer.outputs] == ["In Paris, I think."]

@@ -1,0 +1,240 @@
+"""Retrievers, scores, rerankers, loaders: one `retrieval` per question, whatever lies below it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+import pytest
+from langchain_core.callbacks import CallbackManagerForRetrieverRun
+from langchain_core.document_loaders import BaseLoader
+from langchain_core.documents import BaseDocumentCompressor, Document
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
+
+from memtrace_otel.graph import VersionKey
+from memtrace_otel.instrumentation.langchain import LangChainInstrumentor
+from memtrace_otel.model import OperationSpan
+from tests.conftest import Recording
+from tests.integration.langchain.conftest import Hashed, Notes, by_line, graph_of, kinds, names, operations
+
+pytestmark = pytest.mark.usefixtures("instrumented", "content_on")
+
+TEXTS = ["Ann lives in Paris.", "Ann drinks tea.", "Bob plays chess."]
+
+
+@pytest.fixture
+def filled(store: InMemoryVectorStore, recording: Recording) -> InMemoryVectorStore:
+    store.add_texts(TEXTS, ids=["paris", "tea", "chess"])
+    return store
+
+
+def hits(operation: OperationSpan, role: str = "hit") -> list[tuple[str, float | None]]:
+    return [(v.ref, None if v.score is None else round(v.score, 2)) for v in operation.inputs if v.role == role]
+
+
+SEARCHES = {
+    "similarity": lambda store: store.similarity_search("Ann lives", k=2),
+    "with scores": lambda store: store.similarity_search_with_score("Ann lives", k=2),
+    "search": lambda store: store.search("Ann lives", "similarity", k=2),
+    "retriever": lambda store: store.as_retriever(search_kwargs={"k": 2}).invoke("Ann lives"),
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES.keys())
+def test_every_way_to_search_is_one_retrieval_with_scores(
+    search: Any, filled: InMemoryVectorStore, recording: Recording
+) -> None:
+    search(filled)
+    assert names(recording) == ["create_memory", "retrieval"]
+    create, retrieval = operations(recording)
+    assert hits(retrieval) == [("chunk:paris", 0.71), ("chunk:tea", 0.41)]
+    assert {v.origin for v in retrieval.inputs if v.role == "hit"} == {create.origin}
+    assert [v.content for v in retrieval.inputs if v.role == "query"] == ["Ann lives"]
+    assert retrieval.scope == create.scope != ""
+    [context] = retrieval.outputs
+    assert context.content == "Ann lives in Paris.\nAnn drinks tea."
+
+
+class Plain(VectorStore):
+    """A store of an application: nothing but plain methods."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, str] = {}
+
+    def add_texts(self, texts: Any, metadatas: Any = None, **kwargs: Any) -> list[str]:
+        made = {f"t{len(self.held) + n}": text for n, text in enumerate(texts)}
+        self.held |= made
+        return list(made)
+
+    def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
+        return [Document(text, id=id) for id, text in list(self.held.items())[:k]]
+
+    def delete(self, ids: Any = None, **kwargs: Any) -> bool:
+        return bool([self.held.pop(id) for id in ids])
+
+    @classmethod
+    def from_texts(cls, texts: Any, embedding: Any, metadatas: Any = None, **kwargs: Any) -> Any:
+        made = cls()
+        made.held = {f"t{n}": text for n, text in enumerate(texts)}  # fills itself in a way of its own
+        return made
+
+
+async def test_coroutines_that_run_plain_methods_in_threads_are_recorded_once(recording: Recording) -> None:
+    store = Plain()
+    with recording.tracer.start_as_current_span("turn"):
+        await store.aadd_documents([Document(text) for text in TEXTS])
+        await store.as_retriever(search_kwargs={"k": 1}).ainvoke("Ann?")
+        await store.adelete(["t0"])
+    assert names(recording) == ["create_memory", "retrieval", "delete_memory"]
+    turn = recording.named("turn")[0]
+    assert all(span.parent and span.parent.span_id == turn.context.span_id for span in recording.spans()[1:])
+    create, retrieval, delete = operations(recording)
+    assert hits(retrieval) == [("chunk:t0", None)]
+    assert delete.inputs[0].origin == create.origin
+
+    recording.clear()
+    made = await Plain.afrom_documents([Document(text) for text in TEXTS], Hashed())
+    made.similarity_search("Ann?", k=1)
+    create, retrieval = operations(recording)
+    assert [v.content for v in create.outputs] == TEXTS
+    assert [v.origin for v in retrieval.inputs if v.role == "hit"] == [create.origin]
+
+
+def test_stores_without_a_name_keep_apart(recording: Recording) -> None:
+    one, other = InMemoryVectorStore(Hashed()), InMemoryVectorStore(Hashed())
+    one.add_texts(["Ann lives in Paris."], ids=["1"])
+    other.add_texts(["Bob lives in Rome."], ids=["1"])
+    one.similarity_search("lives")
+    first, second, retrieval = operations(recording)
+    assert first.scope != second.scope
+    assert [op.name for op in (first, second)] == ["create_memory", "create_memory"]
+    assert [v.origin for v in retrieval.inputs if v.role == "hit"] == [first.origin]
+
+
+def test_iterators_reach_the_library_untouched(recording: Recording) -> None:
+    store = Plain()
+    assert store.add_texts(text for text in TEXTS) == ["t0", "t1", "t2"]
+    assert list(store.held.values()) == TEXTS
+    chunks = by_line().split_documents(document for document in Notes(a="one\ntwo", b="three").lazy_load())
+    assert [chunk.page_content for chunk in chunks] == ["one", "two", "three"]
+    create, _, _, segment = sorted(operations(recording), key=lambda op: ["create", "ingest", "segment"].index(op.kind))
+    assert [v.ref for v in create.outputs] == ["chunk:t0", "chunk:t1", "chunk:t2"]
+    assert "unserialisable" in create.incomplete  # the texts are the store's to consume
+    assert [v.ref for v in segment.inputs] == ["document:a", "document:b"]  # read by the method below
+    assert list(segment.flow) == [(0, 0), (0, 1), (1, 2)]
+
+
+class Both(BaseRetriever):
+    """Asks two retrievers and keeps the best of both."""
+
+    retrievers: list[BaseRetriever]
+    keep: int = 1
+
+    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
+        found = [retriever.invoke(query, {"callbacks": run_manager.get_child()}) for retriever in self.retrievers]
+        return [document for documents in found for document in documents][: self.keep]
+
+
+def test_retrievers_inside_a_retriever_give_its_candidates(filled: InMemoryVectorStore, recording: Recording) -> None:
+    inner = [filled.as_retriever(search_kwargs={"k": k}) for k in (1, 3)]
+    Both(retrievers=list(inner)).invoke("Ann lives")
+    _, retrieval = operations(recording)
+    assert hits(retrieval) == [("chunk:paris", 0.71)]
+    assert hits(retrieval, "candidate") == [("chunk:tea", 0.41), ("chunk:chess", 0.0)]
+
+
+class ByLength(BaseDocumentCompressor):
+    """Shortest text first; `cut` makes extracts."""
+
+    cut: bool = False
+
+    def compress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Any = None
+    ) -> Sequence[Document]:
+        ordered = sorted(documents, key=lambda document: len(document.page_content))
+        if not self.cut:
+            return ordered[:1]
+        return [Document(d.page_content.split()[-1], metadata=d.metadata) for d in ordered[:1]]
+
+
+class Compressing(BaseRetriever):
+    """Like the contextual compression retriever of LangChain."""
+
+    base: BaseRetriever
+    compressor: BaseDocumentCompressor
+
+    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
+        return list(self.compressor.compress_documents(self.base.invoke(query), query))
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["reranked", "extracted"])
+def test_a_compressor_is_a_rerank_step(cut: bool, filled: InMemoryVectorStore, recording: Recording) -> None:
+    base = filled.as_retriever(search_kwargs={"k": 2})
+    Compressing(base=base, compressor=ByLength(cut=cut)).invoke("Ann lives")
+    assert names(recording) == ["create_memory", "retrieval", "memtrace.rerank"]
+    create, retrieval, rerank = operations(recording)
+    assert [ref for ref, _ in hits(rerank, "candidate")] == ["chunk:paris", "chunk:tea"]
+    [hit] = [v for v in retrieval.inputs if v.role == "hit"]
+    if not cut:
+        assert [ref for ref, _ in hits(rerank)] == [hit.ref] == ["chunk:tea"]
+        assert hit.origin == create.origin
+        return
+    assert (hit.ref, hit.origin) == (rerank.outputs[0].ref, rerank.origin)
+    assert rerank.outputs[0].content == "tea."
+    assert VersionKey("chunk:tea", create.origin) in graph_of(recording).ancestors(VersionKey(hit.ref, hit.origin))
+
+
+class Slow(BaseLoader):
+    """A native asynchronous loader that uses another one."""
+
+    async def alazy_load(self) -> AsyncIterator[Document]:
+        for document in Notes(inner="Ann lives in Paris.").lazy_load():
+            yield Document(document.page_content, metadata={"source": "outer"})
+
+
+async def test_lazy_documents_are_recorded_one_by_one(recording: Recording) -> None:
+    lazy = Notes(a="one", b="two", c="three").lazy_load()
+    assert isinstance(lazy, Iterator)
+    assert names(recording) == []
+    assert next(lazy).page_content == "one"
+    assert [op.outputs[0].ref for op in kinds(recording, "ingest")] == ["document:a"]
+    lazy.close()
+    assert len(kinds(recording, "ingest")) == 1
+    assert [document.page_content async for document in Slow().alazy_load()] == ["Ann lives in Paris."]
+    assert [op.outputs[0].ref for op in kinds(recording, "ingest")] == ["document:a", "document:outer"]
+    await Slow().aload()
+    assert len(kinds(recording, "ingest")) == 3
+
+
+def test_a_reloaded_document_is_a_new_version(recording: Recording) -> None:
+    for text in ("Ann lives in Paris.", "Ann lives in Rome."):
+        by_line().split_documents(Notes(ann=text).load())
+    graph = graph_of(recording)
+    assert [graph.content(v) for v in graph.history("document:ann")] == ["Ann lives in Paris.", "Ann lives in Rome."]
+    for segment in kinds(recording, "segment"):
+        [source] = graph.inputs(segment.origin)
+        assert graph.content(source.version).split() == segment.outputs[0].content.split()
+
+
+def test_errors_of_a_search_are_on_its_span(filled: InMemoryVectorStore, recording: Recording) -> None:
+    filled.embedding.broken = True  # pyright: ignore
+    with pytest.raises(RuntimeError, match="no embedding today"):
+        filled.as_retriever().invoke("Ann?")
+    assert [op.status for op in kinds(recording, "retrieve")] == ["error"]
+
+
+def test_classes_made_later_are_covered_and_uncovered(recording: Recording) -> None:
+    class Later(InMemoryVectorStore):
+        def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
+            return []
+
+    Later(Hashed()).similarity_search("nothing")
+    assert names(recording) == ["retrieval"]
+    LangChainInstrumentor().uninstrument()
+    Later(Hashed()).similarity_search("nothing")
+    assert names(recording) == ["retrieval"]
+    assert "__wrapped__" not in dir(vars(Later)["similarity_search"])
+    LangChainInstrumentor().instrument(tracer_provider=recording.provider, skip_dep_check=True)
+    Later(Hashed()).similarity_search("nothing")
+    assert names(recording) == ["retrieval"] * 2

@@ -1,0 +1,149 @@
+"""LangGraph keeps the contract of instrumentors: its stores, and a thread whose messages are checkpointed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.store.memory import InMemoryStore
+from langgraph.store.sqlite import AsyncSqliteStore
+
+from memtrace_otel.instrumentation.langgraph import LangGraphInstrumentor
+from memtrace_otel.testing import InstrumentorContract, ThreadedContract
+from tests.integration.langchain.conftest import Hashed
+
+OWNER = ("notes", "ann")
+
+
+class Notes:
+    """Texts in a store with an index."""
+
+    def __init__(self) -> None:
+        self.embedding = Hashed()
+        self.store: Any = InMemoryStore(index={"embed": self.embedding, "dims": 64})
+        self.written = 0
+
+    async def write(self, text: str) -> object:
+        self.written += 1
+        return self.store.put(OWNER, f"n{self.written}", {"text": text})
+
+    async def read(self, query: str) -> object:
+        return [(item.key, item.value, round(item.score, 6)) for item in self.store.search(OWNER, query=query)]
+
+    async def fail(self) -> object:
+        self.embedding.broken = True
+        return self.store.put(OWNER, "n0", {"text": "never"})
+
+    async def close(self) -> None:
+        pass
+
+
+class AsyncNotes(Notes):
+    """The same by coroutines."""
+
+    async def write(self, text: str) -> object:
+        self.written += 1
+        return await self.store.aput(OWNER, f"n{self.written}", {"text": text})
+
+    async def read(self, query: str) -> object:
+        found = await self.store.asearch(OWNER, query=query)
+        return [(item.key, item.value, round(item.score, 6)) for item in found]
+
+    async def fail(self) -> object:
+        self.embedding.broken = True
+        return await self.store.aput(OWNER, "n0", {"text": "never"})
+
+    async def hang(self) -> object:
+        self.embedding.hangs = True
+        return await self.store.aput(OWNER, "n0", {"text": "never"})
+
+
+class QueuedNotes(Notes):
+    """A store that works in a task of its own, which knows nothing of the caller."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = None
+
+    async def _open(self) -> Any:
+        if self.store is None:
+            self.context = AsyncSqliteStore.from_conn_string(":memory:")
+            self.store = await self.context.__aenter__()
+            await self.store.setup()
+        return self.store
+
+    async def write(self, text: str) -> object:
+        self.written += 1
+        return await (await self._open()).aput(OWNER, f"n{self.written}", {"text": text})
+
+    async def read(self, query: str) -> object:
+        return [(item.key, item.value) for item in await (await self._open()).asearch(OWNER)]
+
+    async def fail(self) -> object:
+        return await (await self._open()).aput(OWNER, "n0", {"text": object()})  # no JSON
+
+    async def hang(self) -> object:
+        store = await self._open()
+        await store.lock.acquire()
+        return await store.aput(OWNER, "n0", {"text": "never"})
+
+    async def close(self) -> None:
+        if self.store is not None:
+            if self.store.lock.locked():
+                self.store.lock.release()
+            await self.context.__aexit__(None, None, None)
+
+
+class Thread:
+    """A graph that answers, and whose thread is checkpointed."""
+
+    def __init__(self) -> None:
+        self.config: Any = {"configurable": {"thread_id": "t1"}}
+        self.saver = InMemorySaver()
+        graph = StateGraph(MessagesState).add_node("answer", self._answer).add_edge(START, "answer")
+        self.graph: Any = graph.compile(checkpointer=self.saver)
+
+    def _answer(self, state: MessagesState) -> Any:
+        return {"messages": [AIMessage(f"I have read {len(state['messages'])} messages.")]}
+
+    async def write(self, text: str) -> object:
+        state = await self._run(text)
+        return [message.content for message in state["messages"]]
+
+    async def read(self, query: str) -> object:
+        return [message.content for message in self.graph.get_state(self.config).values["messages"]]
+
+    async def fail(self) -> object:
+        checkpoint: Any = {"channel_values": {"messages": [AIMessage("never", id="m0")]}}  # without an id
+        return self.saver.put(
+            {"configurable": {**self.config["configurable"], "checkpoint_ns": ""}}, checkpoint, {}, {"messages": "1"}
+        )
+
+    async def close(self) -> None:
+        pass
+
+    async def _run(self, text: str) -> Any:
+        return self.graph.invoke({"messages": [("user", text)]}, self.config)
+
+
+class AsyncThread(Thread):
+    """The same by coroutines."""
+
+    async def _run(self, text: str) -> Any:
+        return await self.graph.ainvoke({"messages": [("user", text)]}, self.config)
+
+
+class TestLangGraph(InstrumentorContract, ThreadedContract):
+    instrumentor = LangGraphInstrumentor
+    entry_point = "memtrace_langgraph"
+
+    @pytest.fixture(
+        params=[Notes, AsyncNotes, QueuedNotes, Thread, AsyncThread],
+        ids=["store", "async store", "queued store", "thread", "async thread"],
+    )
+    def program(self, request: pytest.FixtureRequest) -> Callable[[], Any]:
+        return request.param
