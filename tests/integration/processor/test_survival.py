@@ -78,9 +78,12 @@ def test_no_exporter_loses_a_burst(run: Run, exporter: str) -> None:
     assert run.left == []
 
 
-def test_threads_lose_nothing(run: Run) -> None:
-    assert run("slow", spans=1000, threads=8)["drops"] == {}
-    assert run.names == sum((spans(1000, f"thread{n}") for n in range(8)), Counter())
+@pytest.mark.parametrize(("exporter", "threads", "each"), [("slow", 8, 1000), ("hanging", 100, 100)])
+def test_threads_lose_nothing(run: Run, exporter: str, threads: int, each: int) -> None:
+    assert run(exporter, spans=each, threads=threads)["drops"] == {}
+    if exporter == "hanging":
+        run.restart()
+    assert run.names == sum((spans(each, f"thread{n}") for n in range(threads)), Counter())
 
 
 def test_a_fork_sends_everything_once(run: Run) -> None:

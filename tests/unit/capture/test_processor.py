@@ -267,7 +267,7 @@ def test_a_span_that_is_always_refused_does_not_hold_the_others_up(pipeline: Mak
 
 def test_drops_are_told_in_their_trace_and_make_its_graph_incomplete(pipeline: MakePipeline) -> None:
     receiver = Receiver(down)
-    ours = pipeline(receiver, spool_bytes=0, queue_size=10, batch_size=10, block_seconds=0.0)
+    ours = pipeline(receiver, spool_bytes=0, queue_size=5, batch_size=5, block_seconds=0.0)
     ours.make(10)
     eventually(lambda: ours.processor._sender.failures)
     with ours.tracer.start_as_current_span("turn") as turn:
@@ -302,7 +302,7 @@ def test_drops_are_told_in_their_trace_and_make_its_graph_incomplete(pipeline: M
 
 def test_with_no_room_on_disk_the_queue_keeps_what_it_can(pipeline: MakePipeline) -> None:
     receiver = Receiver(down)
-    ours = pipeline(receiver, spool_bytes=0, queue_size=20, batch_size=5, block_seconds=0.0)
+    ours = pipeline(receiver, spool_bytes=0, queue_size=10, batch_size=5, block_seconds=0.0)
     made = ours.make(20)
     eventually(lambda: ours.processor._sender.failures)
     receiver.answer = lambda spans: None

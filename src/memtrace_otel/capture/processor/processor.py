@@ -45,9 +45,9 @@ class LosslessSpanProcessor(SpanProcessor):
 
     `on_end` never raises and does no more than append to a queue of `queue_size` spans. Is the queue full, it waits at
     most `block_seconds` for room (never on a thread that runs an event loop, and once only while the exporter makes no
-    progress), then writes the span to the spool: files below `spool_dir`, at most `spool_bytes` together. Only when
-    these are full, or cannot be written, a span is dropped: counted in the metrics, and told by a span
-    `memtrace.other` in its trace.
+    progress), then writes the span to the spool: files below `spool_dir`, at most `spool_bytes` together. When the disk
+    takes nothing, the queue grows to twice its size. Only then a span is dropped: counted in the metrics, and told by a
+    span `memtrace.other` in its trace.
 
     An export that fails, or takes longer than `delay_seconds`, is brought to the spool as well and repeated with
     growing pauses. What a dead process left there is sent by the next one with the same destination, so a span can
@@ -106,13 +106,12 @@ class LosslessSpanProcessor(SpanProcessor):
                 return
             if not self._delivery.started:
                 self._delivery.start()
-            if len(self._queue) < self._queue_size or self._wait_for_room():
-                self._queue.append(span)
-                if len(self._queue) % self._batch_size == 0:
-                    self._delivery.wake()
-            else:
-                for lost in stow((span,), self._spool, self._losses)[1]:
-                    self._losses.note(lost, "full")
+            if len(self._queue) >= self._queue_size:
+                self._overflow(span)
+                return
+            self._queue.append(span)
+            if len(self._queue) % self._batch_size == 0:
+                self._delivery.wake()
         except Exception as error:
             note_error("processor.on_end", error)
 
@@ -141,11 +140,22 @@ class LosslessSpanProcessor(SpanProcessor):
         """Bytes on disk that are not exported yet."""
         return self._spool.live_bytes
 
-    def _wait_for_room(self) -> bool:
+    def _overflow(self, span: ReadableSpan) -> None:
+        """Find room for a span although the queue is full."""
         self._delivery.wake()
-        if self._stalled == self._sender.exports or _runs_event_loop():
-            return False
-        deadline = time.monotonic() + self._block_seconds - _TURN_SECONDS
+        waits = not _runs_event_loop()
+        deadline = time.monotonic() + (self._block_seconds - _TURN_SECONDS if waits else 0)
+        if waits and self._stalled != self._sender.exports and self._has_room_before(deadline):
+            self._queue.append(span)
+            return
+        patience = max(_TURN_SECONDS, deadline - time.monotonic())
+        _, left = stow((span,), self._spool, self._losses, patience)
+        if left and len(self._queue) < 2 * self._queue_size:  # the disk is busy with other threads, or full
+            self._queue.append(span)
+        elif left:
+            self._losses.note(span, "full")
+
+    def _has_room_before(self, deadline: float) -> bool:
         while len(self._queue) >= self._queue_size:
             if time.monotonic() >= deadline:
                 self._stalled = self._sender.exports
