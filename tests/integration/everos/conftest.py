@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,9 @@ from memtrace_otel.otlp import decode_request
 from tests.conftest import Recording
 from tests.integration.everos.host import Everos, Memory
 from tests.integration.everos.models import EverosModels
+
+HAS_ROUNDS = importlib.util.find_spec("everos.memory.search.llm_multiround") is not None
+collect_ignore = [] if HAS_ROUNDS else ["test_rounds.py"]
 
 
 @pytest.fixture(scope="module")

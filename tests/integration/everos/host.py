@@ -17,9 +17,11 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 import structlog
@@ -67,34 +69,31 @@ class Everos:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     def __enter__(self) -> Everos:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        switches = (f"[strategies.{name}]\nenabled = {on}\n" for name, on in self._strategies.items())
-        (self.folder / "ome.toml").write_text("".join(switches))
-        self._before = {name: os.environ.get(name) for name in self._environment}
-        os.environ.update(self._environment)
-        for name in ENTRY_POINTS:
-            importlib.import_module(name)
-        self._unset = _unset()
-        self._thread.start()
-        self.call(self._start()).result()
+        with ExitStack() as undo:
+            self._set_up(undo)
+            self._undo = undo.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.call(self._stop()).result()
+        self._undo.close()
+
+    def _set_up(self, undo: ExitStack) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        switches = (f"[strategies.{name}]\nenabled = {on}\n" for name, on in self._strategies.items())
+        (self.folder / "ome.toml").write_text("".join(switches))
+        undo.enter_context(patch.dict(os.environ, self._environment))
+        for name in ENTRY_POINTS:
+            importlib.import_module(name)
+        undo.callback(_forget, _unset())
+        self._thread.start()
+        undo.callback(self._end_loop)
+        self.call(self._start()).result()
+        undo.callback(lambda: self.call(self._stop()).result())
+
+    def _end_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        for (module, name), value in self._unset.items():
-            setattr(sys.modules[module], name, value)
-        for module in _modules():
-            for value in list(vars(module).values()):
-                if hasattr(value, "cache_clear"):
-                    value.cache_clear()
-        for name, value in self._before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
     def call(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
         """Run in EverOS' loop, in the context of the caller."""
@@ -218,3 +217,13 @@ def _unset() -> dict[tuple[str, str], object]:
         for name, value in vars(module).items()
         if name.startswith("_") and not name.startswith("__") and (value is None or value is False)
     }
+
+
+def _forget(unset: dict[tuple[str, str], object]) -> None:
+    """Make EverOS build its parts anew."""
+    for (module, name), value in unset.items():
+        setattr(sys.modules[module], name, value)
+    for module in _modules():
+        for value in list(vars(module).values()):
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()

@@ -117,9 +117,22 @@ def case_compress(_: EverosModels, prompt: str) -> Any:
 
 
 def skill(_: EverosModels, prompt: str) -> Any:
-    data = {"name": "repair builds", "description": "Repair builds", "content": "## Steps\n1. Read", "confidence": 0.5}
+    steps = "\n".join(f"{number}. {step}" for number, step in enumerate(SKILL_STEPS, 1))
+    data = {
+        "name": "repair builds",
+        "description": "Find out why a build broke and repair it",
+        "content": f"## Steps\n{steps}",
+        "confidence": 0.5,
+    }
     return {"operations": [{"action": "add", "data": data}], "update_note": ""}
 
+
+SKILL_STEPS = (
+    "Read the log of the failing build from its end and note the first error, not the last one.",
+    "Compare the versions of all dependencies with those of the last green build.",
+    "Pin the one that changed and build again.",
+    "Write down why it was pinned, and what has to happen for the pin to go.",
+)
 
 KINDS: list[tuple[str, tuple[str, ...], Any]] = [
     ("boundary", ('"boundaries"', '"should_wait"'), boundary),
@@ -128,9 +141,9 @@ KINDS: list[tuple[str, tuple[str, ...], Any]] = [
     ("queries", ('"queries"', "Missing"), queries),
     ("profile update", ("user profile updater",), profile_update),
     ("profile", ("User Profile Analyst",), profile),
+    ("skill", ('"operations"', '"update_note"', "skill"), skill),
     ("case filter", ('"has_exploration"',), case_filter),
     ("case", ('"task_intent"', '"approach"', '"quality_score"'), case_compress),
-    ("skill", ('"operations"', '"update_note"', "skill"), skill),
     ("cluster", ('"idx"', "[New Task Intent]"), lambda *_: {"idx": -1, "reason": "as scripted"}),
     ("facts", ('"atomic_fact"', "EPISODE_TEXT"), facts),
     ("foresight", ('"foresights"',), foresight),

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-
 import pytest
 
 from memtrace_otel import semconv
 from tests.conftest import Recording
-from tests.integration.everos.conftest import fed, inputs, outputs, recorded
+from tests.integration.everos.conftest import HAS_ROUNDS, fed, inputs, outputs, recorded
 from tests.integration.everos.host import Memory
-from tests.integration.everos.models import EverosModels
 
 pytestmark = pytest.mark.usefixtures("instrumented")
 
-VERSION = importlib.metadata.version("everos")
-METHODS = ["hybrid", "vector", "keyword", "agentic", *(["llm_multiround"] if VERSION >= "1.3" else [])]
+METHODS = ["hybrid", "vector", "keyword", "agentic", *(["llm_multiround"] if HAS_ROUNDS else [])]
 QUESTION = "Where near the river does Ann live?"
 
 
@@ -92,34 +88,3 @@ async def test_a_listing_is_a_search_without_a_query(ann: Memory, recording: Rec
     ]
     assert all(v.origin for v in listing.inputs)
     assert not inputs(listing, "query")
-
-
-@pytest.mark.parametrize("broken", [False, True] if "llm_multiround" in METHODS else [])
-@pytest.mark.usefixtures("content_on")
-async def test_rounds_of_a_deciding_model(
-    ann: Memory, models: EverosModels, recording: Recording, broken: bool
-) -> None:
-    await told(ann)
-    recording.clear()
-    if broken:
-        models.by_kind["round"] = ["no JSON"] * 9
-    await ann.search(QUESTION, method="llm_multiround")
-    seen = recorded(recording)
-    (search,) = seen.named("search_memory")
-    rounds = seen.all("llm_multiround")
-    first = rounds[0]
-    assert [v.ref for v in inputs(first, "query")] == [v.ref for v in inputs(search, "query")]
-    if broken:
-        assert len(rounds) == 1
-        assert "unparsed" in first.incomplete
-        assert [event.name for event in first.events][-1] == semconv.FALLBACK_EVENT
-        assert semconv.RETRY_EVENT in [event.name for event in first.events]
-        return
-    assert len(rounds) == 2
-    refined = outputs(first, "fact")[-1]
-    assert refined.content == "What about the garden?"
-    asked = [v for span in seen.all("memory_system.bm25_retrieval") for v in inputs(span, "query")]
-    assert [(v.ref, v.origin) for v in asked] == [
-        (inputs(search, "query")[0].ref, ""),
-        (refined.ref, first.origin),
-    ]
