@@ -1,0 +1,123 @@
+"""Threads of checkpointers: what comes in, what changes, what goes, and what an answer goes on from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
+from langchain_openai import ChatOpenAI
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import START, MessagesState, StateGraph
+
+from tests.conftest import Recording
+from tests.integration.langchain.conftest import ChatStub, contents, graph_of, kinds, operations
+
+pytestmark = pytest.mark.usefixtures("instrumented", "content_on")
+
+CONFIG: Any = {"configurable": {"thread_id": "t1"}}
+
+
+class Summarised(MessagesState):
+    summary: str
+
+
+def compiled(node: Any, saver: Any, state: Any = MessagesState) -> Any:
+    return StateGraph(state).add_node("answer", node).add_edge(START, "answer").compile(checkpointer=saver)
+
+
+def say(graph: Any, text: str, id: str) -> None:
+    graph.invoke({"messages": [HumanMessage(text, id=id)]}, CONFIG)
+
+
+def test_only_what_changed_is_written(recording: Recording) -> None:
+    def answer(state: MessagesState) -> Any:
+        return {"messages": [AIMessage(f"answer {len(state['messages'])}", id=f"a{len(state['messages'])}")]}
+
+    graph = compiled(answer, InMemorySaver())
+    say(graph, "moments later", "h1")
+    say(graph, "moments later", "h2")
+    written = [[v.ref for v in op.outputs] for op in kinds(recording, "create", "update", "delete")]
+    assert written == [["state:t1/h1"], ["state:t1/a1"], ["state:t1/h2"], ["state:t1/a3"]]
+    created = {v.ref: op.origin for op in kinds(recording, "create") for v in op.outputs}
+    [read] = kinds(recording, "retrieve")
+    assert [(v.ref, v.origin) for v in read.inputs] == [(ref, created[ref]) for ref in ("state:t1/h1", "state:t1/a1")]
+    graph.get_state(CONFIG)
+    assert len(kinds(recording, "retrieve")[-1].inputs) == 4
+
+
+def test_trimmed_edited_and_summarised_messages(recording: Recording) -> None:
+    def answer(state: Summarised) -> Any:
+        messages = state["messages"]
+        if len(messages) < 3:
+            return {"messages": [AIMessage("Noted.", id="a1")], "summary": "Ann lives in Paris."}
+        gone = [RemoveMessage(id=message.id) for message in messages[:2]]  # pyright: ignore
+        edited = HumanMessage("I moved to Rome!", id="h2")
+        return {"messages": [*gone, edited, AIMessage("Noted.", id="a2")], "summary": "Ann lives in Rome."}
+
+    saver = InMemorySaver()
+    graph = compiled(answer, saver, Summarised)
+    say(graph, "I live in Paris.", "h1")
+    say(graph, "I moved to Rome.", "h2")
+    saver.delete_thread("t1")
+    saver.delete_thread("t1")
+
+    made = graph_of(recording)
+    states = {ref: [made.content(v) for v in made.history(ref)] for ref in ("state:t1/h2", "state:t1/summary")}
+    assert states["state:t1/h2"] == ["I moved to Rome.", "I moved to Rome!", ""]
+    assert states["state:t1/summary"] == ["Ann lives in Paris.", "Ann lives in Rome.", ""]
+    trimmed, everything, nothing = kinds(recording, "delete")
+    assert {v.ref for v in trimmed.outputs} == {"state:t1/h1", "state:t1/a1"}
+    assert {v.role for v in trimmed.inputs} == {"previous"}
+    assert all(v.origin for v in trimmed.inputs)
+    assert {v.ref for v in everything.outputs} == {"state:t1/h2", "state:t1/a2", "state:t1/summary"}
+    assert "unknown_record" in nothing.incomplete
+
+
+def test_an_answer_goes_on_from_the_thread(model: ChatOpenAI, server: ChatStub, recording: Recording) -> None:
+    graph = compiled(lambda state: {"messages": [model.invoke(state["messages"])]}, InMemorySaver())
+    server.script = ["Paris is nice.", "In Paris, you said."]
+    for number, text in enumerate(("I live in Paris.", "Where is it that I live?")):
+        with recording.tracer.start_as_current_span("turn"):
+            say(graph, text, f"h{number}")
+
+    made = graph_of(recording)
+    first, second = kinds(recording, "respond")
+    assert contents(made, first.origin, "query") == {"I live in Paris."}
+    assert "I live in Paris." in contents(made, second.origin, "state")
+    assert "I live in Paris." in contents(made, second.origin, "message")
+    stored = next(op for op in kinds(recording, "create") if op.outputs[0].content == "Paris is nice.")
+    assert [(v.role, v.origin) for v in stored.inputs] == [("answer", first.origin)]
+
+
+async def test_a_thread_of_another_process_is_no_news(tmp_path: Path, recording: Recording) -> None:
+    path, node = str(tmp_path / "threads.db"), lambda state: {"messages": [AIMessage("Noted.", id="a1")]}
+    async with AsyncSqliteSaver.from_conn_string(path) as saver:
+        graph = compiled(node, saver)
+        with recording.tracer.start_as_current_span("turn"):
+            await graph.ainvoke({"messages": [HumanMessage("I live in Paris.", id="h1")]}, CONFIG)
+        here = operations(recording)
+    assert [[v.ref for v in op.outputs] for op in here] == [["state:t1/h1"], ["state:t1/a1"]]
+    recording.clear()
+    _forget_everything()
+    with SqliteSaver.from_conn_string(path) as saver:
+        graph = compiled(lambda state: {"messages": [AIMessage("Again.", id="a2")]}, saver)
+        say(graph, "Hello.", "h2")
+    read, *written = operations(recording)
+    assert "unknown_origin" in read.incomplete
+    assert {op.scope for op in (read, *written)} == {here[0].scope}
+    assert [[v.ref for v in op.outputs] for op in written] == [["state:t1/h2"], ["state:t1/a2"]]
+
+
+def _forget_everything() -> None:
+    """What another process would not know."""
+    from memtrace_otel.capture import origins
+    from memtrace_otel.instrumentation.langgraph import LangGraphInstrumentor
+    from memtrace_otel.instrumentation.langgraph.threads import Threads
+
+    origins().forget()
+    patches: Any = LangGraphInstrumentor().patches
+    patches.threads = Threads()

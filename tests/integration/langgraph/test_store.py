@@ -1,0 +1,171 @@
+"""Long-term stores: every operation of a batch, its versions, its owner."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langchain_openai import ChatOpenAI
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.store.base import BaseStore, GetOp, ListNamespacesOp, PutOp, SearchOp
+from langgraph.store.memory import InMemoryStore
+from langgraph.store.sqlite import AsyncSqliteStore, SqliteStore
+
+from memtrace_otel.graph import VersionKey
+from memtrace_otel.model import ref_kind
+from tests.conftest import Recording
+from tests.integration.langchain.conftest import ChatStub, Hashed, contents, graph_of, kinds, names, operations
+
+pytestmark = pytest.mark.usefixtures("instrumented", "content_on")
+
+ANN, BOB = ("notes", "ann"), ("notes", "bob")
+
+
+@pytest.fixture
+def memory() -> InMemoryStore:
+    return InMemoryStore(index={"embed": Hashed(), "dims": 64})
+
+
+def test_a_record_is_created_updated_found_and_deleted(memory: InMemoryStore, recording: Recording) -> None:
+    memory.put(ANN, "home", {"text": "Ann lives in Paris."})
+    memory.put(ANN, "home", {"text": "Ann lives in Rome."})
+    memory.search(ANN, query="Where does Ann live?", limit=3)
+    memory.get(ANN, "home")
+    memory.delete(ANN, "home")
+    memory.put(ANN, "home", {"text": "Ann lives in Oslo."})
+
+    assert names(recording) == [
+        "upsert_memory",
+        "upsert_memory",
+        "search_memory",
+        "search_memory",
+        "delete_memory",
+        "upsert_memory",
+    ]
+    graph = graph_of(recording)
+    history = graph.history("memory:notes/ann/home")
+    assert [graph.content(version) for version in history] == [
+        "Ann lives in Paris.",
+        "Ann lives in Rome.",
+        "",
+        "Ann lives in Oslo.",
+    ]
+    assert [graph.is_tombstone(version) for version in history] == [False, False, True, False]
+    created, updated, search, get, deleted, again = operations(recording)
+    assert [op.kind for op in (created, updated, again)] == ["create", "update", "create"]
+    assert [(v.role, v.origin) for v in updated.inputs[1:]] == [("previous", created.origin)]
+    assert [(v.role, v.origin) for v in deleted.inputs] == [("previous", updated.origin)]
+    for reader in (search, get):
+        assert [v.origin for v in reader.inputs if v.role == "hit"] == [updated.origin]
+        assert reader.scope == created.scope
+    assert [v.score is not None for v in search.inputs if v.role == "hit"] == [True]
+    assert search.attributes["gen_ai.memory.query.text"] == "Where does Ann live?"
+
+
+def test_the_operations_of_a_batch_stand_side_by_side(memory: InMemoryStore, recording: Recording) -> None:
+    memory.put(ANN, "home", {"text": "Ann lives in Paris."})
+    recording.clear()
+    with recording.tracer.start_as_current_span("turn"):
+        results = memory.batch(
+            [
+                GetOp(ANN, "home"),
+                PutOp(ANN, "home", {"text": "Ann lives in Rome."}),
+                PutOp(BOB, "pet", {"text": "first"}),
+                PutOp(BOB, "pet", {"text": "Bob has a cat."}),
+                SearchOp(("notes",)),
+                ListNamespacesOp(),
+            ]
+        )
+    assert results[0].value == {"text": "Ann lives in Paris."}  # pyright: ignore
+    assert names(recording) == ["search_memory", "upsert_memory", "upsert_memory", "search_memory"]
+    [turn] = recording.named("turn")
+    got, home, pet, found = operations(recording)
+    assert {op.parent_id for op in (got, home, pet, found)} == {f"{turn.context.span_id:016x}"}
+    assert [v.content for v in pet.outputs] == ["Bob has a cat."]  # the store keeps the last one
+    assert home.scope != pet.scope
+    before = [v.origin for v in got.inputs]
+    assert [v.origin for v in found.inputs] == before != [home.origin]  # a batch reads what was there before it
+
+
+async def test_a_store_with_a_task_of_its_own_knows_its_caller(tmp_path: Path, recording: Recording) -> None:
+    async with AsyncSqliteStore.from_conn_string(str(tmp_path / "store.db")) as store:
+        await store.setup()
+        with recording.tracer.start_as_current_span("turn"):
+            texts = {"a": "Ann lives in Paris.", "b": "Bob plays chess."}
+            await asyncio.gather(*(store.aput(ANN, key, {"text": text}) for key, text in texts.items()))
+            await asyncio.to_thread(store.put, ANN, "a", {"text": "Ann lives in Rome."})
+            await store.asearch(ANN)
+            await store.abatch([PutOp(ANN, "b", None)])
+    [turn] = recording.named("turn")
+    assert len(operations(recording)) == 5
+    assert {op.trace_id for op in operations(recording)} == {f"{turn.context.trace_id:032x}"}
+    written = {op.scope for op in operations(recording)}
+    recording.clear()
+    with SqliteStore.from_conn_string(str(tmp_path / "store.db")) as same:
+        same.setup()
+        same.get(ANN, "a")
+    [get] = operations(recording)
+    assert {get.scope} == written  # another client of the same database
+    assert [v.content for v in graph_of(recording).operations(kind="retrieve")[0].outputs] == ["Ann lives in Rome."]
+
+
+def test_stores_in_memory_keep_apart(recording: Recording) -> None:
+    one, other = InMemoryStore(), InMemoryStore()
+    one.put(ANN, "home", {"text": "Paris"})
+    other.put(ANN, "home", {"text": "Rome"})
+    one.get(ANN, "home")
+    first, second, get = operations(recording)
+    assert second.kind == "create"
+    assert [v.origin for v in get.inputs] == [first.origin]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"text": "Ann", "tags": ["x"]}, "Ann"),
+        ({"kind": "Memory", "content": {"content": "Ann"}}, "Ann"),
+        ({"anything": "Ann"}, "Ann"),
+        ({"name": "Ann", "age": 3}, '{"age": 3, "name": "Ann"}'),
+        ({}, "{}"),
+    ],
+)
+def test_what_a_value_says(value: Any, text: str, recording: Recording) -> None:
+    InMemoryStore().put(ANN, "k", value)
+    assert operations(recording)[0].outputs[0].content == text
+
+
+def test_an_agent_that_remembers_and_answers(
+    memory: InMemoryStore, model: ChatOpenAI, server: ChatStub, recording: Recording
+) -> None:
+    def answer(state: MessagesState, *, store: BaseStore) -> Any:
+        asked = state["messages"][-1].content
+        known = "\n".join(item.value["text"] for item in store.search(ANN, query=str(asked), limit=1))
+        said = model.invoke(f"Known: {known}\nQuestion: {asked}")
+        store.put(ANN, "last answer", {"text": said.content})
+        return {"messages": [said]}
+
+    graph: Any = StateGraph(MessagesState).add_node("answer", answer).add_edge(START, "answer").compile(store=memory)
+    memory.put(ANN, "home", {"text": "Ann lives in Paris."})
+    memory.put(ANN, "pet", {"text": "Ann has a dog."})
+    server.script = ["She lives there.", "Yes, one."]
+    for question in ("Where is it that Ann lives?", "Does Ann have a dog?"):
+        with recording.tracer.start_as_current_span("turn"):
+            graph.invoke({"messages": [HumanMessage(question)]})
+
+    made = graph_of(recording)
+    first, second = kinds(recording, "respond")
+    assert contents(made, first.origin, "query") == {"Where is it that Ann lives?"}
+    assert contents(made, first.origin, "memory") == {"Ann lives in Paris."}
+    assert contents(made, second.origin, "query") == {"Does Ann have a dog?"}
+    assert contents(made, second.origin, "memory") == {"Ann has a dog."}
+    last = made.history("memory:notes/ann/last%20answer")
+    assert [made.content(version) for version in last] == ["She lives there.", "Yes, one."]
+    ancestors = made.ancestors(last[0])
+    assert f"answer:{first.span_id}" in {node.ref for node in ancestors if isinstance(node, VersionKey)}
+    kept = [version for op in made.operations() for version in made.outputs(op.origin) if "memory:" in version.ref]
+    for version in kept:
+        if "last" not in version.ref:  # an answer does depend on its question
+            assert "query" not in {ref_kind(n.ref) for n in made.ancestors(version) if isinstance(n, VersionKey)}

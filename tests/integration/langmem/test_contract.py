@@ -1,0 +1,109 @@
+"""langmem keeps the contract of instrumentors, together with those of the libraries it works through."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.metadata import entry_points
+from typing import Any
+
+import openai
+import pytest
+from langchain_openai import ChatOpenAI
+from langgraph.func import entrypoint
+from langgraph.store.memory import InMemoryStore
+from langmem import create_memory_store_manager
+
+from memtrace_otel.instrumentation.langchain import LangChainInstrumentor
+from memtrace_otel.instrumentation.langgraph import LangGraphInstrumentor
+from memtrace_otel.instrumentation.langmem import LangMemInstrumentor
+from memtrace_otel.testing import InstrumentorContract
+from tests.integration.langchain.conftest import ChatStub, Hashed
+from tests.integration.langmem.conftest import CONFIG, OWNER, remembers
+
+PARTS = (LangMemInstrumentor, LangGraphInstrumentor, LangChainInstrumentor)
+
+
+class Together:
+    """langmem's instrumentor with those of the store that it writes to and the models that it calls."""
+
+    patches = property(lambda self: LangMemInstrumentor().patches)
+    is_instrumented_by_opentelemetry = property(lambda self: LangMemInstrumentor().is_instrumented_by_opentelemetry)
+
+    def instrument(self, **kwargs: Any) -> None:
+        for part in PARTS:
+            part().instrument(**kwargs)
+
+    def uninstrument(self) -> None:
+        for part in PARTS:
+            part().uninstrument()
+
+
+def extracting(prompt: str) -> Any:
+    """What a plain model would do: each sentence that the user said is a memory."""
+    if "never" in prompt:
+        return 500
+    said = re.findall(r"My [^.\n]*\.", prompt.rpartition("<conversation")[2] or prompt)
+    return json.dumps(remembers(*dict.fromkeys(said[-1:])))
+
+
+class Memories:
+    """Messages go through the manager, questions to its store."""
+
+    def __init__(self, url: str) -> None:
+        self.store = InMemoryStore(index={"embed": Hashed(), "dims": 64})
+        self.client = openai.DefaultAsyncHttpxClient()  # LangChain's own is shared, and bound to the first event loop
+        options: Any = {"base_url": url, "api_key": "none", "max_retries": 0, "http_async_client": self.client}
+        model = ChatOpenAI(model="stub", **options)
+        manager = create_memory_store_manager(model, namespace=("memories", "{user_id}"))
+
+        @entrypoint(store=self.store)
+        def run(messages: list[Any]) -> Any:
+            return manager.invoke({"messages": messages}, config=CONFIG)
+
+        @entrypoint(store=self.store)
+        async def arun(messages: list[Any]) -> Any:
+            return await manager.ainvoke({"messages": messages}, config=CONFIG)
+
+        self.run, self.arun = run, arun
+
+    async def write(self, text: str) -> object:
+        return self._seen(self.run.invoke([{"role": "user", "content": text}], CONFIG))
+
+    async def read(self, query: str) -> object:
+        return [item.value for item in self.store.search(OWNER, query=query)]
+
+    async def fail(self) -> object:
+        return await self.write("never")
+
+    async def close(self) -> None:
+        await self.client.aclose()
+
+    def _seen(self, stored: Any) -> object:
+        return sorted(put["value"]["content"]["content"] for put in stored)
+
+
+class AsyncMemories(Memories):
+    """The same by coroutines."""
+
+    async def write(self, text: str) -> object:
+        return self._seen(await self.arun.ainvoke([{"role": "user", "content": text}], CONFIG))
+
+    async def read(self, query: str) -> object:
+        return [item.value for item in await self.store.asearch(OWNER, query=query)]
+
+
+class TestLangMem(InstrumentorContract):
+    instrumentor = Together  # pyright: ignore
+
+    @pytest.fixture(params=[Memories, AsyncMemories], ids=["sync", "async"])
+    def program(self, request: pytest.FixtureRequest) -> Iterator[Callable[[], Memories]]:
+        with ChatStub() as server:
+            server.script = [extracting] * 1000
+            yield partial(request.param, server.url)
+
+    def test_it_is_loaded_by_its_name(self) -> None:
+        (found,) = entry_points(group="opentelemetry_instrumentor", name="memtrace_langmem")
+        assert found.load() is LangMemInstrumentor
