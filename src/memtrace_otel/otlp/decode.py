@@ -88,10 +88,11 @@ def decode_span(span: Span, resource: Mapping[str, AttributeValue], scope: str) 
     kind = reader.text(semconv.OP_KIND) or _standard_kind(reader.rest)
     inputs, input_indices = reader.inputs()
     outputs, output_indices = reader.outputs()
-    flow = reader.flow(input_indices, output_indices)
+    part = reader.integer(semconv.PART) or 0
+    flow = reader.flow(input_indices, output_indices, part)
     incomplete = reader.texts(semconv.INCOMPLETE)
     system, memory_scope = reader.text(semconv.SYSTEM), reader.text(semconv.SCOPE)
-    seq, part, evidence = reader.integer(semconv.SEQ), reader.integer(semconv.PART), reader.texts(semconv.EVIDENCE)
+    seq, evidence = reader.integer(semconv.SEQ), reader.texts(semconv.EVIDENCE)
     if reader.malformed:
         incomplete.append(semconv.Incomplete.MALFORMED)
     if span.dropped_attributes_count or span.dropped_events_count:
@@ -105,7 +106,7 @@ def decode_span(span: Span, resource: Mapping[str, AttributeValue], scope: str) 
         system=system,
         scope=memory_scope,
         seq=seq,
-        part=part or 0,
+        part=part,
         start=span.start_time_unix_nano,
         end=span.end_time_unix_nano,
         status=_STATUS[span.status.code] if span.status.code in range(len(_STATUS)) else "unset",

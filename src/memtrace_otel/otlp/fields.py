@@ -81,15 +81,17 @@ class FieldReader:
             for ref, role, action, digest, size, content, store, time in columns
         )
 
-    def flow(self, inputs: list[int], outputs: list[int]) -> tuple[tuple[int, int], ...]:
-        """Take the flow pairs, given the wire indices of the variables kept."""
+    def flow(self, inputs: list[int], outputs: list[int], part: int) -> tuple[tuple[int, int], ...]:
+        """Take the flow pairs, given the wire indices of the variables kept. In a continuation (`part` > 0) they count
+        over all parts of the operation and stay as they are."""
         sources = {wire: kept for kept, wire in enumerate(inputs)}
         targets = {wire: kept for kept, wire in enumerate(outputs)}
         pairs: list[tuple[int, int]] = []
         for item in self.texts(semconv.FLOW):
             source, _, target = item.partition(">")
             try:
-                pairs.append((sources[int(source)], targets[int(target)]))
+                pair = int(source), int(target)
+                pairs.append(pair if part else (sources[pair[0]], targets[pair[1]]))
             except (ValueError, KeyError):
                 self.malformed = True
         return tuple(pairs)

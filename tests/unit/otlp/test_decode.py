@@ -78,6 +78,13 @@ def test_malformed_fields_are_defaults_and_marked(attributes: dict[str, Any]) ->
     assert span.incomplete == ("malformed",)
 
 
+def test_the_flow_of_a_continuation_counts_over_all_parts() -> None:
+    flow = {"memtrace.outputs": texts("fact:9"), "memtrace.flow": texts("0>0", "7>9")}
+    span = decoded({"memtrace.part": {"intValue": "1"}, **flow})
+    assert span.flow == ((0, 0), (7, 9))
+    assert not span.incomplete
+
+
 def test_a_ref_of_another_type_leaves_the_other_variables_and_the_flow_in_place() -> None:
     refs = {"arrayValue": {"values": [{"intValue": 1}, {"stringValue": "memory:2"}]}}
     span = decoded({"memtrace.inputs": refs, "memtrace.outputs": texts("fact:1"), "memtrace.flow": texts("1>0")})
