@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import weakref
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime
 
@@ -19,7 +20,7 @@ from memtrace_otel.semconv import Action, Incomplete, RefKind
 
 SOURCE_KINDS = frozenset({RefKind.MESSAGE, RefKind.DOCUMENT})
 RECORD_KINDS = frozenset({RefKind.MEMORY, RefKind.CHUNK, RefKind.STATE})
-_NO_GAP = frozenset({Incomplete.INFERRED, Incomplete.TRUNCATED})
+_NO_GAP = frozenset({Incomplete.INFERRED, Incomplete.TRUNCATED, Incomplete.REDACTED, Incomplete.NOT_STORED})
 
 # A date that stands apart from what is said: "1:56 pm on 8 May, 2023: ...", "[2023-05-08] ...", "(sent at ...)".
 # Every run is bounded and only the beginning looked at: contents are anybody's.
@@ -84,12 +85,13 @@ class Lineage:
         return span.scope or self._graph.scope_of(span.origin)
 
     def gaps(self, span: OperationSpan) -> set[str]:
-        """Return why an operation knows less than it should; inferred origins and cut prompts are no gap.
+        """Return why an operation knows less than it should; inferred origins, cut and redacted texts are no gap.
 
         Nor is an unknown origin of anything but a stored record: `update(id, text)` writes what the application says.
         """
         node = self._graph.nodes.get(OperationKey(span.origin))
-        reasons = set(node["incomplete"] if node else span.incomplete) - _NO_GAP
+        given: Iterable[str] = node["incomplete"] if node else span.incomplete
+        reasons = {reason for reason in given if reason.partition(":")[0] not in _NO_GAP}
         if not any(self._graph.nodes[v]["unknown"] for _, v in self.reads(span) if ref_kind(v.ref) in RECORD_KINDS):
             reasons.discard(Incomplete.UNKNOWN_ORIGIN)
         return reasons
