@@ -68,6 +68,7 @@ class Operation:
         "_started",
         "_token",
         "_tracer",
+        "error_type",
         "kind",
         "name",
         "purpose",
@@ -96,6 +97,8 @@ class Operation:
         self.name, self.kind, self.system, self.scope, self.purpose = name, kind, system, scope, purpose
         self._tracer, self._span_kind, self._attributes, self._parent = tracer, span_kind, attributes, parent
         self._recipe = inputs or {}, output, action, each
+        self.error_type = ""
+        """What failed, where the type of the exception does not say it (a status of HTTP)."""
         self.span: Span = trace.INVALID_SPAN
         self._origin = ""
         self._active = self._recording = False
@@ -157,7 +160,7 @@ class Operation:
         self._active = False
         try:
             self.span.end()
-            failed = "" if error is None else type(error).__qualname__
+            failed = "" if error is None else self.error_type or type(error).__qualname__
             seconds = perf_counter() - self._started
             operation_ended(self.system, self.kind, self.name or "", seconds, failed, self._incomplete)
         except Exception as failure:
@@ -206,7 +209,7 @@ class Operation:
             if origin is None:
                 origin = self._find(ref, self.scope if scope is None else scope)
             text = content if type(content) is str else self._text(content)
-            self._inputs.append((ref, str(role), origin, text, score if score is None else _number(score)))
+            self._inputs.append((ref, str(role), origin, text, score if score is None or type(score) is float else _number(score)))
             return len(self._inputs) - 1
         except Exception as error:
             note_error("operation.read", error)
@@ -365,7 +368,7 @@ class Operation:
         if self._incomplete:
             attributes[semconv.INCOMPLETE] = list(self._incomplete)
         if error is not None:
-            attributes[semconv.ERROR_TYPE] = type(error).__qualname__
+            attributes[semconv.ERROR_TYPE] = self.error_type or type(error).__qualname__
             text = f"{type(error).__name__}: {error}" if limits.content else type(error).__name__
             self.span.set_status(Status(StatusCode.ERROR, show(text, limits, 200)))
         write_part(self.span, attributes, parts[0], self._origin)

@@ -88,6 +88,7 @@ class Call(Generic[PatchesT]):
         current: bool = True,
         span_kind: SpanKind = SpanKind.INTERNAL,
         parent: Context | None = None,
+        on_error: Callable[[], None] | None = None,
     ) -> Operation:
         """Start an operation that ends with this call; `current` False leaves the context to its siblings."""
         made = Operation(
@@ -101,7 +102,7 @@ class Call(Generic[PatchesT]):
             attributes={semconv.CODE_FUNCTION_NAME: self.name, **(attributes or {})},
             parent=parent,
         )
-        self.begin(made)
+        self.begin(made, on_error)
         if not current:
             made.leave()
         return made
@@ -165,7 +166,7 @@ def observed(step: StepFunction, patches: Patches) -> Callable[..., Any]:
         if not patches.active or not is_instrumentation_enabled() or hook.is_paused():
             return wrapped(*args, **kwargs)
         call = Call(wrapped, instance, args, kwargs, patches)
-        if inspect.iscoroutinefunction(wrapped):
+        if _is_async(getattr(wrapped, "__func__", wrapped)):
             return _run_async(hook, call)
         return _run(hook, call)
 
@@ -248,6 +249,12 @@ class _Hook:
     def _check(self, started: float) -> None:
         if time.monotonic() - started > SLOW_SECONDS:
             self._pauses[self._key] = time.monotonic() + PAUSE_SECONDS
+
+
+@lru_cache(maxsize=512)
+def _is_async(function: Callable[..., Any]) -> bool:
+    """Whether calls give coroutines, if need be through a plain function around the coroutine function."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(inspect.unwrap(function))
 
 
 @lru_cache(maxsize=512)

@@ -1,10 +1,11 @@
-"""Mem0 instrumentor: the memory operations of `Memory` and `AsyncMemory` as spans with their variables."""
+"""Mem0 instrumentor: the operations of `Memory` and `MemoryClient`, sync and async, as spans with their variables."""
 
 from __future__ import annotations
 
 from opentelemetry.trace import Tracer
 
 from memtrace_otel.instrumentation.instrumentor import MemoryInstrumentor
+from memtrace_otel.instrumentation.mem0 import client
 from memtrace_otel.instrumentation.mem0.patches import SYSTEM, Mem0Patches
 
 __all__ = ["Mem0Instrumentor"]
@@ -21,5 +22,6 @@ class Mem0Instrumentor(MemoryInstrumentor):
         return Mem0Patches(tracer)
 
     def patch(self, patches: Mem0Patches) -> None:
-        """Wrap `mem0.memory.main` once the application has imported it."""
+        """Wrap `mem0.memory.main` and the client of the hosted service once the application has imported them."""
         patches.when_imported("mem0.memory.main", patches.wrap_main)
+        patches.apply(client.POINTS)

@@ -16,7 +16,7 @@ from memtrace_otel.semconv import RefKind
 
 _MESSAGE_IDS = ("id", "message_id")
 _TIMES = ("timestamp", "event_time", "created_at", "time", "date")
-_OWNERS = ("user_id", "agent_id", "run_id")
+_OWNERS = ("user_id", "agent_id", "run_id", "app_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +76,20 @@ def collection_of(memory: Any) -> str:
 
 
 def owner_scope(memory: Any, ids: Mapping[str, Any]) -> str:
-    """Scope of whoever owns a memory: the user, without one the agent, without one the run ('' when none is known).
+    """Scope of whoever owns a memory of a collection."""
+    return owner_in(collection_of(memory), ids)
+
+
+def owner_in(store: str, ids: Mapping[str, Any]) -> str:
+    """Scope of whoever owns a memory: the user, without one the agent, the run, the app ('' when none is known).
 
     One owner, not the tuple of all ids: the same record is written with a run id and searched without it.
     """
-    owner = next((ids[key] for key in _OWNERS if ids.get(key)), None)
-    if owner is None:
+    key = next((key for key in _OWNERS if ids.get(key)), None)
+    if key is None:
         return ""
-    owner = owner.strip() if isinstance(owner, str) else as_text(owner)[0]
-    key = next(key for key in _OWNERS if ids.get(key))
-    return scope_id(collection_of(memory), **{key.removesuffix("_id"): owner})
+    owner = ids[key].strip() if isinstance(ids[key], str) else as_text(ids[key])[0]
+    return scope_id(store, **{key.removesuffix("_id"): owner})
 
 
 def record_of(memory: Any, found: Any) -> Record:
