@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 from opentelemetry.util.types import AttributeValue
@@ -27,31 +27,105 @@ Written = tuple[str, str, str, str, str, str]
 """An output: (ref, role, action, whole text, store, event time)."""
 
 
-class Inputs(NamedTuple):
-    """What an operation read: one column for each array, all of one length."""
+class Inputs:
+    """What an operation read: one list for each array, all of one length. (Tuples would cost the SDK more.)"""
 
-    refs: tuple[str, ...] = ()
-    roles: tuple[str, ...] = ()
-    origins: tuple[str, ...] = ()
-    digests: tuple[str, ...] = ()
-    contents: tuple[str, ...] = ()
-    scores: tuple[float | None, ...] = ()
+    __slots__ = ("contents", "digests", "origins", "refs", "roles", "scores")
+
+    def __init__(self) -> None:
+        self.refs: list[str] = []
+        self.roles: list[str] = []
+        self.origins: list[str] = []
+        self.digests: list[str] = []
+        self.contents: list[str] = []
+        self.scores: list[float | None] = []
+
+    def add(self, ref: str, role: str, origin: str, digest: str, content: str, score: float | None) -> None:
+        """Append one input."""
+        self.refs.append(ref)
+        self.roles.append(role)
+        self.origins.append(origin)
+        self.digests.append(digest)
+        self.contents.append(content)
+        self.scores.append(score)
+
+    def between(self, start: int, end: int) -> Inputs:
+        """A range of the entries."""
+        part = Inputs()
+        for column in self.__slots__:
+            setattr(part, column, getattr(self, column)[start:end])
+        return part
+
+    def attributes(self) -> dict[str, AttributeValue]:
+        """The arrays of the wire contract, section 3; arrays that would hold nothing are left out."""
+        if not self.refs:
+            return {}
+        values: dict[str, AttributeValue] = {
+            semconv.INPUTS: self.refs,
+            semconv.INPUTS_ROLES: self.roles,
+            semconv.INPUTS_ORIGINS: self.origins,
+            semconv.INPUTS_DIGESTS: self.digests,
+        }
+        if any(self.contents):
+            values[semconv.INPUTS_CONTENTS] = self.contents
+        if self.scores.count(None) < len(self.scores):
+            values[semconv.INPUTS_SCORES] = [0.0 if score is None else score for score in self.scores]
+        return values
 
 
-class Outputs(NamedTuple):
-    """What an operation produced: one column for each array, all of one length."""
+class Outputs:
+    """What an operation produced: one list for each array, all of one length."""
 
-    refs: tuple[str, ...] = ()
-    roles: tuple[str, ...] = ()
-    actions: tuple[str, ...] = ()
-    digests: tuple[str, ...] = ()
-    sizes: tuple[int, ...] = ()
-    contents: tuple[str, ...] = ()
-    stores: tuple[str, ...] = ()
-    event_times: tuple[str, ...] = ()
+    __slots__ = ("actions", "contents", "digests", "event_times", "refs", "roles", "sizes", "stores")
 
+    def __init__(self) -> None:
+        self.refs: list[str] = []
+        self.roles: list[str] = []
+        self.actions: list[str] = []
+        self.digests: list[str] = []
+        self.sizes: list[int] = []
+        self.contents: list[str] = []
+        self.stores: list[str] = []
+        self.event_times: list[str] = []
 
-NO_INPUTS, NO_OUTPUTS = Inputs(), Outputs()
+    def add(
+        self, ref: str, role: str, action: str, digest: str, size: int, content: str, store: str, event_time: str
+    ) -> None:
+        """Append one output."""
+        self.refs.append(ref)
+        self.roles.append(role)
+        self.actions.append(action)
+        self.digests.append(digest)
+        self.sizes.append(size)
+        self.contents.append(content)
+        self.stores.append(store)
+        self.event_times.append(event_time)
+
+    def between(self, start: int, end: int) -> Outputs:
+        """A range of the entries."""
+        part = Outputs()
+        for column in self.__slots__:
+            setattr(part, column, getattr(self, column)[start:end])
+        return part
+
+    def attributes(self) -> dict[str, AttributeValue]:
+        """The arrays of the wire contract, section 3; arrays that would hold nothing are left out."""
+        if not self.refs:
+            return {}
+        values: dict[str, AttributeValue] = {
+            semconv.OUTPUTS: self.refs,
+            semconv.OUTPUTS_ROLES: self.roles,
+            semconv.OUTPUTS_ACTIONS: self.actions,
+            semconv.OUTPUTS_DIGESTS: self.digests,
+            semconv.OUTPUTS_SIZES: self.sizes,
+        }
+        if any(self.contents):
+            values[semconv.OUTPUTS_CONTENTS] = self.contents
+        if any(self.stores):
+            values[semconv.OUTPUTS_STORES] = self.stores
+        if any(self.event_times):
+            values[semconv.EVENT_TIME] = self.event_times
+        return values
 
 
 class Part(NamedTuple):
@@ -60,35 +134,6 @@ class Part(NamedTuple):
     inputs: Inputs
     outputs: Outputs
     flow: Flow
-
-    def attributes(self) -> dict[str, AttributeValue]:
-        """The arrays of the wire contract, section 3; arrays that would hold nothing are left out."""
-        values: dict[str, AttributeValue] = {}
-        inputs, outputs, flow = self
-        if inputs.refs:
-            values[semconv.INPUTS] = inputs.refs
-            values[semconv.INPUTS_ROLES] = inputs.roles
-            values[semconv.INPUTS_ORIGINS] = inputs.origins
-            values[semconv.INPUTS_DIGESTS] = inputs.digests
-            if any(inputs.contents):
-                values[semconv.INPUTS_CONTENTS] = inputs.contents
-            if inputs.scores.count(None) < len(inputs.scores):
-                values[semconv.INPUTS_SCORES] = [0.0 if score is None else score for score in inputs.scores]
-        if outputs.refs:
-            values[semconv.OUTPUTS] = outputs.refs
-            values[semconv.OUTPUTS_ROLES] = outputs.roles
-            values[semconv.OUTPUTS_ACTIONS] = outputs.actions
-            values[semconv.OUTPUTS_DIGESTS] = outputs.digests
-            values[semconv.OUTPUTS_SIZES] = outputs.sizes
-            if any(outputs.contents):
-                values[semconv.OUTPUTS_CONTENTS] = outputs.contents
-            if any(outputs.stores):
-                values[semconv.OUTPUTS_STORES] = outputs.stores
-            if any(outputs.event_times):
-                values[semconv.EVENT_TIME] = outputs.event_times
-        if flow:
-            values[semconv.FLOW] = [f"{i}>{o}" for i, o in flow]
-        return values
 
 
 def lay_out(inputs: Inputs, outputs: Outputs, flow: Flow, limits: CaptureConfig) -> tuple[list[Part], int]:
@@ -100,13 +145,12 @@ def lay_out(inputs: Inputs, outputs: Outputs, flow: Flow, limits: CaptureConfig)
     if _fits(inputs, outputs, flow, limits):
         return [Part(inputs, outputs, flow)], 0
     weights = [*_input_bytes(inputs), *_output_bytes(outputs), *[_FLOW_BYTES] * len(flow)]
-    cuts = _cuts(weights, inputs.origins, limits)
-    kept = cuts[: limits.span_parts + 2]  # where the own span begins, and where it and each continuation end
+    kept = _cuts(weights, inputs.origins, limits)[: limits.span_parts + 2]  # the own span and its continuations
     first_output, first_pair = len(inputs.refs), len(inputs.refs) + len(outputs.refs)
     parts = [
         Part(
-            Inputs._make([column[start:end] for column in inputs]),
-            Outputs._make([column[max(start - first_output, 0) : max(end - first_output, 0)] for column in outputs]),
+            inputs.between(start, end),
+            outputs.between(max(start - first_output, 0), max(end - first_output, 0)),
             flow[max(start - first_pair, 0) : max(end - first_pair, 0)],
         )
         for start, end in pairwise(kept)
@@ -114,7 +158,7 @@ def lay_out(inputs: Inputs, outputs: Outputs, flow: Flow, limits: CaptureConfig)
     return parts, len(weights) - kept[-1]
 
 
-def _cuts(weights: list[int], origins: tuple[str, ...], limits: CaptureConfig) -> list[int]:
+def _cuts(weights: list[int], origins: list[str], limits: CaptureConfig) -> list[int]:
     """Where parts begin and end among all entries in a row, of which the first ones have `origins`.
 
     A part takes at least one entry, however large.
@@ -148,27 +192,28 @@ def complete_flow(named: Flow, fed_by_all: list[int], inputs: int) -> Flow | Non
 
 def _fits(inputs: Inputs, outputs: Outputs, flow: Flow, limits: CaptureConfig) -> bool:
     """Tell at a glance, from an upper bound, whether one span can carry everything: it nearly always can."""
-    texts = (inputs.refs, inputs.refs, inputs.contents, outputs.refs, outputs.contents, outputs.stores)
+    read = 2 * len("".join(inputs.refs)) + len("".join(inputs.contents))
+    made = len("".join(outputs.refs)) + len("".join(outputs.contents)) + len("".join(outputs.stores))
     entries = len(inputs.refs) + len(outputs.refs)
-    bound = 4 * len("".join(chain(*texts))) + entries * _ENTRY_BYTES + len(flow) * _FLOW_BYTES
+    bound = 4 * (read + made) + entries * _ENTRY_BYTES + len(flow) * _FLOW_BYTES
     return bound <= limits.span_bytes and len(inputs.refs) <= limits.span_links
 
 
 def _input_bytes(inputs: Inputs) -> list[int]:
     """Bytes on the wire of each input, about; the ref stands in the link, too."""
-    refs, roles, origins, digests, contents, _ = inputs
+    columns = zip(inputs.refs, inputs.roles, inputs.origins, inputs.digests, inputs.contents, strict=True)
     return [
         len(ref) * (2 if origin else 1) + len(role) + len(origin) + len(digest) + _utf8_bytes(content) + _FRAMING
-        for ref, role, origin, digest, content in zip(refs, roles, origins, digests, contents, strict=True)
+        for ref, role, origin, digest, content in columns
     ]
 
 
 def _output_bytes(outputs: Outputs) -> list[int]:
     """Bytes on the wire of each output, about."""
-    refs, roles, actions, digests, _, contents, *others = outputs
-    texts = zip(refs, roles, actions, digests, *others, strict=True)
+    short = (outputs.refs, outputs.roles, outputs.actions, outputs.digests, outputs.stores, outputs.event_times)
     return [
-        sum(map(len, entry)) + _utf8_bytes(content) + _FRAMING for entry, content in zip(texts, contents, strict=True)
+        sum(map(len, texts)) + _utf8_bytes(content) + _FRAMING
+        for content, *texts in zip(outputs.contents, *short, strict=True)
     ]
 
 

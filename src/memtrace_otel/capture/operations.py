@@ -209,7 +209,8 @@ class Operation:
             if origin is None:
                 origin = self._find(ref, self.scope if scope is None else scope)
             text = content if type(content) is str else self._text(content)
-            self._inputs.append((ref, str(role), origin, text, score if score is None or type(score) is float else _number(score)))
+            score = score if score is None or type(score) is float else _number(score)
+            self._inputs.append((ref, str(role), origin, text, score))
             return len(self._inputs) - 1
         except Exception as error:
             note_error("operation.read", error)

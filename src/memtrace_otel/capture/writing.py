@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from functools import lru_cache
-from itertools import chain
 
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanContext, TraceFlags, Tracer
@@ -13,7 +12,7 @@ from opentelemetry.util.types import AttributeValue
 from memtrace_otel import semconv
 from memtrace_otel.capture.config import CaptureConfig
 from memtrace_otel.capture.content import describe
-from memtrace_otel.capture.layout import NO_INPUTS, NO_OUTPUTS, Inputs, Outputs, Part, Read, Written
+from memtrace_otel.capture.layout import Inputs, Outputs, Part, Read, Written
 from memtrace_otel.model import content_digest, is_origin, split_origin
 from memtrace_otel.semconv import Incomplete, LinkType, Role
 
@@ -39,24 +38,19 @@ def described(read: list[Read], written: list[Written], limits: CaptureConfig) -
 
     The text of a version is shown where it was made, so of the inputs only those without an origin are.
     """
-    inputs, outputs, reasons = NO_INPUTS, NO_OUTPUTS, list[str]()
-    if read:
-        refs, roles, origins, texts, scores = zip(*read, strict=True)
-        if limits.content or limits.store is not None:
-            shown = [describe(text, limits, inline=not origin) for text, origin in zip(texts, origins, strict=True)]
-            digests, _, contents, _, why = zip(*shown, strict=True)
-            reasons += chain(*why)
+    inputs, outputs, reasons = Inputs(), Outputs(), list[str]()
+    shows = limits.content or limits.store is not None
+    for ref, role, origin, text, score in read:
+        if shows and not origin:
+            digest, _, content, _, why = describe(text, limits, inline=True)
+            reasons += why
         else:
-            digests = tuple([content_digest(text, limits.digest_key) if text else "" for text in texts])
-            contents = ("",) * len(texts)
-        inputs = Inputs(refs, roles, origins, digests, contents, scores)
-    if written:
-        refs, roles, actions, texts, stores, event_times = zip(*written, strict=True)
-        shown = [describe(text, limits, inline=True) for text in texts]
-        digests, sizes, contents, kept, why = zip(*shown, strict=True)
-        reasons += chain(*why)
-        stores = tuple([store or uri for store, uri in zip(stores, kept, strict=True)])
-        outputs = Outputs(refs, roles, actions, digests, sizes, contents, stores, event_times)
+            digest, content = content_digest(text, limits.digest_key) if text else "", ""
+        inputs.add(ref, role, origin, digest, content, score)
+    for ref, role, action, text, store, event_time in written:
+        digest, size, content, uri, why = describe(text, limits, inline=True)
+        reasons += why
+        outputs.add(ref, role, action, digest, size, content, store or uri, event_time)
     if not limits.content and (any(inputs.digests) or any(outputs.digests)):
         reasons.append(Incomplete.CONTENT_OFF)
     return inputs, outputs, reasons
@@ -64,7 +58,11 @@ def described(read: list[Read], written: list[Written], limits: CaptureConfig) -
 
 def write_part(span: Span, attributes: dict[str, AttributeValue], part: Part, own: str) -> None:
     """Put `attributes` and one part of the variables on a span, with a link to each origin but `own`."""
-    span.set_attributes(attributes | part.attributes())
+    attributes |= part.inputs.attributes()
+    attributes |= part.outputs.attributes()
+    if part.flow:
+        attributes[semconv.FLOW] = [f"{i}>{o}" for i, o in part.flow]
+    span.set_attributes(attributes)
     roles: dict[str, str] = {}
     refs: dict[str, list[str]] = {}
     for ref, role, origin in zip(part.inputs.refs, part.inputs.roles, part.inputs.origins, strict=True):
