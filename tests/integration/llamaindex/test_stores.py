@@ -1,0 +1,118 @@
+"""Vector stores of other packages, and stores used without an index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llama_index.core import Document, StorageContext, VectorStoreIndex
+from llama_index.core.schema import TextNode
+from llama_index.core.settings import Settings
+from llama_index.core.vector_stores import SimpleVectorStore, VectorStoreQuery
+from llama_index.vector_stores.qdrant import QdrantVectorStore
+from qdrant_client import QdrantClient
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import scope_id
+from memtrace_otel.instrumentation.llamaindex import LlamaIndexInstrumentor
+from tests.conftest import Recording
+from tests.integration.llamaindex.conftest import CHESS, PARIS, graph_of, operations, reads, splitter
+
+pytestmark = pytest.mark.usefixtures("instrumented")
+
+
+def qdrant(folder: Path, name: str = "notes") -> QdrantVectorStore:
+    return QdrantVectorStore(collection_name=name, client=QdrantClient(path=str(folder / name)))
+
+
+def embedded(text: str, id: str) -> TextNode:
+    return TextNode(text=text, id_=id, embedding=Settings.embed_model.get_text_embedding(text))
+
+
+def test_a_collection_is_an_owner(recording: Recording, tmp_path: Path) -> None:
+    store = qdrant(tmp_path)
+    index = VectorStoreIndex.from_documents(
+        [Document(text=text, doc_id=f"d{number}") for number, text in enumerate((PARIS, CHESS), 1)],
+        transformations=[splitter()],
+        storage_context=StorageContext.from_defaults(vector_store=store),
+    )
+    found = VectorStoreIndex.from_vector_store(store).as_retriever(similarity_top_k=1).retrieve("Where is Alice?")
+    ingest, _, create, retrieval = operations(recording)
+    assert {span.scope for span in (ingest, create, retrieval)} == {scope_id("notes")}
+    assert create.attributes[semconv.GEN_AI_MEMORY_STORE_ID] == "notes"
+    (hit,) = reads(retrieval, "hit")
+    assert (hit.ref, hit.origin, hit.score) == (
+        f"chunk:{found[0].node_id}",
+        create.origin,
+        pytest.approx(found[0].score),
+    )
+    index.delete_ref_doc("d1")
+    delete = operations(recording)[-1]
+    assert {(v.ref, v.action) for v in delete.outputs} == {(hit.ref, "DELETE"), ("document:d1", "DELETE")}
+    store.client.close()
+
+
+def test_a_store_without_an_index(recording: Recording) -> None:
+    store = SimpleVectorStore()
+    store.add([embedded(PARIS, "one"), embedded(CHESS, "two")])
+    store.add([embedded(PARIS, "one"), embedded(f"{CHESS} And cards.", "two"), embedded("Carol.", "three")])
+    query = VectorStoreQuery(
+        query_str="Alice", query_embedding=Settings.embed_model.get_query_embedding("Alice"), similarity_top_k=1
+    )
+    found: Any = store.query(query)
+    store.delete_nodes(["one"])
+    store.clear()
+    first, second, retrieval, delete, clear = operations(recording)
+    assert [span.name for span in (first, second)] == ["create_memory", "upsert_memory"]
+    assert [(v.ref, v.action) for v in second.outputs] == [
+        ("chunk:one", "NONE"),
+        ("chunk:two", "UPDATE"),
+        ("chunk:three", "ADD"),
+    ]
+    assert [(v.ref, v.origin) for v in reads(second, "previous")] == [
+        ("chunk:one", first.origin),
+        ("chunk:two", first.origin),
+    ]
+    assert (retrieval.name, reads(retrieval, "hit")[0].ref) == ("retrieval", f"chunk:{found.ids[0]}")
+    assert [(v.ref, v.action) for v in delete.outputs] == [("chunk:one", "DELETE")]
+    assert (clear.name, {v.ref for v in clear.outputs}) == ("delete_memory_store", {"chunk:two", "chunk:three"})
+    graph = graph_of(recording)
+    assert all(graph.is_tombstone(graph.history(f"chunk:{id}")[-1]) for id in ("one", "two", "three"))
+
+
+async def test_asynchronous_calls_are_recorded_once(recording: Recording) -> None:
+    store = SimpleVectorStore()
+    await store.async_add([embedded(PARIS, "one")])
+    await store.adelete_nodes(["one"])
+    assert [span.name for span in operations(recording)] == ["create_memory", "delete_memory"]
+
+
+def test_a_class_defined_later_is_wrapped_and_given_back(recording: Recording) -> None:
+    class Logged(SimpleVectorStore):
+        def add(self, nodes: Any, **kwargs: Any) -> list[str]:
+            return super().add(nodes, **kwargs)
+
+    Logged().add([embedded(PARIS, "one")])
+    assert [span.name for span in operations(recording)] == ["create_memory"]
+    LlamaIndexInstrumentor().uninstrument()
+
+    class Later(SimpleVectorStore):
+        def add(self, nodes: Any, **kwargs: Any) -> list[str]:
+            return super().add(nodes, **kwargs)
+
+    for kind in (Logged, Later):
+        kind().add([embedded(PARIS, "one")])
+        assert type(vars(kind)["add"]).__name__ == "function"
+    assert len(operations(recording)) == 1
+
+
+def test_a_big_batch_has_one_dependency_each(recording: Recording) -> None:
+    nodes = [embedded(f"Fact number {number}.", f"n{number}") for number in range(100)]
+    SimpleVectorStore().add(nodes)
+    (create,) = [span for span in operations(recording) if not span.part]
+    graph = graph_of(recording)
+    assert len(graph.inputs(create.origin)) == 100
+    for node in nodes[:3]:
+        (version,) = graph.history(f"chunk:{node.node_id}")
+        assert {v.ref for v in graph.ancestors(version) if hasattr(v, "ref")} == {f"document:{node.node_id}"}
