@@ -50,14 +50,20 @@ def model() -> Iterator[ModelStub]:
         yield stub
 
 
-def config(model: ModelStub, folder: Path, collection: str = "memories") -> dict[str, Any]:
+STORES = ("qdrant", "faiss", "chroma")
+
+
+def config(model: ModelStub, folder: Path, collection: str = "memories", store: str = "qdrant") -> dict[str, Any]:
     """A Mem0 configuration that reaches nothing but the stub and `folder`."""
     llm = {"model": "stub", "api_key": "none", "openai_base_url": model.url}
-    store = {"path": str(folder / "qdrant"), "collection_name": collection, "embedding_model_dims": DIMENSIONS}
+    place = {"path": str(folder / store), "collection_name": collection}
+    sized = {"qdrant": {"on_disk": True}, "faiss": {"distance_strategy": "cosine"}, "chroma": {}}[store]
+    if store != "chroma":
+        sized["embedding_model_dims"] = DIMENSIONS
     return {
         "llm": {"provider": "openai", "config": dict(llm)},
         "embedder": {"provider": "openai", "config": llm | {"embedding_dims": DIMENSIONS}},
-        "vector_store": {"provider": "qdrant", "config": store | {"on_disk": True}},
+        "vector_store": {"provider": store, "config": place | sized},
         "history_db_path": str(folder / "history.db"),
     }
 
@@ -65,10 +71,13 @@ def config(model: ModelStub, folder: Path, collection: str = "memories") -> dict
 async def open_program(kind: str, configuration: dict[str, Any]) -> Program:
     memory = getattr(main, kind).from_config(configuration)
     memory = await memory if inspect.isawaitable(memory) else memory
-    _serialise(memory.vector_store.client)
+    if hasattr(getattr(memory.vector_store, "client", None), "upsert"):
+        _serialise(memory.vector_store.client)
     statistics = getattr(memory, "_telemetry_vector_store", None)  # 1.0.0 opens it with telemetry off, and locks it
     if statistics is not None:
-        statistics.client.close()
+        close = getattr(getattr(statistics, "client", None), "close", None)
+        if close is not None:
+            close()
     return Program(memory)
 
 
@@ -85,6 +94,16 @@ def _serialise(client: Any) -> None:
 
     for name in ("upsert", "query_points", "delete", "retrieve", "scroll", "set_payload"):
         setattr(client, name, one_at_a_time(getattr(client, name)))
+
+
+def payloads(program: Program) -> list[dict[str, Any]]:
+    """What the store holds, read past Mem0 and past us."""
+    store = program.memory.vector_store
+    if hasattr(store, "docstore"):
+        return list(store.docstore.values())
+    if hasattr(store, "collection"):
+        return list(store.collection.get()["metadatas"])
+    return [row.payload for row in store.client.scroll("memories", limit=1000)[0]]
 
 
 @pytest.fixture

@@ -208,7 +208,7 @@ async def test_what_goes_at_once_leaves_tombstones(hosted: Hosted, recording: Re
 async def test_an_error_of_the_service_passes_unchanged(hosted: Hosted, recording: Recording, status: int) -> None:
     async def failing() -> BaseException:
         hosted.platform.answers["GET", "/memories/r9/"] = (status, {"detail": "no"})
-        with pytest.raises(Exception, match="no|Client error") as raised:
+        with pytest.raises(Exception, match=r"no|Client error") as raised:
             await hosted.call("get", "r9")
         return raised.value
 
