@@ -25,19 +25,16 @@ from unittest.mock import patch
 
 import httpx
 import structlog
-from everalgo import _tokenize
-from tiktoken import Encoding
 
 from tests.integration.everos.models import DIMENSIONS, EverosModels
+from tests.integration.everos.tokens import use_bytes
 
 START = 1_767_225_600_000  # 2026-01-01
 DAY = 86_400_000
 ENTRY_POINTS = ("everos.entrypoints.api.app", "everos.service", "everos.memory.get.manager", "everos.memory.cascade")
 
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-_tokenize._tokenizer_cache = Encoding(  # the real one would be downloaded
-    "bytes", pat_str=r"\S+|\s+", mergeable_ranks={bytes([byte]): byte for byte in range(256)}, special_tokens={}
-)
+use_bytes()
 _owners = count(1)
 
 

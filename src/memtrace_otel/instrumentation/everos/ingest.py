@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, cast
@@ -117,8 +117,7 @@ def find_memcells(call: Call) -> Step:
     """`find_by_ids` of the memcell ledger: contents that a strategy hands on without their ids."""
     rows = yield
     for row in rows:
-        items = json.loads(row.payload_json).get("items") or ()
-        scope = call.patches.scope_of_session(space_of(row), str(row.session_id), items)
+        scope = call.patches.scope_of_session(space_of(row), str(row.session_id), _turns(row.payload_json))
         ids = cast(list[str], json.loads(row.message_ids_json))
         call.patches.learn_cell(row.payload_json, Cell(str(row.memcell_id), scope, tuple(ids)))
 
@@ -157,3 +156,8 @@ def quarantine(call: Call) -> Step:
     moved = yield
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, int(moved))
     operation.wrote(ref, action=Action.UPDATE, content=ids_text(()))
+
+
+def _turns(payload: str) -> Iterator[Any]:
+    """The items of a stored memcell, read when they are needed."""
+    yield from json.loads(payload).get("items") or ()

@@ -1,0 +1,209 @@
+"""The EverOS instrumentor without an EverOS: values as variables, where names are wrapped, whose spans go where."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from opentelemetry.instrumentation.utils import is_instrumentation_enabled, suppress_instrumentation
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from memtrace_otel.instrumentation.everos import suppression, tracing
+from memtrace_otel.instrumentation.everos.patches import EverosPatches
+from memtrace_otel.instrumentation.everos.points import POINTS
+from memtrace_otel.instrumentation.everos.suppression import Suppression
+from memtrace_otel.instrumentation.everos.variables import (
+    Cell,
+    Space,
+    candidate_ref,
+    entry_text,
+    message_ref,
+    message_text,
+    profile_text,
+    record_text,
+    row_ref,
+    space_of,
+)
+from tests.conftest import Recording
+
+
+@pytest.fixture
+def patches(recording: Recording) -> EverosPatches:
+    return EverosPatches(recording.tracer, recording.provider)
+
+
+def test_owners_are_told_apart_by_space_and_kind() -> None:
+    space = space_of({"app_id": "shop", "project_id": None})
+    assert space == Space("shop", "default")
+    scopes = {space.owner("ann"), space.owner("ann", "agents"), space.session("ann"), Space().owner("ann")}
+    assert len(scopes) == 4
+    assert space.owner("ann", "users") == space.owner("ann")
+    assert space.owner("ann", "agent") == space.owner("ann", "agents")
+
+
+def test_rows_and_candidates_lead_back_to_entries() -> None:
+    assert row_ref("ann_lee_ep_20260101_00000001", "ann_lee") == "memory:ep_20260101_00000001"
+    row = SimpleNamespace(id="ann_ep_1", metadata={"entry_id": "ep_1", "owner_id": "ann"})
+    assert candidate_ref(row) == "memory:ep_1"
+    skill = SimpleNamespace(id="bob_repair", metadata={"owner_id": "bob"})
+    assert candidate_ref(skill) == "memory:repair"
+
+
+def test_a_text_is_the_same_where_it_is_written_and_where_it_is_found() -> None:
+    assert (
+        entry_text({"Subject": "s", "Content": " told \n"})
+        == record_text({"episode": "told", "summary": "x"})
+        == "told"
+    )
+    assert entry_text({"TaskIntent": "a", "Approach": "b", "KeyInsight": "c"}) == record_text(
+        SimpleNamespace(task_intent="a", approach="b ")
+    )
+    shaped = SimpleNamespace(metadata={"episode": {"subject": "s", "content": "told"}})
+    assert record_text(shaped) == "told"
+    assert entry_text({"Something": "new"}) == "new"
+    assert record_text(SimpleNamespace()) == ""
+
+
+def test_profiles_are_equal_by_what_they_say() -> None:
+    stored = {"summary": "s", "explicit_info": [{"b": 1, "a": 2}], "implicit_traits": [], "profile_timestamp_ms": 7}
+    written = SimpleNamespace(summary="s", explicit_info=[{"a": 2, "b": 1}], implicit_traits=None)
+    assert profile_text(stored) == profile_text(written)
+    assert json.loads(profile_text(stored))["summary"] == "s"
+
+
+def test_messages_without_an_id_go_by_their_text() -> None:
+    assert message_ref("m 1", "x") == "message:m%201"
+    assert message_ref(None, "x") == message_ref("", "x") != message_ref(None, "y")
+    parts = SimpleNamespace(content=[SimpleNamespace(text="a"), {"text": "b"}, SimpleNamespace(url="u")])
+    assert message_text(parts) == "a b "
+    assert message_text(SimpleNamespace(content=None)) == ""
+
+
+def test_a_session_belongs_to_the_first_user_who_speaks(patches: EverosPatches) -> None:
+    space, bot = Space(), {"role": "assistant", "sender_id": "bot"}
+    ann, bob = {"role": "user", "sender_id": "ann"}, {"role": "user", "sender_id": "bob"}
+    assert patches.scope_of_session(space, "s", [bot]) == space.session("s")
+    assert patches.scope_of_session(space, "s", [bot, ann, bob]) == space.owner("ann")
+    assert patches.scope_of_session(space, "s", [bob]) == space.owner("ann")
+    assert patches.scope_of_session(space, "t", [bob]) == space.owner("bob")
+
+
+def test_memcells_are_known_by_their_content(patches: EverosPatches) -> None:
+    cell = Cell("mc_1", "scope", ("m1",))
+    patches.learn_cell('{"items": []}', cell)
+    assert patches.cell_of(SimpleNamespace(model_dump_json=lambda: '{"items": []}')) is cell
+    assert patches.cell_of(SimpleNamespace(model_dump_json=lambda: "{}")) is None
+    assert cell.ref == "state:mc_1"
+
+
+def test_every_point_names_a_function_or_a_method() -> None:
+    targets = [target for steps in POINTS.values() for target in steps]
+    assert len(targets) > 40
+    assert all(target.count(".") <= 1 for target in targets)
+    assert all(module.split(".")[0] in ("everos", "everalgo") for module in POINTS)
+
+
+def module_of(name: str, monkeypatch: pytest.MonkeyPatch, **names: Any) -> Any:
+    module: Any = ModuleType(name)
+    vars(module).update(names)
+    monkeypatch.setitem(sys.modules, name, module)
+    return module
+
+
+def test_a_function_is_wrapped_once_wherever_it_was_taken_over(
+    patches: EverosPatches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work() -> str:
+        return "done"
+
+    calls: list[str] = []
+
+    def step(call: Any) -> Any:
+        calls.append(call.wrapped.__name__)
+        yield
+
+    definition = module_of("memtrace_tests_definition", monkeypatch, work=work)
+    taken = module_of("memtrace_tests_taken", monkeypatch, work=work)
+    patches.wrap(definition, "work", step)
+    late = module_of("memtrace_tests_late", monkeypatch, work=definition.work)
+    patches.wrap_importers(definition.__name__, "work", step, [taken.__name__, late.__name__])
+    for module in (definition, taken, late):
+        assert module.work() == "done"
+    assert calls == ["work"] * 3
+    patches.remove()
+    assert taken.work is work
+    assert (definition.work(), late.work()) == ("done", "done")
+    assert calls == ["work"] * 3
+
+
+def own_tracing(monkeypatch: pytest.MonkeyPatch, provider: Any, enabled: bool) -> Any:
+    module_of(tracing._PROVIDER, monkeypatch, _provider=provider)
+    settings = SimpleNamespace(observability=SimpleNamespace(enabled=enabled))
+    module_of(tracing._SETTINGS, monkeypatch, load_settings=lambda: settings)
+    off = SimpleNamespace(start_as_current_span=None)
+    return module_of(
+        tracing.TRACING, monkeypatch, get_tracer=lambda name: provider.get_tracer(name) if provider else off
+    )
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_spans_that_would_go_nowhere_go_to_the_application(
+    patches: EverosPatches, recording: Recording, monkeypatch: pytest.MonkeyPatch, enabled: bool
+) -> None:
+    module = own_tracing(monkeypatch, None, enabled)
+    tracing.join(patches, module)
+    tracer = module.get_tracer("everos")
+    assert (tracer.start_as_current_span is not None) == enabled
+    if enabled:
+        tracer.start_span("everos.extract").end()
+    assert [span.name for span in recording.spans()] == ["everos.extract"] * enabled
+    patches.remove()
+    assert module.get_tracer("everos").start_as_current_span is None
+
+
+def test_spans_that_everos_exports_go_both_ways(
+    patches: EverosPatches, recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exporter, theirs = InMemorySpanExporter(), TracerProvider()
+    theirs.add_span_processor(SimpleSpanProcessor(exporter))
+    module = own_tracing(monkeypatch, theirs, True)
+    tracing.join(patches, module)
+    for name in ("one", "two"):
+        module.get_tracer("everos").start_span(name).end()
+    assert [span.name for span in exporter.get_finished_spans()] == ["one", "two"]
+    assert [span.name for span in recording.spans()] == ["one", "two"]
+    patches.remove()
+    module.get_tracer("everos").start_span("three").end()
+    assert len(exporter.get_finished_spans()) == 3
+    assert len(recording.spans()) == 2
+
+
+def test_runs_put_off_under_suppression_stay_suppressed(
+    patches: EverosPatches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, bool]] = []
+
+    class OfflineEngine:
+        def _enqueue_run(self, meta: str, event: str, run_id: str) -> str:
+            return run_id
+
+    class Runner:
+        async def run(self, meta: str, event: str, *, run_id: str) -> None:
+            seen.append((run_id, is_instrumentation_enabled()))
+
+    module_of(suppression.ENGINE, monkeypatch, OfflineEngine=OfflineEngine)
+    module_of(suppression.RUNNER, monkeypatch, Runner=Runner)
+    Suppression().join(patches)
+    with suppress_instrumentation():
+        assert OfflineEngine()._enqueue_run("m", "e", "silent") == "silent"
+        assert OfflineEngine()._enqueue_run("m", "e", run_id="silent too") == "silent too"
+    OfflineEngine()._enqueue_run("m", "e", "heard")
+    for run_id in ("silent", "silent too", "heard"):
+        asyncio.run(Runner().run("m", "e", run_id=run_id))
+    assert seen == [("silent", False), ("silent too", False), ("heard", True)]
