@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from llama_index.core import Settings, VectorStoreIndex
+from llama_index.core.agent.workflow import ReActAgent
 from llama_index.core.chat_engine import CondensePlusContextChatEngine, ContextChatEngine, SimpleChatEngine
 from llama_index.core.indices.query.query_transform import HyDEQueryTransform
 from llama_index.core.memory import Memory
@@ -165,3 +166,38 @@ def test_a_hypothetical_answer_is_none(index: VectorStoreIndex, recording: Recor
     chat, answer = the_answer(recording)
     assert answer.content == "In Paris."
     assert [v.content for v in reads(chat, "query")] == [QUESTION]
+
+
+@pytest.fixture
+def agent(index: VectorStoreIndex) -> ReActAgent:
+    people = index.as_query_engine(similarity_top_k=1)
+    tool = QueryEngineTool.from_defaults(people, name="people", description="where people live")
+    return ReActAgent(tools=[tool], llm=Settings.llm)
+
+
+async def test_the_turn_of_an_agent_is_one_answer(agent: ReActAgent, recording: Recording, model: RagModel) -> None:
+    model.script += [
+        'Thought: I need a tool.\nAction: people\nAction Input: {"input": "Where does Alice live?"}',
+        "In Paris.",
+        "Thought: I can answer without using any more tools.\nAnswer: Alice lives in Paris.",
+    ]
+    turn = await agent.run("Where does she live?", memory=memory())
+    assert str(turn) == "Alice lives in Paris."
+    chat, answer = the_answer(recording)
+    assert answer.content == "Alice lives in Paris."
+    assert [v.content for v in reads(chat, "query")] == ["Where does she live?"]
+    (retrieval,) = operations(recording, "retrieval")
+    assert [v.ref for v in reads(chat, "context") if v.ref.startswith("chunk:")] == [reads(retrieval, "hit")[0].ref]
+    assert {span.parent_id for span in operations(recording) if span.origin != chat.origin} == {chat.span_id}
+    puts = operations(recording, "upsert_memory")
+    read = {v.origin for v in reads(chat, "context")}
+    assert read
+    assert not any(span.origin in read for span in operations(recording, "search_memory") if span.start > puts[-1].end)
+
+
+async def test_an_agent_that_fails_ends(agent: ReActAgent, recording: Recording, model: RagModel) -> None:
+    model.script.append(500)
+    with pytest.raises(Exception, match="scripted failure"):
+        await agent.run("Where does she live?", memory=memory())
+    (chat,) = operations(recording, "chat")
+    assert (chat.status, chat.outputs) == ("error", ())

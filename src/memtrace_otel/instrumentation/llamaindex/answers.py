@@ -1,4 +1,4 @@
-"""Answers: the outermost of query engine, chat engine and response synthesizer is the one answering operation.
+"""Answers: the outermost of agent, chat engine, query engine and response synthesizer is the one answering operation.
 
 What happens inside it (several model calls of a refining synthesizer, sub-questions, a condensed question, a routing
 decision) are steps of that one answer: the synthesizers below it only tell it which nodes they used. A streamed answer
@@ -37,6 +37,7 @@ class Answering:
     operation: Operation
     used: dict[str, Piece] = field(default_factory=dict[str, Piece])
     contexts: dict[str, str] = field(default_factory=dict[str, str])
+    kept: dict[str, int] = field(default_factory=dict[str, int])
     streams: bool = False
     _lock: Lock = field(default_factory=Lock)
     _has_returned: bool = False
@@ -50,6 +51,10 @@ class Answering:
     def remember(self, context: str, origin: str) -> None:
         """Note what a chat memory put into the prompt."""
         self.contexts[context] = origin
+
+    def keep(self, texts: list[str]) -> None:
+        """Note replies that were put into a chat memory: what is read after the answer was put does not feed it."""
+        self.kept.update(dict.fromkeys(texts, len(self.contexts)))
 
     def observe(self, response: Any, name: str, text_of: Callable[[Any], str]) -> None:
         """Collect the text of the stream in an attribute of a response, if there is one. From now on the operation is
@@ -72,7 +77,8 @@ class Answering:
         """Record what went into the answer, and the answer."""
         operation, used = self.operation, list(self.used.values())
         operation.scope = owner(self.call, used)
-        for context, origin in self.contexts.items():
+        until = max((place for text, place in self.kept.items() if said and said in text), default=None)
+        for context, origin in list(self.contexts.items())[:until]:
             operation.read(context, role=Role.CONTEXT, origin=origin)
         for piece in used:
             read_piece(self.call, operation, piece, Role.CONTEXT)
@@ -129,18 +135,25 @@ def stream_chat_response(call: Call) -> Step:
         answering.observe(call.instance, name, lambda item: str(item.delta or ""))
 
 
-def _answer(call: Call, text: str, given: list[Piece] | None = None) -> Step:
-    if ANSWERING.get() is not None:
-        return
+def open_answer(call: Call, question: str) -> Answering:
+    """Begin the one answer to a question; everything inside the call is a step of it."""
     settle_abandoned()
     operation = call.open(
         semconv.CHAT, OpKind.RESPOND, scope="", purpose=purpose(call), attributes=_model_of(call.instance)
     )
-    operation.read(query_ref(text), role=Role.QUERY, content=text)
+    if question:
+        operation.read(query_ref(question), role=Role.QUERY, content=question)
     answering = Answering(call, operation)
-    if given is not None:
-        answering.use(given, text)
     call.carry(ANSWERING, answering)
+    return answering
+
+
+def _answer(call: Call, question: str, given: list[Piece] | None = None) -> Step:
+    if ANSWERING.get() is not None:
+        return
+    answering = open_answer(call, question)
+    if given is not None:
+        answering.use(given, question)
     response = yield
     if not answering.streams:
         answering.observe(response, "response_gen", str)
@@ -153,5 +166,6 @@ def _answer(call: Call, text: str, given: list[Piece] | None = None) -> Step:
 def _model_of(engine: Any) -> dict[str, AttributeValue]:
     """`gen_ai.request.model` of the language model that an engine or synthesizer names."""
     synthesizer = getattr(engine, "_response_synthesizer", engine)
-    model = getattr(getattr(getattr(synthesizer, "_llm", None), "metadata", None), "model_name", None)
+    llm = getattr(synthesizer, "_llm", None) or getattr(synthesizer, "llm", None)
+    model = getattr(getattr(llm, "metadata", None), "model_name", None)
     return {semconv.GEN_AI_REQUEST_MODEL: model} if isinstance(model, str) else {}

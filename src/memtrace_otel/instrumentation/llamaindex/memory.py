@@ -63,12 +63,16 @@ def put(call: Call) -> Step:
     if not call.enter("memory.write"):
         return
     arguments = call.arguments()
-    given = arguments.get("messages") or [arguments.get("message")]
+    given = cast("Sequence[Any]", arguments.get("messages") or [arguments.get("message")])
     operation = _open(call, semconv.UPSERT_MEMORY, OpKind.UPDATE)
     conversation = Conversation(call.instance, operation, writes=True)
     conversation.sources += read_previous(operation, conversation.ref)
-    conversation.sources += read_messages(operation, cast("Sequence[Any]", given))
+    conversation.sources += read_messages(operation, given)
     call.carry(CONVERSATION, conversation)
+    answering = ANSWERING.get()
+    if answering is not None:
+        replies = [message for message in given if getattr(message.role, "value", message.role) == "assistant"]
+        answering.keep([message_text(message) for message in replies])
     yield
     if conversation.writes:  # this memory does not look at its queue
         conversation.saw(_kept(call.instance) or [message_text(message) for message in given])

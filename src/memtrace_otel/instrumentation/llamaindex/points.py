@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memtrace_otel.instrumentation.llamaindex import answers, blocks, ingestion, memory, retrieval, stores
+from memtrace_otel.instrumentation.llamaindex import agents, answers, blocks, ingestion, memory, retrieval, stores
 from memtrace_otel.instrumentation.patches import Points
 from memtrace_otel.instrumentation.steps import StepFunction
 
@@ -40,6 +40,8 @@ POINTS: Points = {
     f"{_CORE}.postprocessor.types": _both("BaseNodePostprocessor", {"postprocess_nodes": retrieval.rerank}),
     f"{_CORE}.response_synthesizers.base": _both("BaseSynthesizer", {"synthesize": answers.synthesize}),
     f"{_CORE}.base.base_query_engine": _both("BaseQueryEngine", {"query": answers.query}),
+    f"{_CORE}.agent.workflow.base_agent": {"BaseWorkflowAgent.run": agents.run},
+    f"{_CORE}.agent.workflow.multi_agent_workflow": {"AgentWorkflow.run": agents.run},
     f"{_CORE}.chat_engine.simple": _both("SimpleChatEngine", _CHAT),
     f"{_CORE}.chat_engine.context": _both("ContextChatEngine", _CHAT),
     f"{_CORE}.chat_engine.condense_question": _both("CondenseQuestionChatEngine", _CHAT),

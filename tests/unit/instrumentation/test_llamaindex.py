@@ -1,0 +1,157 @@
+"""What the LlamaIndex instrumentor does without LlamaIndex: what it knows to be stored, names of stores, streams."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import AsyncGenerator, Generator
+from types import AsyncGeneratorType, GeneratorType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from memtrace_otel.capture import current_operation, operation
+from memtrace_otel.instrumentation.llamaindex import ledger
+from memtrace_otel.instrumentation.llamaindex.ledger import Ledger
+from memtrace_otel.instrumentation.llamaindex.nodes import Piece, message_text, pieces, query_text
+from memtrace_otel.instrumentation.llamaindex.owners import scope_of, store_behind, store_name
+from memtrace_otel.instrumentation.llamaindex.streams import observed, settle_abandoned
+from tests.conftest import Recording
+
+Ended = list[tuple[str, bool, BaseException | None]]
+
+
+def piece(id: str, text: str = "x", document: str = "d") -> Piece:
+    return Piece(f"chunk:{id}", id, text, text, document)
+
+
+# --- the ledger ------------------------------------------------------------------------------------------------------
+def test_a_ledger_knows_versions_by_owner() -> None:
+    known = Ledger()
+    known.put("one", piece("a", "old"))
+    known.put("two", piece("a", "new"))
+    assert known.scope_of("chunk:a") == "two"
+    assert known.holds(piece("a", "new"))
+    assert not known.holds(piece("a", "old"))
+    assert [stored.fingerprint for stored in known.cut_from("one", "d")] == ["old"]
+    removed = known.remove("two", "chunk:a")
+    assert removed is not None
+    assert (removed.fingerprint, known.scope_of("chunk:a"), known.find("two", "chunk:a")) == ("new", "", None)
+    assert known.remove("two", "chunk:a") is None
+    assert known.all_of("two") == [] == known.cut_from("two", "d")
+
+
+def test_a_ledger_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "_RECORDS", 3)
+    known = Ledger()
+    for number in range(5):
+        known.put("s", piece(str(number), document=f"d{number}"))
+    assert [stored.ref for stored in known.all_of("s")] == ["chunk:2", "chunk:3", "chunk:4"]
+    assert known.scope_of("chunk:0") == ""
+    assert known.cut_from("s", "d0") == []
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+def test_a_store_goes_by_its_name_or_its_class() -> None:
+    class FlatFiles:
+        pass
+
+    assert store_name(SimpleNamespace(collection_name="notes")) == "notes"
+    assert store_name(SimpleNamespace(collection_name=None, table_name="t")) == "t"
+    assert (store_name(FlatFiles()), store_name(None)) == ("FlatFiles", "")
+    assert store_behind(SimpleNamespace(_retriever=SimpleNamespace(_vector_store=FlatFiles()))) == "FlatFiles"
+    assert store_behind(SimpleNamespace()) == "" == scope_of("")
+    circle = SimpleNamespace()
+    circle._retriever = circle
+    assert store_behind(circle) == ""
+
+
+def test_what_is_no_list_of_nodes_has_no_pieces() -> None:
+    def consumed() -> Generator[Any]:
+        raise AssertionError("an iterator of the program was consumed")
+        yield
+
+    assert list(pieces(consumed())) == list(pieces(None)) == list(pieces([None, 7, "text", object()])) == []
+    assert query_text(None) == query_text(object()) == message_text(None) == message_text(object()) == ""
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+def words() -> Generator[str]:
+    for word in ("She ", "lives ", "here."):
+        assert current_operation() is not None, "the model is called outside of the answer"
+        yield word
+
+
+async def words_async() -> AsyncGenerator[str]:
+    for word in words():
+        yield word
+
+
+def watch(recording: Recording, stream: Any, ended: Ended) -> Any:
+    running = operation("chat", kind="respond", system="t", tracer=recording.tracer)
+    running.start()
+    running.leave()
+    return observed(stream, running, str, lambda *end: ended.append(end))
+
+
+def test_a_stream_passes_through_inside_its_operation(recording: Recording) -> None:
+    ended: Ended = []
+    stream = watch(recording, words(), ended)
+    assert type(stream) is GeneratorType
+    for _ in stream:
+        assert current_operation() is None
+    assert ended == [("She lives here.", True, None)]
+
+
+async def test_an_asynchronous_stream_passes_through(recording: Recording) -> None:
+    ended: Ended = []
+    stream = watch(recording, words_async(), ended)
+    assert type(stream) is AsyncGeneratorType
+    assert "".join([word async for word in stream]) == "She lives here."
+    assert ended == [("She lives here.", True, None)]
+    assert current_operation() is None
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+def test_a_stream_thrown_away_is_reported_later(taken: int, recording: Recording) -> None:
+    ended: Ended = []
+    stream = watch(recording, words(), ended)
+    for _ in range(taken):
+        next(stream)
+    del stream
+    gc.collect()
+    assert ended == []
+    settle_abandoned()
+    assert ended == [("She " * taken, False, None)]
+
+
+def test_a_closed_stream_closes_the_program_s_own(recording: Recording) -> None:
+    closed: list[bool] = []
+
+    def closing() -> Generator[str]:
+        try:
+            yield "a"
+        finally:
+            closed.append(True)
+
+    stream = watch(recording, closing(), [])
+    next(stream)
+    stream.close()
+    assert closed == [True]
+
+
+def test_an_error_of_the_stream_is_raised_and_reported(recording: Recording) -> None:
+    def failing() -> Generator[str]:
+        yield "a"
+        raise ValueError("broken")
+
+    ended: Ended = []
+    stream = watch(recording, failing(), ended)
+    with pytest.raises(ValueError, match="broken") as raised:
+        list(stream)
+    assert ended == [("a", False, raised.value)]
+    assert current_operation() is None
+
+
+def test_what_is_no_generator_is_left_alone(recording: Recording) -> None:
+    assert watch(recording, iter(["a"]), []) is None
+    assert watch(recording, None, []) is None
