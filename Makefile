@@ -1,7 +1,11 @@
 # Everything a fresh clone needs: `make demo` and `make test` install what they use into .venv first.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; exit; }; done)
+# The peer of the benchmarks needs 3.12.
+PYTHON_BENCH ?= $(shell for p in python3 python3.13 python3.12; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && { echo $$p; exit; }; done)
 VENV ?= .venv
+VENV_BENCH ?= $(VENV)-bench
 BIN = $(VENV)/bin
 MEM0 = mem0ai==2.2.1
 PIP = -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
@@ -15,7 +19,7 @@ help:
 	@echo "make systems  every instrumentor with the lowest and the newest version of its system"
 	@echo "make lint   ruff and pyright"
 	@echo "make e2e    against a real Jaeger and a real browser (installs them; takes minutes the first time)"
-	@echo "make bench  what capture costs"
+	@echo "make bench  what capture costs, against bare SDK spans and smartcomment (needs Python 3.12)"
 
 # $(1) folder, $(2) mem0ai requirement, $(3) extras.
 define environment
@@ -32,6 +36,14 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 
 $(VENV)/.dev: pyproject.toml constraints.txt
 	$(call environment,$(VENV),$(MEM0),dev)
+
+$(VENV_BENCH)/.bench: pyproject.toml constraints.txt
+	@test -n "$(PYTHON_BENCH)" || { echo "make bench needs Python 3.12 or newer; set PYTHON_BENCH=/path/to/python3" >&2; exit 2; }
+	@echo "installing $(VENV_BENCH) ..."
+	@$(PYTHON_BENCH) -m venv $(VENV_BENCH)
+	@$(VENV_BENCH)/bin/python $(PIP) --upgrade pip
+	@$(VENV_BENCH)/bin/python $(PIP) --editable '.[bench]'
+	@touch $@
 
 demo: $(VENV)/.demo
 	@$(BIN)/memtrace-otel demo --dir build/demo
@@ -51,11 +63,11 @@ e2e: $(VENV)/.dev
 	tests/e2e/install.sh
 	$(BIN)/python -m pytest tests/e2e
 
-bench: $(VENV)/.dev
-	$(BIN)/python tests/bench/capture.py
+bench: $(VENV_BENCH)/.bench
+	$(VENV_BENCH)/bin/python -m tests.bench --page docs/benchmarks.md
 
 wheel: $(VENV)/.dev
 	$(BIN)/python -m build --wheel --outdir build/dist
 
 clean:
-	rm -rf build $(VENV) .venvs
+	rm -rf build $(VENV) $(VENV_BENCH) .venvs

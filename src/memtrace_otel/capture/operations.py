@@ -171,7 +171,8 @@ class Operation:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.end(error)
+        if self._active:
+            self.end(error)
 
     async def __aenter__(self) -> Operation:
         return self.__enter__()
@@ -340,7 +341,7 @@ class Operation:
         outer = _current.get()
         if self.kind == OpKind.RETRIEVE and outer is not None and outer._has_steps(self.system):
             return  # not what the turn searched for
-        turn = recall.turn_of(own[:32])
+        turn = recall.turn_of(own[:32], alone=getattr(self.span, "parent", None) is None)
         if self.kind == OpKind.RESPOND:
             for ref, _, _, text, _, _ in self._outputs:
                 if ref_kind(ref) == RefKind.ANSWER:

@@ -127,12 +127,12 @@ def turn_of(trace_id: str) -> Turn:
     """The turn of a trace, made when new; it becomes the context's most recent one."""
     with _lock:
         turn = _turns.get(trace_id)
-        if turn is None:
-            turn = Turn()
-        _turns[trace_id] = turn
-        _turns.move_to_end(trace_id)
-        if len(_turns) > _TRACES:
-            _turns.popitem(last=False)
+        if turn is not None:
+            _turns.move_to_end(trace_id)
+        else:
+            turn = _turns[trace_id] = Turn()
+            if len(_turns) > _TRACES:
+                _turns.popitem(last=False)
     _recent.set(turn)
     return turn
 
@@ -192,6 +192,7 @@ def forget() -> None:
     _lock = threading.Lock()
     _turns.clear()
     _recent.set(None)
+    _shared.set(None)
 
 
 def _after_fork() -> None:

@@ -1,0 +1,212 @@
+"""What one captured operation costs its caller, with new values at every call.
+
+The realistic operation is a search: a query, four records that earlier operations wrote, and the context they make.
+The yardstick is a bare SDK span which a programmer would write by hand to carry the same attributes and links: it puts
+the arrays together from values that lie ready (refs, digests, sizes), as new ones at every call.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import count
+
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.trace import Link, SpanContext
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import operation, read_config, scope_id, use_config, variable_ref
+from memtrace_otel.model import content_digest, make_origin
+from tests.bench import peer
+from tests.bench.measure import Measure, at_most, progress, ratio, side_by_side
+
+SCOPE = scope_id("bench", user="u")
+MEMORIES, TEXTS = 400, 4096
+TEXT = "Ana moved to Lisbon in March and works from a co-working space near the river, as she said in message {}."
+
+
+class Keep(SpanProcessor):
+    """Keeps the last span: what ours carries is what the bare span has to carry."""
+
+    last: ReadableSpan
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self.last = span
+
+
+keep = Keep()
+provider = TracerProvider()
+provider.add_span_processor(keep)
+tracer = provider.get_tracer("bench")
+texts = [TEXT.format(n) for n in range(TEXTS)]
+digests = [content_digest(text) for text in texts]
+queries = [variable_ref("query", text) for text in texts]
+memories = [f"memory:{n}" for n in range(MEMORIES)]
+writers: list[SpanContext] = []
+
+
+def write_memories() -> None:
+    """The operations whose versions the searches read."""
+    for ref, text in zip(memories, texts, strict=False):
+        with operation("create_memory", kind="create", system="bench", scope=SCOPE, tracer=tracer) as op:
+            op.wrote(ref, action="ADD", content=text)
+            writers.append(op.span.get_span_context())
+
+
+def search_of_ours() -> Callable[[], None]:
+    """One search, recorded by us."""
+    number = count()
+
+    def search() -> None:
+        at = next(number) % (TEXTS - 8)
+        first = at % (MEMORIES - 4)
+        with operation("search_memory", kind="retrieve", system="bench", scope=SCOPE, tracer=tracer) as op:
+            op.read(queries[at], role="query", content=texts[at])
+            for n in range(4):
+                op.read(memories[first + n], role="hit", content=texts[at + n + 1], score=0.5)
+            op.wrote("context:c", role="context", content=texts[at + 5])
+
+    return search
+
+
+def search_of_the_sdk(content: bool) -> Callable[[], None]:
+    """The same span written by hand."""
+    number = count()
+    origins = [make_origin(f"{w.trace_id:032x}", f"{w.span_id:016x}") for w in writers]
+
+    def search() -> None:
+        at = next(number) % (TEXTS - 8)
+        first = at % (MEMORIES - 4)
+        read = range(first, first + 4)
+        attributes = {
+            semconv.OP_KIND: "retrieve",
+            semconv.SYSTEM: "bench",
+            semconv.GEN_AI_OPERATION_NAME: "search_memory",
+            semconv.SEQ: at,
+            semconv.SCOPE: SCOPE,
+            semconv.INPUTS: [queries[at], *[memories[n] for n in read]],
+            semconv.INPUTS_ROLES: ["query", "hit", "hit", "hit", "hit"],
+            semconv.INPUTS_ORIGINS: ["", *[origins[n] for n in read]],
+            semconv.INPUTS_DIGESTS: digests[at : at + 5],
+            semconv.INPUTS_SCORES: [0.0, 0.5, 0.5, 0.5, 0.5],
+            semconv.OUTPUTS: ["context:c"],
+            semconv.OUTPUTS_ROLES: ["context"],
+            semconv.OUTPUTS_ACTIONS: ["DERIVE"],
+            semconv.OUTPUTS_DIGESTS: [digests[at + 5]],
+            semconv.OUTPUTS_SIZES: [len(texts[at + 5])],
+        }
+        if content:
+            attributes[semconv.INPUTS_CONTENTS] = [texts[at], "", "", "", ""]
+            attributes[semconv.OUTPUTS_CONTENTS] = [texts[at + 5]]
+        else:
+            attributes[semconv.INCOMPLETE] = ["content_off"]
+        links = [Link(writers[n], {semconv.LINK_TYPE: "retrieved", semconv.LINK_REFS: [memories[n]]}) for n in read]
+        with tracer.start_as_current_span("search_memory", attributes=attributes, links=links):
+            pass
+
+    return search
+
+
+def carried(search: Callable[[], None]) -> tuple[set[str], int]:
+    """Names of the attributes and number of the links of the span that `search` makes."""
+    search()
+    return set(keep.last.attributes or {}), len(keep.last.links)
+
+
+def search_of_the_peer() -> Callable[[], None]:
+    """Its operation with five inputs and one output."""
+    number = count()
+
+    def search() -> None:
+        n = next(number)
+        peer.comment_op(op_name="search", inputs=[f"input {n}.{i}" for i in range(5)], outputs=[f"output {n}"])
+
+    return search
+
+
+def switch_content(on: bool) -> None:
+    os.environ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "SPAN_ONLY" if on else "NO_CONTENT"
+    use_config(read_config())
+
+
+def searches() -> Iterator[Measure]:
+    """The realistic operation without and with contents."""
+    with peer.recording():
+        [peers] = side_by_side(search_of_the_peer(), calls=100, rounds=5)
+    for content in (False, True):
+        progress(f"a search, contents {'on' if content else 'off'}")
+        switch_content(content)
+        ours, bare = search_of_ours(), search_of_the_sdk(content)
+        if carried(ours) != carried(bare):
+            raise AssertionError("the bare span does not carry what ours carries")
+        mine, theirs = side_by_side(ours, bare, calls=400)
+        yield at_most(
+            f"search: 5 inputs, 4 links, 1 output, new values, contents {'on' if content else 'off'}; ratio to a bare"
+            " SDK span with the same attributes and links",
+            min(mine),
+            1.6,
+            "us",
+            peer=min(peers),
+            ratio=ratio(mine, theirs),
+        )
+    switch_content(False)
+
+
+def decorated() -> Iterator[Measure]:
+    """A decorated function, one new input and one new output: the peer's main case."""
+    progress("a decorated function")
+
+    @operation(kind="extract", system="bench", tracer=tracer, inputs={"text": "message"}, output="fact")
+    def ours(text: str) -> str:
+        return text.upper()
+
+    @peer.comment_fn(op_name="bench.extract")
+    def theirs(text: str) -> str:
+        return text.upper()
+
+    mine_number, their_number = count(), count()
+    with peer.recording():
+        mine, peers = side_by_side(
+            lambda: ours(f"message {next(mine_number)}"), lambda: theirs(f"message {next(their_number)}"), calls=200
+        )
+    yield at_most(
+        "decorated function, 1 new input, 1 new output; ratio to the peer's",
+        min(mine),
+        1.0,
+        "us",
+        peer=min(peers),
+        ratio=ratio(mine, peers),
+    )
+
+
+def deep(frames: int, work: Callable[[], object]) -> object:
+    """Call `work` below so many frames."""
+    return deep(frames - 1, work) if frames else work()
+
+
+def in_a_deep_stack() -> Iterator[Measure]:
+    """The cost does not grow with the stack. Both depths are loops inside the frames, so that only ours is timed."""
+    progress("stack depth")
+    ours = search_of_ours()
+    shallow, below = [], []
+    for _ in range(15):
+        for frames, taken in ((0, shallow), (100, below)):
+            taken += deep(frames, lambda: side_by_side(ours, calls=300, rounds=1))[0]  # type: ignore[index]
+    with peer.recording():
+        theirs = deep(100, lambda: side_by_side(search_of_the_peer(), calls=50, rounds=3))[0]  # type: ignore[index]
+    yield at_most(
+        "search below 100 more stack frames; ratio to none",
+        min(below),
+        1.1,
+        "us",
+        peer=min(theirs),
+        ratio=ratio(below, shallow),
+    )
+
+
+def measure() -> Iterator[Measure]:
+    switch_content(False)
+    write_memories()
+    yield from searches()
+    yield from decorated()
+    yield from in_a_deep_stack()
