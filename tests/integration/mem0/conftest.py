@@ -71,21 +71,25 @@ def config(model: ModelStub, folder: Path, collection: str = "memories", store: 
 async def open_program(kind: str, configuration: dict[str, Any]) -> Program:
     memory = getattr(main, kind).from_config(configuration)
     memory = await memory if inspect.isawaitable(memory) else memory
-    if hasattr(getattr(memory.vector_store, "client", None), "upsert"):
-        _serialise(memory.vector_store.client)
-    statistics = getattr(memory, "_telemetry_vector_store", None)  # 1.0.0 opens it with telemetry off, and locks it
-    if statistics is not None:
-        close = getattr(getattr(statistics, "client", None), "close", None)
-        if close is not None:
-            close()
+    serialise(memory)
     return Program(memory)
 
 
-def _serialise(client: Any) -> None:
+def serialise(memory: Any) -> None:
+    """Make embedded stores bear several memories and threads in one process."""
+    if hasattr(getattr(memory.vector_store, "client", None), "upsert"):
+        _one_at_a_time(memory.vector_store.client)
+    statistics = getattr(memory, "_telemetry_vector_store", None)  # 1.0.0 opens it with telemetry off, and locks it
+    close = getattr(getattr(statistics, "client", None), "close", None)
+    if close is not None:
+        close()
+
+
+def _one_at_a_time(client: Any) -> None:
     """Embedded Qdrant loses records when threads write at once, as those of AsyncMemory 1.x do."""
     lock = threading.RLock()
 
-    def one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
+    def locked(method: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             with lock:
                 return method(*args, **kwargs)
@@ -93,7 +97,7 @@ def _serialise(client: Any) -> None:
         return call
 
     for name in ("upsert", "query_points", "delete", "retrieve", "scroll", "set_payload"):
-        setattr(client, name, one_at_a_time(getattr(client, name)))
+        setattr(client, name, locked(getattr(client, name)))
 
 
 def payloads(program: Program) -> list[dict[str, Any]]:
