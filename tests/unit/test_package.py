@@ -155,3 +155,9 @@ def test_the_extra_names_what_the_instrumentors_support() -> None:
     extra = {str(Requirement(line.partition(";")[0])) for line in project["optional-dependencies"]["instruments-any"]}
     classes = [entry.load() for entry in entry_points(group="opentelemetry_instrumentor") if "memtrace" in entry.name]
     assert {str(Requirement(kind.requirement)) for kind in classes} == extra
+
+
+@pytest.mark.parametrize("page", sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]), ids=lambda p: p.name)
+def test_links_of_the_documentation_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+    assert [target for target in targets if not (page.parent / target).exists()] == []
