@@ -356,7 +356,8 @@ class Operation:
     def _write(self, tracer: trace.Tracer, error: BaseException | None) -> None:
         limits = config()
         inputs, outputs, reasons = described(self._inputs, self._outputs, limits)
-        self._incomplete.update(dict.fromkeys(map(str, reasons)))
+        for reason in reasons:
+            self._incomplete[str(reason)] = None
         flow = complete_flow(self._flow, self._fed_by_all, len(self._inputs))
         if flow is None:
             self.mark(Incomplete.BUDGET)

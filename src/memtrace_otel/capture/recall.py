@@ -121,16 +121,26 @@ class Turn:
 _lock = threading.Lock()
 _turns: OrderedDict[str, Turn] = OrderedDict()
 _recent: ContextVar[Turn | None] = ContextVar("memtrace_recent_turn", default=None)
+_shared: ContextVar[Turn | None] = ContextVar("memtrace_shared_turn", default=None)
 
 
-def turn_of(trace_id: str) -> Turn:
-    """The turn of a trace, made when new; it becomes the context's most recent one."""
+def share_turn() -> None:
+    """Begin a turn of this context and of the copies made of it: for libraries that run the parts of a turn in copies,
+    when no span is around the turn."""
+    turn = Turn()
+    _recent.set(turn)
+    _shared.set(turn)
+
+
+def turn_of(trace_id: str, *, alone: bool = False) -> Turn:
+    """The turn of a trace, made when new; it becomes the context's most recent one. A trace that is nothing but one
+    operation (`alone`) belongs to the context's shared turn, if there is one."""
     with _lock:
         turn = _turns.get(trace_id)
         if turn is not None:
             _turns.move_to_end(trace_id)
         else:
-            turn = _turns[trace_id] = Turn()
+            turn = _turns[trace_id] = (_shared.get() if alone else None) or Turn()
             if len(_turns) > _TRACES:
                 _turns.popitem(last=False)
     _recent.set(turn)

@@ -203,3 +203,28 @@ async def test_the_answer_streams_and_a_store_without_ids_is_followed(
     assert hit.score is not None
     assert contents(graph, answer.origin, "document") == {"Ann lives in Paris."}
     assert [variable.content for variable in answer.outputs] == ["In Paris, I think."]
+
+
+async def test_a_chain_without_a_span_around_it_is_a_turn(
+    store: InMemoryVectorStore, model: ChatOpenAI, server: ChatStub, recording: Recording
+) -> None:
+    store.add_texts(["Ann lives in Paris.", "Bob plays chess."], ids=["paris", "chess"])
+    context = store.as_retriever(search_kwargs={"k": 1}) | (lambda found: found[0].page_content)
+    chain: Any = {"context": context, "question": lambda asked: asked} | PROMPT | model
+    server.script = ["In Paris.", "Chess.", "In Paris."]
+    assert chain.invoke("Where is it that Ann lives?").content == "In Paris."
+    assert (await chain.ainvoke("What is it that Bob plays?")).content == "Chess."
+    assert "".join(chunk.content for chunk in chain.stream("Where is it that Ann lives?")) == "In Paris."
+    graph = graph_of(recording)
+    ann, bob, again = kinds(recording, "respond")
+    assert len({op.trace_id for op in operations(recording)}) == 7  # nobody has joined the traces of the program
+    for answer, question, chunk in (
+        (ann, "Where is it that Ann lives?", "Ann lives in Paris."),
+        (bob, "What is it that Bob plays?", "Bob plays chess."),
+        (again, "Where is it that Ann lives?", "Ann lives in Paris."),
+    ):
+        assert contents(graph, answer.origin, "query") == {question}
+        assert contents(graph, answer.origin, "chunk") == {chunk}
+    searches = [op.origin for op in kinds(recording, "retrieve")]
+    read = [[v.origin for v in answer.inputs if v.ref.startswith("context:")] for answer in (ann, bob, again)]
+    assert read == [[origin] for origin in searches]

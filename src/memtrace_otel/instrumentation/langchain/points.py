@@ -72,6 +72,8 @@ FAMILIES: Mapping[tuple[str, str], Mapping[str, StepFunction]] = {
 
 POINTS: Points = {
     "langchain_core.callbacks.manager": {
+        "CallbackManager.on_chain_start": runs.chain_starts,
+        "AsyncCallbackManager.on_chain_start": runs.chain_starts,
         "CallbackManager.on_chat_model_start": runs.chat_model_starts,
         "AsyncCallbackManager.on_chat_model_start": runs.chat_model_starts,
     }

@@ -1,6 +1,6 @@
-"""LangChain's runs: the spans that tracers among its callbacks keep for a run without making them current.
+"""LangChain's runs: where a turn begins, and the spans that tracers among the callbacks keep for a run.
 
-OpenInference does; whoever makes its span current is found without this (`capture.adoption`).
+OpenInference keeps them without making them current; who makes his current is found by `capture.adoption` alone.
 """
 
 from __future__ import annotations
@@ -9,12 +9,23 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any, cast
 
+from opentelemetry import trace
 from opentelemetry.trace import Span
 
+from memtrace_otel.capture import recall
 from memtrace_otel.instrumentation.langchain.calls import Call
 from memtrace_otel.instrumentation.steps import Step
 
 _started: ContextVar[Any] = ContextVar("memtrace_langchain_run", default=None)
+
+
+def chain_starts(call: Call) -> Step:
+    """`on_chain_start` of a callback manager: the outermost chain is a turn. Its parts run in copies of the context, so
+    without a span around it none would know what another has retrieved."""
+    inside = getattr(call.instance, "parent_run_id", None) is not None
+    if not inside and not trace.get_current_span().get_span_context().is_valid:
+        recall.share_turn()
+    yield
 
 
 def chat_model_starts(call: Call) -> Step:

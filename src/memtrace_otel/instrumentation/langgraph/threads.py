@@ -40,7 +40,7 @@ def entries_of(thread: str, values: Mapping[str, Any], channels: Collection[str]
     for channel, value in values.items():
         if channel.startswith(_HIDDEN) or (channels is not None and channel not in channels):
             continue
-        if isinstance(value, str):
+        if isinstance(value, str) and " " in value:  # a summary, not a name or an id
             ref = make_ref(RefKind.STATE, f"{thread}/{channel}")
             found[ref] = Entry(ref, channel, "", "text", hash(value), value)
         elif isinstance(value, list):
