@@ -1,0 +1,105 @@
+"""What ranks a search of Mem0 2.x: entities and the memories they point to, words, filters."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import mem0.memory.main as main
+import pytest
+
+from memtrace_otel import semconv
+from memtrace_otel.model import content_digest, ref_kind
+from tests.conftest import Recording
+from tests.integration.mem0.conftest import Program, Seen, ids, seen
+
+pytestmark = pytest.mark.usefixtures("instrumented")
+
+
+def purpose(recording: Recording, name: str) -> list[Seen]:
+    return [span for span in seen(recording) if span.attributes.get(semconv.OP_PURPOSE) == name]
+
+
+@pytest.fixture
+def entities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names are what spaCy would find; its model is not installed here."""
+
+    def named(text: str) -> list[tuple[str, str]]:
+        return [("PROPER", name) for name in ("Rex", "Paris") if name in text]
+
+    monkeypatch.setattr(main, "extract_entities", named)
+    monkeypatch.setattr(main, "extract_entities_batch", lambda texts: [named(text) for text in texts])
+
+
+@pytest.mark.usefixtures("entities", "content_on")
+async def test_entities_link_memories_and_move_them_up(program: Program, recording: Recording) -> None:
+    added = ids(await program.call("add", "My dog is Rex. Rex lives in Paris. I play chess.", user_id="ann"))
+    dog, home = (f"memory:{added[text]}" for text in ("My dog is Rex.", "Rex lives in Paris."))
+    (link,) = purpose(recording, "link_entities")
+    assert link.kind == "index"
+    rex, paris = link.outputs()
+    assert {ref_kind(item["ref"]) for item in (rex, paris)} == {"state"}
+    sources = [{link.inputs()[i]["ref"] for i in item["sources"]} for item in (rex, paris)]
+    assert sources == [{f"fact:{content_digest('Rex')}", dog, home}, {f"fact:{content_digest('Paris')}", home}]
+    writers = {span.outputs()[0]["ref"]: span.origin for span in seen(recording, "create_memory")}
+    assert all(item["origin"] == writers[item["ref"]] for item in link.inputs() if item["ref"] in writers)
+
+    await program.search("Where is Rex?")
+    (search,) = seen(recording, "search_memory")
+    (boosts,) = purpose(recording, "entity_boosts")
+    assert boosts.parent == search.origin
+    assert [item["ref"] for item in boosts.inputs("query")] == [item["ref"] for item in search.inputs("query")]
+    assert {item["ref"] for item in boosts.inputs("candidate")} == {dog, home}
+    assert all(0 < item["score"] <= 0.5 for item in boosts.inputs("candidate"))
+    assert "entity" in search.attributes[semconv.RETRIEVAL_SCORERS]
+    recording.clear()
+
+    await program.call("update", added["Rex lives in Paris."], "Rex lives in Rome.")
+    # Rex and Paris lose the old text, Rex gets the new one
+    changed = [[item["action"] for item in span.outputs()] for span in purpose(recording, "link_entities")]
+    assert sorted(changed) == [["DELETE"], ["UPDATE"], ["UPDATE"]]
+    (update,) = seen(recording, "update_memory")
+    assert {span.parent for span in purpose(recording, "link_entities")} == {update.origin}
+    assert [item["ref"] for item in update.outputs()] == [home]
+
+
+async def test_words_are_searched_where_the_store_can(
+    program: Program, recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = ids(await program.call("add", "I live in Paris. I play chess.", user_id="ann"))
+    chess = added["I play chess."]
+
+    def by_words(self: Any, query: str, top_k: int = 5, filters: Any = None) -> list[Any]:
+        return [SimpleNamespace(id=chess, score=9.5, payload={"data": "I play chess.", "user_id": "ann"})]
+
+    await program.search("chess")
+    assert purpose(recording, "keyword_search") == []  # this store has no index of words
+    from memtrace_otel.instrumentation.mem0 import Mem0Instrumentor
+
+    Mem0Instrumentor().uninstrument()
+    monkeypatch.setattr(type(program.memory.vector_store), "keyword_search", by_words)
+    Mem0Instrumentor().instrument(tracer_provider=recording.provider)
+    await program.search("chess")
+    (words,) = purpose(recording, "keyword_search")
+    (candidate,) = words.inputs("candidate")
+    assert (candidate["ref"], candidate["score"]) == (f"memory:{chess}", 9.5)
+    assert candidate["origin"]
+    search = seen(recording, "search_memory")[-1]
+    assert words.parent == search.origin
+    assert search.attributes[semconv.RETRIEVAL_SCORERS] == ("semantic", "bm25")
+
+
+@pytest.mark.parametrize("shown", [False, True])
+async def test_filters_are_conditions_and_their_values_digests(
+    program: Program, recording: Recording, shown: bool, request: pytest.FixtureRequest
+) -> None:
+    if shown:
+        request.getfixturevalue("content_on")
+    filters = {"user_id": "ann", "OR": [{"place": "Lisbon"}, {"year": {"gte": 2024, "lt": 2026}}]}
+    await program.call("search", "Where?", filters=filters)
+    (search,) = seen(recording, "search_memory")
+    found = [item.partition("=") for item in search.attributes[semconv.RETRIEVAL_FILTERS]]
+    assert [name for name, _, _ in found] == ["user_id", "OR.0.place", "OR.1.year.gte", "OR.1.year.lt"]
+    given = ["ann", "Lisbon", "2024", "2026"]
+    assert [value for _, _, value in found] == (given if shown else [content_digest(value) for value in given])
+    assert search.scope
