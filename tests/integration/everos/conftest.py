@@ -19,7 +19,11 @@ from tests.integration.everos.host import Everos, Memory
 from tests.integration.everos.models import EverosModels
 
 HAS_ROUNDS = importlib.util.find_spec("everos.memory.search.llm_multiround") is not None
-collect_ignore = [] if HAS_ROUNDS else ["test_rounds.py"]
+HAS_QUEUE = importlib.util.find_spec("everos.service.memorize_queue") is not None
+collect_ignore = [
+    *([] if HAS_ROUNDS else ["test_rounds.py"]),
+    *([] if HAS_QUEUE else ["test_queue.py"]),
+]
 
 
 @pytest.fixture(scope="module")

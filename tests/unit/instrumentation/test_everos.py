@@ -9,15 +9,16 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.instrumentation.utils import is_instrumentation_enabled, suppress_instrumentation
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from memtrace_otel.instrumentation.everos import suppression, tracing
+from memtrace_otel.instrumentation.everos import queues, tracing
 from memtrace_otel.instrumentation.everos.patches import EverosPatches
 from memtrace_otel.instrumentation.everos.points import POINTS
-from memtrace_otel.instrumentation.everos.suppression import Suppression
+from memtrace_otel.instrumentation.everos.queues import Queues
 from memtrace_otel.instrumentation.everos.variables import (
     Cell,
     Space,
@@ -184,10 +185,13 @@ def test_spans_that_everos_exports_go_both_ways(
     assert len(recording.spans()) == 2
 
 
-def test_runs_put_off_under_suppression_stay_suppressed(
-    patches: EverosPatches, monkeypatch: pytest.MonkeyPatch
+def test_work_that_was_put_off_runs_in_its_context(
+    patches: EverosPatches, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[tuple[str, bool]] = []
+    seen: list[tuple[str, bool, int]] = []
+
+    def note(id: str) -> None:
+        seen.append((id, is_instrumentation_enabled(), trace.get_current_span().get_span_context().span_id))
 
     class OfflineEngine:
         def _enqueue_run(self, meta: str, event: str, run_id: str) -> str:
@@ -195,15 +199,26 @@ def test_runs_put_off_under_suppression_stay_suppressed(
 
     class Runner:
         async def run(self, meta: str, event: str, *, run_id: str) -> None:
-            seen.append((run_id, is_instrumentation_enabled()))
+            note(run_id)
 
-    module_of(suppression.ENGINE, monkeypatch, OfflineEngine=OfflineEngine)
-    module_of(suppression.RUNNER, monkeypatch, Runner=Runner)
-    Suppression().join(patches)
+    class MemorizeQueueWorker:
+        async def enqueue(self, payload: str, *, request_id: str) -> int:
+            return 1
+
+        async def _process(self, row: Any) -> None:
+            note(row.request_id)
+
+    module_of(queues.ENGINE, monkeypatch, OfflineEngine=OfflineEngine)
+    module_of(queues.RUNNER, monkeypatch, Runner=Runner)
+    module_of(queues.REQUESTS, monkeypatch, MemorizeQueueWorker=MemorizeQueueWorker)
+    Queues().join(patches)
     with suppress_instrumentation():
         assert OfflineEngine()._enqueue_run("m", "e", "silent") == "silent"
-        assert OfflineEngine()._enqueue_run("m", "e", run_id="silent too") == "silent too"
-    OfflineEngine()._enqueue_run("m", "e", "heard")
-    for run_id in ("silent", "silent too", "heard"):
+    with recording.tracer.start_as_current_span("request") as request:
+        OfflineEngine()._enqueue_run("m", "e", run_id="run")
+        assert asyncio.run(MemorizeQueueWorker().enqueue("p", request_id="queued")) == 1
+    for run_id in ("silent", "run", "recovered"):
         asyncio.run(Runner().run("m", "e", run_id=run_id))
-    assert seen == [("silent", False), ("silent too", False), ("heard", True)]
+    asyncio.run(MemorizeQueueWorker()._process(SimpleNamespace(request_id="queued")))
+    here = request.get_span_context().span_id
+    assert seen == [("silent", False, 0), ("run", True, here), ("recovered", True, 0), ("queued", True, here)]

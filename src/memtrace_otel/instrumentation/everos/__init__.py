@@ -9,7 +9,7 @@ from opentelemetry.trace import Tracer, TracerProvider
 from memtrace_otel.instrumentation.everos.ingest import memorize
 from memtrace_otel.instrumentation.everos.patches import SYSTEM, EverosPatches
 from memtrace_otel.instrumentation.everos.points import IMPORTERS, POINTS
-from memtrace_otel.instrumentation.everos.suppression import Suppression
+from memtrace_otel.instrumentation.everos.queues import Queues
 from memtrace_otel.instrumentation.everos.tracing import TRACING, join
 from memtrace_otel.instrumentation.instrumentor import MemoryInstrumentor
 
@@ -32,7 +32,7 @@ class EverosInstrumentor(MemoryInstrumentor):
         """Wrap the modules of EverOS as the application imports them, and let its own spans join the pipeline."""
         patches.apply(POINTS)
         patches.wrap_importers("everos.service.memorize", "memorize", memorize, IMPORTERS)
-        Suppression().join(patches)
+        Queues().join(patches)
         patches.when_imported(TRACING, lambda attributes: join(patches, attributes))
 
     def _instrument(self, **kwargs: Any) -> None:
