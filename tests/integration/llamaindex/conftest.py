@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 from collections.abc import Iterator
@@ -81,6 +82,7 @@ def model() -> Iterator[RagModel]:
         Settings.embed_model = OpenAIEmbedding(model_name="stub", **options)
         Settings.tokenizer = str.split
         yield stub
+    gc.collect()  # clients hold their connections until then
 
 
 @pytest.fixture

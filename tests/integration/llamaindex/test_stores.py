@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from llama_index.core import Document, StorageContext, VectorStoreIndex
+from llama_index.core.embeddings import MockEmbedding
 from llama_index.core.schema import TextNode
 from llama_index.core.settings import Settings
 from llama_index.core.vector_stores import SimpleVectorStore, VectorStoreQuery
@@ -15,6 +16,7 @@ from qdrant_client import QdrantClient
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import scope_id
+from memtrace_otel.graph import VersionKey
 from memtrace_otel.instrumentation.llamaindex import LlamaIndexInstrumentor
 from tests.conftest import Recording
 from tests.integration.llamaindex.conftest import CHESS, PARIS, graph_of, operations, reads, splitter
@@ -107,12 +109,21 @@ def test_a_class_defined_later_is_wrapped_and_given_back(recording: Recording) -
     assert len(operations(recording)) == 1
 
 
-def test_a_big_batch_has_one_dependency_each(recording: Recording) -> None:
-    nodes = [embedded(f"Fact number {number}.", f"n{number}") for number in range(100)]
-    SimpleVectorStore().add(nodes)
-    (create,) = [span for span in operations(recording) if not span.part]
+def test_a_big_batch_loses_nothing(recording: Recording, content_on: None) -> None:
+    text = "Alice said that this is a fact of some length, longer than most. " * 20
+    documents = [Document(text=f"{number} {text}", doc_id=f"d{number}") for number in range(230)]
+    index = VectorStoreIndex.from_documents(documents, transformations=[splitter(2000)], embed_model=MockEmbedding(4))
+    index.insert_nodes([TextNode(text=f"{number} {text}", id_=f"n{number}") for number in range(230)])
+    spans = operations(recording)
+    assert not any("budget" in span.incomplete for span in spans)
+    assert len([span for span in spans if span.name == "create_memory"]) == 6
     graph = graph_of(recording)
-    assert len(graph.inputs(create.origin)) == 100
-    for node in nodes[:3]:
-        (version,) = graph.history(f"chunk:{node.node_id}")
-        assert {v.ref for v in graph.ancestors(version) if hasattr(v, "ref")} == {f"document:{node.node_id}"}
+    for number in range(230):
+        (version,) = graph.history(f"chunk:n{number}")
+        assert {v.ref for v in graph.ancestors(version) if isinstance(v, VersionKey)} == {f"document:n{number}"}
+    for node in index.docstore.docs.values():
+        if node.ref_doc_id:
+            cut, stored = graph.history(f"chunk:{node.node_id}")
+            assert graph.operation(cut.origin).kind == "segment"
+            sources = {v.ref for v in graph.ancestors(stored) if isinstance(v, VersionKey)}
+            assert sources == {f"document:{node.ref_doc_id}", cut.ref}

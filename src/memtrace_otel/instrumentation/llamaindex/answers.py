@@ -160,7 +160,8 @@ def _answer(call: Call, question: str, given: list[Piece] | None = None) -> Step
     if answering.streams:
         answering.returned()
     else:
-        answering.conclude(str(response), whole=True)
+        nothing = getattr(response, "response", None) in (None, "")
+        answering.conclude("" if nothing else str(response), whole=True)
 
 
 def _model_of(engine: Any) -> dict[str, AttributeValue]:

@@ -10,11 +10,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from opentelemetry import trace
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins
-from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
+from memtrace_otel.instrumentation.llamaindex.calls import BATCH, Call, batches, purpose
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, pieces
 from memtrace_otel.instrumentation.llamaindex.owners import scope_of, store_behind, store_of_new
 from memtrace_otel.instrumentation.steps import Step
@@ -30,6 +31,7 @@ class Ingestion:
     operation: Operation
     documents: dict[str, Piece]
     used: set[str] = field(default_factory=set[str])
+    _written: int = 0
 
     def given(self, id: str) -> Piece | None:
         """The document of this id, None when it is not one of this run."""
@@ -45,16 +47,36 @@ class Ingestion:
             self.used.add(id)
             stored = ledger.find(scope, document.ref)
             if stored is None or stored.fingerprint != document.fingerprint:
-                previous = origins().find(scope, document.ref)
-                sources = [self.operation.read(document.ref, role=Role.PREVIOUS, origin=previous)] if previous else []
-                action = Action.UPDATE if previous else Action.ADD
-                self.operation.wrote(document.ref, action=action, content=document.text, sources=sources)
+                self._write(document, origins().find(scope, document.ref))
                 ledger.put(scope, document)
         return origins().find(scope, document.ref)
 
-    def skipped(self) -> list[Piece]:
-        """The documents that were given and not used."""
-        return [document for id, document in self.documents.items() if id not in self.used]
+    def finish(self) -> None:
+        """Record the documents that were given and not used."""
+        for id, document in self.documents.items():
+            if id not in self.used:
+                self._writer().wrote(document.ref, action=Action.NONE, content=document.text)
+
+    def _write(self, document: Piece, previous: str) -> None:
+        operation = self._writer()
+        sources = [operation.read(document.ref, role=Role.PREVIOUS, origin=previous)] if previous else []
+        action = Action.UPDATE if previous else Action.ADD
+        operation.wrote(document.ref, action=action, content=document.text, sources=sources)
+
+    def _writer(self) -> Operation:
+        """The operation that records the next document: every so many a further one below the first."""
+        first = self.call.operations[0]
+        if self._written and self._written % BATCH == 0:
+            self.operation = self.call.open(
+                None,
+                OpKind.INGEST,
+                scope=first.scope,
+                purpose=purpose(self.call),
+                parent=trace.set_span_in_context(first.span),
+                current=False,
+            )
+        self._written += 1
+        return self.operation
 
 
 INGESTION: ContextVar[Ingestion | None] = ContextVar("memtrace_llamaindex_ingestion", default=None)
@@ -97,29 +119,47 @@ def _ingest(call: Call, store: str, given: list[Any]) -> Step:
     ingestion = Ingestion(call, operation, documents)
     call.carry(INGESTION, ingestion)
     yield
-    for document in ingestion.skipped():
-        operation.wrote(document.ref, action=Action.NONE, content=document.text)
+    ingestion.finish()
 
 
 def segment(call: Call) -> Step:
     """`get_nodes_from_documents` of a node parser: each chunk comes from one document or one larger chunk."""
     if not call.enter("parser"):
         return
-    given = list(pieces(call.arguments().get("documents")))
-    ingestion = INGESTION.get()
-    operation = call.open(None, OpKind.SEGMENT, scope="", purpose=purpose(call))
-    places: dict[str, int] = {}
-    for piece in given:
-        origin = ingestion.use(piece.id) if ingestion else None
-        if origin is None:
-            origin = "" if ref_kind(piece.ref) == RefKind.DOCUMENT else origins().find("", piece.ref)
-        places[piece.id] = operation.read(piece.ref, origin=origin, content=piece.text)
+    given = {piece.id: piece for piece in pieces(call.arguments().get("documents"))}
+    cut = Cut(call, given, current=True)
+    for id in list(given)[:BATCH]:
+        cut.read(id)
     nodes = yield
-    for node, piece in zip(cast(list[Any], nodes), pieces(nodes), strict=True):
-        if piece.id in places:
-            continue  # left whole
-        above = [places[id] for id in _above(node, piece) if id in places]
-        operation.wrote(piece.ref, content=piece.text, sources=above[:1] or list(places.values()))
+    made = [(node, piece) for node, piece in zip(nodes, pieces(nodes), strict=True) if piece.id not in given]
+    for number, batch in enumerate(batches(made)):
+        cut = Cut(call, given, current=False) if number else cut
+        for node, piece in batch:
+            cut.write(node, piece)
+
+
+class Cut:
+    """An operation that cuts documents, or larger chunks, into chunks."""
+
+    def __init__(self, call: Call, given: dict[str, Piece], *, current: bool) -> None:
+        self._given, self._places = given, dict[str, int]()
+        self._operation = call.open(None, OpKind.SEGMENT, scope="", purpose=purpose(call), current=current)
+
+    def read(self, id: str) -> int:
+        """Place of a given document among the inputs."""
+        if id not in self._places:
+            piece, ingestion = self._given[id], INGESTION.get()
+            origin = ingestion.use(id) if ingestion else None
+            if origin is None:
+                origin = "" if ref_kind(piece.ref) == RefKind.DOCUMENT else origins().find("", piece.ref)
+            self._places[id] = self._operation.read(piece.ref, origin=origin, content=piece.text)
+        return self._places[id]
+
+    def write(self, node: Any, piece: Piece) -> None:
+        """Record a chunk, made of what it names as its origin or else of everything."""
+        above = next((id for id in _above(node, piece) if id in self._given), None)
+        sources = [self.read(id) for id in ([above] if above is not None else self._given)]
+        self._operation.wrote(piece.ref, content=piece.text, sources=sources)
 
 
 def _above(node: Any, piece: Piece) -> list[str]:

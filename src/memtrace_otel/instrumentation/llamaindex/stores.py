@@ -6,14 +6,14 @@ store) is a copy, not a version of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins
-from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
+from memtrace_otel.instrumentation.llamaindex.calls import BATCH, Call, batches, purpose
 from memtrace_otel.instrumentation.llamaindex.ingestion import INGESTION
 from memtrace_otel.instrumentation.llamaindex.ledger import Stored
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, chunk_ref, document_ref, pieces
@@ -101,22 +101,39 @@ def clear(call: Call) -> Step:
 
 
 def _take_in(call: Call, taken: list[Piece]) -> Step:
-    scope, ledger = scope_of(store_name(call.instance)), call.patches.ledger
-    known = {piece.ref: stored for piece in taken if (stored := ledger.find(scope, piece.ref)) is not None}
-    name, kind = (semconv.UPSERT_MEMORY, OpKind.UPDATE) if known else (semconv.CREATE_MEMORY, OpKind.CREATE)
-    attributes = _store(call, [piece.id for piece in taken])
-    operation = call.open(name, kind, scope=scope, purpose=purpose(call), attributes=attributes)
-    sources: list[list[int]] = []
-    for piece in taken:
-        fed_by = read_sources(operation, piece)
-        sources.append(fed_by + (_read_previous(operation, scope, piece.ref) if piece.ref in known else []))
+    writes = [Write(call, batch, current=len(taken) <= BATCH) for batch in batches(taken)]
     yield
-    for piece, fed_by in zip(taken, sources, strict=True):
-        stored = known.get(piece.ref)
-        same = stored is not None and stored.fingerprint == piece.fingerprint
-        action = Action.NONE if same else Action.UPDATE if stored else Action.ADD
-        operation.wrote(piece.ref, action=action, content=piece.text, sources=fed_by)
-        ledger.put(scope, piece)
+    for write in writes:
+        write.finish()
+
+
+class Write:
+    """Nodes on their way into a store: what feeds them before the call, what became of them after it."""
+
+    def __init__(self, call: Call, taken: Sequence[Piece], *, current: bool) -> None:
+        self._ledger, self._scope = call.patches.ledger, scope_of(store_name(call.instance))
+        self._known = {piece.ref: stored for piece in taken if (stored := self._ledger.find(self._scope, piece.ref))}
+        name, kind = (semconv.UPSERT_MEMORY, OpKind.UPDATE) if self._known else (semconv.CREATE_MEMORY, OpKind.CREATE)
+        attributes = _store(call, [piece.id for piece in taken])
+        self._operation = call.open(
+            name, kind, scope=self._scope, purpose=purpose(call), attributes=attributes, current=current
+        )
+        self._pieces = [(piece, self._sources(piece)) for piece in taken]
+
+    def finish(self) -> None:
+        """Record the versions that the store has taken."""
+        for piece, sources in self._pieces:
+            stored = self._known.get(piece.ref)
+            same = stored is not None and stored.fingerprint == piece.fingerprint
+            action = Action.NONE if same else Action.UPDATE if stored else Action.ADD
+            self._operation.wrote(piece.ref, action=action, content=piece.text, sources=sources)
+            self._ledger.put(self._scope, piece)
+
+    def _sources(self, piece: Piece) -> list[int]:
+        sources = read_sources(self._operation, piece)
+        if piece.ref in self._known:
+            sources += _read_previous(self._operation, self._scope, piece.ref)
+        return sources
 
 
 def _delete_by_id(call: Call, ids: Iterable[object]) -> Step:
