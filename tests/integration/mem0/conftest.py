@@ -120,8 +120,10 @@ def instrumented(recording: Recording) -> Iterator[Recording]:
 
 
 @pytest.fixture(params=["Memory", "AsyncMemory"])
-async def program(request: pytest.FixtureRequest, model: ModelStub, tmp_path: Path) -> Program:
-    return await open_program(request.param, config(model, tmp_path))
+async def program(request: pytest.FixtureRequest, model: ModelStub, tmp_path: Path, recording: Recording) -> Program:
+    made = await open_program(request.param, config(model, tmp_path))
+    recording.clear()  # create_memory_store
+    return made
 
 
 class Seen:

@@ -50,8 +50,10 @@ class ToolHandler(model_stub._Handler):
 
 
 @pytest.fixture(params=["Memory", "AsyncMemory"])
-async def program(request: pytest.FixtureRequest, model: ModelStub, tmp_path: Path) -> Program:
-    return await with_graph(request.param, model, tmp_path)
+async def program(request: pytest.FixtureRequest, model: ModelStub, tmp_path: Path, recording: Recording) -> Program:
+    made = await with_graph(request.param, model, tmp_path)
+    recording.clear()  # create_memory_store
+    return made
 
 
 async def with_graph(kind: str, model: ModelStub, folder: Path) -> Program:

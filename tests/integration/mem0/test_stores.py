@@ -34,8 +34,12 @@ def origins_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(params=["Memory", "AsyncMemory"])
-async def program(request: pytest.FixtureRequest, model: ModelStub, tmp_path: Path, store: str) -> Program:
-    return await open_program(request.param, config(model, tmp_path, store=store))
+async def program(
+    request: pytest.FixtureRequest, model: ModelStub, tmp_path: Path, store: str, recording: Recording
+) -> Program:
+    made = await open_program(request.param, config(model, tmp_path, store=store))
+    recording.clear()  # create_memory_store
+    return made
 
 
 @pytest.mark.usefixtures("instrumented")
@@ -179,6 +183,16 @@ async def test_an_origin_of_an_older_text_is_not_believed(
     (search,) = seen(recording, "search_memory")
     assert [item["origin"] for item in search.inputs("hit")] == [""]
     assert "unknown_origin" in search.attributes[semconv.INCOMPLETE]
+
+
+@pytest.mark.usefixtures("instrumented")
+async def test_a_collection_is_created_once(model: ModelStub, recording: Recording, tmp_path: Path, store: str) -> None:
+    for _ in range(2):
+        program = await open_program("Memory", config(model, tmp_path, store=store))
+        getattr(getattr(program.memory.vector_store, "client", None), "close", lambda: None)()
+    made = [(span.name, span.attributes[semconv.GEN_AI_MEMORY_STORE_ID]) for span in seen(recording)]
+    known = store != "chroma"  # which gets or creates, and does not say which
+    assert made == ([("create_memory_store", "memories")] if known else [])
 
 
 PROCESS = """

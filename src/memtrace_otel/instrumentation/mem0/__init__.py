@@ -5,7 +5,7 @@ from __future__ import annotations
 from opentelemetry.trace import Tracer
 
 from memtrace_otel.instrumentation.instrumentor import MemoryInstrumentor
-from memtrace_otel.instrumentation.mem0 import client
+from memtrace_otel.instrumentation.mem0 import client, collections
 from memtrace_otel.instrumentation.mem0.patches import SYSTEM, Mem0Patches
 
 __all__ = ["Mem0Instrumentor"]
@@ -22,6 +22,7 @@ class Mem0Instrumentor(MemoryInstrumentor):
         return Mem0Patches(tracer)
 
     def patch(self, patches: Mem0Patches) -> None:
-        """Wrap `mem0.memory.main` and the client of the hosted service once the application has imported them."""
+        """Wrap the modules of Mem0 once the application has imported them."""
         patches.when_imported("mem0.memory.main", patches.wrap_main)
         patches.apply(client.POINTS)
+        patches.apply(collections.POINTS)

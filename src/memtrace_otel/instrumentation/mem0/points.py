@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memtrace_otel.instrumentation.mem0 import (
+    collections,
     decision,
     entities,
     extraction,
@@ -19,6 +20,7 @@ from memtrace_otel.instrumentation.steps import StepFunction
 CLASSES = ("Memory", "AsyncMemory")
 
 METHODS: dict[str, StepFunction] = {
+    "__init__": collections.make_memory,
     "add": public.add,
     "search": public.search,
     "get": public.get,
