@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from memtrace_otel.capture.config import CaptureConfig, config
 from memtrace_otel.model import content_digest, make_ref
@@ -23,11 +23,22 @@ def as_text(value: object) -> tuple[str, bool]:
     if isinstance(value, bytes | bytearray):
         return bytes(value).decode("utf-8", "replace"), True
     try:
-        return json.dumps(value, ensure_ascii=False, sort_keys=True), True
+        return _as_json(value), True
     except (TypeError, ValueError, RecursionError):
         return f"<{type(value).__name__}>", False
     except Exception:  # a hostile __iter__ or __str__ of the observed program
         return f"<{type(value).__name__}>", False
+
+
+def _as_json(value: object) -> str:
+    """JSON with sorted keys; the order of a set, which differs between processes, is that of its items' JSON."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=_sorted_set)
+
+
+def _sorted_set(value: object) -> list[object]:
+    if isinstance(value, set | frozenset):
+        return sorted(cast("set[object]", value), key=_as_json)
+    raise TypeError
 
 
 def preview(text: str, limit: int) -> tuple[str, bool]:

@@ -139,14 +139,14 @@ class _Call:
         self.operation, self._recipe = operation, recipe
         self._given: set[str] = set()  # refs of the inputs
         self._each: list[int] = []  # the inputs that fed one output each
-        self._streamed = StringIO()
+        self._streamed: StringIO | None = None  # the pieces of a text so far
         self._yielded = 0
 
     def __enter__(self) -> _Call:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._yielded and self._recipe.output in _TEXTS:
+        if self._streamed is not None:
             self._wrote(self._streamed.getvalue())
         self.operation.end(None if isinstance(error, GeneratorExit) else error)  # whoever reads a stream may stop early
 
@@ -186,6 +186,8 @@ class _Call:
             return
         self._yielded += 1
         if self._recipe.output in _TEXTS:
+            if self._streamed is None:
+                self._streamed = StringIO()
             if self._streamed.tell() < _MAX_STREAMED:
                 self._streamed.write(as_text(item)[0])
             else:

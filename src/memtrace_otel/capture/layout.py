@@ -56,21 +56,18 @@ class Inputs:
             setattr(part, column, getattr(self, column)[start:end])
         return part
 
-    def attributes(self) -> dict[str, AttributeValue]:
-        """The arrays of the wire contract, section 3; arrays that would hold nothing are left out."""
+    def put_on(self, attributes: dict[str, AttributeValue]) -> None:
+        """Add the arrays of the wire contract, section 3; those that would hold nothing are left out."""
         if not self.refs:
-            return {}
-        values: dict[str, AttributeValue] = {
-            semconv.INPUTS: self.refs,
-            semconv.INPUTS_ROLES: self.roles,
-            semconv.INPUTS_ORIGINS: self.origins,
-            semconv.INPUTS_DIGESTS: self.digests,
-        }
+            return
+        attributes[semconv.INPUTS] = self.refs
+        attributes[semconv.INPUTS_ROLES] = self.roles
+        attributes[semconv.INPUTS_ORIGINS] = self.origins
+        attributes[semconv.INPUTS_DIGESTS] = self.digests
         if any(self.contents):
-            values[semconv.INPUTS_CONTENTS] = self.contents
+            attributes[semconv.INPUTS_CONTENTS] = self.contents
         if self.scores.count(None) < len(self.scores):
-            values[semconv.INPUTS_SCORES] = [0.0 if score is None else score for score in self.scores]
-        return values
+            attributes[semconv.INPUTS_SCORES] = [0.0 if score is None else score for score in self.scores]
 
 
 class Outputs:
@@ -108,24 +105,21 @@ class Outputs:
             setattr(part, column, getattr(self, column)[start:end])
         return part
 
-    def attributes(self) -> dict[str, AttributeValue]:
-        """The arrays of the wire contract, section 3; arrays that would hold nothing are left out."""
+    def put_on(self, attributes: dict[str, AttributeValue]) -> None:
+        """Add the arrays of the wire contract, section 3; those that would hold nothing are left out."""
         if not self.refs:
-            return {}
-        values: dict[str, AttributeValue] = {
-            semconv.OUTPUTS: self.refs,
-            semconv.OUTPUTS_ROLES: self.roles,
-            semconv.OUTPUTS_ACTIONS: self.actions,
-            semconv.OUTPUTS_DIGESTS: self.digests,
-            semconv.OUTPUTS_SIZES: self.sizes,
-        }
+            return
+        attributes[semconv.OUTPUTS] = self.refs
+        attributes[semconv.OUTPUTS_ROLES] = self.roles
+        attributes[semconv.OUTPUTS_ACTIONS] = self.actions
+        attributes[semconv.OUTPUTS_DIGESTS] = self.digests
+        attributes[semconv.OUTPUTS_SIZES] = self.sizes
         if any(self.contents):
-            values[semconv.OUTPUTS_CONTENTS] = self.contents
+            attributes[semconv.OUTPUTS_CONTENTS] = self.contents
         if any(self.stores):
-            values[semconv.OUTPUTS_STORES] = self.stores
+            attributes[semconv.OUTPUTS_STORES] = self.stores
         if any(self.event_times):
-            values[semconv.EVENT_TIME] = self.event_times
-        return values
+            attributes[semconv.EVENT_TIME] = self.event_times
 
 
 class Part(NamedTuple):

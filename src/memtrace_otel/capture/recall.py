@@ -75,8 +75,7 @@ class Turn:
 
     def retrieved(self, origin: str, scope: str, read: list[Read]) -> None:
         """Note what the operation of a retrieval read: its query and its hits."""
-        if len(read) > _ENTRIES:
-            read = read[:_ENTRIES]
+        read = read[:_ENTRIES]
         with _lock:
             self._retrievals.append(Retrieval(origin, scope, read))
             self._entries += len(read)

@@ -58,8 +58,8 @@ def described(read: list[Read], written: list[Written], limits: CaptureConfig) -
 
 def write_part(span: Span, attributes: dict[str, AttributeValue], part: Part, own: str) -> None:
     """Put `attributes` and one part of the variables on a span, with a link to each origin but `own`."""
-    attributes |= part.inputs.attributes()
-    attributes |= part.outputs.attributes()
+    part.inputs.put_on(attributes)
+    part.outputs.put_on(attributes)
     if part.flow:
         attributes[semconv.FLOW] = [f"{i}>{o}" for i, o in part.flow]
     span.set_attributes(attributes)
