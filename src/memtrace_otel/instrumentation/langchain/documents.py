@@ -25,7 +25,7 @@ _ENTRIES = 16_384
 _TWINS = 256
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Text:
     """A document as its owner handed it over; `document` is the object itself, None for a bare text."""
 
@@ -33,11 +33,17 @@ class Text:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     id: str = ""
     document: object = None
+    _keys: list[str] = field(default_factory=list[str])
 
     @property
     def chunk(self) -> str:
         """`chunk:<id>`, without an id `chunk:<digest of content, source and place>`."""
-        return variable_ref(RefKind.CHUNK, [self.content, *self._place()], self.id)
+        return chunk_of_store(self.id) if self.id else self.nameless
+
+    @property
+    def nameless(self) -> str:
+        """`chunk:<digest of content, source and place>`, whatever its id."""
+        return self.recognised_by()[0]
 
     @property
     def document_ref(self) -> str:
@@ -52,9 +58,12 @@ class Text:
 
     def recognised_by(self) -> list[str]:
         """What the same text is recognised by after copying: with its source and place, and alone."""
-        alone = variable_ref(RefKind.CHUNK, self.content)
-        place = self._place()
-        return [variable_ref(RefKind.CHUNK, [self.content, *place]), alone] if any(place) else [alone]
+        if not self._keys:
+            place = self._place()
+            self._keys = [variable_ref(RefKind.CHUNK, self.content)]
+            if any(place):
+                self._keys.insert(0, variable_ref(RefKind.CHUNK, [self.content, *place]))
+        return self._keys
 
     def _name(self) -> str:
         source, *place = self._place()
@@ -118,11 +127,11 @@ class KnownTexts:
         self._objects: OrderedDict[int, tuple[weakref.ref[object], Known]] = OrderedDict()
         self._contents: OrderedDict[str, list[Known]] = OrderedDict()
 
-    def learn(self, text: Text, known: Known) -> None:
-        """Remember the variable that a text is."""
+    def learn(self, text: Text, known: Known, *, as_object: bool = True) -> None:
+        """Remember the variable that a text is; not `as_object` when the object itself is another variable."""
         keys = text.recognised_by()
         with self._lock:
-            if text.document is not None:
+            if as_object and text.document is not None:
                 self._objects[id(text.document)] = (weakref.ref(text.document), known)
             for key in keys:
                 twins = [twin for twin in self._contents.pop(key, []) if twin.ref != known.ref]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from opentelemetry.trace import Tracer
@@ -23,6 +24,7 @@ class LangChainPatches(Patches):
         self.loaded, self.stored = KnownTexts(), KnownTexts()
         self.records = Records()
         self._nameless = ObjectNames()
+        self._scope = lru_cache(maxsize=1024)(scope_id)
 
     def cover_families(self) -> None:
         """Cover each base class once its module is imported."""
@@ -36,4 +38,4 @@ class LangChainPatches(Patches):
     def scope_of(self, store: Any) -> str:
         """Scope of a vector store: its collection. One without a name is alone with the memories of this object."""
         name = store_name(store)
-        return scope_id(name, run=self._nameless.name(store) if name == type(store).__name__ else None)
+        return self._scope(name, run=self._nameless.name(store) if name == type(store).__name__ else None)

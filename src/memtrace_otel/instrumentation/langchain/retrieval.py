@@ -37,10 +37,12 @@ class Found:
 
 @dataclass(slots=True)
 class Retrieval:
-    """A retrieval under way and what its searches have found so far, by ref."""
+    """A retrieval under way and what its searches have found so far, by ref; `last` is the newest result."""
 
     operation: Operation
     candidates: dict[str, Found] = field(default_factory=dict[str, Found])
+    last: object = None
+    _documents: dict[int, Found] = field(default_factory=dict[int, Found])
 
     def consider(self, found: Sequence[Found]) -> None:
         """Note what a search returned; the outer search knows the score better."""
@@ -48,12 +50,17 @@ class Retrieval:
             known = self.candidates.get(item.known.ref)
             if (known is None and len(self.candidates) < _CANDIDATES) or (known and item.score is not None):
                 self.candidates[item.known.ref] = item
+                self._documents[id(item.text.document)] = item
+
+    def seen(self, document: object) -> Found | None:
+        """What a search below has found as this very document."""
+        found = self._documents.get(id(document))
+        return found if found is not None and found.text.document is document else None
 
     def version(self, text: Text) -> Known | None:
-        """The stored version that a document handed on by a search below is."""
+        """The stored version that a document copied from the result of a search below is."""
         found = list(self.candidates.values())
-        same = [item for item in found if item.text.document is text.document is not None]
-        same = same or [item for item in found if text.id and item.text.id == text.id]
+        same = [item for item in found if text.id and item.text.id == text.id]
         same = same or [item for item in found if not text.id and item.text.content == text.content]
         return same[0].known if same else None
 
@@ -69,7 +76,9 @@ def search(call: Call) -> Step:
     around = RETRIEVAL.get()
     if around is not None:
         returned = yield
-        around.consider(_found_in(call, returned, call.patches.scope_of(call.instance)))
+        if returned is not around.last:  # handed up by the search below
+            around.last = returned
+            around.consider(_found_in(call, returned, call.patches.scope_of(call.instance)))
         return
     arguments = call.arguments()
     query = first(call, "query")
@@ -169,9 +178,14 @@ def _read(operation: Operation, role: str, found: Found) -> int:
 
 def _found_in(call: Call, returned: object, scope: str) -> list[Found]:
     """The documents of a result (alone or in pairs with their scores), each with the version it is."""
+    around = RETRIEVAL.get()
     found: list[Found] = []
     for item in cast(Sequence[Any], returned if isinstance(returned, list | tuple) else ()):
         document, score = cast(tuple[Any, Any], item[:2]) if isinstance(item, tuple) else (item, None)
+        seen = around.seen(document) if around else None
+        if seen is not None:
+            found.append(seen if score is None else Found(seen.known, seen.text, _number(score)))
+            continue
         text = text_of(document)
         if text is not None:
             given = next((text.metadata[key] for key in _SCORES if text.metadata.get(key) is not None), None)
@@ -189,9 +203,8 @@ def _version(call: Call, text: Text, scope: str) -> Known:
         return known or Known(ref or text.chunk, None)
     if ref and origins().find(scope, ref):
         return Known(ref, None, scope)
-    nameless = Text(text.content, text.metadata)
-    known = patches.stored.find(nameless, scope=scope)
-    if known is not None and (not ref or known.ref == nameless.chunk):  # stored under an id that nobody told
+    known = patches.stored.find(text, scope=scope)
+    if known is not None and (not ref or known.ref == text.nameless):  # stored under an id that nobody told
         return known
     return Known(ref or text.chunk, None, scope)
 

@@ -149,7 +149,8 @@ def _stored(
     rows = {ref: (text, source) for ref, text, source in zip(refs, texts, sources, strict=True)}
     for ref, (text, source) in rows.items():
         call.patches.records.write(operation, ref, text.content, [source], replaces=replaces)
-        call.patches.stored.learn(Text(text.content, text.metadata), Known(ref, operation.origin, operation.scope))
+        stored = Known(ref, operation.origin, operation.scope)
+        call.patches.stored.learn(text, stored, as_object=False)
     _count(operation, list(rows))
 
 

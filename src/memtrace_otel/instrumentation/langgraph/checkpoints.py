@@ -20,8 +20,8 @@ from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref, split_origin
 from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 
-_HITS = 128
-"""Newest messages of a thread that a read names: a prompt rarely holds more."""
+_HITS = 32
+"""Newest messages of a thread that a read names, as many as fit on one span."""
 
 
 def put(call: Call) -> Step:
