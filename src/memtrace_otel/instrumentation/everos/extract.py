@@ -42,8 +42,8 @@ def atomic_facts(call: Call) -> Step:
         return
     operation, session = opened
     arguments = call.arguments()
-    text, entry_id = arguments.get("text"), value(session.event, "episode_entry_id")
-    operation.read(entry_ref(entry_id) if entry_id else variable_ref(RefKind.DOCUMENT, text), content=_stripped(text))
+    text, entry_id = str(arguments.get("text")).strip(), value(session.event, "episode_entry_id")
+    operation.read(entry_ref(entry_id) if entry_id else variable_ref(RefKind.FACT, text), content=text)
     found = yield
     _derive(operation, session, [fact.content.strip() for fact in found], arguments.get("timestamp"))
 
@@ -96,10 +96,9 @@ def skill(call: Call) -> Step:
     operation, session = opened
     arguments = call.arguments()
     known = cast(Sequence[Any], arguments.get("existing_relevant_skills") or ())
-    target = arguments.get("case") or arguments.get("target")
-    for item in (target, *cast(Sequence[Any], arguments.get("supporting_cases") or ())):
-        if item is not None:
-            operation.read(entry_ref(item.id), content=case_text(item))
+    cases = [arguments["case"], *cast(Sequence[Any], arguments.get("supporting_cases") or ())]
+    for item in cases:
+        operation.read(entry_ref(item.id), content=case_text(item))
     for item in known:
         operation.read(entry_ref(item.name), role=Role.CANDIDATE, content=item.content.strip())
     found = yield
@@ -133,7 +132,3 @@ def _derive(operation: Operation, session: Session, texts: Iterable[str], timest
         ref = variable_ref(RefKind.FACT, text)
         operation.wrote(ref, content=text, event_time=time)
         session.learn(text, ref, operation)
-
-
-def _stripped(text: object) -> object:
-    return text.strip() if isinstance(text, str) else text

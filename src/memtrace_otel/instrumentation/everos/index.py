@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 from opentelemetry.context import Context
@@ -22,7 +22,6 @@ from memtrace_otel.instrumentation.everos.variables import (
     entry_ref,
     entry_text,
     profile_ref,
-    record_text,
     value,
 )
 from memtrace_otel.instrumentation.steps import Step
@@ -42,7 +41,6 @@ class File:
     owner: str
     scope: str
     operation: Operation | None = None
-    edited: set[str] = field(default_factory=set[str])
 
 
 _FILE: ContextVar[File | None] = ContextVar("memtrace_everos_file", default=None)
@@ -81,7 +79,7 @@ def diff_entries(call: Call) -> Step:
         if entry.entry_id not in known:
             operation.read(ref, content=text)
             continue
-        read = operation.read(ref, role=Role.PREVIOUS, content=call.patches.indexed(file.path).get(entry.entry_id))
+        read = operation.read(ref, role=Role.PREVIOUS)
         operation.wrote(ref, action=Action.UPDATE, content=text, sources=[read])
 
 
@@ -95,8 +93,7 @@ def apply_changes(call: Call) -> Step:
     operation = _open_delete(call, file, gone)
     yield
     indexed = call.patches.indexed(file.path)
-    for row in cast(Sequence[Any], arguments.get("to_upsert") or ()):
-        indexed[row.entry_id] = record_text(row)
+    indexed.update(row.entry_id for row in cast(Sequence[Any], arguments.get("to_upsert") or ()))
     _delete(operation, indexed, gone)
 
 
@@ -106,7 +103,7 @@ def handle_deleted(call: Call) -> Step:
     if file is None:
         return
     indexed = call.patches.indexed(file.path)
-    gone = list(indexed)
+    gone = sorted(indexed)
     operation = _open_delete(call, file, gone)
     yield
     _delete(operation, indexed, gone)
@@ -155,15 +152,16 @@ def _open_delete(call: Call, file: File, gone: Sequence[str]) -> Operation | Non
         attributes={semconv.GEN_AI_MEMORY_STORE_ID: file.space.store},
         parent=None if file.operation is not None else _parent(file.scope, refs),
     )
-    for id, ref in zip(gone, refs, strict=True):
-        operation.read(ref, role=Role.PREVIOUS, content=call.patches.indexed(file.path).get(id))
+    for ref in refs:
+        operation.read(ref, role=Role.PREVIOUS)
     return operation
 
 
-def _delete(operation: Operation | None, indexed: dict[str, str], gone: Iterable[str]) -> None:
-    for number, id in enumerate(gone if operation is not None else ()):
-        cast(Operation, operation).wrote(entry_ref(id), action=Action.DELETE, sources=[number])
-        indexed.pop(id, None)
+def _delete(operation: Operation | None, indexed: set[str], gone: Sequence[str]) -> None:
+    if operation is not None:
+        for number, id in enumerate(gone):
+            operation.wrote(entry_ref(id), action=Action.DELETE, sources=[number])
+        indexed.difference_update(gone)
 
 
 def _has_writer(scope: str, entry_id: object) -> bool:

@@ -31,7 +31,7 @@ class EverosPatches(Patches):
         self.provider = provider
         self._cells: OrderedDict[str, Cell] = OrderedDict()
         self._scopes: OrderedDict[tuple[Space, str], str] = OrderedDict()
-        self._indexed: OrderedDict[str, dict[str, str]] = OrderedDict()
+        self._indexed: OrderedDict[str, set[str]] = OrderedDict()
 
     def wrap_importers(self, definition: str, name: str, step: StepFunction, importers: Iterable[str]) -> None:
         """Wrap a function where other modules have taken it over, unless what they took over is wrapped already."""
@@ -61,9 +61,9 @@ class EverosPatches(Patches):
         """The memcell with this content, None when this process has not seen its id."""
         return self._cells.get(content_digest(memcell.model_dump_json()))
 
-    def indexed(self, md_path: str) -> dict[str, str]:
-        """Texts of the entries of a markdown file that were indexed here, by entry id."""
-        return self._indexed.get(md_path) or _keep(self._indexed, md_path, {})
+    def indexed(self, md_path: str) -> set[str]:
+        """Ids of the entries of a markdown file that were indexed here."""
+        return self._indexed.get(md_path) or _keep(self._indexed, md_path, set())
 
 
 def _keep(entries: OrderedDict[K, V], key: K, kept: V) -> V:

@@ -52,9 +52,10 @@ POINTS: Points = {
     "everalgo.agent_memory.skill": {"AgentSkillExtractor.aextract": extract.skill},
     "everos.memory.strategies.trigger_profile_clustering": {"cluster_by_geometry": clusters.choose_cluster},
     "everos.memory.strategies.trigger_skill_clustering": {"cluster_by_llm": clusters.choose_cluster},
-    "everos.infra.ome._dispatch.runner": {
-        "Runner._run_one_attempt": strategies.run_attempt,
-        "Runner._terminate_dead_letter": strategies.dead_letter,
+    "everos.infra.ome._dispatch.runner": {"Runner._run_one_attempt": strategies.run_attempt},
+    "everos.infra.ome._stores.run_record": {
+        "RunRecordStore.mark_failed": strategies.mark_failed,
+        "RunRecordStore.mark_dead_letter": strategies.mark_dead_letter,
     },
     "everos.infra.persistence.markdown.writers.base": {"BaseDailyWriter.append_entries": writes.append_entries},
     "everos.infra.persistence.markdown.writers.profile_writer": {"ProfileWriter.write": writes.write_profile},

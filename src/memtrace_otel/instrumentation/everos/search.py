@@ -11,7 +11,6 @@ from memtrace_otel.capture import Operation, variable_ref
 from memtrace_otel.instrumentation.everos.calls import Call
 from memtrace_otel.instrumentation.everos.session import SESSION, Known, Search
 from memtrace_otel.instrumentation.everos.variables import (
-    Space,
     message_ref,
     message_text,
     profile_ref,
@@ -71,7 +70,7 @@ def _open(call: Call, request: Any, purpose: str) -> tuple[Operation, Search]:
     scope = space.owner(value(request, "owner_id"), str(value(request, "owner_type") or ""))
     attributes = {semconv.GEN_AI_MEMORY_STORE_ID: space.store}
     operation = call.open(semconv.SEARCH_MEMORY, OpKind.RETRIEVE, scope=scope, purpose=purpose, attributes=attributes)
-    return operation, Search(Space(space.app, space.project), scope)
+    return operation, Search(space, scope)
 
 
 def _returned(data: Any) -> Iterator[Found]:

@@ -19,9 +19,10 @@ from memtrace_otel.semconv import OpKind
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt of a strategy; `error` is what ended it for good."""
+    """One attempt of a strategy; `error` is what ended it, `final` whether there is no other one."""
 
     error: str = ""
+    final: bool = False
 
 
 _ATTEMPT: ContextVar[Attempt | None] = ContextVar("memtrace_everos_attempt", default=None)
@@ -35,8 +36,8 @@ def run_attempt(call: Call) -> Step:
     session = Session(space, _scope(call, space, event), event)
     call.carry(SESSION, session)
     call.carry(_ATTEMPT, attempt)
-    done = yield
-    if done is not False and not attempt.error:
+    yield
+    if not attempt.error:
         return
     carrier = {"traceparent": str(arguments.get("traceparent") or "")}
     operation = call.open(
@@ -47,18 +48,27 @@ def run_attempt(call: Call) -> Step:
         parent=propagate.extract(carrier),
     )
     number = int(arguments.get("attempt") or 0) + 1
-    event_name = semconv.DEAD_LETTER_EVENT if attempt.error else semconv.RETRY_EVENT
+    event_name = semconv.DEAD_LETTER_EVENT if attempt.final else semconv.RETRY_EVENT
     operation.span.add_event(event_name, {semconv.RETRY_ATTEMPT: number})
-    failed = attempt.error.partition(":")[0] or "Error"
+    failed = attempt.error.partition(":")[0]
     operation.set(semconv.ERROR_TYPE, failed)
     operation.span.set_status(Status(StatusCode.ERROR, f"{event_name}: {failed}"))
 
 
-def dead_letter(call: Call) -> Step:
-    """`Runner._terminate_dead_letter`: the strategy has failed for good."""
+def mark_failed(call: Call) -> Step:
+    """`RunRecordStore.mark_failed`: there will be another attempt."""
+    yield from _end_attempt(call, final=False)
+
+
+def mark_dead_letter(call: Call) -> Step:
+    """`RunRecordStore.mark_dead_letter`: the strategy has failed for good."""
+    yield from _end_attempt(call, final=True)
+
+
+def _end_attempt(call: Call, *, final: bool) -> Step:
     attempt = _ATTEMPT.get()
     if attempt is not None:
-        attempt.error = str(call.arguments().get("error") or "Error")
+        attempt.error, attempt.final = str(call.arguments().get("error") or "Error"), final
     yield
 
 

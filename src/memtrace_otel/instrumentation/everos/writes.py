@@ -8,7 +8,7 @@ from typing import Any, cast
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, config, origins
 from memtrace_otel.instrumentation.everos.calls import Call
-from memtrace_otel.instrumentation.everos.session import SESSION
+from memtrace_otel.instrumentation.everos.session import SESSION, Known
 from memtrace_otel.instrumentation.everos.variables import (
     Space,
     entry_ref,
@@ -60,30 +60,18 @@ def write_profile(call: Call) -> Step:
     profile, owner, space = arguments.get("frontmatter"), arguments.get("scope_id"), space_of(arguments)
     if value(type(profile), "PROFILE_FILENAME") != "user.md":
         return
-    text, ref, session = profile_text(profile), profile_ref(owner), SESSION.get()
     operation = _open(call, None, OpKind.UPDATE, space.owner(owner), space, "extract_user_profile")
-    known = session.known.get(text) if session is not None else None
-    if known is not None:
-        known.read_by(operation)
-    replaced = _read_previous(operation, ref)
-    yield
-    operation.wrote(ref, action=Action.UPDATE if replaced else Action.ADD, content=text)
+    yield from _overwrite(operation, profile_ref(owner), profile_text(profile))
 
 
 def write_skill(call: Call) -> Step:
     """`AgentSkillWriter.write_main`: a skill is created or overwritten."""
     arguments = call.arguments()
-    name, body, space = arguments.get("skill_name"), arguments.get("body"), space_of(arguments)
-    text, ref, session = str(body or "").strip(), entry_ref(name), SESSION.get()
+    name, space = arguments.get("skill_name"), space_of(arguments)
     scope = space.owner(arguments.get("agent_id"), "agent")
     operation = _open(call, semconv.UPSERT_MEMORY, OpKind.UPDATE, scope, space, "extract_agent_skill")
     operation.set(semconv.GEN_AI_MEMORY_RECORD_ID, str(name))
-    known = session.known.get(text) if session is not None else None
-    if known is not None:
-        known.read_by(operation)
-    replaced = _read_previous(operation, ref)
-    yield
-    operation.wrote(ref, action=Action.UPDATE if replaced else Action.ADD, content=text)
+    yield from _overwrite(operation, entry_ref(name), str(arguments.get("body") or "").strip())
 
 
 def delete_skill(call: Call) -> Step:
@@ -105,10 +93,26 @@ def _open(call: Call, name: str | None, kind: OpKind, scope: str, space: Space, 
     return call.open(name, kind, scope=scope, purpose=purpose, attributes=attributes)
 
 
+def _overwrite(operation: Operation, ref: str, text: str) -> Step:
+    """The extracted text in, over the version before; a new version out."""
+    known = _known(text)
+    if known is not None:
+        known.read_by(operation)
+    replaces = bool(origins().find(operation.scope, ref))
+    if replaces:
+        operation.read(ref, role=Role.PREVIOUS)
+    yield
+    operation.wrote(ref, action=Action.UPDATE if replaces else Action.ADD, content=text)
+
+
+def _known(text: str) -> Known | None:
+    session = SESSION.get()
+    return session.known.get(text) if session is not None else None
+
+
 def _read_source(operation: Operation, inline: Mapping[str, Any], text: str) -> int:
     """Read the extracted text that an entry holds; after a restart what is left is the parent that the entry names."""
-    session = SESSION.get()
-    known = session.known.get(text) if session is not None else None
+    known = _known(text)
     if known is not None:
         return known.read_by(operation)
     parent = inline.get("parent_id")
@@ -116,9 +120,3 @@ def _read_source(operation: Operation, inline: Mapping[str, Any], text: str) -> 
         return -1
     ref = entry_ref(parent) if inline.get("parent_type") == _EPISODE else state_ref(parent)
     return operation.read(ref)
-
-
-def _read_previous(operation: Operation, ref: str) -> bool:
-    if not origins().find(operation.scope, ref):
-        return False
-    return operation.read(ref, role=Role.PREVIOUS) >= 0
