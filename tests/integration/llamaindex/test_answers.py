@@ -132,6 +132,9 @@ def test_a_synchronous_chat_stream_is_read_in_a_thread(recording: Recording, mod
     chat, answer = the_answer(recording)
     assert (purpose(chat), answer.content) == ("SimpleChatEngine.stream_chat", "Hello to you.")
     assert [v.role for v in chat.inputs] == ["query", "context"]
+    puts = operations(recording, "upsert_memory")
+    assert [put.outputs[0].content for put in puts] == ["Hello!", "Hello!\nHello to you."]
+    assert {put.parent_id for put in puts} == {chat.span_id}
 
 
 def test_a_condensed_question_is_a_step_of_the_answer(

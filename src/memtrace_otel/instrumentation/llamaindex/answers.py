@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
+from opentelemetry import context, trace
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
@@ -20,7 +21,7 @@ from memtrace_otel.capture import Operation, guard
 from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, pieces, query_ref, query_text
 from memtrace_otel.instrumentation.llamaindex.retrieval import owner, read_piece, served_for
-from memtrace_otel.instrumentation.llamaindex.streams import observed, settle_abandoned
+from memtrace_otel.instrumentation.llamaindex.streams import observed, operation_of, settle_abandoned
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref, split_origin
 from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
@@ -48,9 +49,9 @@ class Answering:
         self.contexts.update((served.context, served.origin) for served in served_for(given, query))
         self.used.update((piece.ref, piece) for piece in given)
 
-    def remember(self, context: str, origin: str) -> None:
-        """Note what a chat memory put into the prompt."""
-        self.contexts[context] = origin
+    def remember(self, ref: str, origin: str) -> None:
+        """Note the context that a chat memory put into the prompt."""
+        self.contexts[ref] = origin
 
     def keep(self, texts: list[str]) -> None:
         """Note replies that were put into a chat memory: what is read after the answer was put does not feed it."""
@@ -78,8 +79,8 @@ class Answering:
         operation, used = self.operation, list(self.used.values())
         operation.scope = owner(self.call, used)
         until = max((place for text, place in self.kept.items() if said and said in text), default=None)
-        for context, origin in list(self.contexts.items())[:until]:
-            operation.read(context, role=Role.CONTEXT, origin=origin)
+        for ref, origin in list(self.contexts.items())[:until]:
+            operation.read(ref, role=Role.CONTEXT, origin=origin)
         for piece in used:
             read_piece(self.call, operation, piece, Role.CONTEXT)
         if not whole:
@@ -133,6 +134,19 @@ def stream_chat_response(call: Call) -> Step:
         return
     for name in ("chat_stream", "achat_stream"):
         answering.observe(call.instance, name, lambda item: str(item.delta or ""))
+
+
+def write_to_history(call: Call) -> Step:
+    """`write_response_to_history`, `awrite_response_to_history`: reads the stream in a thread or task of its own, then
+    puts the reply into the chat memory. The thread has lost the context of the answer."""
+    operation = operation_of(call.instance.chat_stream) or operation_of(call.instance.achat_stream)
+    if operation is None:
+        return
+    token = context.attach(trace.set_span_in_context(operation.span))
+    try:
+        yield
+    finally:
+        context.detach(token)
 
 
 def open_answer(call: Call, question: str) -> Answering:

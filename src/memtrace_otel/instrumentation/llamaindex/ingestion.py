@@ -109,7 +109,9 @@ def refresh(call: Call) -> Step:
 def _ingest(call: Call, store: str, given: list[Any]) -> Step:
     if INGESTION.get() is not None:  # `refresh` inserts, `insert` runs no pipeline: the outermost one is recorded
         return
-    documents = {piece.id: piece for piece in pieces(given) if ref_kind(piece.ref) == RefKind.DOCUMENT}
+    documents = {
+        piece.id: piece for piece in pieces(given, fingerprints=True) if ref_kind(piece.ref) == RefKind.DOCUMENT
+    }
     attributes: dict[str, AttributeValue] = {semconv.GEN_AI_MEMORY_RECORD_COUNT: len(given)}
     if store:
         attributes[semconv.GEN_AI_MEMORY_STORE_ID] = store

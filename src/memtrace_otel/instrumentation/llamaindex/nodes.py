@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 from memtrace_otel.capture import variable_ref
@@ -13,7 +14,7 @@ from memtrace_otel.semconv import RefKind
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A node or document as LlamaIndex handed it over. `fingerprint` covers text and metadata.
+    """A node or document as LlamaIndex handed it over. `fingerprint` covers text and metadata, '' where nobody asked.
 
     `document` is the id of the document that a node was cut from, '' when it names none.
     """
@@ -21,31 +22,32 @@ class Piece:
     ref: str
     id: str
     text: str
-    fingerprint: str
+    fingerprint: str = ""
     document: str = ""
     score: float | None = None
 
 
-def pieces(nodes: object) -> Iterator[Piece]:
+def pieces(nodes: object, *, fingerprints: bool = False) -> Iterator[Piece]:
     """The nodes, scored nodes or documents of a list; of anything that is no list, none (it may be consumed)."""
     for item in cast(list[Any], nodes) if isinstance(nodes, list | tuple) else []:
         node = getattr(item, "node", item)
         id = getattr(node, "node_id", None)
         if isinstance(id, str):
             yield Piece(
-                document_ref(id) if is_document(node) else make_ref(RefKind.CHUNK, id),
+                document_ref(id) if is_document(cast("type[object]", type(node))) else chunk_ref(id),
                 id,
                 text_of(node),
-                str(node.hash),
+                str(node.hash) if fingerprints else "",
                 str(getattr(node, "ref_doc_id", None) or ""),
                 score_of(item),
             )
 
 
-def is_document(node: Any) -> bool:
-    """Whether this is a whole document, not a piece of one."""
+@lru_cache(maxsize=256)
+def is_document(kind: type[object]) -> bool:
+    """Whether objects of this class are whole documents, not pieces of them."""
     schema = "llama_index.core.schema"
-    return any(base.__name__ == "Document" and base.__module__ == schema for base in type(node).__mro__)
+    return any(base.__name__ == "Document" and base.__module__ == schema for base in kind.__mro__)
 
 
 def document_ref(id: str) -> str:

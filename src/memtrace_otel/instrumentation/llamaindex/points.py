@@ -64,7 +64,10 @@ POINTS: Points = {
     f"{_CORE}.memory.types": _both("BaseChatStoreMemory", _MEMORY),
     f"{_CORE}.memory.chat_memory_buffer": _both("ChatMemoryBuffer", _MEMORY),
     f"{_CORE}.memory.chat_summary_memory_buffer": _both("ChatSummaryMemoryBuffer", _MEMORY),
-    f"{_CORE}.chat_engine.types": {"StreamingAgentChatResponse.__init__": answers.stream_chat_response},
+    f"{_CORE}.chat_engine.types": {
+        "StreamingAgentChatResponse.__init__": answers.stream_chat_response,
+        **_both("StreamingAgentChatResponse", {"write_response_to_history": answers.write_to_history}),
+    },
 }
 
 VECTOR_STORE: dict[str, StepFunction] = {

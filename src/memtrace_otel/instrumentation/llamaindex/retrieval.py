@@ -62,7 +62,7 @@ def query_store(call: Call) -> Step:
     sources = [_ask(operation, query)] if query else []
     found = yield
     ids = cast("list[str]", found.ids or [])
-    hits = list(pieces(list(found.nodes or []))) or [Piece(chunk_ref(id), id, "", "") for id in ids]
+    hits = list(pieces(list(found.nodes or []))) or [Piece(chunk_ref(id), id, "") for id in ids]
     scores = list(found.similarities or [None] * len(hits))
     ranked = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=False)]
     _return(call, operation, query, sources, ranked, inner=inner)

@@ -28,7 +28,7 @@ def add(call: Call) -> Step:
     """`add`, `async_add` of a vector store: one record per node."""
     if not call.enter("store"):
         return
-    yield from _take_in(call, list(pieces(call.arguments().get("nodes"))))
+    yield from _take_in(call, list(pieces(call.arguments().get("nodes"), fingerprints=True)))
 
 
 def add_documents(call: Call) -> Step:
@@ -41,7 +41,7 @@ def add_documents(call: Call) -> Step:
     ingestion = INGESTION.get()
     taken = [
         piece
-        for piece in pieces(call.arguments().get("docs"))
+        for piece in pieces(call.arguments().get("docs"), fingerprints=True)
         if not call.patches.ledger.holds(piece) and (ingestion is None or ingestion.given(piece.id) is None)
     ]
     if taken:

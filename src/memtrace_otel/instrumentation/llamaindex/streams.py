@@ -53,6 +53,14 @@ class Collector:
                 self._done("".join(self._texts), whole and len(self._texts) < _MAX_ITEMS, error)
 
 
+_operations: weakref.WeakKeyDictionary[Any, Operation] = weakref.WeakKeyDictionary()
+
+
+def operation_of(stream: Any) -> Operation | None:
+    """The operation whose text a generator of ours collects."""
+    return _operations.get(stream) if inspect.isgenerator(stream) or inspect.isasyncgen(stream) else None
+
+
 def observed(stream: Any, operation: Operation, text_of: Callable[[Any], str], done: Done) -> Any:
     """Return a generator (an async one for an async one) that gives the items of `stream`; None for anything else."""
     collector = Collector(operation, text_of, done)
@@ -61,6 +69,7 @@ def observed(stream: Any, operation: Operation, text_of: Callable[[Any], str], d
     if not generator and not inspect.isasyncgen(stream):
         return None
     passing = _pass_on(any_stream, collector) if generator else _pass_on_async(any_stream, collector)
+    _operations[passing] = operation
     weakref.finalize(passing, _abandoned.append, collector)  # left half-way, or never asked for an item
     return passing
 
