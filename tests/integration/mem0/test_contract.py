@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from memtrace_otel.testing import InstrumentorContract, ThreadedContract
 from tests.integration.mem0.conftest import IS_V1, config, serialise
 from tests.integration.model_stub import ModelStub
 
+_OPENING = threading.RLock()  # Mem0 1.0.0 locks the folder of its statistics while it is being made
 _VOLATILE = frozenset({"id", "created_at", "updated_at"})
 
 
@@ -28,9 +30,10 @@ class Notebook:
 
     async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         if self.memory is None:
-            memory = getattr(main, self.kind).from_config(self.configuration)
-            self.memory = await memory if inspect.isawaitable(memory) else memory
-            serialise(self.memory)
+            with _OPENING:
+                memory = getattr(main, self.kind).from_config(self.configuration)
+                self.memory = await memory if inspect.isawaitable(memory) else memory
+                serialise(self.memory)
         result = getattr(self.memory, method)(*args, **kwargs)
         return await result if inspect.isawaitable(result) else result
 
