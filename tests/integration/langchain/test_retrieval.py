@@ -144,6 +144,42 @@ def test_retrievers_inside_a_retriever_give_its_candidates(filled: InMemoryVecto
     assert hits(retrieval, "candidate") == [("chunk:tea", 0.41), ("chunk:chess", 0.0)]
 
 
+class Ensemble(Both):
+    """Does everything in `invoke`, like the ensemble retriever of LangChain."""
+
+    def invoke(self, input: str, config: Any = None, **kwargs: Any) -> list[Document]:
+        return [found for retriever in self.retrievers for found in retriever.invoke(input)][-1:]
+
+
+def test_a_retriever_with_an_invoke_of_its_own(filled: InMemoryVectorStore, recording: Recording) -> None:
+    inner = [filled.as_retriever(search_kwargs={"k": k}) for k in (1, 2)]
+    Ensemble(retrievers=list(inner)).invoke("Ann lives")
+    create, retrieval = operations(recording)
+    assert hits(retrieval) == [("chunk:tea", 0.41)]
+    assert hits(retrieval, "candidate") == [("chunk:paris", 0.71)]
+    assert {v.origin for v in retrieval.inputs if v.role != "query"} == {create.origin}
+
+
+class Parents(BaseRetriever):
+    """Finds chunks and hands out the documents that they were cut from."""
+
+    store: InMemoryVectorStore
+    parents: dict[str, Document]
+
+    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
+        return [self.parents[found.metadata["source"]] for found in self.store.similarity_search(query, k=1)]
+
+
+def test_parents_of_chunks_are_the_documents_that_were_split(store: InMemoryVectorStore, recording: Recording) -> None:
+    parent = Document("Ann lives in Paris.\nAnn drinks tea.", metadata={"source": "ann"})
+    store.add_documents(by_line().split_documents([parent]))
+    Parents(store=store, parents={"ann": parent}).invoke("Ann tea")
+    segment, create, retrieval = operations(recording)
+    assert [ref for ref, _ in hits(retrieval)] == [segment.inputs[0].ref]
+    assert [v.origin for v in retrieval.inputs if v.role == "candidate"] == [create.origin]
+    assert "unknown_origin" not in retrieval.incomplete
+
+
 class ByLength(BaseDocumentCompressor):
     """Shortest text first; `cut` makes extracts."""
 

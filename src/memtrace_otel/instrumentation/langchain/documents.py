@@ -127,9 +127,9 @@ class KnownTexts:
         self._objects: OrderedDict[int, tuple[weakref.ref[object], Known]] = OrderedDict()
         self._contents: OrderedDict[str, list[Known]] = OrderedDict()
 
-    def learn(self, text: Text, known: Known, *, as_object: bool = True) -> None:
-        """Remember the variable that a text is; not `as_object` when the object itself is another variable."""
-        keys = text.recognised_by()
+    def learn(self, text: Text, known: Known, *, as_object: bool = True, as_content: bool = True) -> None:
+        """Remember the variable that a text is: the object itself, what it says, or both."""
+        keys = text.recognised_by() if as_content else ()
         with self._lock:
             if as_object and text.document is not None:
                 self._objects[id(text.document)] = (weakref.ref(text.document), known)
@@ -166,7 +166,10 @@ def read_all(operation: Operation, known: KnownTexts, texts: Sequence[Text]) -> 
     indices: list[int] = []
     for text in texts:
         turn = turns[text.chunk] = turns.get(text.chunk, -1) + 1
-        found = known.find(text, turn=turn) or Known(text.root, "")
+        found = known.find(text, turn=turn)
+        if found is None:
+            found = Known(text.root, "")
+            known.learn(text, found, as_content=False)
         indices.append(found.read_by(operation, text.content))
     return indices
 

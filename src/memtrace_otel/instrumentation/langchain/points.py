@@ -55,6 +55,8 @@ FAMILIES: Mapping[tuple[str, str], Mapping[str, StepFunction]] = {
     ("langchain_core.retrievers", "BaseRetriever"): {
         "_get_relevant_documents": retrieval.retrieve,
         "_aget_relevant_documents": retrieval.retrieve,
+        "invoke": retrieval.invoke,
+        "ainvoke": retrieval.invoke,
     },
     ("langchain_core.documents.compressor", "BaseDocumentCompressor"): _and_async(
         {"compress_documents": retrieval.compress}

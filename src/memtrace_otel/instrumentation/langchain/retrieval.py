@@ -101,11 +101,17 @@ def retrieve(call: Call) -> Step:
         around.consider(_found_in(call, returned, ""))
         return
     call.carry(announced, span_of_run(call.arguments().get("run_manager")))
-    query = first(call, "query")
+    query = call.args[0] if call.args else call.arguments().get("query", call.arguments().get("input"))
     retrieval = _begin(call, query, scope="")
     asked = _ask(retrieval.operation, query)
     returned = yield
     _finish(call, retrieval, asked, _found_in(call, returned, ""))
+
+
+def invoke(call: Call) -> Step:
+    """`invoke` of a retriever with one of its own (an ensemble, which never asks itself to retrieve)."""
+    if not call.wrapped.__qualname__.startswith("BaseRetriever."):
+        yield from retrieve(call)
 
 
 def compress(call: Call) -> Step:
