@@ -74,6 +74,7 @@ def plain(value: Any) -> Any:
 class TestMemory(ThreadedContract, InstrumentorContract):
     instrumentor = Mem0Instrumentor
     entry_point = "memtrace_mem0"
+    cancellable = False
     kind = "Memory"
     notebook: type[Notebook] = Notebook
 

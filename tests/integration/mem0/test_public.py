@@ -281,3 +281,16 @@ async def test_contents_change_no_lineage(
         assert [step[0] for step in off] == [step[0] for step in on]
     kept = [(name, [i for i in inputs if i[1] != "history"], outputs) for name, inputs, outputs in on]
     assert kept == off
+
+
+async def test_a_procedural_memory_is_summarised_then_created(
+    program: Program, recording: Recording, model: ModelStub
+) -> None:
+    model.script.append("Step 1: asked. Step 2: answered.")
+    messages = [{"role": "user", "content": "Do it"}]
+    await program.call("add", messages, agent_id="bot", memory_type="procedural_memory")
+    upsert, extract, _, _, create = seen(recording)
+    assert [upsert.name, extract.name, create.name] == ["upsert_memory", "memtrace.extract", "create_memory"]
+    (summary,) = extract.outputs()
+    assert (create.inputs()[0]["ref"], create.inputs()[0]["origin"]) == (summary["ref"], extract.origin)
+    assert extract.inputs("prompt")[0]["ref"] == "prompt:mem0.procedural_memory"

@@ -133,19 +133,6 @@ async def test_a_failed_batch_is_visible_and_its_retries_produce(
     assert made == [f"memory:{added[text]}" for text in ("I live in Paris.", "I play chess.")]
 
 
-async def test_a_procedural_memory_is_summarised_then_created(
-    program: Program, recording: Recording, model: ModelStub
-) -> None:
-    model.script.append("Step 1: asked. Step 2: answered.")
-    messages = [{"role": "user", "content": "Do it"}]
-    await program.call("add", messages, agent_id="bot", memory_type="procedural_memory")
-    upsert, extract, _, _, create = seen(recording)
-    assert [upsert.name, extract.name, create.name] == ["upsert_memory", "memtrace.extract", "create_memory"]
-    (summary,) = extract.outputs()
-    assert (create.inputs()[0]["ref"], create.inputs()[0]["origin"]) == (summary["ref"], extract.origin)
-    assert extract.inputs("prompt")[0]["ref"] == "prompt:mem0.procedural_memory"
-
-
 async def test_the_entity_pool_keeps_the_context(
     program: Program, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
