@@ -7,12 +7,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import wrapt
 from opentelemetry.trace import Tracer
 
 from memtrace_otel.capture import guard
-from memtrace_otel.instrumentation.steps import StepFunction, observed
+from memtrace_otel.instrumentation.steps import Slowness, StepFunction, observed
 
 _logger = logging.getLogger(__name__)
 
@@ -21,15 +22,16 @@ Points = Mapping[str, Mapping[str, StepFunction]]
 
 
 class Patches:
-    """The wrappers of one `instrument()`; they do nothing unless `active`. `pauses` says until when slow steps rest."""
+    """The wrappers of one `instrument()`; they do nothing unless `active`. `slowness` is what slow steps have cost."""
 
     def __init__(self, tracer: Tracer, system: str) -> None:
         self.tracer, self.system = tracer, system
         self.active = True
-        self.pauses: dict[tuple[str, str], float] = {}
+        self.slowness: dict[tuple[str, str], Slowness] = {}
         self._lock = threading.RLock()
-        self._originals: list[tuple[Any, str, Any, Any]] = []
-        self._covered: set[tuple[type, int]] = set()
+        # Weak: a class that the program lets go is not kept for our sake.
+        self._replaced: WeakKeyDictionary[Any, list[tuple[str, Any, Any]]] = WeakKeyDictionary()
+        self._covered: WeakKeyDictionary[type, set[int]] = WeakKeyDictionary()
 
     def apply(self, points: Points) -> None:
         """Wrap a table of points, each when its module is imported. A name that a release lacks is left out."""
@@ -56,7 +58,7 @@ class Patches:
             _logger.debug("%s.%s is not in this release of %s", getattr(owner, "__name__", owner), name, self.system)
             return
         with self._lock:
-            if not any(known is owner and attribute == name for known, attribute, _, _ in self._originals):
+            if not any(attribute == name for attribute, _, _ in self._replaced.get(owner, ())):
                 self.replace(owner, name, wrapt.FunctionWrapper(original, observed(step, self)))
 
     def wrap_all(self, owner: Any, steps: Mapping[str, StepFunction]) -> None:
@@ -66,12 +68,12 @@ class Patches:
 
     def cover(self, kind: type, steps: Mapping[str, StepFunction]) -> None:
         """Wrap methods where the class of an object in use defines them: itself or an ancestor; once per class."""
-        if (kind, id(steps)) in self._covered:
+        if id(steps) in self._covered.get(kind, ()):
             return
         with self._lock:
             for name, step in steps.items():
                 self.wrap(next((owner for owner in kind.__mro__ if name in vars(owner)), None), name, step)
-            self._covered.add((kind, id(steps)))
+            self._covered.setdefault(kind, set()).add(id(steps))
 
     def cover_family(self, base: type, steps: Mapping[str, StepFunction]) -> None:
         """Wrap methods wherever `base` or a class derived from it defines them, now or in classes to come."""
@@ -93,26 +95,27 @@ class Patches:
         with self._lock:
             original = _own(owner, name)
             setattr(owner, name, replacement)
-            self._originals.append((owner, name, original, replacement))
+            self._replaced.setdefault(owner, []).append((name, original, replacement))
 
     def remove(self) -> None:
         """Restore the originals. A wrapper that somebody else has wrapped since stays, and does nothing."""
         self.active = False
         with self._lock:
-            for owner, name, original, replacement in reversed(self._originals):
-                if _own(owner, name) is not replacement:
-                    continue
-                if original is None:  # it was inherited
-                    delattr(owner, name)
-                else:
-                    setattr(owner, name, original)
-            self._originals.clear()
+            for owner, replaced in list(self._replaced.items()):
+                for name, original, replacement in reversed(replaced):
+                    if _own(owner, name) is not replacement:
+                        continue
+                    if original is None:  # it was inherited
+                        delattr(owner, name)
+                    else:
+                        setattr(owner, name, original)
+            self._replaced.clear()
             self._covered.clear()
 
     def wrapped(self) -> list[tuple[Any, str]]:
         """What is wrapped now: (class or module, name)."""
         with self._lock:
-            return [(owner, name) for owner, name, _, _ in self._originals]
+            return [(owner, name) for owner, replaced in self._replaced.items() for name, _, _ in replaced]
 
     def _wrap_present(self, owner: type, steps: Mapping[str, StepFunction]) -> None:
         for name in vars(owner).keys() & steps.keys():

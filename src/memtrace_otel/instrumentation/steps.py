@@ -23,13 +23,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from opentelemetry.context import Context
-from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 from opentelemetry.trace import SpanKind
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, guard
 from memtrace_otel.capture.guard import note_drop
+from memtrace_otel.capture.tracing import active_tracer
 from memtrace_otel.semconv import Incomplete
 
 if TYPE_CHECKING:
@@ -40,11 +40,21 @@ PatchesT = TypeVar("PatchesT", bound="Patches")
 Step = Generator[None, Any, None]
 StepFunction = Callable[[Any], Step]
 
-SLOW_SECONDS = 0.25
-"""A step that holds the program up for longer than this is left out for the next `PAUSE_SECONDS`."""
+SLOW_SECONDS = 0.5
+"""A step that holds the program up for longer than this in `STRIKES` calls in a row rests for `PAUSE_SECONDS`."""
+STRIKES = 3
 PAUSE_SECONDS = 60.0
 
 _inside: ContextVar[frozenset[tuple[str, int]]] = ContextVar("memtrace_inside", default=frozenset())
+
+
+@dataclass(slots=True)
+class Slowness:
+    """What one step has lately cost: slow calls in a row, until when it rests, calls it has left out since."""
+
+    strikes: int = 0
+    until: float = 0.0
+    left_out: int = 0
 
 
 @dataclass(slots=True)
@@ -60,6 +70,8 @@ class Call(Generic[PatchesT]):
     _carried: list[tuple[ContextVar[Any], Token[Any]]] = field(default_factory=list[tuple[ContextVar[Any], Token[Any]]])
     _handed: tuple[object, ...] = ()
     _on_error: Callable[[], None] | None = None
+    spent: float = 0.0
+    """Seconds that the step has taken of the program's time."""
 
     @property
     def name(self) -> str:
@@ -160,10 +172,10 @@ class Call(Generic[PatchesT]):
 
 def observed(step: StepFunction, patches: Patches) -> Callable[..., Any]:
     """Return the wrapt wrapper that runs `step` around each call."""
-    hook = _Hook(step, f"{patches.system}.{getattr(step, '__name__', 'step')}", patches.pauses)
+    hook = _Hook(step, f"{patches.system}.{getattr(step, '__name__', 'step')}", patches.slowness)
 
     def wrapper(wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not patches.active or not is_instrumentation_enabled() or hook.is_paused():
+        if not patches.active or active_tracer(patches.tracer) is None or hook.rests():
             return wrapped(*args, **kwargs)
         call = Call(wrapped, instance, args, kwargs, patches)
         if _is_async(getattr(wrapped, "__func__", wrapped)):
@@ -174,44 +186,46 @@ def observed(step: StepFunction, patches: Patches) -> Callable[..., Any]:
 
 
 def _run(hook: _Hook, call: Call[Any]) -> Any:
-    running = hook.begin(call)
     try:
+        running = hook.begin(call)
         result = call.wrapped(*call.args, **call.kwargs)
     except BaseException as error:
-        call.end(error)
+        hook.end(call, error)
         raise
     hook.finish(running, result, call)
     return call.result(result)
 
 
 async def _run_async(hook: _Hook, call: Call[Any]) -> Any:
-    running = hook.begin(call)
     try:
+        running = hook.begin(call)
         result = await call.wrapped(*call.args, **call.kwargs)
     except BaseException as error:
-        call.end(error)
+        hook.end(call, error)
         raise
     hook.finish(running, result, call)
     return call.result(result)
 
 
 class _Hook:
-    """A step with its name in the drop counts, and the pause it gets, wherever it is wrapped, when it was slow."""
+    """A step with its name in the drop counts, and the rest it gets, wherever it is wrapped, when it is slow."""
 
-    __slots__ = ("_key", "_pauses", "_step", "_where")
+    __slots__ = ("_key", "_slowness", "_step", "_where")
 
-    def __init__(self, step: StepFunction, where: str, pauses: dict[tuple[str, str], float]) -> None:
-        self._step, self._where, self._pauses = step, where, pauses
+    def __init__(self, step: StepFunction, where: str, slowness: dict[tuple[str, str], Slowness]) -> None:
+        self._step, self._where, self._slowness = step, where, slowness
         self._key = (getattr(step, "__module__", ""), where)
 
-    def is_paused(self) -> bool:
-        """Whether the step was slow lately; every call left out is counted."""
-        if not self._pauses or self._key not in self._pauses:
+    def rests(self) -> bool:
+        """Whether the step has been too slow lately; every call left out is counted."""
+        known = self._slowness.get(self._key) if self._slowness else None
+        if known is None or not known.until:
             return False
-        if time.monotonic() < self._pauses.get(self._key, 0.0):
+        if time.monotonic() < known.until:
+            known.left_out += 1
             note_drop(f"slow:{self._where}")
             return True
-        self._pauses.pop(self._key, None)
+        known.strikes, known.until = 0, 0.0
         return False
 
     def begin(self, call: Call[Any]) -> Step | None:
@@ -228,27 +242,41 @@ class _Hook:
                 running = None
                 call.fail()
                 raise
-        self._check(started)
+        call.spent = time.monotonic() - started
         return running
 
     def finish(self, running: Step | None, result: Any, call: Call[Any]) -> None:
         """Run the rest of the step and end what it opened."""
         started = time.monotonic()
-        if running is not None:
-            with guard(self._where):
-                try:
-                    running.send(result)
-                except StopIteration:
-                    pass
-                except BaseException:
-                    call.fail()
-                    raise
-        call.end(None)
-        self._check(started)
+        try:
+            if running is not None:
+                with guard(self._where):
+                    try:
+                        running.send(result)
+                    except StopIteration:
+                        pass
+                    except BaseException:
+                        call.fail()
+                        raise
+        finally:
+            call.spent += time.monotonic() - started
+            self.end(call, None)
 
-    def _check(self, started: float) -> None:
-        if time.monotonic() - started > SLOW_SECONDS:
-            self._pauses[self._key] = time.monotonic() + PAUSE_SECONDS
+    def end(self, call: Call[Any], error: BaseException | None) -> None:
+        """End what the step opened, and settle what it cost."""
+        started = time.monotonic()
+        known = self._slowness.get(self._key)
+        if known is not None and known.left_out and call.operations:
+            call.operations[0].set(semconv.LOST, known.left_out)
+            known.left_out = 0
+        call.end(error)
+        if call.spent + time.monotonic() - started > SLOW_SECONDS:
+            known = known or self._slowness.setdefault(self._key, Slowness())
+            known.strikes += 1
+            if known.strikes >= STRIKES:
+                known.until = time.monotonic() + PAUSE_SECONDS
+        elif known is not None:
+            known.strikes = 0
 
 
 @lru_cache(maxsize=512)

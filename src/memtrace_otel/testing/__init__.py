@@ -1,6 +1,13 @@
 """Contract suites for other people's stores and instrumentors; pytest runs them, the package does not import them."""
 
-from memtrace_otel.testing.instrumentors import AsyncProgram, InstrumentorContract, Program, ThreadedContract
+from memtrace_otel.testing.instrumentors import (
+    AsyncProgram,
+    InstrumentorContract,
+    Program,
+    StreamedContract,
+    StreamingProgram,
+    ThreadedContract,
+)
 from memtrace_otel.testing.spans import violations
 from memtrace_otel.testing.stores import Fill, SourceContract, StoreContract, contract_span
 
@@ -11,6 +18,8 @@ __all__ = [
     "Program",
     "SourceContract",
     "StoreContract",
+    "StreamedContract",
+    "StreamingProgram",
     "ThreadedContract",
     "contract_span",
     "violations",

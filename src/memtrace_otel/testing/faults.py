@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import pytest
+from opentelemetry.sdk.trace import Span, Tracer
 
-from memtrace_otel.capture import Operation
+from memtrace_otel.capture import operations, writing
+from memtrace_otel.capture.origins import OriginTable
 from memtrace_otel.instrumentation import patches, steps
 from memtrace_otel.instrumentation.steps import Call, Step, StepFunction
 
-FAULTS = ("raise before", "raise after", "garbage before", "garbage after", "hang", "recording raises")
+STEP_FAULTS = ("raise before", "raise after", "garbage before", "garbage after", "hang")
+"""What is done to the steps: they run in the program's own thread, so one that hangs holds it up until it rests."""
+SEAM_FAULTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
+    "tracer raises": ((Tracer, "start_span"),),
+    "span raises": tuple((Span, name) for name in ("set_attribute", "set_attributes", "add_link", "set_status", "end")),
+    "contents raise": ((operations, "as_text"), (writing, "describe")),
+    "origins raise": ((OriginTable, "find"), (OriginTable, "wrote")),
+    "settings raise": ((operations, "config"),),
+}
+"""What the steps stand on, by the names that raise."""
+FAULTS = (*STEP_FAULTS, *SEAM_FAULTS)
 
 _HANG_SECONDS = 0.05
 
@@ -25,12 +37,13 @@ class HookError(Exception):
 def inject(fault: str, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Break all steps that are wrapped from now on; returns how often each hook met the fault."""
     met: Counter[str] = Counter()
-    if fault == "recording raises":
-        for name in ("_text", "_write", "_remember"):
-            monkeypatch.setattr(Operation, name, _raising(f"Operation.{name}", met), raising=False)
+    if fault in SEAM_FAULTS:
+        for owner, name in SEAM_FAULTS[fault]:
+            monkeypatch.setattr(owner, name, _raising(name, met))
         return met
     if fault == "hang":
         monkeypatch.setattr(steps, "SLOW_SECONDS", _HANG_SECONDS / 2)
+        monkeypatch.setattr(steps, "STRIKES", 1)
     make = patches.observed
 
     def observed(step: StepFunction, owner: patches.Patches) -> Callable[..., Any]:

@@ -7,7 +7,8 @@
         def program(self, tmp_path): ...      # returns a factory: every call makes a fresh `Program`
 
 A `Program` is a small application of the observed system on scripted models. Its methods are coroutine functions; those
-of a synchronous system just call it. Where calls may come from several threads, add `ThreadedContract`.
+of a synchronous system just call it. Where calls may come from several threads, add `ThreadedContract`; where answers
+come in pieces, `StreamedContract`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from opentelemetry.instrumentation.utils import suppress_instrumentation
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 
 from memtrace_otel import semconv, settings
-from memtrace_otel.capture import current_operation, origins, recall, use_config
+from memtrace_otel.capture import current_operation, origins, recall, use_config, variable_ref
 from memtrace_otel.graph import VersionKey, build_graph
 from memtrace_otel.model import OperationSpan, ref_kind
 from memtrace_otel.otlp import decode_request
@@ -69,7 +70,16 @@ class AsyncProgram(Program, Protocol):
         ...
 
 
+class StreamingProgram(Program, Protocol):
+    """A program whose system answers piece by piece."""
+
+    async def stream(self, query: str) -> list[object]:
+        """Ask and read the whole stream; return its pieces of text."""
+        ...
+
+
 Factory = Callable[[], Program]
+StreamFactory = Callable[[], StreamingProgram]
 
 
 class Started(SpanProcessor):
@@ -102,6 +112,8 @@ class InstrumentorContract:
     """Kind of the operation that reads memory, and the role in which it reads records."""
     remembers_answers: bool = False
     """A memory that holds the model's earlier answers comes from the questions they were given to."""
+    cancellable: bool = True
+    """Whether the system is asynchronous: then a program has `hang`."""
 
     @pytest.fixture(autouse=True)
     def default_settings(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -289,20 +301,37 @@ class InstrumentorContract:
 
         async def cancelled() -> None:
             application = program()
-            hang = getattr(application, "hang", None)
-            if hang is None:  # a synchronous system: nothing to cancel
+            try:
+                assert self.cancellable == hasattr(application, "hang")
+                if not self.cancellable:
+                    return
+                task = asyncio.ensure_future(cast(AsyncProgram, application).hang())
+                await wait_until(lambda: bool(spans.started) or task.done())
+                await asyncio.sleep(0.05)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                assert current_operation() is None
+            finally:
                 await application.close()
-                return
-            task = asyncio.ensure_future(hang())
-            await wait_until(lambda: bool(spans.started) or task.done())
-            await asyncio.sleep(0.05)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert current_operation() is None
-            await application.close()
 
         asyncio.run(cancelled())
+        assert bool(spans.started) == self.cancellable
+        assert len(spans.started) == len(spans.ended)
+
+
+class StreamedContract:
+    """For systems whose answers come in pieces. Uses the fixtures of `InstrumentorContract`; a program has `stream`."""
+
+    def test_a_stream_is_the_same_and_recorded_whole(
+        self, program: StreamFactory, instrument: Callable[[], None], spans: Started
+    ) -> None:
+        untraced = asyncio.run(streamed(program))
+        instrument()
+        assert asyncio.run(streamed(program)) == untraced
+        text = "".join(map(str, untraced))
+        digests = [digest for span in spans.ours for digest in (span.attributes or {}).get(semconv.OUTPUTS_DIGESTS, ())]  # pyright: ignore
+        assert variable_ref(RefKind.ANSWER, text).partition(":")[2] in digests
         assert len(spans.started) == len(spans.ended)
 
 
@@ -346,6 +375,15 @@ async def play(program: Factory) -> list[object]:
     try:
         seen = [await application.write(text) for text in TEXTS]
         return [*seen, await application.read(QUERY)]
+    finally:
+        await application.close()
+
+
+async def streamed(program: StreamFactory) -> list[object]:
+    """The pieces of one streamed answer of a fresh program."""
+    application = program()
+    try:
+        return await application.stream(QUERY)
     finally:
         await application.close()
 

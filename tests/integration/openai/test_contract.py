@@ -9,17 +9,17 @@ import openai
 import pytest
 
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor, conversations
-from memtrace_otel.testing import InstrumentorContract, ThreadedContract
+from memtrace_otel.testing import InstrumentorContract, StreamedContract, ThreadedContract
 from tests.integration.openai.conftest import ModelServer
 
 
 class Conversation:
-    """A chat over one client, sync or async; `stream` reads the replies chunk by chunk."""
+    """A chat over one client, sync or async; `streamed` reads the replies chunk by chunk."""
 
-    def __init__(self, url: str, asynchronous: bool, stream: bool) -> None:
+    def __init__(self, url: str, asynchronous: bool, streamed: bool) -> None:
         kind: Any = openai.AsyncOpenAI if asynchronous else openai.OpenAI
         self.client = kind(base_url=url, api_key="none", max_retries=0)
-        self.asynchronous, self.stream = asynchronous, stream
+        self.asynchronous, self.streamed = asynchronous, streamed
         self.history: list[Any] = [{"role": "system", "content": "Be brief."}]
 
     async def write(self, text: str) -> object:
@@ -42,14 +42,20 @@ class Conversation:
         self.history.append({"role": "assistant", "content": said})
         return said
 
+    async def stream(self, query: str) -> list[object]:
+        return await self._pieces([{"role": "user", "content": query}], True)
+
     async def _ask(self, messages: list[Any]) -> str:
-        reply = self.client.chat.completions.create(model="m1", messages=messages, stream=self.stream)
+        return "".join(map(str, await self._pieces(messages, self.streamed)))
+
+    async def _pieces(self, messages: list[Any], stream: bool) -> list[object]:
+        reply = self.client.chat.completions.create(model="m1", messages=messages, stream=stream)
         if self.asynchronous:
             reply = await reply
-        if not self.stream:
-            return str(reply.choices[0].message.content)
+        if not stream:
+            return [reply.choices[0].message.content]
         chunks = [chunk async for chunk in reply] if self.asynchronous else list(reply)
-        return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+        return [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
 
 
 class AsyncConversation(Conversation):
@@ -65,15 +71,24 @@ def instrumented() -> None:
     conversations.forget()
 
 
-class TestOpenAI(InstrumentorContract, ThreadedContract):
+class Contract(InstrumentorContract, ThreadedContract, StreamedContract):
     instrumentor = OpenAIInstrumentor
     entry_point = "memtrace_openai"
     reading = ("respond", "history")
     remembers_answers = True
 
-    @pytest.fixture(params=["sync", "async", "sync stream", "async stream"])
+
+class TestSync(Contract):
+    cancellable = False
+
+    @pytest.fixture(params=[False, True], ids=["whole", "stream"])
     def program(self, request: pytest.FixtureRequest, server: ModelServer) -> Callable[[], Conversation]:
         server.echo = True
-        asynchronous, stream = request.param.startswith("async"), request.param.endswith("stream")
-        kind = AsyncConversation if asynchronous else Conversation
-        return lambda: kind(server.url, asynchronous, stream)
+        return lambda: Conversation(server.url, False, request.param)
+
+
+class TestAsync(Contract):
+    @pytest.fixture(params=[False, True], ids=["whole", "stream"])
+    def program(self, request: pytest.FixtureRequest, server: ModelServer) -> Callable[[], AsyncConversation]:
+        server.echo = True
+        return lambda: AsyncConversation(server.url, True, request.param)

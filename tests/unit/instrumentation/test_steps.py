@@ -149,32 +149,57 @@ def test_jobs_of_a_pool_run_in_the_context_of_their_submitter() -> None:
         PLACE.reset(token)
 
 
-def test_a_slow_step_is_left_out_for_a_while(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "SLOW_SECONDS", 0.02)
+def slow(call: Call[Any]) -> Step:
+    call.open(None, OpKind.OTHER, scope="s")
+    time.sleep(0.03)
+    yield
 
-    def slow(call: Call) -> Step:
-        time.sleep(0.05)
+
+def test_a_step_that_is_slow_three_times_in_a_row_rests(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "SLOW_SECONDS", 0.02)
+    wrapped = wrap(lambda value: value * 2, slow, recording)
+    left_out = drops["slow:test.slow"]
+    assert [wrapped(n) for n in range(20)] == [n * 2 for n in range(20)]
+    assert len(recording.spans()) == 3
+    assert drops["slow:test.slow"] == left_out + 17
+
+
+def test_a_step_that_is_slow_now_and_then_goes_on(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "SLOW_SECONDS", 0.02)
+    waits = [0.03, 0.03, 0.0] * 3
+
+    def sometimes(call: Call[Any]) -> Step:
+        call.open(None, OpKind.OTHER, scope="s")
+        time.sleep(waits.pop())
         yield
 
-    def double(value: int) -> int:
-        return value * 2
-
-    wrapped = wrap(double, slow, recording)
-    left_out = drops["slow:test.slow"]
-    assert wrapped(1) == 2
-    started = time.monotonic()
-    assert [wrapped(n) for n in range(20)] == [n * 2 for n in range(20)]
-    assert time.monotonic() - started < 0.05 * 20
-    assert drops["slow:test.slow"] == left_out + 20
+    wrapped = wrap(lambda value: value, sometimes, recording)
+    for n in range(9):
+        wrapped(n)
+    assert len(recording.spans()) == 9
 
 
-def test_a_step_comes_back_after_its_pause(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "SLOW_SECONDS", 0.0)
-    monkeypatch.setattr(steps, "PAUSE_SECONDS", 0.0)
-    wrapped = wrap(lambda value: value, noting, recording)
-    wrapped(1)
-    wrapped(2)
-    assert len(recording.spans()) == 2
+def test_after_its_rest_a_step_says_what_it_left_out(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "SLOW_SECONDS", 0.02)
+    monkeypatch.setattr(steps, "PAUSE_SECONDS", 0.05)
+    wrapped = wrap(lambda value: value, slow, recording)
+    for n in range(5):
+        wrapped(n)
+    time.sleep(0.06)
+    wrapped(5)
+    assert (recording.spans()[-1].attributes or {})[semconv.LOST] == 2
+
+
+def test_an_interrupt_within_a_step_leaves_no_operation_behind(recording: Recording) -> None:
+    def interrupted(call: Call[Any]) -> Step:
+        call.open(None, OpKind.OTHER, scope="s")
+        raise KeyboardInterrupt
+        yield
+
+    with pytest.raises(KeyboardInterrupt):
+        wrap(lambda: None, interrupted, recording)()
+    assert current_operation() is None
+    assert len(recording.spans()) == 1
 
 
 def test_the_outermost_method_of_a_group_is_recorded(recording: Recording) -> None:

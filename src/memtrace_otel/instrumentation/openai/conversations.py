@@ -9,19 +9,24 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from itertools import count
 
 from memtrace_otel.capture import scope_id
+from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message, Request
 from memtrace_otel.model import content_digest, make_ref
 from memtrace_otel.semconv import RefKind
 
 _CONVERSATIONS = 1024
 _ENTRIES = 4096
+_CHARACTERS = 8_000_000
+_REPEATED_BY_CHANCE = 64
+"""A reply of at most as many characters, alone, tells no conversation from others: "OK", "You are welcome."."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +43,14 @@ class Entry:
 
 @dataclass(slots=True)
 class Conversation:
-    """The history of one conversation as of its newest call; `instructions` is the key of its system messages."""
+    """The history of one conversation as of its newest call; `instructions` is the key of its system messages.
+
+    `mark` is in the refs of its entries: one that is begun anew under the same id (another process, a restart) does not
+    write on the old one's.
+    """
 
     id: str
+    mark: str
     entries: list[Entry] = field(default_factory=list[Entry])
     instructions: str = ""
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
@@ -50,14 +60,20 @@ class Conversation:
         """Memory scope of the conversation."""
         return scope_id("conversation", run=self.id)
 
+    @property
+    def size(self) -> int:
+        """Characters of text that are kept."""
+        return sum(len(entry.text) for entry in self.entries)
+
     def new_entry(self, role: str, text: str, answered: str = "") -> Entry:
         """An entry with a ref of its own: equal messages of two turns stay two."""
-        ref = make_ref(RefKind.STATE, f"{self.id}.{next(self.numbers)}")
+        ref = make_ref(RefKind.STATE, f"{self.mark}.{next(self.numbers)}")
         return Entry(key_of(role, text), ref, text=text, answered=answered)
 
     def fork(self, upto: int) -> Conversation:
         """A conversation of its own that shares the history before `upto` (an edited question, a second try)."""
-        return Conversation(new_id(), self.entries[:upto], self.instructions)
+        id = secrets.token_hex(8)
+        return Conversation(id, id, self.entries[:upto], self.instructions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +93,8 @@ class Continued:
 _lock = threading.Lock()
 _known: OrderedDict[str, Conversation] = OrderedDict()
 _replies: OrderedDict[str, list[str]] = OrderedDict()  # key of a reply, or its id -> ids of the conversations it is in
+_sizes: dict[str, int] = {}
+_characters = 0  # of text in all of them
 _recent: ContextVar[str] = ContextVar("memtrace_recent_conversation", default="")
 
 
@@ -88,11 +106,6 @@ def key_of(role: str, text: str) -> str:
 def instructions_key(messages: Sequence[Message]) -> str:
     """Key of the system messages of a prompt."""
     return content_digest("\n".join(message.text for message in messages if message.role in INSTRUCTIONS))
-
-
-def new_id() -> str:
-    """An id for a conversation that the application has not named."""
-    return secrets.token_hex(8)
 
 
 def find(request: Request) -> Continued | None:
@@ -115,13 +128,18 @@ def find(request: Request) -> Continued | None:
 
 def begin(request: Request) -> Conversation:
     """Start a conversation; it is found again once it has an answer."""
-    return Conversation(request.conversation or new_id())
+    mark = secrets.token_hex(8)
+    named = request.conversation
+    return Conversation(named or mark, f"{named}.{mark[:8]}" if named else mark)
 
 
 def remember(conversation: Conversation, reply_key: str, reply_id: str = "") -> None:
     """Make a conversation findable by its newest reply."""
+    global _characters
     del conversation.entries[: max(0, len(conversation.entries) - _ENTRIES)]
     with _lock:
+        _characters += conversation.size - _sizes.get(conversation.id, 0)
+        _sizes[conversation.id] = conversation.size
         _known[conversation.id] = conversation
         _known.move_to_end(conversation.id)
         for key in filter(None, (reply_key, reply_id)):
@@ -131,8 +149,10 @@ def remember(conversation: Conversation, reply_key: str, reply_id: str = "") -> 
             ids.append(conversation.id)
             del ids[:-16]
             _replies.move_to_end(key)
-        while len(_known) > _CONVERSATIONS:
-            _known.popitem(last=False)
+        while len(_known) > 1 and (len(_known) > _CONVERSATIONS or _characters > _CHARACTERS):
+            forgotten, _ = _known.popitem(last=False)
+            _characters -= _sizes.pop(forgotten, 0)
+            note_drop("conversations")
         while len(_replies) > 4 * _CONVERSATIONS:
             _replies.popitem(last=False)
     _recent.set(conversation.id)
@@ -140,42 +160,61 @@ def remember(conversation: Conversation, reply_key: str, reply_id: str = "") -> 
 
 def _best(ids: Sequence[str], messages: Sequence[Message], keys: Sequence[str]) -> Continued | None:
     """Of the conversations that hold a reply, the one with most of the prompt, rather than a fork of one; of equals
-    this context's, then the newest."""
+    this context's, then the newest. Only this context's is certain: others may have gone the same way."""
     found = [_aligned(_known[id], messages, keys) for id in reversed(ids) if id in _known]
+    found = [one for one in found if one.conversation.id == _recent.get() or _tells(one.kept, messages)]
     if not found:
         return None
     fits = [(len(one.kept), one.conversation.id in _known) for one in found]
     equal = [one for one, fit in zip(found, fits, strict=True) if fit == max(fits)]
     recent = [one for one in equal if one.conversation.id == _recent.get()]
-    best = (recent or equal)[0]
-    return best if recent or len(equal) == 1 else replace(best, certain=False)
+    return recent[0] if recent else replace(equal[0], certain=False)
+
+
+def _tells(kept: Mapping[int, Entry], messages: Sequence[Message]) -> bool:
+    """Whether what a prompt repeats is enough to know a conversation by: a question with its reply, or a long reply.
+
+    A reply that follows a message of which the conversation knows nothing was given to somebody else.
+    """
+    for place in kept:
+        if messages[place].role != "assistant":
+            continue
+        before = next((p for p in range(place - 1, -1, -1) if messages[p].role not in INSTRUCTIONS), None)
+        if before in kept or (before is None and len(messages[place].text) > _REPEATED_BY_CHANCE):
+            return True
+    return False
 
 
 def _aligned(conversation: Conversation, messages: Sequence[Message], keys: Sequence[str]) -> Continued:
     """Match a prompt with the entries in order. One that drops the newest ones is a fork, not a trimmed history."""
     entries, at = conversation.entries, 0
+    places: dict[str, list[int]] = {}
+    for index, entry in enumerate(entries):
+        places.setdefault(entry.key, []).append(index)
     kept: dict[int, Entry] = {}
     taken: set[int] = set()
     for place, key in enumerate(keys):
         asked = place == len(keys) - 1 and messages[place].role == "user"  # equal to an earlier question or not
         if asked or messages[place].role in INSTRUCTIONS:
             continue
-        match = next((i for i in range(at, len(entries)) if entries[i].key == key), None)
-        if match is not None:
-            kept[place] = entries[match]
-            taken.add(match)
-            at = match + 1
-    if at < len(entries) and taken:
-        return Continued(conversation.fork(at), kept, [entry for i, entry in enumerate(entries[:at]) if i not in taken])
-    return Continued(conversation, kept, [entry for i, entry in enumerate(entries) if i not in taken])
+        known = places.get(key, ())
+        after = bisect_left(known, at)
+        if after < len(known):
+            kept[place] = entries[known[after]]
+            taken.add(known[after])
+            at = known[after] + 1
+    removed = [entry for index, entry in enumerate(entries[:at] if taken else entries) if index not in taken]
+    return Continued(conversation.fork(at) if taken and at < len(entries) else conversation, kept, removed)
 
 
 def forget() -> None:
     """Drop every conversation (and the lock, which a fork may have left held)."""
-    global _lock
-    _lock = threading.Lock()
+    global _lock, _characters
+    _lock, _characters = threading.Lock(), 0
     _known.clear()
     _replies.clear()
+    _sizes.clear()
+    _recent.set("")
 
 
 def _after_fork() -> None:
