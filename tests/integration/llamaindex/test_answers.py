@@ -4,6 +4,7 @@ instrumentation beside."""
 from __future__ import annotations
 
 import gc
+import json
 from collections.abc import Iterator
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any
@@ -14,7 +15,8 @@ from llama_index.core.agent.workflow import ReActAgent
 from llama_index.core.chat_engine import CondensePlusContextChatEngine, ContextChatEngine, SimpleChatEngine
 from llama_index.core.indices.query.query_transform import HyDEQueryTransform
 from llama_index.core.memory import Memory
-from llama_index.core.query_engine import RouterQueryEngine, TransformQueryEngine
+from llama_index.core.query_engine import RouterQueryEngine, SubQuestionQueryEngine, TransformQueryEngine
+from llama_index.core.question_gen import LLMQuestionGenerator
 from llama_index.core.selectors import LLMSingleSelector
 from llama_index.core.tools import QueryEngineTool
 
@@ -160,6 +162,34 @@ def test_a_router_answers_once(index: VectorStoreIndex, recording: Recording, mo
     assert str(engine.query(QUESTION)) == "In Paris."
     assert the_answer(recording)[1].content == "In Paris."
     assert tree(recording) == ["chat", "  retrieval"]
+
+
+@pytest.mark.parametrize("use_async", [False, True])
+def test_sub_questions_are_steps(
+    use_async: bool, index: VectorStoreIndex, recording: Recording, model: RagModel
+) -> None:
+    tool = QueryEngineTool.from_defaults(index.as_query_engine(similarity_top_k=1), name="people", description="people")
+    engine = SubQuestionQueryEngine.from_defaults(
+        [tool], question_gen=LLMQuestionGenerator.from_defaults(llm=Settings.llm), use_async=use_async, verbose=False
+    )
+    asked = ["Where does Alice live?", "What does Bob play?"]
+    items = [{"sub_question": question, "tool_name": "people"} for question in asked]
+
+    def reply(prompt: str) -> str:
+        if "sub-questions" in prompt:
+            return f"```json\n{json.dumps({'items': items})}\n```"
+        return "Paris and chess." if "Sub question" in prompt else "A sub-answer."
+
+    model.script = [reply] * 4
+    assert str(engine.query("Who are Alice and Bob?")) == "Paris and chess."
+    chat, answer = the_answer(recording)
+    assert answer.content == "Paris and chess."
+    retrievals = operations(recording, "retrieval")
+    assert sorted(reads(span, "query")[0].content for span in retrievals) == sorted(asked)
+    assert {span.parent_id for span in retrievals} == {chat.span_id}
+    used = {v.ref for v in reads(chat, "context")}
+    assert {f"context:{span.span_id}" for span in retrievals} <= used
+    assert {hit.ref for span in retrievals for hit in reads(span, "hit")} <= used
 
 
 def test_a_hypothetical_answer_is_none(index: VectorStoreIndex, recording: Recording, model: RagModel) -> None:
