@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 from typing import Any
 
 import openai
@@ -10,7 +11,7 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
 from memtrace_otel import semconv
 from memtrace_otel.attribution import attribute, find_failures
-from memtrace_otel.capture import feedback
+from memtrace_otel.capture import drops, feedback
 from memtrace_otel.graph import EvolutionGraph, build_graph
 from memtrace_otel.instrumentation.openai import conversations
 from memtrace_otel.model import OperationSpan, Verdict, make_origin, ref_kind
@@ -219,6 +220,28 @@ def test_two_conversations_that_begin_alike_do_not_mix(
     assert operations(recording, "trim") == []
 
 
+def test_a_short_reply_in_common_does_not_join_two_people(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    """Bob's earlier turns were served elsewhere: nothing of Ann's conversation is his."""
+    Chat(client, server, recording).say("I am Ann, remember my PIN 4711.", "OK")
+    bob = Chat(client, server, recording)
+    bob.history += [{"role": "user", "content": "I am Bob, I like tea."}, {"role": "assistant", "content": "OK"}]
+    contextvars.Context().run(bob.say, "Who am I?", "Bob.")
+    last = answers(recording)[-1]
+    assert [ref_kind(v.ref) for v in last.inputs if v.role == "history"] == ["message", "message"]
+    assert operations(recording, "memory_update") == operations(recording, "summarize") == []
+
+
+def test_a_conversation_matched_in_another_context_is_inferred(
+    chat: Chat, client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    chat.say("Hello", "Hi! How can I help you?")
+    contextvars.Context().run(chat.say, "My cat is called Tom.", "Nice name.")
+    assert "inferred" in answers(recording)[-1].incomplete
+    assert "inferred" in operations(recording, "memory_update")[0].incomplete
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_tool_calls_and_their_results_are_part_of_the_history(
     client: openai.OpenAI, server: ModelServer, recording: Recording, stream: bool
@@ -266,6 +289,33 @@ def test_a_named_conversation_is_found_by_its_name(
     history = [v for v in answers(recording)[-1].inputs if v.role == "history"]
     assert len(history) == 1
     assert history[0].ref.startswith("state:c-7.")
+
+
+def test_a_named_conversation_begun_anew_does_not_write_on_the_old_one(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    """Another process, or a restart, knows the name but not what it stood for."""
+    for said in ("one", "two"):
+        server.replies = ["Noted.", "Yes."]
+        options: dict[str, Any] = {"model": "m1", "metadata": {"conversation_id": "c-7"}}
+        messages: list[Any] = [{"role": "user", "content": f"This is {said}."}]
+        client.chat.completions.create(messages=messages, **options)
+        messages += [{"role": "assistant", "content": "Noted."}, {"role": "user", "content": "Really?"}]
+        client.chat.completions.create(messages=messages, **options)
+        conversations.forget()
+    stored = [v.ref for span in operations(recording, "memory_update") for v in span.outputs]
+    assert len(stored) == len(set(stored)) == 4
+
+
+def test_texts_that_wait_are_bounded(
+    client: openai.OpenAI, server: ModelServer, recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversations, "_CHARACTERS", 10_000)
+    forgotten = drops["conversations"]
+    for number in range(20):
+        Chat(client, server, recording).say(f"{number} " + "x" * 2_000, "Noted.")
+    assert drops["conversations"] - forgotten == 15 + 1
+    assert conversations._characters <= 10_000
 
 
 async def test_async_streams_continue_a_conversation(

@@ -6,7 +6,7 @@ import atexit
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import wrapt
@@ -30,7 +30,8 @@ class Streamed:
 Done = Callable[[Streamed, BaseException | None], None]
 """Takes what a stream said and what it raised."""
 
-_abandoned: deque[Callable[[], None]] = deque(maxlen=1024)
+_MAX_ABANDONED = 1024
+_abandoned: deque[Callable[[], None]] = deque()
 
 
 def abandon(report: Callable[[], None]) -> None:
@@ -50,7 +51,10 @@ def settle_abandoned() -> None:
             report()
 
 
-atexit.register(settle_abandoned)
+@cache
+def _settle_at_exit() -> None:
+    """Registered when streams are in use: exit functions run in reverse, and the tracer provider's must come after."""
+    atexit.register(settle_abandoned)
 
 
 class _Collector:
@@ -103,6 +107,7 @@ class ObservedStream(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArg
     _self_collector: _Collector
 
     def __init__(self, stream: Any, done: Done) -> None:
+        _settle_at_exit()
         super().__init__(stream)  # pyright: ignore[reportUnknownMemberType]
         self._self_stream = stream
         self._self_collector = _Collector(done)
