@@ -71,6 +71,7 @@ class Call(Generic[PatchesT]):
     _handed: tuple[object, ...] = ()
     _on_error: Callable[[], None] | None = None
     spent: float = 0.0
+    was_slow: bool = False
     """Seconds that the step has taken of the program's time."""
 
     @property
@@ -243,6 +244,9 @@ class _Hook:
                 call.fail()
                 raise
         call.spent = time.monotonic() - started
+        call.was_slow = call.spent > SLOW_SECONDS
+        if call.was_slow:  # calls below may be of the same step: they are not to wait for the end of this one
+            self._strike()
         return running
 
     def finish(self, running: Step | None, result: Any, call: Call[Any]) -> None:
@@ -270,13 +274,17 @@ class _Hook:
             call.operations[0].set(semconv.LOST, known.left_out)
             known.left_out = 0
         call.end(error)
-        if call.spent + time.monotonic() - started > SLOW_SECONDS:
-            known = known or self._slowness.setdefault(self._key, Slowness())
-            known.strikes += 1
-            if known.strikes >= STRIKES:
-                known.until = time.monotonic() + PAUSE_SECONDS
-        elif known is not None:
-            known.strikes = 0
+        if call.spent + time.monotonic() - started <= SLOW_SECONDS:
+            if known is not None:
+                known.strikes = 0
+        elif not call.was_slow:
+            self._strike()
+
+    def _strike(self) -> None:
+        known = self._slowness.setdefault(self._key, Slowness())
+        known.strikes += 1
+        if known.strikes >= STRIKES:
+            known.until = time.monotonic() + PAUSE_SECONDS
 
 
 @lru_cache(maxsize=512)
