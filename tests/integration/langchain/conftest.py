@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,7 +30,7 @@ from tests.integration import model_stub
 
 
 class Hashed(Embeddings):
-    """Texts that share words are near; `broken` raises, `hangs` waits until it is cancelled."""
+    """Texts that share words are near; `broken` raises, `hangs` waits until it is cancelled (a thread: for a while)."""
 
     def __init__(self) -> None:
         self.broken = self.hangs = False
@@ -37,6 +38,8 @@ class Hashed(Embeddings):
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         if self.broken:
             raise RuntimeError("no embedding today")
+        if self.hangs:
+            time.sleep(0.3)
         return [model_stub.embedding(text) for text in texts]
 
     def embed_query(self, text: str) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -136,14 +137,28 @@ class AsyncThread(Thread):
     async def _run(self, text: str) -> Any:
         return await self.graph.ainvoke({"messages": [("user", text)]}, self.config)
 
+    async def hang(self) -> object:
+        await self.write("before")
+        waiting = StateGraph(MessagesState).add_node("wait", self._wait).add_edge(START, "wait")
+        return await waiting.compile(checkpointer=self.saver).ainvoke({"messages": [("user", "never")]}, self.config)
+
+    async def _wait(self, state: MessagesState) -> Any:
+        await asyncio.Event().wait()
+
 
 class TestLangGraph(InstrumentorContract, ThreadedContract):
     instrumentor = LangGraphInstrumentor
     entry_point = "memtrace_langgraph"
+    cancellable = False
 
-    @pytest.fixture(
-        params=[Notes, AsyncNotes, QueuedNotes, Thread, AsyncThread],
-        ids=["store", "async store", "queued store", "thread", "async thread"],
-    )
+    @pytest.fixture(params=[Notes, Thread], ids=["store", "thread"])
+    def program(self, request: pytest.FixtureRequest) -> Callable[[], Any]:
+        return request.param
+
+
+class TestAsyncLangGraph(InstrumentorContract, ThreadedContract):
+    instrumentor = LangGraphInstrumentor
+
+    @pytest.fixture(params=[AsyncNotes, QueuedNotes, AsyncThread], ids=["store", "queued store", "thread"])
     def program(self, request: pytest.FixtureRequest) -> Callable[[], Any]:
         return request.param

@@ -53,7 +53,8 @@ class Memories:
     """Messages go through the manager, questions to its store."""
 
     def __init__(self, url: str) -> None:
-        self.store = InMemoryStore(index={"embed": Hashed(), "dims": 64})
+        self.embedding = Hashed()
+        self.store = InMemoryStore(index={"embed": self.embedding, "dims": 64})
         self.client = openai.DefaultAsyncHttpxClient()  # LangChain's own is shared, and bound to the first event loop
         options: Any = {"base_url": url, "api_key": "none", "max_retries": 0, "http_async_client": self.client}
         model = ChatOpenAI(model="stub", **options)
@@ -94,16 +95,33 @@ class AsyncMemories(Memories):
     async def read(self, query: str) -> object:
         return [item.value for item in await self.store.asearch(OWNER, query=query)]
 
+    async def hang(self) -> object:
+        self.embedding.hangs = True
+        return await self.write("My dog sleeps.")
+
+
+def programs(kind: type[Memories]) -> Iterator[Callable[[], Memories]]:
+    with ChatStub() as server:
+        server.script = [extracting] * 1000
+        yield partial(kind, server.url)
+
 
 class TestLangMem(InstrumentorContract):
     instrumentor = Together  # pyright: ignore
+    cancellable = False
 
-    @pytest.fixture(params=[Memories, AsyncMemories], ids=["sync", "async"])
-    def program(self, request: pytest.FixtureRequest) -> Iterator[Callable[[], Memories]]:
-        with ChatStub() as server:
-            server.script = [extracting] * 1000
-            yield partial(request.param, server.url)
+    @pytest.fixture
+    def program(self) -> Iterator[Callable[[], Memories]]:
+        yield from programs(Memories)
 
     def test_it_is_loaded_by_its_name(self) -> None:
         (found,) = entry_points(group="opentelemetry_instrumentor", name="memtrace_langmem")
         assert found.load() is LangMemInstrumentor
+
+
+class TestAsyncLangMem(InstrumentorContract):
+    instrumentor = Together  # pyright: ignore
+
+    @pytest.fixture
+    def program(self) -> Iterator[Callable[[], Memories]]:
+        yield from programs(AsyncMemories)
