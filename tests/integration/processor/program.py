@@ -82,7 +82,7 @@ class Program:
 def main(options: dict[str, Any]) -> None:
     program = Program(options)
     amount, end = options.get("spans", 0), options.get("end", "exit")
-    before = resident_mib()
+    process, before = os.getpid(), resident_mib()
     started = time.perf_counter()
     if threads := options.get("threads", 0):
         workers = [threading.Thread(target=program.make, args=(amount, f"thread{n}")) for n in range(threads)]
@@ -101,8 +101,7 @@ def main(options: dict[str, Any]) -> None:
         child = os.fork()
         program.make(amount, "child" if child == 0 else "parent")
         if child == 0:
-            program.processor.shutdown()
-            os._exit(0)
+            return
         os.waitpid(child, 0)
     seen = {
         "seconds": time.perf_counter() - started,
@@ -115,6 +114,11 @@ def main(options: dict[str, Any]) -> None:
     if end == "flush":
         seen["flushed"] = program.processor.force_flush(20_000)
     print(json.dumps(seen), flush=True)
+    if end == "first process":  # of a container: the system does not end it by SIGTERM
+        os.getpid = lambda: 1
+        os.kill(process, signal.SIGTERM)
+        program.make(10, "after")
+        program.processor.force_flush()
     if end == "sigterm":
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)

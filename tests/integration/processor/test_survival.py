@@ -19,7 +19,7 @@ import pytest
 from memtrace_otel.otlp import decode_request
 from memtrace_otel.store import SqliteStore
 
-PROGRAM = Path(__file__).with_name("program.py")
+PROGRAM, CHILDREN = (Path(__file__).with_name(name) for name in ("program.py", "children.py"))
 SECONDS = 120
 
 
@@ -94,6 +94,25 @@ def test_a_fork_sends_everything_once(run: Run) -> None:
     assert senders["span"] == senders["parent"]
     assert len(senders["child"]) == 1
     assert senders["child"] != senders["parent"]
+
+
+@pytest.mark.parametrize("where", ["import", "child"])
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_child_of_multiprocessing_that_returns_loses_nothing(run: Run, method: str, where: str) -> None:
+    def start(method: str, where: str) -> None:
+        command = [sys.executable, str(CHILDREN), method, where, str(run.file), str(run.directory / "spool")]
+        subprocess.run(command, check=True, timeout=SECONDS)
+
+    start(method, where)
+    assert run.names - Counter(late=1) == spans(100, "child")
+    start("none", "import")
+    assert run.names == spans(100, "child") + Counter(late=1)
+    assert run.left == []
+
+
+def test_the_first_process_of_a_container_survives_sigterm_and_goes_on(run: Run) -> None:
+    run("working", spans=10, end="first process", processor={"delay_seconds": 60.0})
+    assert run.names == spans(10) + spans(10, "after")
 
 
 @pytest.mark.parametrize("exporter", ["slow", "dead", "hanging"])

@@ -20,6 +20,7 @@ from opentelemetry.sdk.trace.export import SpanExporter
 
 from memtrace_otel import settings
 from memtrace_otel.capture import metrics
+from memtrace_otel.capture.child_exit import before_child_exits, renew
 from memtrace_otel.capture.guard import guard, note_error
 from memtrace_otel.capture.processor.delivery import Delivery
 from memtrace_otel.capture.processor.loss import Losses
@@ -74,13 +75,14 @@ class LosslessSpanProcessor(SpanProcessor):
         self._block_seconds = settings.BLOCK_MS.read() / 1000 if block_seconds is None else block_seconds
         self._spool_dir = spool_directory(exporter, spool_dir)
         self._spool_bytes = settings.SPOOL_BYTES.read() if spool_bytes is None else spool_bytes
-        self._closed = False
+        self._closed = self._leaving = False
         self._begin()
         processors.add(self)
         metrics.pipelines.add(self)
         with guard("processor.environment"):
             metrics.publish()
-            save_before_sigterm(_shutdown_all)
+            save_before_sigterm(_shutdown_all, _hurry_all)
+            renew()
         if self._spool_dir.is_dir():  # somebody may have left spans there
             self._delivery.start()
 
@@ -102,7 +104,7 @@ class LosslessSpanProcessor(SpanProcessor):
             if span.context is None or not span.context.trace_flags.sampled:
                 return
             if self._closed:
-                self._losses.note(span, "shutdown")
+                self._keep_late(span)
                 return
             if not self._delivery.started:
                 self._delivery.start()
@@ -130,6 +132,11 @@ class LosslessSpanProcessor(SpanProcessor):
             with guard("processor.shutdown"):
                 self._delivery.finish(time.monotonic() + timeout_seconds, min(_PATIENCE_SECONDS, timeout_seconds))
 
+    def leave(self) -> None:
+        """Shut down before the process is ended; what threads still end until then goes to the spool."""
+        self._leaving = True
+        self.shutdown()
+
     @property
     def waiting(self) -> int:
         """Spans in memory that are not exported yet."""
@@ -139,6 +146,11 @@ class LosslessSpanProcessor(SpanProcessor):
     def spooled_bytes(self) -> int:
         """Bytes on disk that are not exported yet."""
         return self._spool.live_bytes
+
+    def _keep_late(self, span: ReadableSpan) -> None:
+        left = stow((span,), self._spool, self._losses)[1] if self._leaving else (span,)
+        for lost in left:
+            self._losses.note(lost, "shutdown")
 
     def _overflow(self, span: ReadableSpan) -> None:
         """Find room for a span although the queue is full."""
@@ -193,14 +205,26 @@ def _positive(variable: str, default: int) -> int:
         return default
 
 
+def _hurry_all() -> None:
+    for processor in list(processors):
+        processor.hurry()
+
+
 def _shutdown_all() -> None:
     """At SIGTERM: a few seconds for all exporters together, which work side by side."""
     deadline = time.monotonic() + _SIGTERM_SECONDS
-    alive = list(processors)
-    for processor in alive:
-        processor.hurry()
-    for processor in alive:
+    _hurry_all()
+    for processor in list(processors):
         processor.shutdown(max(0.1, deadline - time.monotonic()))
+
+
+def _leave_all() -> None:
+    _hurry_all()
+    for processor in list(processors):
+        processor.leave()
+
+
+before_child_exits(_leave_all, priority=-1000)  # spans end in other finalizers, too
 
 
 def _after_fork() -> None:

@@ -9,14 +9,18 @@ from collections.abc import Callable
 from types import FrameType
 
 
-def save_before_sigterm(save: Callable[[], None]) -> bool:
+def save_before_sigterm(save: Callable[[], None], hurry: Callable[[], None]) -> bool:
     """Call `save` when SIGTERM is about to end the process, then let it end as it would have: by the signal.
 
     Only where the default action is in place and from the main thread; a handler of the application, set before or
-    later, is left alone. A second SIGTERM ends the process at once. Returns whether the handler was set.
+    later, is left alone. A second SIGTERM ends the process at once. The first process of a container has no default
+    action: the system spares it, so that it goes on and `hurry` is called instead. Returns whether the handler was set.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == 1:
+            hurry()
+            return
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:
             save()
