@@ -2,7 +2,7 @@
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; exit; }; done)
 # The peer of the benchmarks needs 3.12.
-PYTHON_BENCH ?= $(shell for p in python3 python3.13 python3.12; do \
+PYTHON_BENCH ?= $(shell for p in python3 python3.13 python3.12 $(wildcard $(HOME)/.pyenv/versions/*/bin/python3); do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && { echo $$p; exit; }; done)
 VENV ?= .venv
 VENV_BENCH ?= $(VENV)-bench

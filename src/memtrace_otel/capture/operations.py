@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from contextvars import ContextVar, Token
 from time import perf_counter
 from types import TracebackType
@@ -140,8 +139,11 @@ class Operation:
         """Give the context back (in another context than that of `start` there is nothing to give)."""
         if not self._active or self._token is None or self._span_token is None:
             return
-        with suppress(ValueError):
+        try:
             _current.reset(self._token)
+        except ValueError:
+            pass  # another context than that of `start`
+        else:
             otel_context.detach(self._span_token)
         self._token = self._span_token = None
 
