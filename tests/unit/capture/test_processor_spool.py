@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,31 @@ def test_a_directory_that_others_prepared_is_refused(tmp_path: Path, planted: st
     with pytest.raises(PermissionError):
         Spool(directory, 1 << 20).append(b"secret")
     assert list(directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("planted", ["open directory", "link", "open file", "foreign"])
+def test_nothing_is_adopted_that_others_may_have_written(
+    tmp_path: Path, planted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "s"
+    directory.mkdir(mode=0o700)
+    path = left_behind(directory, b"forged")
+    if planted == "open directory":
+        directory.chmod(0o777)
+    elif planted == "link":
+        directory.rename(tmp_path / "elsewhere")
+        directory.symlink_to(tmp_path / "elsewhere")
+    elif planted == "open file":
+        path.chmod(0o666)
+    else:
+        somebody = os.geteuid() + 1
+        monkeypatch.setattr(os, "geteuid", lambda: somebody)
+        assert Segment.adopt(path) is None
+    spool = Spool(directory, 1 << 20)
+    with suppress(PermissionError):
+        spool.adopt()
+    assert waiting(spool) == []
+    assert path.exists()
 
 
 def test_bytes_are_bounded_over_all_processes(tmp_path: Path) -> None:

@@ -62,11 +62,12 @@ class Segment:
 
     @classmethod
     def adopt(cls, path: Path) -> Segment | None:
-        """Take over the file of a dead process; None while its owner lives."""
+        """Take over the file of a dead process; None while its owner lives, and for what others may have written."""
         if fcntl is None:
             return None
         descriptor = os.open(path, _FLAGS)
-        if stat.S_ISREG(os.fstat(descriptor).st_mode) and _lock(descriptor):
+        found = os.fstat(descriptor)
+        if stat.S_ISREG(found.st_mode) and is_own(found) and _lock(descriptor):
             return cls(path, descriptor, max(len(MAGIC), os.fstat(descriptor).st_size))
         os.close(descriptor)
         return None
@@ -129,6 +130,11 @@ class Segment:
         """Give the file up as it is: the next process adopts it. Later calls raise OSError."""
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
+
+
+def is_own(found: os.stat_result) -> bool:
+    """Whether a file or directory belongs to this user, and nobody else can write to it."""
+    return not hasattr(os, "geteuid") or (found.st_uid == os.geteuid() and not found.st_mode & 0o022)
 
 
 def _lock(descriptor: int) -> bool:

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import SpanExporter
 
 from memtrace_otel import settings
 from memtrace_otel.capture.guard import guard, note_drop
-from memtrace_otel.capture.processor.segment import Record, Segment
+from memtrace_otel.capture.processor.segment import Record, Segment, is_own
 
 _SEGMENT_BYTES = 8 << 20
 _LOCK_SECONDS = 1.0
@@ -93,7 +93,10 @@ class Spool:
                 record.segment.acknowledge(record)
 
     def adopt(self) -> None:
-        """Take over what dead processes left."""
+        """Take over what dead processes left. Raises PermissionError for a directory that others can write to."""
+        if not self._directory.exists():
+            return
+        check_private(self._directory)
         with self._locked():
             for path in self._foreign_paths():
                 with guard("spool.adopt"):
@@ -154,8 +157,12 @@ class Spool:
 def make_private(directory: Path) -> None:
     """Make a directory that only this user can enter. Raises PermissionError for one that others can write to."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = directory.lstat()
-    if hasattr(os, "geteuid") and (found.st_uid != os.geteuid() or found.st_mode & 0o022):
+    check_private(directory)
+
+
+def check_private(directory: Path) -> None:
+    """Raise PermissionError for a directory that others can write to, and for a link."""
+    if not is_own(directory.lstat()):
         raise PermissionError(13, "belongs to or is writable for others", str(directory))
 
 
