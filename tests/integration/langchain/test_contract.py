@@ -11,7 +11,6 @@ import pytest
 from langchain_chroma import Chroma
 from langchain_core.documents import Document
 from langchain_core.vectorstores import InMemoryVectorStore
-
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 
 from memtrace_otel.instrumentation.langchain import LangChainInstrumentor

@@ -138,7 +138,8 @@ class _Streamed:
     def under_way(self) -> Generator[None]:
         """While the model is asked for the next chunk; what it raises is noted."""
         if self._asked is not None:
-            self._asked.operation.resume()
+            with guard("langchain.stream"):
+                self._asked.operation.resume()
         try:
             with self._announced():
                 yield
