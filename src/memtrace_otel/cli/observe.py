@@ -35,7 +35,12 @@ from memtrace_otel.cli.options import database_option, examples
     help="Put contents on spans or not. Default: as the environment says, else not. Verdicts compare contents.",
 )
 @click.option("--service", metavar="NAME", help="`service.name`. Default: OTEL_SERVICE_NAME, else the program's name.")
-@click.option("--otlp", "endpoint", metavar="URL", help="Send the spans to this OTLP receiver as well.")
+@click.option(
+    "--otlp",
+    "endpoint",
+    metavar="URL",
+    help="Send the spans to this OTLP receiver as well; the environment must name none.",
+)
 @click.option("--quiet", is_flag=True, help="No summary at the end: the program replaces this process.")
 @clear_errors
 def run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,6 +12,12 @@ from memtrace_otel.launch.program import LaunchError
 
 _OTLP = "OTEL_EXPORTER_OTLP_"
 _HTTP_PORT = 4318
+_HTTP_PATH = "/v1/traces"
+_BACKEND = re.compile(
+    r"OTEL_EXPORTER_OTLP_(TRACES_)?(ENDPOINT|HEADERS)"
+    r"|OTEL_PYTHON_EXPORTER_OTLP_(HTTP|GRPC)_(TRACES_)?CREDENTIAL_PROVIDER"
+)
+"""Where the environment's own OTLP exporter sends traces, and what it shows there to be let in."""
 
 
 def recording_environment(
@@ -25,7 +32,8 @@ def recording_environment(
     """Return `environ` with what makes a program record to `database`; what the user set stays unless an argument wins.
 
     `name` is the service name when nobody gave one, `content` None leaves the switch as it is, `endpoint` is an OTLP
-    receiver that gets the spans as well. Raises LaunchError where the environment rules recording out.
+    receiver that gets the spans as well. Raises LaunchError where the environment rules recording out, or names another
+    receiver already.
     """
     if environ.get("OTEL_CONFIG_FILE"):
         raise LaunchError(
@@ -51,12 +59,17 @@ def recording_environment(
 def trace_exporters(environ: Mapping[str, str]) -> list[str]:
     """Return the trace exporters: ours, after those that the user already sends traces to."""
     default = "otlp" if environ.get(f"{_OTLP}ENDPOINT") or environ.get(f"{_OTLP}TRACES_ENDPOINT") else ""
-    wanted = (name.strip() for name in (environ.get("OTEL_TRACES_EXPORTER") or default).split(","))
-    return [name for name in wanted if name not in ("", "none", "memtrace")] + ["memtrace"]
+    return [*_wanted(environ, default), "memtrace"]
+
+
+def _wanted(environ: Mapping[str, str], default: str = "") -> list[str]:
+    """The trace exporters of others that the environment names."""
+    names = (name.strip() for name in (environ.get("OTEL_TRACES_EXPORTER") or default).split(","))
+    return [name for name in names if name not in ("", "none", "memtrace")]
 
 
 def _send_to(environ: dict[str, str], endpoint: str) -> None:
-    """Send to `endpoint`, by HTTP when its port or a path says so."""
+    """Send traces, and nothing else, to `endpoint`: by HTTP when its port or a path says so."""
     try:
         parts = urlsplit(endpoint)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -64,9 +77,17 @@ def _send_to(environ: dict[str, str], endpoint: str) -> None:
         by_http = parts.port == _HTTP_PORT or bool(parts.path.strip("/"))
     except ValueError:
         raise LaunchError(f"--otlp {endpoint} is no URL; for example: http://localhost:4317") from None
-    for name in ("ENDPOINT", "PROTOCOL"):
-        environ.pop(f"{_OTLP}TRACES_{name}", None)  # it would win over what was asked for
-    environ[f"{_OTLP}ENDPOINT"] = endpoint
-    environ.setdefault(f"{_OTLP}PROTOCOL", "http/protobuf" if by_http else "grpc")
-    if "otlp" not in environ.get("OTEL_TRACES_EXPORTER", "otlp"):
-        environ["OTEL_TRACES_EXPORTER"] += ",otlp"
+    wanted = _wanted(environ)
+    taken = sorted(name for name, value in environ.items() if value and _BACKEND.fullmatch(name))
+    taken += ["OTEL_TRACES_EXPORTER"] * any(name.partition("_")[0] == "otlp" for name in wanted)
+    if taken:  # there is one exporter: it would leave the user's backend, and take its credentials along
+        raise LaunchError(
+            f"the environment already names an OTLP backend ({', '.join(taken)}), which goes on getting the spans: "
+            f"leave --otlp out; or, to send them to {endpoint} instead, type: unset {' '.join(taken)}"
+        )
+    protocol = environ.get(f"{_OTLP}TRACES_PROTOCOL") or environ.get(f"{_OTLP}PROTOCOL")
+    protocol = environ[f"{_OTLP}TRACES_PROTOCOL"] = protocol or ("http/protobuf" if by_http else "grpc")
+    if protocol != "grpc" and not parts.path.endswith(_HTTP_PATH):
+        endpoint = parts._replace(path=parts.path.rstrip("/") + _HTTP_PATH).geturl()
+    environ[f"{_OTLP}TRACES_ENDPOINT"] = endpoint
+    environ["OTEL_TRACES_EXPORTER"] = ",".join([*wanted, "otlp"])

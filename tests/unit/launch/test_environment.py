@@ -63,22 +63,48 @@ def test_arguments_win() -> None:
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "protocol"),
+    ("endpoint", "protocol", "path"),
     [
-        ("http://localhost:4317", "grpc"),
-        ("https://collector", "grpc"),
-        ("http://localhost:4318", "http/protobuf"),
-        ("https://backend/otlp", "http/protobuf"),
+        ("http://localhost:4317", "grpc", ""),
+        ("https://collector", "grpc", ""),
+        ("http://localhost:4318", "http/protobuf", "/v1/traces"),
+        ("https://backend/otlp", "http/protobuf", "/v1/traces"),
+        ("https://backend/otlp/v1/traces", "http/protobuf", ""),
     ],
 )
-def test_otlp_names_a_receiver_that_gets_the_spans_as_well(endpoint: str, protocol: str) -> None:
-    elsewhere = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://old:1", "OTEL_TRACES_EXPORTER": "console"}
-    environ = made(elsewhere, endpoint=endpoint)
-    assert environ["OTEL_EXPORTER_OTLP_ENDPOINT"] == endpoint
-    assert environ["OTEL_EXPORTER_OTLP_PROTOCOL"] == protocol
+def test_otlp_names_a_receiver_that_gets_traces_as_well(endpoint: str, protocol: str, path: str) -> None:
+    environ = made({"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "otlp"}, endpoint=endpoint)
+    assert environ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] == endpoint + path
+    assert environ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] == protocol
     assert environ["OTEL_TRACES_EXPORTER"] == "console,otlp,memtrace"
-    assert "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" not in environ
-    assert made({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, endpoint=endpoint)["OTEL_EXPORTER_OTLP_PROTOCOL"] == "grpc"
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" not in environ
+    chosen = made({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, endpoint=endpoint)
+    assert chosen["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] == "grpc"
+    assert chosen["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] == endpoint
+
+
+def test_exporters_are_compared_by_name() -> None:
+    environ = made({"OTEL_TRACES_EXPORTER": "notlp"}, endpoint="http://localhost:4317")
+    assert environ["OTEL_TRACES_EXPORTER"] == "notlp,otlp,memtrace"
+    environ = made({"OTEL_TRACES_EXPORTER": "none"}, endpoint="http://localhost:4317")
+    assert environ["OTEL_TRACES_EXPORTER"] == "otlp,memtrace"
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://backend", "OTEL_EXPORTER_OTLP_HEADERS": "api-key=1"},
+        {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://backend"},
+        {"OTEL_EXPORTER_OTLP_TRACES_HEADERS": "api-key=1"},
+        {"OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER": "cloud"},
+        {"OTEL_TRACES_EXPORTER": "console, otlp"},
+        {"OTEL_TRACES_EXPORTER": "otlp_proto_http"},
+    ],
+)
+def test_otlp_neither_replaces_a_backend_nor_takes_its_credentials_along(backend: dict[str, str]) -> None:
+    with pytest.raises(LaunchError, match=f"leave --otlp out; .* type: unset {' '.join(backend)}") as refused:
+        made(backend, endpoint="http://localhost:4317")
+    assert "api-key" not in str(refused.value)
 
 
 @pytest.mark.parametrize("endpoint", ["localhost:4317", "ftp://x", "http://", "http://x:port"])
