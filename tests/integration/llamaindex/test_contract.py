@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from llama_index.core import Document, Settings, VectorStoreIndex
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.llms import ChatMessage
+from llama_index.core.llms import ChatMessage, MockLLM
 from llama_index.core.memory import FactExtractionMemoryBlock, Memory
 
 from memtrace_otel.instrumentation.llamaindex import LlamaIndexInstrumentor
@@ -98,8 +98,19 @@ class Conversation:
         self._memory.sql_store = None  # type: ignore[assignment]
         return await self._memory.aput(ChatMessage(role="user", content="x"))
 
+    async def hang(self) -> object:
+        self._block.llm = Silent()
+        return await self._block.aput([ChatMessage(role="user", content="x")], session_id="s1")
+
     async def close(self) -> None:
         pass
+
+
+class Silent(MockLLM):
+    """A model that does not answer."""
+
+    async def achat(self, messages: Any, **kwargs: Any) -> Any:
+        await asyncio.Event().wait()
 
 
 class Common(InstrumentorContract):
@@ -108,6 +119,8 @@ class Common(InstrumentorContract):
 
 
 class TestSync(Common, ThreadedContract):
+    cancellable = False
+
     @pytest.fixture
     def program(self) -> Callable[[], Rag]:
         return lambda: Rag(asynchronous=False)

@@ -243,6 +243,18 @@ def test_another_process_finds_what_this_one_stored(recording: Recording, tmp_pa
     assert graph.operation(read.version.origin).name == "create_memory"
 
 
+def test_a_document_given_again_is_the_same_version(recording: Recording) -> None:
+    for _ in range(2):
+        index_of(PARIS)
+    first, second = operations(recording, "upsert_memory")
+    assert [(v.ref, v.action) for v in (*first.outputs, *second.outputs)] == [
+        ("document:d1", "ADD"),
+        ("document:d1", "NONE"),
+    ]
+    cuts = operations(recording, "memtrace.segment")
+    assert [cut.inputs[0].origin for cut in cuts] == [first.origin, first.origin]
+
+
 def test_files_are_documents(recording: Recording, tmp_path: Any) -> None:
     (tmp_path / "alice.txt").write_text(PARIS)
     documents = SimpleDirectoryReader(str(tmp_path)).load_data()

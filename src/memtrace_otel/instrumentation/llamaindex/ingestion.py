@@ -46,7 +46,9 @@ class Ingestion:
         if id not in self.used:
             self.used.add(id)
             stored = ledger.find(scope, document.ref)
-            if stored is None or stored.fingerprint != document.fingerprint:
+            if stored is not None and stored.fingerprint == document.fingerprint:
+                self._leave(document)
+            else:
                 self._write(document, origins().find(scope, document.ref))
                 ledger.put(scope, document)
         return origins().find(scope, document.ref)
@@ -55,7 +57,10 @@ class Ingestion:
         """Record the documents that were given and not used."""
         for id, document in self.documents.items():
             if id not in self.used:
-                self._writer().wrote(document.ref, action=Action.NONE, content=document.text)
+                self._leave(document)
+
+    def _leave(self, document: Piece) -> None:
+        self._writer().wrote(document.ref, action=Action.NONE, content=document.text)
 
     def _write(self, document: Piece, previous: str) -> None:
         operation = self._writer()

@@ -151,10 +151,14 @@ def _open_delete(call: Call, scope: str, count: int) -> Operation:
 
 def _bury(call: Call, operation: Operation, doomed: list[Stored]) -> None:
     """Record the tombstones."""
-    for stored in doomed:
-        sources = _read_previous(operation, operation.scope, stored.ref)
-        operation.wrote(stored.ref, action=Action.DELETE, sources=sources)
-        call.patches.ledger.remove(operation.scope, stored.ref)
+    scope = operation.scope
+    for number, batch in enumerate(batches(doomed)):
+        if number:
+            operation = call.open(None, OpKind.DELETE, scope=scope, purpose=purpose(call), current=False)
+        for stored in batch:
+            sources = _read_previous(operation, scope, stored.ref)
+            operation.wrote(stored.ref, action=Action.DELETE, sources=sources)
+            call.patches.ledger.remove(scope, stored.ref)
 
 
 def _read_previous(operation: Operation, scope: str, ref: str) -> list[int]:
