@@ -5,54 +5,59 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from memtrace_otel.capture.redaction.patterns import any_in, note
+from memtrace_otel.capture.redaction.values import KEY, end_of_value
 
 SECRETS = (
-    *("password", "passwd", "pwd", "passphrase", "secret", "token", "credential", "credentials"),
-    *("api_key", "access_key", "secret_key", "private_key", "authorization", "cookie"),
+    *("password", "passwd", "pwd", "passphrase", "secret", "token", "credentials", "authorization", "cookie"),
+    *("api_key", "access_key", "secret_key", "private_key"),
+    *("access_token", "api_token", "auth_token", "bearer_token", "id_token", "refresh_token", "session_token"),
 )
+_ONE_WORD = frozenset({"secret", "token", *(name for name in SECRETS if name.endswith(("_key", "_token")))})
+"""Unquoted values of these hold no space; those of all others are the rest of their line."""
+_COUNTS = frozenset({"tokens"})  # what models use and users pay
+_LONG = 6  # letters: names from here on are found at the end of longer words, `PGPASSWORD`
 _DEPTH = 32  # JSON inside JSON strings counts, too
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_A-Za-z]+")
-_KEY = re.compile(
-    r"""\\{0,7}(["'])(?P<quoted>[\w .-]{1,64})\\{0,7}\1\s{0,8}:\s{0,8}"""  # "key": in JSON, Python, escaped JSON
-    r"""|(?<![\w.-])(?P<bare>[\w.-]{1,64})[ \t]{0,2}(?:=(?!=)|:)[ \t]{0,2}"""  # KEY=value, key: value
-)
-_INNER = r"""(?![\s,;:&)}\]"'`<\\]|\Z)"""  # after a quote that ends nothing
-_QUOTED = rf""""(?:[^"\\]|\\.|"{_INNER})*(?:"|\Z)|'(?:[^'\\]|\\.|'{_INNER})*(?:'|\Z)"""
-_VALUE = re.compile(
-    rf"""(?s:(?P<escape>\\{{1,7}})".*?(?:(?<!\\)(?P=escape)"|\Z)|{_QUOTED})"""
-    r"""|(?:(?i:bearer|basic|digest|token)[ ]{1,4})?[^\s,;&}\]]+"""
-)
-_BRACKET = re.compile(rf"(?s:{_QUOTED})|(?P<open>[{{\[])|(?P<close>[}}\]])")
-_NOTE = note("")[:-1]
-_NOTHING = frozenset({"null", "None", '""', "''", "true", "false", "True", "False"})
+_NOTE = re.compile(re.escape(note("\0")).replace("\0", r"[^\]]*"))
+_NOTHING = frozenset({"null", "None", "true", "false", "True", "False"})
 
 Redact = Callable[[str, Counter[str], int], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Names of keys whose values are removed. A key matches when its words end with those of a name: `password`
-    matches `dbPassword` and `DB-PASSWORD`, not `password_hint`. Empty, null and boolean values stay."""
+    """Names of keys whose values are removed: names without case and separators -> names as notes say them.
 
-    names: frozenset[tuple[str, ...]] = frozenset()
+    A key matches when its last words are those of a name, in singular or plural, or when it ends with a long name:
+    `password` matches `dbPassword`, `DB-PASSWORDS` and `PGPASSWORD`, not `password_hint`. Empty, null and boolean
+    values stay.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
     hints: tuple[str, ...] = ()
 
     def may_occur(self, text: str) -> bool:
         """Whether a key may occur in `text`: quick, and never wrong when it says no."""
-        return (":" in text or "=" in text) and any_in(self.hints, text.lower())
+        if ":" in text or "=" in text or "<" in text or "--" in text:
+            return any_in(self.hints, text.lower().replace("_", "").replace("-", ""))
+        return False
 
     def name_of(self, key: str) -> str:
         """The name that `key` matches, '' for none."""
-        words = tuple(word.lower() for word in _WORD.findall(key))
+        words = [word.lower() for word in _WORD.findall(key)]
         for start in range(len(words)):
-            if words[start:] in self.names:
-                return "_".join(words[start:])
-        return ""
+            if found := self._named("".join(words[start:])):
+                return found
+        whole = "".join(words).removesuffix("s")
+        return next((name for flat, name in self.names.items() if len(flat) >= _LONG and whole.endswith(flat)), "")
+
+    def _named(self, flat: str) -> str:
+        return self.names.get(flat) or ("" if flat in _COUNTS else self.names.get(flat.removesuffix("s"), ""))
 
     def apply_text(self, text: str, found: Counter[str]) -> str:
         """Remove values after `"key":`, `key=` and `key:` in a text that is not JSON as a whole."""
@@ -60,12 +65,14 @@ class Keys:
             return text
         pieces: list[str] = []
         done = 0
-        for match in _KEY.finditer(text):
+        for match in KEY.finditer(text):
+            key = match["quoted"] or match["bare"] or match["tag"] or match["option"]
             start = match.end()
-            if match.start() < done or not (name := self.name_of(match["quoted"] or match["bare"])):
+            if match.start() < done or not (name := self.name_of(key)):
                 continue
-            end = _end_of_value(text, start)
-            if end == start or text[start:end] in _NOTHING or text.startswith(_NOTE, start):
+            end = end_of_value(text, match, spaces=name not in _ONE_WORD)
+            value = text[start:end].strip(" \t\r\n\"'\\")
+            if not value or value in _NOTHING or _NOTE.fullmatch(value):
                 continue
             found[name] += 1
             pieces += text[done:start], note(name)
@@ -116,23 +123,14 @@ def _walk(value: Any, found: Counter[str], redact: Redact, depth: int) -> Any:
     return value if redacted == written else redacted
 
 
-def _end_of_value(text: str, start: int) -> int:
-    """Where the value that begins at `start` ends: a quoted text, a bracket with all it holds, or a word."""
-    if text[start : start + 1] in ("{", "["):
-        level = 0
-        for token in _BRACKET.finditer(text, start):
-            level += (token["open"] is not None) - (token["close"] is not None)
-            if not level:
-                return token.end()
-        return len(text)
-    match = _VALUE.match(text, start)
-    return match.end() if match else start
-
-
 def read_keys(setting: str) -> Keys:
     """Understand a setting: names between commas; `secrets` stands for the built-in ones, `none` for none."""
-    names: set[str] = set()
-    for name in filter(None, (part.strip() for part in re.split(r"[,;\n]", setting))):
-        names.update(SECRETS if name == "secrets" else () if name == "none" else (name,))
-    words = {found for name in names if (found := tuple(word.lower() for word in _WORD.findall(name)))}
-    return Keys(frozenset(words), tuple(sorted({last for *_, last in words})))
+    names: dict[str, str] = {}
+    hints: set[str] = set()
+    for item in filter(None, (part.strip() for part in re.split(r"[,;\n]", setting))):
+        for name in SECRETS if item == "secrets" else () if item == "none" else (item,):
+            if words := [word.lower() for word in _WORD.findall(name)]:
+                flat = "".join(words)
+                names |= {flat: "_".join(words), flat.removesuffix("s"): "_".join(words)}
+                hints.add(words[-1].removesuffix("s"))
+    return Keys(names, tuple(sorted(hints)))
