@@ -124,12 +124,14 @@ def test_json_keeps_its_form_and_loses_the_values_of_secret_keys_at_any_depth() 
     assert set(redacted.reasons) == {"redacted:token", "redacted:password"}
 
 
-@pytest.mark.parametrize("key", ["password", "DB_PASSWORD", "db-password", "userPassword", "user password"])
+@pytest.mark.parametrize(
+    "key", ["password", "DB_PASSWORD", "db-passwords", "userPassword", "user password", "PGPASSWORD"]
+)
 def test_a_key_matches_by_its_last_words(key: str) -> None:
     assert "hunter2" not in redaction(keys="password").apply(json.dumps({key: "hunter2"})).text
 
 
-@pytest.mark.parametrize("key", ["password_hint", "passwords", "max_tokens", "tokenizer", "monkey"])
+@pytest.mark.parametrize("key", ["password_hint", "max_tokens", "tokens", "tokenizer", "monkey"])
 def test_another_key_stays(key: str) -> None:
     text = json.dumps({key: "x", "has_password": True, "password": None})
     assert redaction(keys="secrets").apply(text) == (text, ())
@@ -144,7 +146,26 @@ def test_another_key_stays(key: str) -> None:
         ('it said \\"token\\": \\"two words\\", so', 'it said \\"token\\": #, so'),
         ("x {'credentials': {'a': 'p } q', 'b': ['c']}, 'd': 1}", "x {'credentials': #, 'd': 1}"),
         ('{"a": 1, "password": "cut off in the mid', '{"a": 1, "password": #'),
-        ("password: hunter2, and more", "password: #, and more"),
+        ("token: abc, and more", "token: #, and more"),
+        ("password: correct horse\nnext", "password: #\nnext"),
+        ("password=correct next", "password=# next"),
+        ("password: correct horse, user: joe", "password: #, user: joe"),
+        ("password    = correct horse", "password    = #"),
+        ("password:\t    hunter2", "password:\t    #"),
+        ("[apikey=abc]", "[apikey=#]"),
+        ("X-APIKEY: abc", "X-APIKEY: #"),
+        ("**API key:** `abc`, ok", "**API key:** #, ok"),
+        ("run --api-key abc now", "run --api-key # now"),
+        ("<password>a b</password>", "<password>#</password>"),
+        ("db:\n  password:\n    hunter2\n  user: joe", "db:\n  password:#\n  user: joe"),
+        ("password: |\n  correct\n\n  horse\nuser: joe", "password: #\nuser: joe"),
+        ("passwords:\n- a\n- b\nuser: joe", "passwords:#\nuser: joe"),
+        ("token:\nabc next", "token:# next"),
+        ("password:\nuser: joe", "password:\nuser: joe"),
+        ("DB_PASSWORD=a,b;c&d next", "DB_PASSWORD=# next"),
+        ("Server=h;Password=a b;User=joe", "Server=h;Password=# b;User=joe"),  # quote it, or use `: `
+        ("?user=a&password=abc&b=c", "?user=a&password=#&b=c"),
+        ('password = """a "b" c""" # why', "password = # # why"),
         ("if token == 5 and secret is None", "if token == 5 and secret is None"),
         ("my password is hunter2", "my password is hunter2"),  # prose is not understood
     ],
@@ -165,6 +186,41 @@ def test_json_hides_nothing_in_escapes_doubled_keys_numbers_or_keys() -> None:
         "[redacted: credit_card]",
         {"[redacted: email]": 1},
     ]
+
+
+HIDDEN = {"role": "user", "content": f"staging login:\npassword: hunter2-prod\nkey:\n{KEY}\n\tPIN: 4711"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps([HIDDEN, {"role": "assistant", "content": "ok " * 3000}]),  # longer than what is of use
+        json.dumps([HIDDEN, {"content": "ok " * (SEARCHED // 3)}]),  # longer than what is parsed
+        f"Messages: {json.dumps(HIDDEN)}\nAnswer:",
+        f"Messages: {json.dumps(json.dumps([json.dumps(HIDDEN)]))} Answer:",
+        f"{json.dumps(HIDDEN)}\n{json.dumps(HIDDEN)}",
+        'cut: {"a": "\\u0070assword: hunter2-prod", "url": "https:\\/\\/me:hunter2-prod@host"',
+    ],
+)
+@pytest.mark.parametrize("patterns", ["secrets", r"secrets;;PIN: \d+"])
+def test_line_breaks_of_json_hide_no_secret(text: str, patterns: str) -> None:
+    shown = redaction(patterns, "secrets", searched=2000).apply(text, 1900).text
+    assert "hunter2" not in shown
+    assert "sk-proj" not in shown
+    assert patterns == "secrets" or "4711" not in shown
+
+
+def test_a_name_of_ones_own_matches_any_spelling() -> None:
+    own = redaction(keys="date_of_birth, passport_numbers")
+    assert own.apply('{"dateOfBirth": "x", "PASSPORT-NUMBER": 1}').text == (
+        '{"dateOfBirth": "[redacted: date_of_birth]", "PASSPORT-NUMBER": "[redacted: passport_numbers]"}'
+    )
+    assert own.apply("date of birth: 3 May 1990").text == "date of birth: [redacted: date_of_birth]"
+
+
+def test_backslashes_of_other_texts_stay() -> None:
+    text = r"C:\new\table.txt and \nabla \u2207, https:\/\/example.org"
+    assert redaction("secrets,email", "secrets").apply(text) == (text, ())
 
 
 def test_json_without_secrets_stays_to_the_byte() -> None:
@@ -242,6 +298,8 @@ REPEATED = (
     ),
     *("eyJ", "eyJaaaaaaaa.", "sk-", "-----BEGIN ", "-----BEGIN PRIVATE KEY", "://", "://a:"),
     *("token:", "token=", '"token":', '"token": "', "'key': {", "password: \\\\\\"),
+    *("password:\n", " password:\n", "password:\n a\n", "password: a, ", "token: a;", "--token ", "<token>", "\\n"),
+    *("token:\n\n", "password: |\n  ", "\\npassword: ", "a b: ", "**"),
 )
 
 

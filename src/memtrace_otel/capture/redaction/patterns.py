@@ -146,6 +146,10 @@ class Patterns:
         hints = [hint for rule in rules for hint in rule.hints]
         self._hints = [(mark, tuple(h for h in hints if _mark(h) == mark)) for mark in ("_", "-", "")]
 
+    def built_in(self) -> Patterns:
+        """The rules among these that are ours."""
+        return Patterns(tuple(rule for rule in self.rules if rule.name in _BUILT_IN)) if self.own else self
+
     def may_occur(self, text: str) -> bool:
         """Whether a rule may find something in `text`: quick, and never wrong when it says no."""
         if self._always:

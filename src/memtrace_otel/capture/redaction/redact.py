@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections import Counter
 from typing import NamedTuple
@@ -21,6 +22,8 @@ EDGE = 4096
 """Longest secret that is found for sure where a content is cut."""
 _SLOW = 0.1  # seconds of the processor
 _SHRINK = 8
+_ESCAPE = re.compile(r"\\{1,15}(?:(?P<space>[nrtbf])|(?P<slash>/)|u(?P<code>[0-9a-fA-F]{4}))")
+_SPACES = {"n": "\n", "r": "\r", "t": "\t", "b": " ", "f": " "}
 
 _logger = logging.getLogger("memtrace_otel.capture")
 
@@ -67,12 +70,14 @@ class Redaction:
             return Redacted("", (Incomplete.WITHHELD,))
 
     def _may_change(self, text: str) -> bool:
-        escaped = "\\" in text and _like_json(text)  # an escape may hide what is looked for
-        return escaped or self.patterns.may_occur(text) or self.keys.may_occur(text)
+        return "\\" in text or self.patterns.may_occur(text) or self.keys.may_occur(text)  # an escape may hide a secret
 
     def _checked(self, text: str, searched: int) -> Redacted:
         found: Counter[str] = Counter()
         cut = len(text) > searched
+        if cut and len(text) <= SEARCHED and _like_json(text):  # half of it would be no JSON
+            text = Redaction(self.patterns.built_in(), self.keys)._text(text, found, 0)
+            cut = len(text) > searched
         text = text[:searched]
         redacted = self._timed(text, found) if self.patterns.own else self._text(text, found, 0)
         if cut:  # what a rule would have found beyond the cut must not be shown up to it
@@ -91,6 +96,14 @@ class Redaction:
             return text
         if _like_json(text) and (done := self.keys.apply_json(text, found, self._text, depth)) is not None:
             return done
+        text = self._plain(text, found)
+        if "\\" in text and (shown := _ESCAPE.sub(_unescape, text)) != text:  # a piece of JSON, or of code
+            before = found.total()
+            shown = self._plain(shown, found)
+            return shown if found.total() > before else text
+        return text
+
+    def _plain(self, text: str, found: Counter[str]) -> str:
         return self.keys.apply_text(self.patterns.apply(text, found), found)
 
     def _timed(self, text: str, found: Counter[str]) -> str:
@@ -107,6 +120,14 @@ class Redaction:
 
 def _like_json(text: str) -> bool:
     return text[:32].lstrip().startswith(("{", "[", '"'))
+
+
+def _unescape(escape: re.Match[str]) -> str:
+    """What an escape of JSON stands for. Quotes and backslashes stay: where a text in JSON ends must not change."""
+    if escape["code"]:
+        char = chr(int(escape["code"], 16))
+        return escape[0] if char in "\"'\\`{}[]" or "\ud800" <= char <= "\udfff" else char
+    return _SPACES[escape["space"]] if escape["space"] else "/"
 
 
 def _reasons(found: Counter[str]) -> tuple[str, ...]:
