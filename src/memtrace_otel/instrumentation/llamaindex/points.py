@@ -33,7 +33,7 @@ POINTS: Points = {
     f"{_CORE}.node_parser.interface": _both("NodeParser", {"get_nodes_from_documents": ingestion.segment}),
     f"{_CORE}.storage.docstore.keyval_docstore": {
         "KVDocumentStore.add_documents": stores.add_documents,
-        "KVDocumentStore.async_add_documents": stores.async_add_documents,
+        "KVDocumentStore.async_add_documents": stores.add_documents,
         **_both("KVDocumentStore", {"delete_document": stores.delete_document, "delete_ref_doc": stores.delete}),
     },
     f"{_CORE}.base.base_retriever": _both("BaseRetriever", {"retrieve": retrieval.retrieve}),

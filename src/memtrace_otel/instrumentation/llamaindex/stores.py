@@ -32,7 +32,7 @@ def add(call: Call) -> Step:
 
 
 def add_documents(call: Call) -> Step:
-    """`add_documents` of a document store: what no other store holds already.
+    """`add_documents`, `async_add_documents` of a document store: what no other store holds already.
 
     Whole documents that a pipeline keeps to recognise them later are its own output, not a second one.
     """
@@ -46,11 +46,6 @@ def add_documents(call: Call) -> Step:
     ]
     if taken:
         yield from _take_in(call, taken)
-
-
-def async_add_documents(call: Call) -> Step:
-    """The asynchronous twin: a step of its own, as early releases add once this way and once that in one call."""
-    yield from add_documents(call)
 
 
 def delete(call: Call) -> Step:
