@@ -29,7 +29,9 @@ print(json.dumps({"version": sys.version.split()[0], "missing": [name for name i
 """
 _ASK_SECONDS = 30
 _OWN_PYTHON = ("uv", "uvx", "poetry", "pdm", "pipenv", "hatch", "rye", "pixi", "conda", "tox", "nox")
-_OPTIONS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+_LONG_WITH_VALUE = "--check-hash-based-pycs"
+_FLAGS = re.compile(r"-(?P<flags>[^-WXmc][^WXmc]*)?(?P<last>[WXmc])?(?P<value>.*)")
+"""A word of options: `-uI`, `-uW error`, `-Werror`; `-m` and `-c` begin the program."""
 _BLINDING = "IES"
 """Options of Python that keep it from loading what PYTHONPATH offers, which is how auto-instrumentation gets in."""
 
@@ -61,10 +63,10 @@ def find_program(command: Sequence[str]) -> Program:
     if python is None:
         raise LaunchError(_no_python(command))
     arguments = list(command[1:]) if _is_python(Path(executable)) else []
-    options, script = _split(arguments)
-    blinding = [option for option in options if not option.startswith("--") and set(option) & set(_BLINDING)]
+    flags, script = _split(arguments)
+    blinding = next((f"-{flag}" for flag in flags if flag in _BLINDING), "")
     if blinding:
-        raise LaunchError(f"{python.name} {blinding[0]} keeps auto-instrumentation out: leave {blinding[0]} out")
+        raise LaunchError(f"{python.name} {blinding} keeps auto-instrumentation out: leave {blinding} out")
     return Program(tuple(command), python, _name(Path(executable), script))
 
 
@@ -106,15 +108,23 @@ def _is_python(executable: Path) -> bool:
     return _PYTHON.fullmatch(executable.name) is not None
 
 
-def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split the arguments of a Python into its own options and what it runs (`app.py ...`, `-m module ...`)."""
-    position = 0
+def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """Split the arguments of a Python into its one-letter flags and what it runs (`app.py ...`, `-m module ...`)."""
+    flags, position = "", 0
     while position < len(arguments):
         word = arguments[position]
-        if word in ("-", "--") or word.startswith(("-m", "-c")) or not word.startswith("-"):
+        found = _FLAGS.fullmatch(word)
+        if word == "-" or found is None:
             break
-        position += 2 if word in _OPTIONS_WITH_VALUE else 1
-    return list(arguments[:position]), list(arguments[position:])
+        position += 1
+        if word.startswith("--"):
+            position += word == _LONG_WITH_VALUE
+            continue
+        flags += found["flags"] or ""
+        if found["last"] in ("m", "c"):
+            return flags, [f"-{found['last']}{found['value']}", *arguments[position:]]
+        position += found["last"] is not None and not found["value"]
+    return flags, list(arguments[position:])
 
 
 def _name(executable: Path, script: Sequence[str]) -> str:

@@ -28,6 +28,13 @@ def script(path: Path, text: str) -> str:
         (("shop/__main__.py",), "shop"),
         (("-m", "shop.agent", "-m"), "shop.agent"),
         (("-mshop",), "shop"),
+        (("-um", "shop.agent"), "shop.agent"),
+        (("-W", "ignore::ImportWarning", "app.py"), "app"),
+        (("-Wignore::ImportWarning", "app.py"), "app"),
+        (("-uWignore::ImportWarning", "app.py"), "app"),
+        (("-uX", "pycache_prefix=/var/Shared/IES", "app.py"), "app"),
+        (("-X", "pycache_prefix=/var/Shared", "-OO", "app.py"), "app"),
+        (("--check-hash-based-pycs", "always", "app.py"), "app"),
         (("-c", "pass"), "python"),
         ((), "python"),
     ],
@@ -75,9 +82,11 @@ def test_what_is_no_python_program_is_refused_with_what_to_type(
         assert said in str(refused.value)
 
 
-@pytest.mark.parametrize("option", ["-I", "-E", "-S", "-uI"])
-def test_options_that_keep_instrumentation_out_are_refused(option: str) -> None:
-    with pytest.raises(LaunchError, match=f"leave {option} out"):
+@pytest.mark.parametrize(
+    ("option", "blinding"), [("-I", "-I"), ("-E", "-E"), ("-S", "-S"), ("-uI", "-I"), ("-uEWI", "-E")]
+)
+def test_options_that_keep_instrumentation_out_are_refused(option: str, blinding: str) -> None:
+    with pytest.raises(LaunchError, match=f"leave {blinding} out"):
         find_program((sys.executable, option, "app.py"))
     assert find_program((sys.executable, "app.py", option)).name == "app"
 
