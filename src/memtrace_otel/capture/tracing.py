@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 
 from opentelemetry import trace
-from opentelemetry.context import get_value
+from opentelemetry.context import attach, get_value, set_value
 from opentelemetry.trace import NoOpTracer, ProxyTracer, ProxyTracerProvider, Tracer, TracerProvider
 
 from memtrace_otel import semconv
@@ -43,3 +43,8 @@ def active_tracer(tracer: Tracer | None = None) -> Tracer | None:
         if tracer is None or type(_default) is NoOpTracer:
             tracer = _default
     return None if type(tracer) is NoOpTracer or get_value(_SUPPRESSED) else tracer
+
+
+def observe_nothing_here() -> None:
+    """Switch instrumentation off in this thread, one of ours: what it does for capture is not the program's work."""
+    attach(set_value(_SUPPRESSED, True))

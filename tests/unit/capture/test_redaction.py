@@ -11,10 +11,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 
 from memtrace_otel.capture import config, drops, use_config, use_redaction
 from memtrace_otel.capture.redaction import Redaction, read_redaction
-from memtrace_otel.capture.redaction.callback import WAIT
+from memtrace_otel.capture.redaction.callback import THREADS, WAIT, Watched
 from memtrace_otel.capture.redaction.keys import read_keys
 from memtrace_otel.capture.redaction.patterns import NAMES, read_patterns
 from memtrace_otel.capture.redaction.redact import EDGE, SEARCHED
@@ -368,17 +369,59 @@ def test_a_callback_that_fails_lets_nothing_out(callback: object, caplog: pytest
     assert "someone" not in caplog.text
 
 
-def test_a_callback_that_hangs_costs_one_wait() -> None:
+def test_a_callback_that_hangs_costs_few_waits() -> None:
     SLEEP.clear()
     hanging = redaction(callback=never_returns)
     started = time.perf_counter()
     assert all(hanging.apply(f"text {n}") == ("", ("withheld",)) for n in range(100))
-    assert time.perf_counter() - started < WAIT + 0.5
+    assert time.perf_counter() - started < WAIT * THREADS + 0.5
     SLEEP.set()
     deadline = time.monotonic() + 5
     while hanging.apply("again").text != "again":
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_a_callback_that_hangs_on_one_text_lets_others_through() -> None:
+    SLEEP.clear()
+    watched = Watched(lambda text: never_returns(text) if text == "bad" else text)
+    assert watched("bad") is None
+    assert [watched(f"text {n}") for n in range(20)] == [f"text {n}" for n in range(20)]
+    SLEEP.set()
+
+
+def test_many_callers_share_a_callback() -> None:
+    watched, answers = Watched(lambda text: time.sleep(0.01) or text), list[str | None]()
+
+    def calls() -> None:
+        for _ in range(10):
+            answers.append(watched("text"))
+            time.sleep(0.01)
+
+    threads = [threading.Thread(target=calls) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers.count("text") > 150
+
+
+def test_what_nobody_waits_for_is_not_run() -> None:
+    SLEEP.clear()
+    run: list[str] = []
+    watched = Watched(lambda text: run.append(text) or never_returns(text))
+    callers = [threading.Thread(target=watched, args=(f"text {n}",)) for n in range(THREADS * 3)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    SLEEP.set()
+    time.sleep(0.1)
+    assert len(run) == THREADS
+
+
+def test_what_a_callback_does_is_not_observed() -> None:
+    assert Watched(lambda _: str(is_instrumentation_enabled()))("text") == "False"
 
 
 def test_a_callback_is_loaded_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:

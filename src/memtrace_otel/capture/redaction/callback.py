@@ -8,20 +8,36 @@ import weakref
 from collections.abc import Callable
 from importlib import import_module
 from queue import Empty, SimpleQueue
+from time import monotonic
 from typing import cast
 
 from memtrace_otel.capture.guard import note_error
+from memtrace_otel.capture.tracing import observe_nothing_here
 
 Callback = Callable[[str], str | None]
 """Takes a content (after patterns and keys) and returns what of it may leave; None: nothing."""
 
 WAIT = 0.05
 """Seconds that a caller waits for the callback; then the content is withheld."""
+THREADS = 8
+"""Contents that go through the callback at the same time."""
+WAITING = 64
+"""Contents that wait for the callback or are in it; what comes on top is withheld at once."""
+PAUSE = 1.0
+"""Seconds in which nobody waits, after `THREADS` contents in a row that nobody got an answer for in time."""
+
+
+class _Call:
+    __slots__ = ("answer", "given_up", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text, self.given_up = text, False
+        self.answer: SimpleQueue[str | None] = SimpleQueue()
 
 
 class Watched:
-    """Calls a callback in a daemon thread, one content at a time. One that hangs costs each waiting caller `WAIT` once:
-    until it returns, every content is withheld without waiting."""
+    """Calls a callback in daemon threads, one more whenever all are busy. A caller waits for `WAIT` at most; while the
+    callback hangs or is always late, callers wait once per `PAUSE`, and their contents are withheld."""
 
     def __init__(self, callback: Callback) -> None:
         self.callback = callback
@@ -30,47 +46,56 @@ class Watched:
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
-        self._work: SimpleQueue[tuple[str, SimpleQueue[str | None]]] = SimpleQueue()
-        self._started = self._hung = False
-
-    def _start(self) -> None:
-        with self._lock:
-            if not self._started:
-                threading.Thread(target=self._run, args=(self._work,), name="memtrace-redaction", daemon=True).start()
-                self._started = True
+        self._calls: SimpleQueue[_Call] = SimpleQueue()
+        self._threads = self._waiting = self._late = 0
+        self._paused_until = 0.0
 
     def __call__(self, text: str) -> str | None:
         """What the callback returns, None when it raises, hangs or returns something that is no text."""
-        if self._hung:
-            return None
-        if not self._started:
-            with self._lock:
-                if not self._started:
-                    threading.Thread(
-                        target=self._run, args=(self._work,), name="memtrace-redaction", daemon=True
-                    ).start()
-                    self._started = True
-        answer: SimpleQueue[str | None] = SimpleQueue()
-        self._work.put((text, answer))
+        with self._lock:
+            if self._late >= THREADS:
+                if monotonic() < self._paused_until:
+                    return None
+                self._paused_until = monotonic() + PAUSE
+            if self._waiting >= WAITING:
+                return None
+            if self._waiting >= self._threads < THREADS:
+                threading.Thread(target=self._run, args=(self._calls,), name="memtrace-redaction", daemon=True).start()
+                self._threads += 1
+            self._waiting += 1
+        call = _Call(text)
+        self._calls.put(call)
         try:
-            return answer.get(timeout=WAIT)
+            result = call.answer.get(timeout=WAIT)
         except Empty:
-            self._hung = True
+            call.given_up = True
+            with self._lock:
+                self._late += 1
+                if self._late == THREADS:
+                    self._paused_until = monotonic() + PAUSE
             note_error("redaction.callback", TimeoutError())
             return None
+        self._late = 0
+        return result
 
-    def _run(self, work: SimpleQueue[tuple[str, SimpleQueue[str | None]]]) -> None:
+    def _run(self, calls: SimpleQueue[_Call]) -> None:
+        observe_nothing_here()
         while True:
-            text, answer = work.get()
-            try:
-                result = cast(object, self.callback(text))
-                if result is not None and not isinstance(result, str):
-                    raise TypeError("a redaction callback returns a text or None")
-                answer.put(result)
-            except BaseException as error:  # SystemExit, too: the thread must live
-                note_error("redaction.callback", error if isinstance(error, Exception) else RuntimeError())
-                answer.put(None)
-            self._hung = False
+            call = calls.get()
+            if not call.given_up:
+                call.answer.put(self._answer(call.text))
+            with self._lock:
+                self._waiting -= 1
+
+    def _answer(self, text: str) -> str | None:
+        try:
+            result = cast(object, self.callback(text))
+            if result is not None and not isinstance(result, str):
+                raise TypeError("a redaction callback returns a text or None")
+            return result
+        except BaseException as error:  # SystemExit, too: the thread must live
+            note_error("redaction.callback", error if isinstance(error, Exception) else RuntimeError())
+            return None
 
 
 _watched: weakref.WeakSet[Watched] = weakref.WeakSet()
