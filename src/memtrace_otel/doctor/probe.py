@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import sys
+from contextlib import suppress
 from importlib.metadata import distributions, entry_points
 from typing import Any
 from urllib.parse import urlsplit
@@ -177,6 +178,14 @@ def settings_facts() -> dict[str, dict[str, str]]:
     return facts
 
 
+def leave_the_spool_alone() -> None:
+    """Keep our span processor out: it would send what waits on disk."""
+    with suppress(ImportError):
+        from memtrace_otel.capture import hooks
+
+        hooks.post_instrument = lambda: None
+
+
 def main() -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever prints while loading must not mix with the answer
@@ -198,6 +207,7 @@ def main() -> None:
             initialize,
         )
 
+        leave_the_spool_alone()
         initialize()
         facts |= {"instrumentors": instrumentors(), **provider_facts()}
         facts["settings"] = settings_facts()

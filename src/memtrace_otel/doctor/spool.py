@@ -30,7 +30,13 @@ def check_spool(program: ObservedProgram) -> Iterator[Finding]:
                 f"{_megabytes(size)} of {_megabytes(limit)} wait in {folder}: what comes next is dropped",
                 f"export {settings.SPOOL_BYTES.env}={limit * 4}  # until the receiver works again",
             )
-        elif size and time.time() - newest > _OLD_SECONDS:
+        elif size and time.time() - newest <= _OLD_SECONDS:
+            quiet = False
+            yield ok(
+                "spool",
+                f"{_megabytes(size)} wait in {folder}, written less than a minute ago: the program at work, or its next run, sends them",
+            )
+        elif size:
             quiet = False
             yield warning(
                 "spool",
