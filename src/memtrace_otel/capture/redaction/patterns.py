@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 OWN = "pattern"
 """Name of a rule that the user wrote without a named group."""
-_TRIAL = 0.05  # seconds of the processor for one search in 2048 characters or fewer
+_TRIAL, _TRIALS = 0.05, 1.0  # seconds of the processor for one search of a trial, and for all
+_LONGEST = 2048  # characters
+_LITERAL = re.compile(r"(?<!\\)[^\W_]+")
+_LITERALS = 8
 _NAMES = re.compile(r"\w+(?:\s*,\s*\w+)*")
 
 
@@ -21,13 +24,19 @@ def note(rule: str) -> str:
 
 def _runs_away(pattern: re.Pattern[str]) -> bool:
     """Whether an expression takes more than proportional or quadratic time on some simple text: Python cannot stop it
-    later, so it is tried on growing texts until one takes too long."""
-    for piece in ("a", "1", " ", "a1", "a ", "."):
-        for length in (8, 12, 16, 20, 24, 28, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048):
+    later, so it is tried on growing texts, in steps so small that the first one that takes too long is soon over."""
+    spent = 0.0
+    for piece in dict.fromkeys(("a", "1", " ", "a1", "a ", ".", *_LITERAL.findall(pattern.pattern)[:_LITERALS])):
+        length = 8
+        while length <= _LONGEST:
+            text = (piece * length)[:length] + "\0"
             started = time.thread_time()
-            pattern.search((piece * length)[:length] + "\0")
-            if time.thread_time() - started > _TRIAL:
+            pattern.search(text)
+            took = time.thread_time() - started
+            spent += took
+            if took > _TRIAL or spent > _TRIALS:
                 return True
+            length += 1 + length // (20 if length < 512 else 4)  # what doubles with every letter is found before
     return False
 
 
