@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
+from memtrace_otel.capture.content_store import public_url
 from memtrace_otel.doctor.finding import Finding, ok, problem
 from memtrace_otel.doctor.program import Exporter, ObservedProgram
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_NO_SCHEME = "grpc://"  # gRPC takes `host:port`
 _PORT_OF = {"grpc": 4317, "http/protobuf": 4318}
 
 
@@ -20,7 +22,10 @@ def check_endpoints(program: ObservedProgram) -> Iterator[Finding]:
 
 
 def _check(exporter: Exporter, environ: Mapping[str, str]) -> Finding:
-    check, endpoint = "endpoint", _without_password(exporter.endpoint)
+    check, endpoint = "endpoint", _public(exporter.endpoint)
+    error = exporter.error
+    for secret in filter(None, _secrets(exporter.endpoint)):  # messages of HTTP libraries name the whole URL
+        error = error.replace(secret, "***")
     if exporter.reached and exporter.answered:
         return ok(check, f"{endpoint} takes spans by {exporter.protocol}")
     other = next(protocol for protocol in _PORT_OF if protocol != exporter.protocol)
@@ -35,22 +40,32 @@ def _check(exporter: Exporter, environ: Mapping[str, str]) -> Finding:
         remedy = f"export {named}=http://<collector>:{_PORT_OF[exporter.protocol]}  # where it listens"
         if not named:
             remedy = "export OTEL_TRACES_EXPORTER=memtrace  # or start a collector there"
-        return problem(check, f"{endpoint} is not reachable: {exporter.error}", remedy)
+        return problem(check, f"{endpoint} is not reachable: {error}", remedy)
     return problem(
         check,
-        f"{endpoint} does not take spans by {exporter.protocol}: {exporter.error}",
+        f"{endpoint} does not take spans by {exporter.protocol}: {error}",
         f"export OTEL_EXPORTER_OTLP_PROTOCOL={other}  # or set OTEL_EXPORTER_OTLP_HEADERS when it asks for a key",
     )
 
 
 def _port(endpoint: str) -> int | None:
     try:
-        return urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").port
+        return urlsplit(_url(endpoint)).port
     except ValueError:
         return None
 
 
-def _without_password(endpoint: str) -> str:
-    scheme, separator, rest = endpoint.rpartition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
+def _url(endpoint: str) -> str:
+    return endpoint if "://" in endpoint else f"{_NO_SCHEME}{endpoint}"
+
+
+def _public(endpoint: str) -> str:
+    return public_url(_url(endpoint)).removeprefix(_NO_SCHEME)
+
+
+def _secrets(endpoint: str) -> tuple[str | None, ...]:
+    try:
+        parts = urlsplit(_url(endpoint))
+    except ValueError:
+        return (endpoint,)
+    return parts.query, parts.password, parts.username

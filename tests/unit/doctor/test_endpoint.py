@@ -6,10 +6,13 @@ import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
-from memtrace_otel.doctor import State
+from memtrace_otel.doctor import ObservedProgram, State
+from memtrace_otel.doctor.endpoint import check_endpoints
+from memtrace_otel.doctor.program import Exporter
 from tests.unit.doctor.conftest import Examine, one
 
 
@@ -95,3 +98,15 @@ def test_digests_that_leave_the_machine_without_a_key(doctor: Examine, receiver:
     sent = otlp(receiver.server_port, "http/protobuf")
     found = one(doctor(**sent, OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=None), "digest key")
     assert (found.state, found.remedy.startswith("export MEMTRACE_DIGEST_KEY=")) == (State.WARNING, True)
+
+
+@pytest.mark.parametrize("scheme", ["https://", ""])
+@pytest.mark.parametrize(("reached", "answered"), [(False, None), (True, False), (True, True)])
+def test_no_secret_of_an_endpoint_is_shown(scheme: str, reached: bool, answered: bool | None) -> None:
+    secret = f"{scheme}ana:hush@collector.example:4318/v1/traces?api_key=QUIET#f"
+    exporter = Exporter("E", "http/protobuf", secret, "", "", reached, answered, "refused: /v1/traces?api_key=QUIET")
+    program = ObservedProgram({}, Path("python"), (3, 11), {}, [], {}, [], [exporter])
+    [found] = check_endpoints(program)
+    assert found.found.startswith(f"{scheme}collector.example:4318/v1/traces ")
+    for text in ("ana", "hush", "QUIET"):
+        assert text not in found.found + found.remedy
