@@ -15,7 +15,7 @@ PIP = -m pip install --quiet --disable-pip-version-check --constraint constraint
 
 help:
 	@echo "make demo   the main job: a real Mem0, failed answers, verdicts, build/demo/report.html"
-	@echo "make test   unit, contract, conformance and integration tests (real Mem0 and OpenAI packages)"
+	@echo "make test   unit, contract, conformance and integration tests"
 	@echo "make systems  every instrumentor with the lowest and the newest version of its system"
 	@echo "make lint   ruff and pyright"
 	@echo "make e2e    against a real Jaeger and a real browser (installs them; takes minutes the first time)"
