@@ -348,6 +348,8 @@ class Operation:
             for ref, _, _, text, _, _ in self._outputs:
                 if ref_kind(ref) == RefKind.ANSWER:
                     turn.answered(recall.Recalled(ref, own, text))
+                elif ref_kind(ref) == RefKind.COMPLETION:
+                    turn.called(recall.Recalled(ref, own, text))
             return
         turn.retrieved(own, self.scope, self._inputs)
 

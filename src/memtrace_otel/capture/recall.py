@@ -7,6 +7,7 @@ for in the prompt. Contents stay in memory, whatever the capture switch says; th
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -64,13 +65,14 @@ class Retrieval(NamedTuple):
 
 
 class Turn:
-    """The retrievals and answers of one trace, oldest first; the oldest are forgotten first."""
+    """The retrievals, answers and tool calls of one trace, oldest first; the oldest are forgotten first."""
 
-    __slots__ = ("_answers", "_entries", "_retrievals")
+    __slots__ = ("_answers", "_calls", "_entries", "_retrievals")
 
     def __init__(self) -> None:
         self._retrievals: list[Retrieval] = []
         self._answers: list[Recalled] = []
+        self._calls: list[Recalled] = []
         self._entries = 0  # of all retrievals
 
     def retrieved(self, origin: str, scope: str, read: list[Read]) -> None:
@@ -87,6 +89,22 @@ class Turn:
         with _lock:
             self._answers.append(answer)
             del self._answers[:-_ANSWERS]
+
+    def called(self, completion: Recalled) -> None:
+        """Note a reply that calls tools."""
+        with _lock:
+            self._calls.append(completion)
+            del self._calls[:-_ANSWERS]
+
+    def call_with(self, text: str) -> Recalled | None:
+        """The newest reply that calls a tool with this text in its arguments."""
+        forms = [text]
+        for _ in range(2):  # arguments are JSON, in a reply that is JSON
+            forms.append(json.dumps(forms[-1], ensure_ascii=False)[1:-1])
+        with _lock:
+            calls = self._calls[::-1]
+        long_enough = len(text) >= _MIN_TEXT
+        return next((call for call in calls if long_enough and any(form in call.text for form in forms)), None)
 
     def retrievals(self) -> list[Retrieval]:
         """What was searched so far, oldest first."""

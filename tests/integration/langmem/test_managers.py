@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from langchain_openai import ChatOpenAI
+from langgraph.prebuilt import create_react_agent
 from langgraph.store.memory import InMemoryStore
 from langmem import (
     ReflectionExecutor,
@@ -137,6 +138,23 @@ def test_the_tools_of_an_agent_are_operations_of_its_store(memory: InMemoryStore
     graph = graph_of(recording)
     texts = [graph.content(version) for version in graph.history(f"memory:memories/ann/{id}")]
     assert texts == ["Ann lives in Paris.", "Ann lives in Rome.", ""]
+
+
+def test_what_an_agent_stores_comes_from_the_call_of_its_tool(
+    model: ChatOpenAI, memory: InMemoryStore, server: ChatStub, recording: Recording
+) -> None:
+    text = 'Ann says "tea",\nnot coffee.'
+    agent: Any = create_react_agent(model, [create_manage_memory_tool(OWNER)], store=memory)
+    server.script = [{"calls": [["manage_memory", {"content": text}]]}, "Noted."]
+    with recording.tracer.start_as_current_span("turn"):
+        agent.invoke({"messages": [("user", "I drink tea, not coffee.")]})
+    [stored] = kinds(recording, "create")
+    calling, _ = kinds(recording, "respond")
+    assert [(v.ref, v.origin) for v in stored.inputs] == [(calling.outputs[0].ref, calling.origin)]
+    graph = graph_of(recording)
+    [version] = graph.outputs(stored.origin)
+    ancestors = [node for node in graph.ancestors(version) if isinstance(node, VersionKey)]
+    assert "I drink tea, not coffee." in {graph.content(node) for node in ancestors}
 
 
 def test_delayed_work_stays_in_the_trace_that_asked(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextvars
+import json
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from memtrace_otel.capture import Operation, recall
 from memtrace_otel.instrumentation.langgraph import threads
 from memtrace_otel.instrumentation.langgraph.threads import Change, Threads, entries_of
 from memtrace_otel.instrumentation.langgraph.values import text_of
+from memtrace_otel.instrumentation.openai.calls import call_text
+from tests.conftest import Recording
 
 
 @dataclass
@@ -93,3 +98,35 @@ def test_threads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         entries = entries_of(f"t{number}", {"messages": [Message("hi", "1")]})
         known.apply("s", f"t{number}", Change(list(entries.values()), [], []))
     assert [known.knows("s", f"t{number}") for number in (0, 6, 7, 9)] == [False, False, True, True]
+
+
+def test_a_stored_text_is_found_in_the_call_of_a_tool() -> None:
+    turn = recall.Turn()
+    for number, text in enumerate(('He says "tea",\nnot coffee.', "tea", "no")):
+        turn.called(recall.Recalled(f"completion:{number}", "o", call_text("remember", json.dumps({"content": text}))))
+    found = [turn.call_with(text) for text in ('He says "tea",\nnot coffee.', "He drinks milk.", "no")]
+    assert [call.ref if call else None for call in found] == ["completion:0", None, None]
+
+
+def test_copies_of_a_context_share_a_turn_that_has_no_span(recording: Recording) -> None:
+    def search() -> None:
+        with Operation("retrieval", kind="retrieve", system="x", tracer=recording.tracer) as operation:
+            operation.read("chunk:1", role="hit", content="Ann lives in Paris.")
+
+    def hits() -> list[str]:
+        turn = recall.recall("")
+        return [hit.ref for hit in turn.hits_in("Ann lives in Paris.")] if turn else []
+
+    def turn() -> list[str]:
+        recall.share_turn()
+        contextvars.copy_context().run(search)
+        return contextvars.copy_context().run(hits)
+
+    assert contextvars.copy_context().run(turn) == ["chunk:1"]
+    contextvars.copy_context().run(search)
+    assert hits() == []  # of another context
+    with recording.tracer.start_as_current_span("turn"):
+        recall.share_turn()
+        search()
+    assert hits() == ["chunk:1"]
+    assert recall.turn_of("f" * 32).retrievals() == []  # a trace of its own has a turn of its own

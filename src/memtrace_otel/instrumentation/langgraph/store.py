@@ -161,19 +161,22 @@ def _written(call: Call, op: StoreOp, operation: Operation, turn: recall.Turn | 
     ref, writer = memory_ref(op.namespace, op.key), WRITER.get()
     text = text_of(op.value)
     known = writer.sources(op) if writer is not None else None
-    if known is None:
-        known = _given(text, turn) if text else ()
-    sources = [variable.read_by(operation, text) for variable in known]
+    if known is not None:
+        sources = [variable.read_by(operation, text) for variable in known]
+    else:
+        sources = [_read_given(operation, text, turn)] if text else []
     if op.value is None:
         call.patches.records.delete(operation, ref, sources)
     else:
         call.patches.records.write(operation, ref, text, sources)
 
 
-def _given(text: str, turn: recall.Turn | None) -> list[Known]:
-    """What a program puts into a store: an answer of this turn, else a statement of its own."""
-    answer = answer_of(turn, text)
-    return [Known(answer.ref, answer.origin) if answer else Known(variable_ref(RefKind.FACT, text), "")]
+def _read_given(operation: Operation, text: str, turn: recall.Turn | None) -> int:
+    """Read what a program puts into a store: an answer of this turn, the call of a tool with it, else a statement."""
+    said = answer_of(turn, text) or (turn.call_with(text) if turn else None)
+    if said is not None:
+        return operation.read(said.ref, origin=said.origin, content=said.text)
+    return operation.read(variable_ref(RefKind.FACT, text), origin="", content=text)
 
 
 def _retrieved(call: Call, op: StoreOp, operation: Operation, result: Any) -> None:
