@@ -32,10 +32,8 @@ def check_spool(program: ObservedProgram) -> Iterator[Finding]:
             )
         elif size and time.time() - newest <= _OLD_SECONDS:
             quiet = False
-            yield ok(
-                "spool",
-                f"{_megabytes(size)} wait in {folder}, written less than a minute ago: the program at work, or its next run, sends them",
-            )
+            recently = "written less than a minute ago: the program at work, or its next run, sends them"
+            yield ok("spool", f"{_megabytes(size)} wait in {folder}, {recently}")
         elif size:
             quiet = False
             yield warning(
