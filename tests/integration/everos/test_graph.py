@@ -142,6 +142,8 @@ async def test_the_profile_comes_from_its_memcells(ann: Memory, models: EverosMo
         assert profile.digest == outputs(extraction, "fact")[0].digest
         assert [v.origin for v in inputs(write, "previous")] == ([writes[number - 1].origin] if number else [])
         assert outputs(extraction, "fact")[0].ref in [v.ref for v in fed(write, profile)]
+    assert {v.origin for span in seen.all("cascade") for v in inputs(span, kind=ref)} <= {w.origin for w in writes}
+    assert any(inputs(span, kind=ref) for span in seen.all("cascade"))
     found = await ann.search("tea", include_profile=True)
     assert found["profiles"]
     search = recorded(recording).named("search_memory")[-1]

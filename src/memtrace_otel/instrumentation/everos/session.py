@@ -27,7 +27,7 @@ class Known:
 
 @dataclass(slots=True)
 class Session:
-    """State of one write, strategy run, index run or search.
+    """State of one write, strategy run or search.
 
     `scope`: of the owner. `known`: the variables behind texts that are passed on. `event`: what started a strategy.
     """
