@@ -82,7 +82,8 @@ class QueuedNotes(Notes):
         return await (await self._open()).aput(OWNER, f"n{self.written}", {"text": text})
 
     async def read(self, query: str) -> object:
-        return [(item.key, item.value) for item in await (await self._open()).asearch(OWNER)]
+        found = await (await self._open()).asearch(OWNER)  # newest first, by seconds
+        return sorted((item.key, item.value["text"]) for item in found)
 
     async def fail(self) -> object:
         return await (await self._open()).aput(OWNER, "n0", {"text": object()})  # no JSON
