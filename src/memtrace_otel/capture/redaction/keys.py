@@ -40,6 +40,7 @@ class Keys:
 
     names: Mapping[str, str] = field(default_factory=dict[str, str])
     hints: tuple[str, ...] = ()
+    long: tuple[str, ...] = ()
 
     def may_occur(self, text: str) -> bool:
         """Whether a key may occur in `text`: quick, and never wrong when it says no."""
@@ -54,7 +55,9 @@ class Keys:
             if found := self._named("".join(words[start:])):
                 return found
         whole = "".join(words).removesuffix("s")
-        return next((name for flat, name in self.names.items() if len(flat) >= _LONG and whole.endswith(flat)), "")
+        if not whole.endswith(self.long):
+            return ""
+        return next(self.names[flat] for flat in self.long if whole.endswith(flat))
 
     def _named(self, flat: str) -> str:
         return self.names.get(flat) or ("" if flat in _COUNTS else self.names.get(flat.removesuffix("s"), ""))
@@ -133,4 +136,4 @@ def read_keys(setting: str) -> Keys:
                 flat = "".join(words)
                 names |= {flat: "_".join(words), flat.removesuffix("s"): "_".join(words)}
                 hints.add(words[-1].removesuffix("s"))
-    return Keys(names, tuple(sorted(hints)))
+    return Keys(names, tuple(sorted(hints)), tuple(flat for flat in names if len(flat) >= _LONG))

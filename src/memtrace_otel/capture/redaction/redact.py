@@ -22,8 +22,9 @@ EDGE = 4096
 """Longest secret that is found for sure where a content is cut."""
 _SLOW = 0.1  # seconds of the processor
 _SHRINK = 8
-_ESCAPE = re.compile(r"\\{1,15}(?:(?P<space>[nrtbf])|(?P<slash>/)|u(?P<code>[0-9a-fA-F]{4}))")
-_SPACES = {"n": "\n", "r": "\r", "t": "\t", "b": " ", "f": " "}
+_BACKSLASHES = re.compile(r"\\{2,15}(?=[nrtbfu/])")
+_ESCAPES = {r"\n": "\n", r"\r": "\r", r"\t": "\t", r"\b": " ", r"\f": " ", r"\/": "/"}
+_CODE = re.compile(r"\\u([0-9a-fA-F]{4})")
 
 _logger = logging.getLogger("memtrace_otel.capture")
 
@@ -74,12 +75,15 @@ class Redaction:
 
     def _checked(self, text: str, searched: int) -> Redacted:
         found: Counter[str] = Counter()
-        cut = len(text) > searched
-        if cut and len(text) <= SEARCHED and _like_json(text):  # half of it would be no JSON
-            text = Redaction(self.patterns.built_in(), self.keys)._text(text, found, 0)
-            cut = len(text) > searched
-        text = text[:searched]
-        redacted = self._timed(text, found) if self.patterns.own else self._text(text, found, 0)
+        cut, whole = len(text) > searched, False
+        if cut and len(text) <= SEARCHED and _like_json(text) and self._may_change(text):  # half of it is no JSON
+            ours = Redaction(self.patterns.built_in(), self.keys)
+            if (done := self.keys.apply_json(text, found, ours._text, 0)) is not None:
+                text = done
+                cut, whole = len(text) > searched, not self.patterns.own
+        redacted = text[:searched]
+        if not whole:
+            redacted = self._timed(redacted, found) if self.patterns.own else self._text(redacted, found, 0)
         if cut:  # what a rule would have found beyond the cut must not be shown up to it
             redacted = redacted[: -min(EDGE, searched * 2 // 3)]
         if self.callback is not None:
@@ -97,14 +101,16 @@ class Redaction:
         if _like_json(text) and (done := self.keys.apply_json(text, found, self._text, depth)) is not None:
             return done
         text = self._plain(text, found)
-        if "\\" in text and (shown := _ESCAPE.sub(_unescape, text)) != text:  # a piece of JSON, or of code
+        if "\\" in text and (shown := _unescaped(text)) != text:  # a piece of JSON, or of code
             before = found.total()
             shown = self._plain(shown, found)
             return shown if found.total() > before else text
         return text
 
     def _plain(self, text: str, found: Counter[str]) -> str:
-        return self.keys.apply_text(self.patterns.apply(text, found), found)
+        if self.patterns.may_occur(text):
+            text = self.patterns.apply(text, found)
+        return self.keys.apply_text(text, found)
 
     def _timed(self, text: str, found: Counter[str]) -> str:
         """Python cannot interrupt an expression: one that was slow is given less from then on."""
@@ -122,12 +128,19 @@ def _like_json(text: str) -> bool:
     return text[:32].lstrip().startswith(("{", "[", '"'))
 
 
-def _unescape(escape: re.Match[str]) -> str:
-    """What an escape of JSON stands for. Quotes and backslashes stay: where a text in JSON ends must not change."""
-    if escape["code"]:
-        char = chr(int(escape["code"], 16))
-        return escape[0] if char in "\"'\\`{}[]" or "\ud800" <= char <= "\udfff" else char
-    return _SPACES[escape["space"]] if escape["space"] else "/"
+def _unescaped(text: str) -> str:
+    """`text` with what the escapes of JSON stand for, at any depth. Quotes, brackets and backslashes stay escaped:
+    where a value ends must not change."""
+    if r"\\" in text:
+        text = _BACKSLASHES.sub(r"\\", text)
+    for escape, char in _ESCAPES.items():
+        text = text.replace(escape, char)
+    return _CODE.sub(_character, text) if r"\u" in text else text
+
+
+def _character(code: re.Match[str]) -> str:
+    char = chr(int(code[1], 16))
+    return code[0] if char in "\"'\\`{}[]" or "\ud800" <= char <= "\udfff" else char
 
 
 def _reasons(found: Counter[str]) -> tuple[str, ...]:
