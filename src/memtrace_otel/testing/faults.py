@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from opentelemetry.sdk.trace import Span, Tracer
 
+from memtrace_otel import semconv
 from memtrace_otel.capture import operations, writing
 from memtrace_otel.capture.origins import OriginTable
 from memtrace_otel.instrumentation import patches, steps
@@ -39,7 +40,7 @@ def inject(fault: str, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     met: Counter[str] = Counter()
     if fault in SEAM_FAULTS:
         for owner, name in SEAM_FAULTS[fault]:
-            monkeypatch.setattr(owner, name, _raising(name, met))
+            monkeypatch.setattr(owner, name, _raising(getattr(owner, name), name, met))
         return met
     if fault == "hang":
         monkeypatch.setattr(steps, "SLOW_SECONDS", _HANG_SECONDS / 2)
@@ -53,12 +54,21 @@ def inject(fault: str, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return met
 
 
-def _raising(name: str, met: Counter[str]) -> Callable[..., Any]:
+def _raising(original: Callable[..., Any], name: str, met: Counter[str]) -> Callable[..., Any]:
+    """Raises, but not for spans and tracers of the observed program itself."""
+
     def broken(*args: Any, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], Span | Tracer) and not _scope_of(args[0]).startswith(semconv.SCOPE_PREFIX):
+            return original(*args, **kwargs)
         met[name] += 1
         raise HookError(name)
 
     return broken
+
+
+def _scope_of(telemetry: Span | Tracer) -> str:
+    scope = getattr(telemetry, "instrumentation_scope", None) or getattr(telemetry, "_instrumentation_scope", None)
+    return str(getattr(scope, "name", ""))
 
 
 def _broken(step: StepFunction, fault: str, met: Counter[str]) -> StepFunction:
