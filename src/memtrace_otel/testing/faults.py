@@ -58,7 +58,7 @@ def _raising(original: Callable[..., Any], name: str, met: Counter[str]) -> Call
     """Raises, but not for spans and tracers of the observed program itself."""
 
     def broken(*args: Any, **kwargs: Any) -> Any:
-        if args and isinstance(args[0], Span | Tracer) and not _scope_of(args[0]).startswith(semconv.SCOPE_PREFIX):
+        if args and isinstance(args[0], Span | Tracer) and not _is_ours(args[0]):
             return original(*args, **kwargs)
         met[name] += 1
         raise HookError(name)
@@ -66,9 +66,9 @@ def _raising(original: Callable[..., Any], name: str, met: Counter[str]) -> Call
     return broken
 
 
-def _scope_of(telemetry: Span | Tracer) -> str:
+def _is_ours(telemetry: Span | Tracer) -> bool:
     scope = getattr(telemetry, "instrumentation_scope", None) or getattr(telemetry, "_instrumentation_scope", None)
-    return str(getattr(scope, "name", ""))
+    return getattr(scope, "schema_url", "") == semconv.SCHEMA_URL
 
 
 def _broken(step: StepFunction, fault: str, met: Counter[str]) -> StepFunction:
