@@ -15,12 +15,19 @@ from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
 from memtrace_otel.model import Verdict
 from tests.conftest import Recording
 from tests.integration.everos.conftest import recorded
-from tests.integration.everos.host import Memory
+from tests.integration.everos.host import Everos, Memory
 from tests.integration.everos.models import EverosModels
 
 pytestmark = pytest.mark.usefixtures("instrumented", "content_on")
 
 TOLD = ("I live in Lisbon near the river.", "> Nice.", "TOPIC I have a dog.")
+
+
+@pytest.fixture(scope="module")
+def everos(models: EverosModels, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Everos]:
+    """Without profiles, which hold what an episode dropped, when they are made in time."""
+    with Everos(tmp_path_factory.mktemp("everos") / "store", models, off=("extract_user_profile",)) as everos:
+        yield everos
 
 
 @pytest.fixture(autouse=True)
