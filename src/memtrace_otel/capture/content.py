@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Sequence
 from typing import NamedTuple, cast
+
+from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel.capture.config import CaptureConfig, config
 from memtrace_otel.model import content_digest, make_ref
 from memtrace_otel.semconv import Incomplete
+
+_OWN_KEY = secrets.token_hex(16)  # of this process and its forked children
 
 
 def as_text(value: object) -> tuple[str, bool]:
@@ -28,6 +33,11 @@ def as_text(value: object) -> tuple[str, bool]:
         return f"<{type(value).__name__}>", False
     except Exception:  # a hostile __iter__ or __str__ of the observed program
         return f"<{type(value).__name__}>", False
+
+
+def _encodable(text: str) -> str:
+    """`text` as UTF-8 can hold it: halves of a surrogate pair (a completion cut inside an emoji) become `?`."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _as_json(value: object) -> str:
@@ -66,13 +76,18 @@ def describe(text: str, limits: CaptureConfig, *, inline: bool) -> Described:
     """Describe a whole content; `inline` tells whether it may be shown here (a version is shown where it is made)."""
     if not text:
         return Described("", 0)
-    size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-    digest = content_digest(text, limits.digest_key)
+    if text.isascii():
+        size, may_leave = len(text), text
+    else:
+        size, may_leave = len(text.encode("utf-8", "surrogatepass")), _encodable(text)
+    reasons = () if may_leave == text else (Incomplete.UNSERIALISABLE,)
     if not inline or not (limits.content or limits.store):
-        return Described(digest, size)
-    may_leave, reasons = text, ()
+        return Described(digest(text, limits), size)
+    key = limits.digest_key
     if limits.redaction is not None:
-        may_leave, reasons = limits.redaction.apply(text, 0 if limits.store else limits.preview_bytes)
+        may_leave, why = limits.redaction.apply(may_leave, _searched(limits))
+        key = key or _key_after(why)
+        reasons += why
     shown, cut, store = "", True, ""
     if limits.content:
         shown, cut = preview(may_leave, limits.preview_bytes)
@@ -82,30 +97,72 @@ def describe(text: str, limits: CaptureConfig, *, inline: bool) -> Described:
         store = limits.store.put(may_leave)
         if not store:
             reasons = (*reasons, Incomplete.NOT_STORED)
-    return Described(digest, size, shown, store, reasons)
+    return Described(content_digest(text, key), size, shown, store, reasons)
+
+
+def digest(text: str, limits: CaptureConfig) -> str:
+    """The digest of a content on spans.
+
+    A plain digest would let the removed part of a short content be guessed: one that redaction changes is keyed, by a
+    key that only this process knows when there is no MEMTRACE_DIGEST_KEY.
+    """
+    key = limits.digest_key
+    if not key and limits.redaction is not None:
+        key = _key_after(limits.redaction.apply(_encodable(text), _searched(limits)).reasons)
+    return content_digest(text, key)
+
+
+def _key_after(reasons: tuple[str, ...]) -> str:
+    return "" if reasons in ((), (Incomplete.TRUNCATED,)) else _OWN_KEY
+
+
+def _searched(limits: CaptureConfig) -> int:
+    return 0 if limits.store else limits.preview_bytes
 
 
 def show(text: str, limits: CaptureConfig, most: int = 0) -> str:
     """What may be shown of a text that is no variable (an error message, a query attribute): redacted when contents are
     captured, at most `most` UTF-8 bytes (0: the preview limit)."""
+    text = _encodable(text)
     if limits.content and limits.redaction is not None:
         text, _ = limits.redaction.apply(text, most or limits.preview_bytes)
     return preview(text, most or limits.preview_bytes)[0]
 
 
+def show_value(value: AttributeValue, limits: CaptureConfig) -> AttributeValue:
+    """What may be shown of the value of an attribute: texts, also those in a sequence, as `show` does."""
+    if isinstance(value, str):
+        return show(value, limits)
+    if isinstance(value, Sequence):
+        return cast(AttributeValue, [show(item, limits) if isinstance(item, str) else item for item in value])
+    return value
+
+
 def variable_ref(kind: str, content: object, id: object = None) -> str:
     """Ref of a variable that the caller names by `id`, or by the digest of its content when it has no name."""
-    if id is not None and id != "":
-        return make_ref(kind, str(id))
+    if id is not None and (name := _id_text(id)):
+        return make_ref(kind, name)
     text, faithful = as_text(content)
     if not faithful:  # two values that cannot be read are not the same value
-        return make_ref(kind, f"{Incomplete.UNSERIALISABLE}-{secrets.token_hex(8)}")
-    return make_ref(kind, content_digest(text, config().digest_key))
+        return make_ref(kind, _unreadable())
+    return make_ref(kind, digest(text, config()))
 
 
 def scope_id(
     store: str = "", *, user: object = None, agent: object = None, run: object = None, app: object = None
 ) -> str:
     """Return the memory owner as 16 hex: a keyed digest over store, user, agent, run and app ids (None = absent)."""
-    parts = [store, *("" if part is None else str(part) for part in (user, agent, run, app))]
+    parts = ["" if part is None else _id_text(part) for part in (store, user, agent, run, app)]
     return content_digest(json.dumps(parts, ensure_ascii=False), config().digest_key)
+
+
+def _id_text(id: object) -> str:
+    """An id as text; one that cannot be read equals no other."""
+    try:
+        return str(id)
+    except Exception:  # a hostile __str__ of the observed program
+        return _unreadable()
+
+
+def _unreadable() -> str:
+    return f"{Incomplete.UNSERIALISABLE}-{secrets.token_hex(8)}"

@@ -11,9 +11,9 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture.config import CaptureConfig
-from memtrace_otel.capture.content import describe
+from memtrace_otel.capture.content import describe, digest
 from memtrace_otel.capture.layout import Inputs, Outputs, Part, Read, Written
-from memtrace_otel.model import content_digest, is_origin, split_origin
+from memtrace_otel.model import is_origin, split_origin
 from memtrace_otel.semconv import Incomplete, LinkType, Role
 
 _LINK_OF_ROLE = {
@@ -42,15 +42,15 @@ def described(read: list[Read], written: list[Written], limits: CaptureConfig) -
     shows = limits.content or limits.store is not None
     for ref, role, origin, text, score in read:
         if shows and not origin:
-            digest, _, content, _, why = describe(text, limits, inline=True)
+            seen, _, content, _, why = describe(text, limits, inline=True)
             reasons += why
         else:
-            digest, content = content_digest(text, limits.digest_key) if text else "", ""
-        inputs.add(ref, role, origin, digest, content, score)
+            seen, content = digest(text, limits) if text else "", ""
+        inputs.add(ref, role, origin, seen, content, score)
     for ref, role, action, text, store, event_time in written:
-        digest, size, content, uri, why = describe(text, limits, inline=True)
+        made, size, content, uri, why = describe(text, limits, inline=True)
         reasons += why
-        outputs.add(ref, role, action, digest, size, content, store or uri, event_time)
+        outputs.add(ref, role, action, made, size, content, store or uri, event_time)
     if not limits.content and (any(inputs.digests) or any(outputs.digests)):
         reasons.append(Incomplete.CONTENT_OFF)
     return inputs, outputs, reasons

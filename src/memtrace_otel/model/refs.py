@@ -7,12 +7,14 @@ import hmac
 import re
 from urllib.parse import quote, unquote
 
-_UNSAFE = re.compile(r"[\s,%|]")
+_UNSAFE = re.compile("[\\s,%|\ud800-\udfff]")
 
 
 def make_ref(kind: str, id: str) -> str:
-    """Return `<kind>:<id>` with `id` percent-encoded so that it holds no whitespace, comma or bar."""
-    return f"{kind}:{quote(id, safe=_SAFE) if _UNSAFE.search(id) else id}"
+    """Return `<kind>:<id>` with `id` percent-encoded so that it holds no whitespace, comma, bar or surrogate."""
+    if _UNSAFE.search(id):
+        id = quote(id, safe=_SAFE, errors="surrogatepass")
+    return f"{kind}:{id}"
 
 
 _SAFE = "".join(chr(c) for c in range(33, 127) if chr(c) not in ",%|")

@@ -10,14 +10,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
 from memtrace_otel import settings
 from memtrace_otel.capture import CaptureConfig, config, configure, operation, read_config, use_config
-from memtrace_otel.capture.content import describe, show
+from memtrace_otel.capture.content import describe, scope_id, show, show_value, variable_ref
 from memtrace_otel.capture.content_store import EXIT_WAIT, QUEUE_BYTES, QUEUE_ITEMS, read_content
 from memtrace_otel.capture.redaction.callback import WAIT
 from memtrace_otel.capture.redaction.patterns import NAMES
 from memtrace_otel.capture.redaction.redact import EDGE, SEARCHED
+from memtrace_otel.model import content_digest
 from tests.conftest import Recording
 
 KEY = "sk-proj-" + "a1B2c3D4" * 4
@@ -54,8 +56,63 @@ def test_nothing_is_described_as_nothing() -> None:
 
 
 def test_a_preview_is_redacted_and_the_digest_is_of_the_original() -> None:
-    described = describe(f"key {KEY}", limits(capture_content="SPAN_ONLY"), inline=True)
-    assert described == (whole(f"key {KEY}"), 44, "key [redacted: api_key]", "", ("redacted:api_key",))
+    described = describe(f"key {KEY}", limits(capture_content="SPAN_ONLY", digest_key="k"), inline=True)
+    digest = content_digest(f"key {KEY}", "k")
+    assert described == (digest, 44, "key [redacted: api_key]", "", ("redacted:api_key",))
+
+
+def test_digests_let_nobody_guess_what_was_removed(recording: Recording) -> None:
+    configure(capture_content="SPAN_ONLY", redact_patterns="personal")
+    text, other = "call me at 555-123-4567", "call me at home"
+    with operation("create_memory", kind="create", system="test", tracer=recording.tracer) as op:
+        for content in (text, other):
+            op.read(variable_ref("message", content), role="message", content=content)
+            op.read("memory:1", role="hit", content=content, origin=f"{'1' * 32}-{'1' * 16}")
+            op.wrote("memory:2", action="ADD", content=content)
+    (span,) = recording.spans()
+    assert whole(text) not in str(span.to_json())
+    assert span.attributes is not None
+    message, hit, *_ = span.attributes["memtrace.inputs.digests"]  # type: ignore[misc]
+    assert [message, whole(other)] == list(span.attributes["memtrace.outputs.digests"])  # type: ignore[arg-type]
+    assert hit == message  # versions are still told apart and matched
+    assert span.attributes["memtrace.inputs"][0] == variable_ref("message", text) == f"message:{message}"  # type: ignore[index]
+    configure(digest_key="k")
+    assert variable_ref("message", text) == f"message:{content_digest(text, 'k')}"
+
+
+def test_a_text_that_no_encoding_takes_costs_no_other(recording: Recording, content_on: None) -> None:
+    with operation("create_memory", kind="create", system="test", tracer=recording.tracer) as op:
+        op.read(variable_ref("message", "x", "id \ud83d"), role="message", content="ok")
+        op.wrote("memory:1", action="ADD", content="smile \ud83d !")
+        op.wrote("memory:2", action="ADD", content={"text": "smile \ud83d !"})
+        op.set("memtrace.test", "\ud83d")
+    (span,) = recording.spans()
+    assert span.attributes is not None
+    assert "unserialisable" in span.attributes["memtrace.incomplete"]  # type: ignore[operator]
+    encoded = encode_spans([span]).SerializeToString()
+    assert b"smile ? !" in encoded
+    assert b"memtrace.inputs.contents" in encoded
+
+
+class Unreadable:
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def test_ids_that_cannot_be_read_raise_nothing_and_equal_no_other() -> None:
+    refs = {variable_ref("memory", "x", id) for id in ("id\ud83d", "id\ude00", "id \ud83d", Unreadable(), Unreadable())}
+    assert len(refs) == 5
+    assert all(ref.encode() for ref in refs)
+    assert len({scope_id(user=user) for user in ("a\ud83d", "a\ude00", Unreadable(), Unreadable())}) == 4
+    assert scope_id(user=7) == scope_id(user="7")
+
+
+def test_values_of_attributes_are_shown_redacted() -> None:
+    used = limits(capture_content="SPAN_ONLY")
+    assert show_value([f"key={KEY}", "city=Lisbon"], used) == ["key=[redacted: api_key]", "city=Lisbon"]
+    assert show_value((1, 2), used) == [1, 2]
+    assert show_value(KEY, used) == "[redacted: api_key]"
+    assert show_value(True, used) is True
 
 
 def test_a_key_hides_digests_from_guessing() -> None:
@@ -111,7 +168,8 @@ def test_a_content_that_found_no_place_is_said_to_be_missing() -> None:
 def test_what_is_withheld_is_not_stored(tmp_path: Path) -> None:
     used = limits(capture_content="SPAN_ONLY", content_store=str(tmp_path), redact_patterns="emial")
     described = describe(LONG, used, inline=True)
-    assert described == (whole(LONG), len(LONG), "", "", ("withheld",))
+    assert described[1:] == (len(LONG), "", "", ("withheld",))
+    assert described.digest != whole(LONG)
     assert list(tmp_path.iterdir()) == []
 
 
