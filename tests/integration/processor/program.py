@@ -7,6 +7,7 @@ Prints one JSON object with what it saw before it ended.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -78,6 +79,9 @@ class Program:
             span.end()
             self.worst = max(self.worst, time.perf_counter() - started)
 
+    async def make_on_a_loop(self, amount: int) -> None:
+        self.make(amount)
+
 
 def main(options: dict[str, Any]) -> None:
     program = Program(options)
@@ -95,6 +99,8 @@ def main(options: dict[str, Any]) -> None:
             program.tracer.start_span(f"span-{n}", attributes=ATTRIBUTES).end()
             print(n, time.time(), flush=True)
             time.sleep(0.002)
+    elif options.get("loop"):
+        asyncio.run(program.make_on_a_loop(amount))
     else:
         program.make(amount)
     if end == "fork":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections import Counter
@@ -222,6 +223,38 @@ async def test_an_event_loop_is_never_held_up(pipeline: MakePipeline) -> None:
     assert receiver.names == made
 
 
+async def test_an_event_loop_never_writes_to_a_slow_disk(
+    pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.pwrite
+
+    def slow(descriptor: int, data: bytes, offset: int) -> int:
+        time.sleep(0.2 if len(data) > 1 else 0)  # a network disk; one byte is a mark
+        return write(descriptor, data, offset)
+
+    hanging = threading.Event()
+    receiver = Receiver(lambda spans: hanging.wait())
+    ours = pipeline(receiver, queue_size=10, batch_size=5)
+    made = ours.make(5)
+    eventually(lambda: ours.processor._delivery.in_flight)
+    monkeypatch.setattr("os.pwrite", slow)
+    waits: list[float] = []
+    for n in range(60):
+        span = ours.tracer.start_span(f"more{n}")
+        started = time.perf_counter()
+        span.end()
+        waits.append(time.perf_counter() - started)
+    assert max(waits[:20]) < 0.02  # up to twice the queue
+    assert max(waits) < 0.05 + SLACK
+    assert sum(wait > 0.02 for wait in waits) <= 2
+    monkeypatch.undo()
+    hanging.set()
+    assert await asyncio.to_thread(ours.processor.force_flush, 30_000)
+    made += Counter(f"more{n}" for n in range(60))
+    assert (made - receiver.names).total() == drops["span:full"]
+    assert drops["span:full"] <= 40
+
+
 def test_a_slow_export_is_secured_on_disk_and_not_sent_again(tmp_path: Path, pipeline: MakePipeline) -> None:
     hanging = threading.Event()
     receiver = Receiver(lambda spans: hanging.wait())
@@ -272,12 +305,13 @@ def test_drops_are_told_in_their_trace_and_make_its_graph_incomplete(pipeline: M
     eventually(lambda: ours.processor._sender.failures)
     with ours.tracer.start_as_current_span("turn") as turn:
         context = set_span_in_context(turn)
-        for _ in range(5):
+        for _ in range(50):
             with operation(
                 "search_memory", kind="retrieve", system="s", scope="abc", tracer=ours.tracer, parent=context
             ):
                 pass
-        assert drops["span:full"] == 5
+        dropped = drops["span:full"]
+        assert dropped > 0  # some may slip in while the worker tries the disk
         receiver.answer = lambda spans: None
         assert ours.processor.force_flush()
     (told,) = [
@@ -292,12 +326,12 @@ def test_drops_are_told_in_their_trace_and_make_its_graph_incomplete(pipeline: M
         semconv.SYSTEM: "s",
         semconv.SCOPE: "abc",
         semconv.INCOMPLETE: ("lost_spans",),
-        semconv.LOST: 5,
+        semconv.LOST: dropped,
     }
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
     graph = build_graph(decode_request(encode_spans([told]).SerializeToString()), whole=False)
-    assert graph.incomplete == {"lost_spans": 5}
+    assert graph.incomplete == {"lost_spans": dropped}
 
 
 def test_with_no_room_on_disk_the_queue_keeps_what_it_can(pipeline: MakePipeline) -> None:

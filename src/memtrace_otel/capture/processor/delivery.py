@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from opentelemetry.instrumentation.utils import suppress_instrumentation
@@ -27,6 +28,7 @@ _ADOPT_SECONDS = 60.0
 _LEFTOVER_SECONDS = 5.0  # at exit, for what dead processes left
 _WATCH_SECONDS = 0.5
 _POLL_SECONDS = 0.005
+_PIECE = 64
 
 
 class _Flight:
@@ -56,7 +58,8 @@ class Delivery:
         self._working = False
         self._hurried = False
         self._stopped = False
-        self._stop = threading.Event()
+        self._alarms: SimpleQueue[None] = SimpleQueue()  # for the watcher
+        self._most: int | None = None
         self._taking = threading.Lock()  # held while spans are neither in the queue nor in a flight or the spool
         self._flight: _Flight | None = None
         self._exported_at = 0.0
@@ -77,6 +80,12 @@ class Delivery:
         """Make the worker look at the queue now. Safe anywhere, also amid itself."""
         if self._wakeups.empty():
             self._wakeups.put(None)
+
+    def relieve(self, length: int) -> None:
+        """Let the watcher bring the queue down to `length`. Safe anywhere, also amid itself."""
+        self._most = length
+        if self._alarms.empty():
+            self._alarms.put(None)
 
     def hurry(self) -> None:
         """Export everything now, whatever the pauses say."""
@@ -117,7 +126,7 @@ class Delivery:
             self.flush(min(deadline, time.monotonic() + _LEFTOVER_SECONDS), patience)
         with self._taking:
             self._stopped = True
-        self._stop.set()
+        self._alarms.put(None)
         self.wake()
         flight = self._flight
         self._secure(flight)
@@ -226,11 +235,17 @@ class Delivery:
     # --- the watcher ---------------------------------------------------------------------------------------------
     def _watch(self) -> None:
         patience = min(self._delay, _WATCH_SECONDS)
-        while not self._stop.wait(patience):
+        while True:
+            with suppress(Empty):
+                self._alarms.get(timeout=patience)
+            if self._stopped:
+                return
             with guard("watch"):
                 if self.sender.busy_seconds > patience:
                     self._secure(self._flight)
                     self._stow_queue()
+                elif self._most is not None:
+                    self._stow_queue(self._most)
 
     def _secure(self, flight: _Flight | None) -> None:
         """Bring a batch that the exporter does not give back to the spool."""
@@ -239,8 +254,14 @@ class Delivery:
                 if not flight.landed and flight.secured is None:
                     flight.secured, flight.left = stow(flight.spans, self._spool, self._losses)
 
-    def _stow_queue(self) -> None:
-        with self._taking:
-            spans = [self._queue.popleft() for _ in range(len(self._queue))]
-            _, left = stow(spans, self._spool, self._losses)
-            self._queue.extendleft(reversed(left))
+    def _stow_queue(self, down_to: int = 0) -> None:
+        """Bring spans from the queue to the spool, in pieces: what is neither here nor there is little."""
+        waiting = len(self._queue) - down_to
+        while waiting > 0:
+            with self._taking:
+                spans = [self._queue.popleft() for _ in range(min(_PIECE, waiting, len(self._queue)))]
+                _, left = stow(spans, self._spool, self._losses)
+                self._queue.extendleft(reversed(left))
+            waiting -= len(spans)
+            if left or not spans:
+                break

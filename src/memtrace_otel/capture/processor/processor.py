@@ -45,10 +45,13 @@ class LosslessSpanProcessor(SpanProcessor):
     """Batches sampled spans for `exporter` and keeps them through bursts, failures and the death of the process.
 
     `on_end` never raises and does no more than append to a queue of `queue_size` spans. Is the queue full, it waits at
-    most `block_seconds` for room (never on a thread that runs an event loop, and once only while the exporter makes no
-    progress), then writes the span to the spool: files below `spool_dir`, at most `spool_bytes` together. When the disk
-    takes nothing, the queue grows to twice its size. Only then a span is dropped: counted in the metrics, and told by a
-    span `memtrace.other` in its trace.
+    most `block_seconds` for room, once only while the exporter makes no progress, then writes the span to the spool:
+    files below `spool_dir`, at most `spool_bytes` together. When the disk takes nothing, the queue grows to twice its
+    size. Only then a span is dropped: counted in the metrics, and told by a span `memtrace.other` in its trace.
+
+    A thread that runs an event loop never writes to the disk. There the queue grows first, while another thread brings
+    the oldest spans to the spool. At twice the size it waits for that thread, at most `block_seconds`; when the disk
+    refuses or takes long it does not wait, and the span is dropped.
 
     An export that fails, or takes longer than `delay_seconds`, is brought to the spool as well and repeated with
     growing pauses. What a dead process left there is sent by the next one with the same destination, so a span can
@@ -155,9 +158,11 @@ class LosslessSpanProcessor(SpanProcessor):
     def _overflow(self, span: ReadableSpan) -> None:
         """Find room for a span although the queue is full."""
         self._delivery.wake()
-        waits = not _runs_event_loop()
-        deadline = time.monotonic() + (self._block_seconds - _TURN_SECONDS if waits else 0)
-        if waits and self._stalled != self._sender.exports and self._has_room_before(deadline):
+        deadline = time.monotonic() + self._block_seconds - _TURN_SECONDS
+        if _runs_event_loop():
+            self._overflow_on_loop(span, deadline)
+            return
+        if self._stalled != self._sender.exports and self._has_room_before(deadline):
             self._queue.append(span)
             return
         patience = max(_TURN_SECONDS, deadline - time.monotonic())
@@ -166,6 +171,17 @@ class LosslessSpanProcessor(SpanProcessor):
             self._queue.append(span)
         elif left:
             self._losses.note(span, "full")
+
+    def _overflow_on_loop(self, span: ReadableSpan, deadline: float) -> None:
+        self._delivery.relieve(self._queue_size)
+        while len(self._queue) >= 2 * self._queue_size:
+            if self._spool.stuck:
+                self._losses.note(span, "full")
+                return
+            if time.monotonic() >= deadline:
+                break  # the machine is busy, not the disk: one more in memory for each such wait
+            time.sleep(_POLL_SECONDS)
+        self._queue.append(span)
 
     def _has_room_before(self, deadline: float) -> bool:
         while len(self._queue) >= self._queue_size:

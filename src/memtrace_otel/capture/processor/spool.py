@@ -21,6 +21,7 @@ from memtrace_otel.capture.processor.segment import Record, Segment, is_own
 _SEGMENT_BYTES = 8 << 20
 _LOCK_SECONDS = 1.0
 _MEASURE_SECONDS = 1.0
+_SLOW_SECONDS = 0.04
 _SUFFIX = ".spool"
 
 
@@ -46,6 +47,8 @@ class Spool:
         self._active = False
         self._foreign_bytes = 0
         self._measured = 0.0
+        self._refused = False
+        self._writing_since = 0.0
 
     @property
     def live_bytes(self) -> int:
@@ -62,9 +65,15 @@ class Spool:
         """Whether nothing waits, of this process or of the dead ones that it adopted."""
         return not self._segments and not self._adopted
 
+    @property
+    def stuck(self) -> bool:
+        """Whether the last write was refused, or the running one takes long."""
+        since = self._writing_since
+        return self._refused or (since > 0 and time.monotonic() - since > _SLOW_SECONDS)
+
     def append(self, body: bytes, lock_seconds: float = _LOCK_SECONDS) -> Record:
         """Write one request. Raises OSError (SpoolFull, TimeoutError) when that is not possible."""
-        with self._locked(lock_seconds):
+        with self._locked(lock_seconds), self._observed():
             own = sum(segment.size for segment in (*self._segments, *self._adopted))
             if own + self._foreign() + len(body) > self._max_bytes:
                 raise SpoolFull(f"{self._directory} holds {self._max_bytes} bytes")
@@ -130,6 +139,19 @@ class Spool:
             yield
         finally:
             self._lock.release()
+
+    @contextmanager
+    def _observed(self) -> Generator[None]:
+        self._writing_since = time.monotonic()
+        try:
+            yield
+        except OSError:
+            self._refused = True
+            raise
+        else:
+            self._refused = False
+        finally:
+            self._writing_since = 0.0
 
     def _new_segment(self) -> Segment:
         make_private(self._directory)
