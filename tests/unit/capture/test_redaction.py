@@ -405,6 +405,22 @@ def test_a_callback_that_hangs_on_one_text_lets_others_through() -> None:
     SLEEP.set()
 
 
+def test_a_callback_is_asked_once_for_the_contents_of_an_operation() -> None:
+    asked: list[str] = []
+    rules = redaction(callback=lambda text: asked.append(text) or f"{text}!")
+    assert [rules.apply(text).text for text in ("a", "a", "b", "a", "b")] == ["a!", "a!", "b!", "a!", "b!"]
+    assert asked == ["a", "b"]
+
+
+def test_what_is_remembered_of_contents_is_bounded() -> None:
+    rules = redaction(callback=str.upper)
+    for n in range(200):
+        rules.apply(f"text {n}")
+        rules.apply("long " * 2000)
+    assert sum(len(text) for text, _ in rules._recent) < 64 * 8192
+    assert len(rules._recent) <= 64
+
+
 def test_many_callers_share_a_callback() -> None:
     watched, answers = Watched(lambda text: time.sleep(0.01) or text), list[str | None]()
 

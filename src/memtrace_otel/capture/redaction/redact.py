@@ -22,6 +22,7 @@ EDGE = 4096
 """Longest secret that is found for sure where a content is cut."""
 _SLOW = 0.1  # seconds of the processor
 _SHRINK = 8
+_RECENT, _RECENT_CHARACTERS = 64, 8192
 _BACKSLASHES = re.compile(r"\\{2,15}(?=[nrtbfu/])")
 _ESCAPES = {r"\n": "\n", r"\r": "\r", r"\t": "\t", r"\b": " ", r"\f": " ", r"\/": "/"}
 _CODE = re.compile(r"\\u([0-9a-fA-F]{4})")
@@ -52,6 +53,7 @@ class Redaction:
         self.callback = Watched(callback) if callback is not None else None
         self.searched = min(searched, SEARCHED) if patterns.own else SEARCHED
         self.problems = (*patterns.problems, *problems)
+        self._recent: dict[tuple[str, int], Redacted] = {}  # an operation asks for the same text two or three times
 
     def apply(self, text: str, most: int = 0) -> Redacted:
         """Return what may leave of `text`; never raises. What is not searched does not leave.
@@ -65,7 +67,13 @@ class Redaction:
         try:
             if len(text) <= searched and self.callback is None and not self._may_change(text):
                 return Redacted(text)  # the common case, quickly
-            return self._checked(text, searched)
+            if (known := self._recent.get((text, searched))) is None:
+                known = self._checked(text, searched)
+                if len(text) <= _RECENT_CHARACTERS and Incomplete.WITHHELD not in known.reasons:
+                    if len(self._recent) >= _RECENT:
+                        self._recent.clear()
+                    self._recent[text, searched] = known
+            return known
         except Exception as error:
             note_error("redaction", error)
             return Redacted("", (Incomplete.WITHHELD,))
