@@ -10,6 +10,7 @@ import atexit
 import hashlib
 import hmac
 import logging
+import math
 import os
 import re
 import threading
@@ -23,6 +24,7 @@ from typing import Protocol, cast
 from urllib.parse import unquote, urlsplit
 
 from memtrace_otel.capture.guard import note_drop, note_error
+from memtrace_otel.capture.tracing import observe_nothing_here
 
 QUEUE_BYTES = 16 << 20
 QUEUE_ITEMS = 4096
@@ -30,6 +32,10 @@ KNOWN = 16_384
 """Digests remembered as written."""
 EXIT_WAIT = 5.0
 """Seconds that the end of the process may wait for contents that are still to be written."""
+FAILURES = 2
+"""Writes that fail in a row until the store counts as out of order."""
+RETRY = 10.0
+"""Seconds until a store that is out of order gets another content to try."""
 READ_BYTES = 64 << 20
 
 _NAME = re.compile(r"(sha256|hmac-sha256)/([0-9a-f]{2})/(\2[0-9a-f]{62})")
@@ -136,11 +142,11 @@ def content_name(data: bytes, key: str = "") -> str:
 
 class ContentStore:
     """The store of this process. `put` returns at once: a thread writes, and what overflows its queue is dropped and
-    counted (`content_store`). Nothing raises. `problem` says why nothing can be written, once that is known."""
+    counted (`content_store`). Nothing raises. `problem` says why nothing can be written, once that is known and until a
+    write succeeds; meanwhile contents are dropped, but for one every `RETRY` seconds."""
 
     def __init__(self, url: str, key: str = "") -> None:
         self.url = public_url(url)
-        self.problem = ""
         self._target, self._key = url, key
         self._backend: Backend | None = None
         self._known: OrderedDict[str, None] = OrderedDict()
@@ -155,6 +161,8 @@ class ContentStore:
         self._queue: deque[tuple[str, bytes]] = deque()
         self._bytes = 0
         self._started = False
+        self.problem = ""
+        self._failures, self._next_try = 0, math.inf
 
     def put(self, text: str) -> str:
         """Return the URI under which `text` will lie, '' when it was dropped."""
@@ -164,7 +172,7 @@ class ContentStore:
             if name in self._known:
                 self._known.move_to_end(name)
                 return f"{self.url}/{name}"
-            if self.problem or len(self._queue) >= QUEUE_ITEMS or self._bytes + len(data) > QUEUE_BYTES:
+            if not self._accepts() or len(self._queue) >= QUEUE_ITEMS or self._bytes + len(data) > QUEUE_BYTES:
                 note_drop("content_store")
                 return ""
             if not self._started:
@@ -178,12 +186,21 @@ class ContentStore:
             self._changed.notify_all()
         return f"{self.url}/{name}"
 
+    def _accepts(self) -> bool:
+        if not self.problem:
+            return True
+        if time.monotonic() < self._next_try:
+            return False
+        self._next_try = time.monotonic() + RETRY
+        return True
+
     def flush(self, timeout: float = EXIT_WAIT) -> bool:
         """Wait until everything is written, at most `timeout` seconds; return whether it is."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._queue, timeout)
 
     def _write_all(self) -> None:
+        observe_nothing_here()
         changed, queue = self._changed, self._queue
         while True:
             with changed:
@@ -203,13 +220,21 @@ class ContentStore:
             if self._backend is None:
                 self._backend = open_backend(self._target)
             self._backend.write(name, data)
+            self._failures, self.problem = 0, ""
             return True
         except Exception as error:
-            if self._backend is None and isinstance(error, ImportError | ValueError) and not self.problem:
-                self.problem = str(error) if isinstance(error, ImportError) else "no such kind of store"
-                _logger.warning("contents cannot be stored at %s: %s", self.url, self.problem)
+            self._failures += 1
+            if self._backend is None and isinstance(error, ImportError | ValueError):
+                self._stop(str(error) if isinstance(error, ImportError) else "no such kind of store", math.inf)
+            elif self._failures >= FAILURES:
+                self._stop(f"it takes nothing ({type(error).__name__})", time.monotonic() + RETRY)
             note_error("content_store", error)
             return False
+
+    def _stop(self, problem: str, next_try: float) -> None:
+        if not self.problem:
+            _logger.warning("contents cannot be stored at %s: %s", self.url, problem)
+        self.problem, self._next_try = problem, next_try
 
 
 _stores: weakref.WeakSet[ContentStore] = weakref.WeakSet()

@@ -15,8 +15,8 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from memtrace_otel import settings
 from memtrace_otel.capture import CaptureConfig, config, configure, operation, read_config, use_config
 from memtrace_otel.capture.content import describe, scope_id, show, show_value, variable_ref
-from memtrace_otel.capture.content_store import EXIT_WAIT, QUEUE_BYTES, QUEUE_ITEMS, read_content
-from memtrace_otel.capture.redaction.callback import WAIT
+from memtrace_otel.capture.content_store import EXIT_WAIT, FAILURES, QUEUE_BYTES, QUEUE_ITEMS, RETRY, read_content
+from memtrace_otel.capture.redaction.callback import THREADS, WAIT
 from memtrace_otel.capture.redaction.patterns import NAMES
 from memtrace_otel.capture.redaction.redact import EDGE, SEARCHED
 from memtrace_otel.model import content_digest
@@ -157,12 +157,21 @@ def test_a_content_that_found_no_place_is_said_to_be_missing() -> None:
     described = describe("x" * (17 << 20), used, inline=True)
     assert described.store != ""  # what is beyond the searched part was withheld, so the rest found its place
     assert "truncated" in described.reasons
-    assert used.store is not None
-    used.store.problem = "closed"
-    try:
-        assert describe("other", used, inline=True) == (whole("other"), 5, "", "", ("not_stored",))
-    finally:
-        used.store.problem = ""
+
+
+def test_a_store_that_refuses_shows_on_spans(recording: Recording, tmp_path: Path) -> None:
+    (tmp_path / "sha256").write_text("a file where a directory should be")
+    configure(content_store=str(tmp_path))
+    store = config().store
+    assert store is not None
+    for n in range(FAILURES + 2):
+        with operation("create_memory", kind="create", system="test", tracer=recording.tracer) as op:
+            op.wrote(f"memory:{n}", action="ADD", content=f"text {n}")
+        assert store.flush()
+    for span in recording.spans()[FAILURES:]:
+        assert span.attributes is not None
+        assert "not_stored" in span.attributes["memtrace.incomplete"]  # type: ignore[operator]
+        assert not any(span.attributes.get("memtrace.outputs.stores", ()))  # type: ignore[arg-type]
 
 
 def test_what_is_withheld_is_not_stored(tmp_path: Path) -> None:
@@ -244,5 +253,7 @@ def test_the_guide_names_every_rule_and_limit() -> None:
         assert f"{amount:,}" in guide
     assert f"{QUEUE_BYTES >> 20} MiB" in guide
     assert f"{EXIT_WAIT:g} seconds" in guide
+    assert f"{RETRY:g} seconds" in guide
     assert f"{WAIT * 1000:g} ms" in guide
+    assert f"{THREADS} threads" in guide
     assert SEARCHED == 1_000_000

@@ -14,11 +14,14 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 
 from memtrace_otel.capture import drops
 from memtrace_otel.capture.content_store import (
+    FAILURES,
     QUEUE_BYTES,
     QUEUE_ITEMS,
+    RETRY,
     ContentError,
     ContentStore,
     content_store,
@@ -196,6 +199,42 @@ def test_a_write_that_failed_is_counted_and_tried_again(tmp_path: Path) -> None:
     uri = store.put(TEXT)
     assert store.flush()
     assert read_content(uri, str(tmp_path)) == TEXT
+
+
+def test_a_store_that_refuses_every_write_is_out_of_order_until_it_takes_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "sha256").write_text("a file where a directory should be")
+    store = ContentStore(str(tmp_path))
+    with caplog.at_level(logging.WARNING, "memtrace_otel"):
+        uris = [bool(store.put(f"text {n}")) and store.flush() for n in range(10)]
+    assert uris == [True] * FAILURES + [False] * (10 - FAILURES)
+    assert store.problem
+    assert caplog.text.count("cannot be stored") == 1
+    real = time.monotonic
+    monkeypatch.setattr("memtrace_otel.capture.content_store.time.monotonic", lambda: real() + RETRY)
+    assert [bool(store.put(f"text {n}")) and store.flush() for n in range(3)] == [True, False, False]
+    (tmp_path / "sha256").unlink()
+    monkeypatch.setattr("memtrace_otel.capture.content_store.time.monotonic", lambda: real() + 2 * RETRY + 1)
+    uri = store.put(TEXT)
+    assert store.flush()
+    assert read_content(uri, str(tmp_path)) == TEXT
+    assert store.problem == ""
+    assert store.put("other")
+
+
+def test_what_the_store_does_is_not_observed(monkeypatch: pytest.MonkeyPatch) -> None:
+    observed: list[bool] = []
+
+    class Place:
+        def write(self, name: str, data: bytes) -> None:
+            observed.append(is_instrumentation_enabled())
+
+    monkeypatch.setattr("memtrace_otel.capture.content_store.open_backend", lambda url: Place())
+    store = ContentStore("memory://observed")
+    store.put(TEXT)
+    assert store.flush()
+    assert observed == [False]
 
 
 @pytest.mark.parametrize(
