@@ -130,6 +130,10 @@ class Lineage:
         """Return the operations that read a produced version."""
         return self._readers.get((version.ref, version.span.origin), [])
 
+    def readers_of(self, version: VersionKey) -> list[OperationSpan]:
+        """Return the operations that read a version, in time order; of a root, those of every scope."""
+        return self._readers.get((version.ref, version.origin), [])
+
     def content(self, variable: Variable, version: VersionKey) -> str:
         """Return the best known content of something read."""
         return variable.content or self._graph.content(version)

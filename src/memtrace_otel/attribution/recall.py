@@ -90,7 +90,8 @@ def _feeding(lineage: Lineage, answer: OperationSpan) -> list[OperationSpan]:
 def _beside(lineage: Lineage, answer: OperationSpan) -> list[OperationSpan]:
     """Searches of the same trace for the same query, else all since the answer before, begun before this one ended.
 
-    What a write looks up for itself (neighbours of a new fact) is not searched for the answer.
+    What a write looks up for itself (neighbours of a new fact) is not searched for the answer, and the steps of a
+    search are not searches of their own.
     """
     in_trace = lineage.in_trace(answer.trace_id)
     searches = [
@@ -98,7 +99,7 @@ def _beside(lineage: Lineage, answer: OperationSpan) -> list[OperationSpan]:
         for span in in_trace
         if span.kind in _SEARCHES
         and span.start <= max(answer.start, answer.end)
-        and not any(above.kind in _WRITING for above in lineage.ancestors(span))
+        and not any(above.kind in _WRITING or above.kind in _SEARCHES for above in lineage.ancestors(span))
     ]
     asked = _queries(answer)
     same_query = [span for span in searches if asked & _queries(span)]

@@ -70,7 +70,12 @@ def _source(lineage: Lineage, reader: OperationSpan, index: int) -> Source:
     top = next((span for span in reversed(lineage.ancestors(reader)) if span.kind == OpKind.INGEST), reader)
     family = lineage.subtree(top)
     taking = [span for span in family if span.kind in _TAKING_KINDS]
-    direct = (span for span in taking if any(v.ref == variable.ref and v.role != Role.HISTORY for v in span.inputs))
+    elsewhere = [span for span in lineage.readers_of(version) if span.kind in _TAKING_KINDS]  # it waited in a buffer
+    direct = (
+        span
+        for span in (*taking, *elsewhere)
+        if any(v.ref == variable.ref and v.role != Role.HISTORY for v in span.inputs)
+    )
     extraction = next(direct, taking[0] if taking else None)
     facts = _facts(lineage, extraction, variable.ref) if extraction else ()
     written = _written(lineage, family, facts)
