@@ -116,7 +116,7 @@ class Incomplete(StrEnum):
     UNSERIALISABLE = "unserialisable"
     UNKNOWN_ORIGIN = "unknown_origin"
     INFERRED = "inferred"  # some inputs were matched by content, not by identity
-    BUDGET = "budget"  # variables past the continuation limit were dropped
+    BUDGET = "budget"  # variables past a limit were dropped, or not looked for
     GUARD = "guard"  # our own code failed while recording this operation
     # found while building a graph
     LOST_SPANS = "lost_spans"  # gaps in the sequence numbers of a process
@@ -166,6 +166,9 @@ OP_PURPOSE = "memtrace.op.purpose"
 SYSTEM = "memtrace.system"
 SCOPE = "memtrace.scope"
 SEQ = "memtrace.seq"
+SEQ_BITS = 32
+"""The lower bits of `memtrace.seq` count. Each process, also a forked one, draws those above, at most 21, so that
+processes which share a resource have numbers of their own."""
 PART = "memtrace.part"
 INCOMPLETE = "memtrace.incomplete"
 LOST = "memtrace.lost"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from functools import lru_cache
 
 from opentelemetry import trace
@@ -25,12 +26,29 @@ _LINK_OF_ROLE = {
 }
 _DERIVED = str(LinkType.DERIVED_FROM)
 _MAX_LINK_REFS = 16  # the arrays name them all
-_sequence = itertools.count(1)
+_PROCESS_BITS = 21  # a number stays below 2**53, which JSON readers take exactly
+
+
+def _new_sequence() -> itertools.count[int]:
+    process = int.from_bytes(os.urandom(4)) >> (32 - _PROCESS_BITS)
+    return itertools.count((process << semconv.SEQ_BITS) + 1)
+
+
+_sequence = _new_sequence()
 
 
 def next_sequence() -> int:
     """The next `memtrace.seq` of this process."""
     return next(_sequence)
+
+
+def _after_fork() -> None:
+    global _sequence
+    _sequence = _new_sequence()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def described(read: list[Read], written: list[Written], limits: CaptureConfig) -> tuple[Inputs, Outputs, list[str]]:

@@ -14,15 +14,16 @@ _PROCESS = (semconv.SERVICE_NAME, semconv.SERVICE_INSTANCE_ID, "host.name", semc
 def lost_spans(spans: Iterable[OperationSpan]) -> int:
     """Count the numbers missing between the first and the last seen of each process.
 
-    A number seen on two spans shows that two processes share one resource (a fork, a restart); their gaps tell nothing
-    and are not counted. Losses at either end cannot be told. The spans must be everything that the processes sent.
+    The upper bits of a number tell processes apart that share one resource (a fork, a restart). A number seen on two
+    spans shows writers that do not set them: their gaps tell nothing and are not counted. Losses at either end cannot
+    be told. The spans must be everything that the processes sent.
     """
     seen: dict[tuple[object, ...], dict[int, str]] = defaultdict(dict)
     shared: set[tuple[object, ...]] = set()
     for span in spans:
         if span.seq is None:
             continue
-        process = tuple(str(span.resource.get(name, "")) for name in _PROCESS)
+        process = (span.seq >> semconv.SEQ_BITS, *(str(span.resource.get(name, "")) for name in _PROCESS))
         if seen[process].setdefault(span.seq, span.origin) != span.origin:
             shared.add(process)
     return sum(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from memtrace_otel.graph.assembly import Assembly
 from memtrace_otel.graph.keys import ROOT_KINDS, TURN_KINDS, VersionKey
 from memtrace_otel.model import OperationSpan, Variable, ref_kind
-from memtrace_otel.semconv import Action, RefKind
+from memtrace_otel.semconv import SEQ_BITS, Action, RefKind
 
 _UNIQUE = re.compile(r"[^:]+:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 
@@ -81,8 +81,9 @@ def _precedes(writer: OperationSpan, reader: OperationSpan) -> bool:
     """Of an operation that ended no later than the reader started: equal times prove an order only with numbers."""
     if writer.start < reader.start:
         return True
-    same = writer.resource == reader.resource and writer.seq is not None and reader.seq is not None
-    return same and (writer.seq or 0) < (reader.seq or 0)
+    if writer.seq is None or reader.seq is None or writer.resource != reader.resource:
+        return False
+    return writer.seq < reader.seq and writer.seq >> SEQ_BITS == reader.seq >> SEQ_BITS
 
 
 class WriteIndex:

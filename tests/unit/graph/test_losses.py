@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memtrace_otel import semconv
 from memtrace_otel.graph import build_graph
 from memtrace_otel.graph.losses import lost_spans
 from memtrace_otel.model import OperationSpan
@@ -28,6 +29,11 @@ def test_a_span_that_came_twice_is_no_second_process() -> None:
 
 def test_two_processes_behind_one_resource_tell_nothing() -> None:
     assert lost_spans([*numbered(1, 9), *numbered(1, 5, trace=2)]) == 0
+
+
+def test_the_upper_bits_tell_processes_behind_one_resource_apart() -> None:
+    child = 7 << semconv.SEQ_BITS
+    assert lost_spans([*numbered(1, 2, 4), *numbered(child + 1, child + 4, trace=2)]) == 1 + 2
 
 
 def test_other_instrumentations_have_no_numbers() -> None:
