@@ -9,24 +9,30 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable
 from contextvars import ContextVar
+from sys import getsizeof
+from time import monotonic
 from typing import NamedTuple
+from weakref import WeakSet
 
+from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.capture.layout import Read
 from memtrace_otel.semconv import Role
 
-_TRACES = 256
+_BYTES = 32 << 20  # of all turns together
+_TURN_BYTES = 8 << 20  # of one turn
+_EMPTY_TURN_BYTES = 1024
+_ENTRY_BYTES = 256  # of an entry, its text aside
+_OVER_SECONDS = 60.0  # a turn that nothing was added to for so long is taken to be over
 _ENTRIES = 1024  # queries and hits kept of one turn
 _RETRIEVALS = 256
 _ANSWERS = 64
 _MIN_TEXT = 4
 _OCCURRENCES = 64
 _PROMPT = 1_000_000  # characters of a prompt that are searched
-_SPACES = re.compile(r"\s+")
+_WORK = 1 << 26  # characters of a prompt, times the texts looked for in it: at most a tenth of a second
 
 
 class Recalled(NamedTuple):
@@ -39,6 +45,10 @@ class Recalled(NamedTuple):
     scope: str = ""
     retrieved_by: str = ""
     question: str = ""
+
+    def size(self) -> int:
+        """Bytes in memory, about."""
+        return _ENTRY_BYTES + getsizeof(self.text) + getsizeof(self.question)
 
 
 class Retrieval(NamedTuple):
@@ -56,6 +66,10 @@ class Retrieval(NamedTuple):
         """What was returned."""
         return self._playing(Role.HIT)
 
+    def size(self) -> int:
+        """Bytes in memory, about."""
+        return sum([_ENTRY_BYTES + getsizeof(text) for _, _, _, text, _ in self.read], _ENTRY_BYTES)
+
     def _playing(self, part: str) -> list[Recalled]:
         return [
             Recalled(ref, origin, text, self.scope, self.origin)
@@ -64,37 +78,46 @@ class Retrieval(NamedTuple):
         ]
 
 
+class InPrompt(NamedTuple):
+    """What of a turn a prompt holds; `whole` is False when there was too much of it to look for everything."""
+
+    queries: list[Recalled]
+    hits: list[Recalled]
+    whole: bool
+
+
 class Turn:
     """The retrievals, answers and tool calls of one trace, oldest first; the oldest are forgotten first."""
 
-    __slots__ = ("_answers", "_calls", "_entries", "_retrievals")
+    __slots__ = ("__weakref__", "_answers", "_calls", "_entries", "_retrievals", "size", "used")
 
     def __init__(self) -> None:
         self._retrievals: list[Retrieval] = []
         self._answers: list[Recalled] = []
         self._calls: list[Recalled] = []
         self._entries = 0  # of all retrievals
+        self.size = 0
+        """Bytes in memory, about."""
+        self.used = 0.0
+        """When something was added last."""
 
     def retrieved(self, origin: str, scope: str, read: list[Read]) -> None:
         """Note what the operation of a retrieval read: its query and its hits."""
-        read = read[:_ENTRIES]
+        done = Retrieval(origin, scope, read[:_ENTRIES])
         with _lock:
-            self._retrievals.append(Retrieval(origin, scope, read))
-            self._entries += len(read)
+            self._retrievals.append(done)
+            self._entries += len(done.read)
+            self._grew(done.size())
             while self._entries > _ENTRIES or len(self._retrievals) > _RETRIEVALS:
-                self._entries -= len(self._retrievals.pop(0).read)
+                self._forget_first(self._retrievals)
 
     def answered(self, answer: Recalled) -> None:
         """Note an answer."""
-        with _lock:
-            self._answers.append(answer)
-            del self._answers[:-_ANSWERS]
+        self._said(self._answers, answer)
 
     def called(self, completion: Recalled) -> None:
         """Note a reply that calls tools."""
-        with _lock:
-            self._calls.append(completion)
-            del self._calls[:-_ANSWERS]
+        self._said(self._calls, completion)
 
     def call_with(self, text: str) -> Recalled | None:
         """The newest reply that calls a tool with this text in its arguments."""
@@ -116,14 +139,13 @@ class Turn:
         with _lock:
             return self._answers[::-1]
 
-    def queries_in(self, prompt: str) -> list[Recalled]:
-        """The queries that the prompt holds."""
-        queries = {query.ref: query for done in self.retrievals() if (query := done.query())}
-        return found_in(prompt, queries.values())
-
-    def hits_in(self, prompt: str) -> list[Recalled]:
-        """The retrieved versions that the prompt holds."""
-        return found_in(prompt, [hit for done in self.retrievals() for hit in done.hits()])
+    def found_in(self, prompt: str) -> InPrompt:
+        """The queries and the retrieved versions that the prompt holds."""
+        searched, folded = self.retrievals(), fold(prompt[:_PROMPT])
+        asked = {query.ref: query for done in searched if (query := done.query())}
+        queries, all_queries = found_in(folded, asked.values())
+        hits, all_hits = found_in(folded, [hit for done in searched for hit in done.hits()])
+        return InPrompt(queries, hits, all_queries and all_hits)
 
     def fruitless_for(self, queries: Iterable[Recalled]) -> list[str]:
         """The retrievals that returned nothing for one of these queries: an empty result is in every prompt."""
@@ -134,9 +156,42 @@ class Turn:
             if not done.hits() and (query := done.query()) and query.ref in refs
         ]
 
+    def forget(self) -> None:
+        """Drop everything."""
+        for entries in (self._retrievals, self._answers, self._calls):
+            entries.clear()
+        self._entries = self.size = 0
+
+    def _said(self, replies: list[Recalled], new: Recalled) -> None:
+        with _lock:
+            replies.append(new)
+            self._grew(new.size())
+            if len(replies) > _ANSWERS:
+                self._forget_first(replies)
+
+    def _grew(self, size: int) -> None:
+        """Count what was added and make room for it; the lock is held."""
+        self.used = monotonic()
+        if not self.size:
+            _living.add(self)
+            size += _EMPTY_TURN_BYTES
+        self.size += size
+        while self.size > _TURN_BYTES:
+            self._forget_first(self._retrievals or self._calls or self._answers)
+            note_drop("recall")
+        _make_room(size)
+
+    def _forget_first(self, entries: list[Retrieval] | list[Recalled]) -> None:
+        first = entries.pop(0)
+        self.size -= first.size()
+        if isinstance(first, Retrieval):
+            self._entries -= len(first.read)
+
 
 _lock = threading.Lock()
-_turns: OrderedDict[str, Turn] = OrderedDict()
+_turns: dict[str, Turn] = {}  # by trace; a turn outside any trace lives as long as a context knows it
+_living: WeakSet[Turn] = WeakSet()
+_held = 0  # bytes of the living turns, or more: those that died are found when room is needed
 _recent: ContextVar[Turn | None] = ContextVar("memtrace_recent_turn", default=None)
 _shared: ContextVar[Turn | None] = ContextVar("memtrace_shared_turn", default=None)
 
@@ -151,17 +206,41 @@ def share_turn() -> None:
 
 def turn_of(trace_id: str, *, alone: bool = False) -> Turn:
     """The turn of a trace, made when new; it becomes the context's most recent one. A trace that is nothing but one
-    operation (`alone`) belongs to the context's shared turn, if there is one."""
+    operation (`alone`) belongs to the context: to its shared turn, if there is one."""
     with _lock:
         turn = _turns.get(trace_id)
-        if turn is not None:
-            _turns.move_to_end(trace_id)
-        else:
-            turn = _turns[trace_id] = (_shared.get() if alone else None) or Turn()
-            if len(_turns) > _TRACES:
-                _turns.popitem(last=False)
+        if turn is None:
+            turn = (_shared.get() if alone else None) or Turn()
+            if not alone:
+                _turns[trace_id] = turn
     _recent.set(turn)
     return turn
+
+
+def _make_room(size: int) -> None:
+    """When `size` more bytes are too many, forget the turns used longest ago until a quarter is free. Hold the lock.
+
+    A turn that may still go on is counted.
+    """
+    global _held
+    _held += size
+    if _held <= _BYTES:
+        return
+    turns = sorted(_living, key=lambda turn: turn.used)
+    _held = sum(turn.size for turn in turns)
+    over = monotonic() - _OVER_SECONDS
+    forgotten: set[Turn] = set()
+    for turn in turns:
+        if _held <= _BYTES * 3 // 4:
+            break
+        _held -= turn.size
+        if turn.used > over:
+            note_drop("recall")
+        turn.forget()
+        forgotten.add(turn)
+    _living.difference_update(forgotten)
+    for trace_id in [trace_id for trace_id, turn in _turns.items() if turn in forgotten]:
+        del _turns[trace_id]
 
 
 def recall(trace_id: str) -> Turn | None:
@@ -172,27 +251,33 @@ def recall(trace_id: str) -> Turn | None:
         return _turns.get(trace_id)
 
 
-def found_in(prompt: str, candidates: Iterable[Recalled]) -> list[Recalled]:
-    """Return the candidates whose text occurs in `prompt`, in the order of their occurrence.
+def fold(text: str) -> str:
+    """`text` with single spaces for white space, none around it."""
+    return " ".join(text.split())
+
+
+def found_in(prompt: str, candidates: Iterable[Recalled]) -> tuple[list[Recalled], bool]:
+    """Return the candidates whose text occurs in the folded prompt, in the order of their occurrence, and whether all
+    of them were looked for: of too many for a long prompt, only the newest (last) ones are.
 
     White space is folded. An occurrence inside a longer candidate's occurrence does not count: 'likes tea' is not
     found in 'likes tea with milk' when both were retrieved. Texts under four characters match by chance: left out.
     """
-    folded = _SPACES.sub(" ", prompt[:_PROMPT])
     same: dict[str, list[Recalled]] = {}  # a record that several searches returned is looked for once
     for candidate in candidates:
-        same.setdefault(_SPACES.sub(" ", candidate.text).strip(), []).append(candidate)
-    claimed = bytearray(len(folded))
+        text = fold(candidate.text)
+        same[text] = [*same.pop(text, ()), candidate]  # where it came last
+    texts = [text for text in same if _MIN_TEXT <= len(text) <= len(prompt)]
+    affordable = max(1, _WORK // max(1, len(prompt)))
+    claimed = bytearray(len(prompt))
     found: list[tuple[int, Recalled]] = []
-    for text in sorted(same, key=len, reverse=True):
-        if len(text) < _MIN_TEXT:
-            continue
-        places = [at for at in _occurrences(folded, text) if not claimed[at]]  # longer ones have claimed all of theirs
+    for text in sorted(texts[-affordable:], key=len, reverse=True):
+        places = [at for at in _occurrences(prompt, text) if not claimed[at]]  # longer ones have claimed all of theirs
         for at in places:
             claimed[at : at + len(text)] = b"\x01" * len(text)
         if places:
             found.extend((places[0], candidate) for candidate in same[text])
-    return [candidate for _, candidate in sorted(found, key=lambda item: item[0])]
+    return [candidate for _, candidate in sorted(found, key=lambda item: item[0])], len(texts) <= affordable
 
 
 def quotes(prompt: str, text: str) -> bool:
@@ -215,9 +300,11 @@ def _occurrences(text: str, part: str) -> list[int]:
 
 def forget() -> None:
     """Drop every turn."""
-    global _lock
+    global _lock, _held
     _lock = threading.Lock()
     _turns.clear()
+    _living.clear()
+    _held = 0
     _recent.set(None)
     _shared.set(None)
 

@@ -1,10 +1,25 @@
 from __future__ import annotations
 
-from memtrace_otel.capture.recall import Recalled, Turn, found_in, quotes
+import threading
+from collections.abc import Iterable
+
+import pytest
+
+from memtrace_otel.capture import drops, operation, recall
+from memtrace_otel.capture import recall as module
+from memtrace_otel.capture.layout import Read
+from memtrace_otel.capture.recall import Recalled, Turn, fold, quotes
+from tests.conftest import Recording
 
 
 def hit(text: str) -> Recalled:
     return Recalled(f"memory:{text[:5]}", "", text)
+
+
+def found_in(prompt: str, candidates: Iterable[Recalled]) -> list[Recalled]:
+    found, whole = module.found_in(fold(prompt), candidates)
+    assert whole
+    return found
 
 
 def test_candidates_come_in_the_order_of_the_prompt_with_white_space_folded() -> None:
@@ -38,9 +53,9 @@ def test_a_turn_keeps_the_newest_hits_and_no_more_than_its_share() -> None:
     for n in range(1500):
         query, found = (f"query:{n}", "query", "", f"question {n}", None), (f"memory:{n}", "hit", "", f"text {n}.", 0.5)
         turn.retrieved(f"o{n}", "", [query, found])
-    assert turn.hits_in("text 1499.")
-    assert turn.queries_in("question 1499")
-    assert not turn.hits_in("text 475.")
+    assert turn.found_in("text 1499.").hits
+    assert turn.found_in("question 1499").queries
+    assert not turn.found_in("text 475.").hits
     assert len(turn.retrievals()) == 256
     turn.retrieved("large", "", [(f"memory:{n}", "hit", "", f"long text {n}", None) for n in range(3000)])
     assert sum(len(done.read) for done in turn.retrievals()) == 1024
@@ -51,7 +66,7 @@ def test_an_empty_result_belongs_to_its_own_query() -> None:
     tea, home = ("query:tea", "query", "", "What tea?", None), ("query:home", "query", "", "Which home?", None)
     turn.retrieved("search-1", "", [tea])
     turn.retrieved("search-2", "", [home, ("memory:1", "hit", "", "Ana lives in Paris", None)])
-    asked = turn.queries_in("What tea? Which home?")
+    asked = turn.found_in("What tea? Which home?").queries
     assert [turn.fruitless_for([query]) for query in asked] == [["search-1"], []]
 
 
@@ -65,3 +80,89 @@ def test_a_record_that_many_searches_returned_is_looked_for_once() -> None:
     texts = [f"Ana likes thing number {n} very much" for n in range(8)]
     hits = [Recalled(f"memory:{n % 8}", "o", texts[n % 8], "", f"search-{n // 8}") for n in range(1024)]
     assert len(found_in("\n".join(texts * 64), hits)) == 1024  # was quadratic: minutes
+
+
+def hits(count: int, text: str) -> list[Read]:
+    return [(f"memory:{n}", "hit", "", f"{text} {n}", None) for n in range(count)]
+
+
+def test_many_turns_in_flight_are_all_remembered() -> None:
+    before = drops["recall"]
+    for n in range(3000):
+        recall.turn_of(f"{n:032x}").retrieved(f"o{n}", "", hits(5, f"fact of turn {n}"))
+    turns = [recall.recall(f"{n:032x}") for n in range(3000)]
+    assert all(turn and turn.found_in(f"fact of turn {n} 4").hits for n, turn in enumerate(turns))
+    assert drops["recall"] == before
+
+
+def test_turns_share_a_budget_of_bytes_and_the_oldest_are_forgotten_and_counted() -> None:
+    before = drops["recall"]
+    for n in range(100):
+        recall.turn_of(f"{n:032x}").retrieved(f"o{n}", "", hits(10, "x" * 100_000))
+    held = [turn for n in range(100) if (turn := recall.recall(f"{n:032x}"))]
+    assert 20 << 20 < sum(len(read[3]) for turn in held for done in turn.retrievals() for read in done.read) < 32 << 20
+    assert recall.recall(f"{0:032x}") is None
+    assert recall.recall(f"{99:032x}") is not None
+    assert drops["recall"] - before == 100 - len(held)
+
+
+def test_a_turn_that_is_over_is_forgotten_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = drops["recall"]
+    monkeypatch.setattr(module, "_OVER_SECONDS", -1.0)
+    for n in range(50):
+        recall.turn_of(f"{n:032x}").retrieved(f"o{n}", "", hits(10, "x" * 100_000))
+    assert recall.recall(f"{0:032x}") is None
+    assert drops["recall"] == before
+
+
+def test_one_turn_has_its_own_budget() -> None:
+    before, turn = drops["recall"], Turn()
+    for n in range(20):
+        turn.retrieved(f"o{n}", "", hits(10, "x" * 100_000))
+    assert [done.origin for done in turn.retrievals()] == [f"o{n}" for n in range(12, 20)]
+    assert drops["recall"] - before == 12
+    turn.answered(Recalled("answer:1", "", "y" * (9 << 20)))  # larger than all a turn may hold
+    assert not turn.newest_answers()
+    assert turn.size < 2048
+
+
+def test_what_was_forgotten_leaves_memory_though_a_context_knows_the_turn() -> None:
+    turn = Turn()
+    turn.retrieved("o", "", hits(10, "x" * 100_000))
+    for n in range(100):
+        recall.turn_of(f"{n:032x}").retrieved(f"o{n}", "", hits(10, "x" * 100_000))
+    assert turn.retrievals() == []
+    assert turn.size == 0
+
+
+def test_a_search_outside_any_span_takes_no_place(recording: Recording) -> None:
+    for n in range(5):
+        with operation(kind="retrieve", system="t", tracer=recording.tracer) as op:
+            op.read(f"memory:{n}", role="hit", content=f"Ana likes tea {n}")
+        assert recall.recall(op.origin[:32]) is None
+    turn = recall.recall("")
+    assert turn is not None
+    assert [hit.ref for hit in turn.found_in("Ana likes tea 4").hits] == ["memory:4"]
+    assert len(module._living) == 1  # pyright: ignore[reportPrivateUsage]
+
+
+def test_threads_keep_the_count_of_bytes() -> None:
+    def work(first: int) -> None:
+        for n in range(first, first + 40):
+            recall.turn_of(f"{n:032x}").retrieved(f"o{n}", "", hits(10, "x" * 100_000))
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in (0, 100, 200)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(turn.size for turn in module._living) <= 32 << 20  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_prompt_too_long_for_all_texts_is_searched_for_the_newest_and_says_so() -> None:
+    many = [Recalled(f"memory:{n}", "o", "a" * 2000 + f"b{n}") for n in range(1000)]
+    prompt = "a" * 900_000 + " " + many[5].text + " " + many[-1].text
+    found, whole = module.found_in(prompt, [*many[:-1], many[5], many[-1]])
+    assert [item.ref for item in found] == ["memory:5", "memory:5", "memory:999"]  # 5 was returned again at the end
+    assert not whole
+    assert module.found_in(prompt[-100_000:], many[-500:])[1]

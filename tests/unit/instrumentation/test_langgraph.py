@@ -115,7 +115,7 @@ def test_copies_of_a_context_share_a_turn_that_has_no_span(recording: Recording)
 
     def hits() -> list[str]:
         turn = recall.recall("")
-        return [hit.ref for hit in turn.hits_in("Ann lives in Paris.")] if turn else []
+        return [hit.ref for hit in turn.found_in("Ann lives in Paris.").hits] if turn else []
 
     def turn() -> list[str]:
         recall.share_turn()

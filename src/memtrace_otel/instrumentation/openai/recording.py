@@ -131,13 +131,14 @@ class ModelCall:
         """Inputs of an answer: the query, the memory versions that really are in the prompt, the history that it
         repeats, and the instructions."""
         operation, turn = self.operation, self._turn
-        queries = turn.queries_in(self._prompt) if turn else []
+        queries, found, whole = turn.found_in(self._prompt) if turn else ([], [], True)
+        if not whole:
+            operation.mark(Incomplete.BUDGET)
         question = self._question()
         if queries:
             operation.read(queries[-1].ref, role=Role.QUERY, content=queries[-1].text)
         elif question:
             operation.read(variable_ref(RefKind.QUERY, question), role=Role.QUERY, content=question)
-        found = turn.hits_in(self._prompt) if turn else []
         nothing = turn.fruitless_for(queries) if turn else []
         for retrieval in dict.fromkeys((*(hit.retrieved_by for hit in found), *nothing)):
             operation.read(make_ref(RefKind.CONTEXT, split_origin(retrieval)[1]), role=Role.CONTEXT, origin=retrieval)
@@ -175,7 +176,7 @@ class ModelCall:
     def _judge(self, answer: recall.Recalled, judgement: Judgement, reply: str) -> None:
         operation = self.operation
         operation.become(semconv.SPAN_NAME_PREFIX + OpKind.JUDGE, OpKind.JUDGE)
-        queries = self._turn.queries_in(self._prompt) if self._turn else []
+        queries = self._turn.found_in(self._prompt).queries if self._turn else []
         if queries:
             operation.read(queries[-1].ref, role=Role.QUERY, content=queries[-1].text)
         operation.read(answer.ref, role=Role.ANSWER, origin=answer.origin, content=answer.text)
