@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -120,3 +122,26 @@ def test_the_page_lists_every_metric() -> None:
     names = {value for name, value in vars(semconv).items() if name.startswith("METRIC_")}
     rows = {line.split("|")[1].strip(" `") for line in PAGE.read_text().splitlines() if line.startswith("| `")}
     assert names <= rows
+
+
+def reasons_in(code: str) -> set[str]:
+    """What `note_drop(reason)` and `losses.note(span, reason)` are called with, `<>` for what is filled in."""
+    found: set[str] = set()
+    for call in (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)):
+        match call:
+            case ast.Call(func=ast.Name("note_drop"), args=[ast.Constant(str(reason)), *_]):
+                found.add(reason)
+            case ast.Call(func=ast.Name("note_drop"), args=[ast.JoinedStr(parts), *_]):
+                found.add("".join(str(part.value) if isinstance(part, ast.Constant) else "<>" for part in parts))
+            case ast.Call(func=ast.Attribute(attr="note"), args=[_, ast.Constant(str(reason))]):
+                found.add(f"span:{reason}")
+    return found
+
+
+def test_the_page_lists_every_reason_of_a_loss() -> None:
+    source = Path(metrics.__file__).parents[1]
+    used = set[str]().union(*(reasons_in(path.read_text()) for path in source.rglob("*.py")))
+    used -= {"span:<>", "span:telling"}  # a span that tells of losses: they were counted before
+    rows = {line.split("|")[1].strip(" `") for line in PAGE.read_text().splitlines() if line.startswith("| `")}
+    told = {re.sub(r"<\w+>", "<>", row) for row in rows if not row.startswith(("memtrace.", "gen_ai."))}
+    assert used | {"error:<>"} == told
