@@ -32,14 +32,15 @@ def check_digest_key(program: ObservedProgram) -> Finding | None:
         return None
     if program.setting(settings.DIGEST_KEY.name):
         return ok("digest key", "set")
-    hidden = program.setting(_CONTENT.name) not in settings.CONTENT_ON
-    if hidden and any(exporter.protocol for exporter in program.exporters):
-        return warning(
-            "digest key",
-            "contents are off, but digests of short texts, which can be guessed, leave this machine",
-            f"export {settings.DIGEST_KEY.env}=$(openssl rand -hex 32)  # the same for all processes",
-        )
-    return ok("digest key", "none needed")
+    if not any(exporter.protocol for exporter in program.exporters):
+        return ok("digest key", "none needed")
+    if program.setting(_CONTENT.name) in settings.CONTENT_ON:
+        said = "contents that redaction changes have another digest in every process: no lineage joins them across"
+    else:
+        said = "contents are off, but digests of short texts, which can be guessed, leave this machine"
+    return warning(
+        "digest key", said, f"export {settings.DIGEST_KEY.env}=$(openssl rand -hex 32)  # the same for all processes"
+    )
 
 
 def check_settings(program: ObservedProgram) -> Iterator[Finding]:

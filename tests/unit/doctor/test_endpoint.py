@@ -98,6 +98,9 @@ def test_digests_that_leave_the_machine_without_a_key(doctor: Examine, receiver:
     sent = otlp(receiver.server_port, "http/protobuf")
     found = one(doctor(**sent, OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=None), "digest key")
     assert (found.state, found.remedy.startswith("export MEMTRACE_DIGEST_KEY=")) == (State.WARNING, True)
+    found = one(doctor(**sent, OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT="SPAN_ONLY"), "digest key")
+    assert (found.state, "redaction" in found.found) == (State.WARNING, True)
+    assert one(doctor(**sent, MEMTRACE_DIGEST_KEY="k"), "digest key").state == State.OK
 
 
 @pytest.mark.parametrize("scheme", ["https://", ""])
