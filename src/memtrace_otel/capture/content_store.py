@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Protocol, cast
 from urllib.parse import unquote, urlsplit
 
+from memtrace_otel.capture.child_exit import before_child_exits
 from memtrace_otel.capture.guard import note_drop, note_error
 from memtrace_otel.capture.tracing import observe_nothing_here
 
@@ -285,5 +286,6 @@ def _after_fork() -> None:
 
 
 atexit.register(_flush_all)
+before_child_exits(_flush_all, priority=-900)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

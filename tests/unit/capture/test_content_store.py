@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -298,6 +299,18 @@ def test_a_forked_child_stores_its_own(tmp_path: Path) -> None:
         os._exit(0 if store.flush() and read_content(uri, str(tmp_path)) == "child" else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert store.flush()
+
+
+def test_a_child_of_multiprocessing_stores_everything_before_it_ends(tmp_path: Path) -> None:
+    def put() -> None:
+        for n in range(300):
+            store.put(f"child {n}")
+
+    store = ContentStore(str(tmp_path))
+    child = multiprocessing.get_context("fork").Process(target=put)
+    child.start()
+    child.join()
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 300
 
 
 def test_a_path_is_absolute_on_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
