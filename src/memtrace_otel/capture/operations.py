@@ -61,6 +61,7 @@ class Operation:
         "_parent",
         "_recipe",
         "_recording",
+        "_replaced",
         "_sequence",
         "_span_kind",
         "_span_token",
@@ -114,6 +115,7 @@ class Operation:
             self._outputs: list[Written] = []
             self._flow: Flow = []
             self._fed_by_all: list[int] = []
+            self._replaced: list[tuple[str, str, str]] = []
             self._incomplete: dict[str, None] = {}
             self._token: Token[Operation | None] | None = None
             self._span_token: Token[otel_context.Context] | None = None
@@ -155,6 +157,8 @@ class Operation:
         try:
             if error is None:
                 self._remember()
+            else:
+                self._take_back()
             if self._recording and self._tracer is not None:
                 self._write(self._tracer, error)
         except Exception as failure:
@@ -242,7 +246,8 @@ class Operation:
             else:
                 self._flow.extend((source, index) for source in sources if source >= 0)
             if self._origin and action != Action.NONE:
-                origins().wrote(self.scope, ref, self._origin)
+                before = origins().wrote(self.scope, ref, self._origin)
+                self._replaced.append((self.scope, ref, before))
             return index
         except Exception as error:
             note_error("operation.wrote", error)
@@ -334,6 +339,11 @@ class Operation:
         if not faithful:
             self.mark(Incomplete.UNSERIALISABLE)
         return text
+
+    def _take_back(self) -> None:
+        """A failed operation has changed no record: what was there before is the newest version again."""
+        for scope, ref, before in reversed(self._replaced):
+            origins().take_back(scope, ref, self._origin, before)
 
     def _remember(self) -> None:
         """Let later model calls of this turn find what was retrieved and answered."""

@@ -57,6 +57,28 @@ def test_a_read_finds_the_origin_of_the_version_written_before(recording: Record
     assert dict(link.attributes or {}) == {semconv.LINK_TYPE: "retrieved", semconv.LINK_REFS: ("memory:1",)}
 
 
+def test_a_failed_update_leaves_the_version_before_it(recording: Recording) -> None:
+    origin = write_memory(recording)
+    failed = operation("update_memory", kind="update", system="t", scope=SCOPE, tracer=recording.tracer)
+
+    def update() -> None:
+        with failed:
+            failed.wrote("memory:1", action="UPDATE", content="Ana likes coffee")
+            failed.wrote("memory:1", action="UPDATE", content="Ana likes coffee with milk")
+            failed.wrote("memory:2", action="ADD", content="Bo likes tea")
+            with operation(kind="index", system="t", scope=SCOPE, tracer=recording.tracer) as inside:
+                inside.read("memory:1")
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="full"):
+        update()
+    with operation(kind="retrieve", system="t", scope=SCOPE, tracer=recording.tracer) as search:
+        search.read("memory:1", role="hit")
+        search.read("memory:2", role="hit")
+    assert attribute(recording.named("memtrace.index")[0], semconv.INPUTS_ORIGINS) == [failed.origin]
+    assert attribute(recording.named("memtrace.retrieve")[0], semconv.INPUTS_ORIGINS) == [origin, ""]
+
+
 def test_another_scope_is_another_lineage(recording: Recording) -> None:
     write_memory(recording)
     with operation("search_memory", kind="retrieve", system="t", scope="other", tracer=recording.tracer) as op:
