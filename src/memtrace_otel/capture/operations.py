@@ -35,8 +35,14 @@ _current: ContextVar[Operation | None] = ContextVar("memtrace_current_operation"
 
 
 def current_operation() -> Operation | None:
-    """The innermost memtrace operation running in this context."""
-    return _current.get()
+    """The innermost memtrace operation of this context that has not ended (a task keeps the context it began in)."""
+    return _running(_current.get())
+
+
+def _running(operation: Operation | None) -> Operation | None:
+    while operation is not None and not operation._active:
+        operation = operation._outer
+    return operation
 
 
 class Operation:
@@ -57,6 +63,7 @@ class Operation:
         "_incomplete",
         "_inputs",
         "_origin",
+        "_outer",
         "_outputs",
         "_parent",
         "_recipe",
@@ -101,6 +108,7 @@ class Operation:
         """What failed, where the type of the exception does not say it (a status of HTTP)."""
         self.span: Span = trace.INVALID_SPAN
         self._origin = ""
+        self._outer: Operation | None = None
         self._active = self._recording = False
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -126,6 +134,7 @@ class Operation:
                 self._origin = f"{context.trace_id:032x}-{context.span_id:016x}"
             if self.span.is_recording():
                 self._recording, self._sequence = True, next_sequence()
+            self._outer = current_operation()
             self.resume()
         except Exception as error:
             note_error("operation.start", error)
@@ -163,7 +172,7 @@ class Operation:
                 self._write(self._tracer, error)
         except Exception as failure:
             note_error("operation.end", failure)
-        self._active = False
+        self._active, self._outer = False, _running(self._outer)
         try:
             self.span.end()
             failed = "" if error is None else self.error_type or type(error).__qualname__
@@ -350,7 +359,7 @@ class Operation:
         own = self._origin
         if not own or self.kind not in (OpKind.RETRIEVE, OpKind.RESPOND):
             return
-        outer = _current.get()
+        outer = current_operation()
         if self.kind == OpKind.RETRIEVE and outer is not None and outer._has_steps(self.system):
             return  # not what the turn searched for
         turn = recall.turn_of(own[:32], alone=getattr(self.span, "parent", None) is None)

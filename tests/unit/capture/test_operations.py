@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
+import weakref
 from dataclasses import replace
 from functools import partial
 
@@ -223,6 +225,53 @@ def test_operations_nest_and_give_the_context_back(recording: Recording) -> None
     assert outer_span.context is not None
     assert inner_span.parent.span_id == outer_span.context.span_id
     assert (outer_span.attributes or {})[semconv.SEQ] < (inner_span.attributes or {})[semconv.SEQ]  # type: ignore[operator]
+
+
+async def test_a_task_that_outlives_its_operation_is_no_longer_inside_it(recording: Recording) -> None:
+    seen: list[object] = []
+    steps = [asyncio.Event() for _ in range(3)]
+
+    async def work() -> None:
+        for step in steps:
+            await step.wait()
+            seen.append(current_operation())
+
+    with operation(kind="ingest", system="t", tracer=recording.tracer) as outer:
+        with operation(kind="extract", system="t", tracer=recording.tracer) as inner:
+            task = asyncio.create_task(work())
+            steps[0].set()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        steps[1].set()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    steps[2].set()
+    await task
+    assert seen == [inner, outer, None]
+
+
+async def test_tasks_that_follow_one_another_keep_no_ended_operations(recording: Recording) -> None:
+    operations: list[weakref.ref[object]] = []
+
+    async def link(left: int) -> None:
+        task = None
+        with operation(kind="ingest", system="t", tracer=recording.tracer) as op:
+            operations.append(weakref.ref(op.span))
+            if left:
+                task = asyncio.create_task(link(left - 1))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        if not left:
+            recording.clear()
+            gc.collect()
+            assert sum(known() is not None for known in operations) < 5
+        del op, task
+
+    tasks_before = asyncio.all_tasks()
+    await link(20)
+    while left := asyncio.all_tasks() - tasks_before:
+        await asyncio.gather(*left)
+    assert len(operations) == 21
 
 
 def test_the_decorator_records_arguments_and_results(recording: Recording) -> None:
