@@ -506,7 +506,9 @@ def planted(chance: random.Random, quotes: bool, depth: int = 0) -> object:
     if shape == 3:
         return json.dumps(planted(chance, quotes, depth + 1))
     if shape == 4:
-        return f"{text()} {KEY} {text()}"
+        before = chance.choice([" ", "\n", "\t", "/"])
+        after = chance.choice(["", f"\npassword:  {PLANTED}\n", f"\ttoken={PLANTED}"])
+        return f"{text()}{before}{KEY} {text()}{after}"
     return chance.choice([text(), 1, 2.5, None, True])
 
 
