@@ -252,25 +252,23 @@ async def test_a_task_that_outlives_its_operation_is_no_longer_inside_it(recordi
 
 async def test_tasks_that_follow_one_another_keep_no_ended_operations(recording: Recording) -> None:
     operations: list[weakref.ref[object]] = []
+    tasks: list[asyncio.Task[None]] = []
 
     async def link(left: int) -> None:
-        task = None
         with operation(kind="ingest", system="t", tracer=recording.tracer) as op:
             operations.append(weakref.ref(op.span))
             if left:
-                task = asyncio.create_task(link(left - 1))
+                tasks[:] = [asyncio.create_task(link(left - 1))]
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         if not left:
             recording.clear()
             gc.collect()
-            assert sum(known() is not None for known in operations) < 5
-        del op, task
+            done.set_result(sum(known() is not None for known in operations))
 
-    tasks_before = asyncio.all_tasks()
+    done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     await link(20)
-    while left := asyncio.all_tasks() - tasks_before:
-        await asyncio.gather(*left)
+    assert await done < 5
     assert len(operations) == 21
 
 
