@@ -162,8 +162,8 @@ DB_PATH = Setting(
 DIGEST_KEY = Setting(
     "MEMTRACE_DIGEST_KEY",
     "",
-    "Key of the content digests and scope ids (HMAC-SHA-256). Empty: plain SHA-256; for contents that redaction changes, "
-    "a key of the process.",
+    "Key of the content digests and scope ids (HMAC-SHA-256). Empty: plain SHA-256; for contents that redaction "
+    "changes, a key of the process.",
     secret=True,
 )
 PREVIEW_BYTES = Setting(

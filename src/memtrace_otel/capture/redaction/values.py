@@ -9,7 +9,7 @@ KEY = re.compile(
     r"""|<(?P<tag>[\w.:-]{1,64})>"""
     r"""|(?<![\w.-])--(?P<option>[\w.-]{1,64})[ ]{1,8}(?=[^\s-])"""
     # KEY=value, key = value, key: value, some key: value, **key:** value
-    r"""|(?<![\w.-])(?P<bare>[\w.-]{1,64}+(?:[ ][\w.-]{1,64}+){0,2}+)[*`]{0,3}+"""
+    r"""|(?<![\w.-])(?P<bare>[\w.-]{1,64}+(?:[ ][\w.-]{1,64}+){0,2}+)[*`"'\\]{0,9}+"""
     r"""(?:=(?!=)|(?:[ \t]{1,64}+(?P<apart>=)(?!=))|(?:[ \t]{0,64}+(?P<colon>:)))[*`]{0,3}[ \t]{0,64}"""
 )
 _INNER = r"""(?![\s,;:&)}\]"'`<\\]|\Z)"""  # after a quote that ends nothing
@@ -17,7 +17,10 @@ _QUOTED = (
     r'"{3}.*?(?:"{3}|\Z)|' + r"'{3}.*?(?:'{3}|\Z)|"
     rf""""(?:[^"\\]|\\.|"{_INNER})*(?:"|\Z)|'(?:[^'\\]|\\.|'{_INNER})*(?:'|\Z)"""
 )
-_STRING = re.compile(rf"""(?s:(?P<escape>\\{{1,7}})".*?(?:(?<!\\)(?P=escape)"|\Z)|{_QUOTED})""")
+_ESCAPED = (  # "..." in JSON in JSON: after whole escaped backslashes a quote is the end
+    r"""(?P<escape>\\{1,7})".*?(?:(?<!\\)(?:(?P=escape)\\(?P=escape)\\)*(?P=escape)"|\Z)"""
+)
+_STRING = re.compile(rf"(?s:{_ESCAPED}|{_QUOTED})")
 _BRACKET = re.compile(rf"(?s:{_QUOTED})|(?P<open>[{{\[])|(?P<close>[}}\]])")
 _ENDS = r"""\\{0,7}["'](?:[\s,;:)}\]]|\Z)|[}\]](?:[\s,;)}\]"'\\]|\Z)|&[\w.%-]{1,64}=|[,;][\w.-]{1,64}="""
 _WORD_ENDS = rf"""{_ENDS}|[,;](?:[\s"'\\]|\Z)"""
