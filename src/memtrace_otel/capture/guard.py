@@ -33,6 +33,13 @@ def note_error(where: str, error: Exception) -> None:
         )
 
 
+def note_misuse(what: str, explanation: str) -> None:
+    """Count a call of ours that makes no sense and log the first one of its sort."""
+    note_drop(f"misuse:{what}")
+    if drops[f"misuse:{what}"] == 1:
+        _logger.warning("memtrace: %s", explanation)
+
+
 class guard:
     """Context manager that swallows and counts every Exception raised by our own code in its body."""
 

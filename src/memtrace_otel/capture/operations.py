@@ -15,10 +15,10 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import recall
-from memtrace_otel.capture.config import config
+from memtrace_otel.capture.config import CaptureConfig, config
 from memtrace_otel.capture.content import as_text, show, variable_ref
 from memtrace_otel.capture.decorator import Recipe, decorate
-from memtrace_otel.capture.guard import guarded, note_drop, note_error
+from memtrace_otel.capture.guard import guarded, note_drop, note_error, note_misuse
 from memtrace_otel.capture.layout import Flow, Read, Written, complete_flow, lay_out
 from memtrace_otel.capture.metrics import operation_ended
 from memtrace_otel.capture.origins import origins
@@ -30,19 +30,17 @@ from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ROOTS = frozenset({RefKind.MESSAGE, RefKind.QUERY, RefKind.EXPECTED, RefKind.PROMPT, RefKind.DOCUMENT})
+_ROLES = {str(role): str(role) for role in Role}
+_ACTIONS = {str(action): str(action) for action in Action}
+_KINDS = {str(kind): str(kind) for kind in OpKind}
 _WRITING = frozenset({OpKind.INGEST, OpKind.EXTRACT, OpKind.DECIDE, OpKind.CREATE, OpKind.UPDATE, OpKind.DELETE})
 _current: ContextVar[Operation | None] = ContextVar("memtrace_current_operation", default=None)
 
 
 def current_operation() -> Operation | None:
     """The innermost memtrace operation of this context that has not ended (a task keeps the context it began in)."""
-    return _running(_current.get())
-
-
-def _running(operation: Operation | None) -> Operation | None:
-    while operation is not None and not operation._active:
-        operation = operation._outer
-    return operation
+    operation = _current.get()
+    return operation and operation.or_around()
 
 
 class Operation:
@@ -127,6 +125,7 @@ class Operation:
             self._incomplete: dict[str, None] = {}
             self._token: Token[Operation | None] | None = None
             self._span_token: Token[otel_context.Context] | None = None
+            self.kind = _KINDS.get(self.kind) or self._unknown("kind", OpKind.OTHER, _KINDS)
             self.name = self.name or semconv.SPAN_NAME_PREFIX + self.kind
             self.span = tracer.start_span(self.name, self._parent, self._span_kind, self._first_attributes())
             context = self.span.get_span_context()
@@ -168,11 +167,15 @@ class Operation:
                 self._remember()
             else:
                 self._take_back()
+        except Exception as failure:
+            self._failed("operation.end", failure)
+        try:
             if self._recording and self._tracer is not None:
                 self._write(self._tracer, error)
         except Exception as failure:
-            note_error("operation.end", failure)
-        self._active, self._outer = False, _running(self._outer)
+            self._failed("operation.end", failure)
+            self.span.set_attributes({semconv.SEQ: self._sequence, semconv.INCOMPLETE: list(self._incomplete)})
+        self._active, self._outer = False, self._outer and self._outer.or_around()
         try:
             self.span.end()
             failed = "" if error is None else self.error_type or type(error).__qualname__
@@ -203,6 +206,13 @@ class Operation:
         """`<trace id>-<span id>`, '' before the start and when no SDK is set up."""
         return self._origin
 
+    def or_around(self) -> Operation | None:
+        """This operation; after its end the innermost one around it that has not ended."""
+        operation = self
+        while operation is not None and not operation._active:
+            operation = operation._outer
+        return operation
+
     @property
     def captures_content(self) -> bool:
         """Whether contents may be put on this span."""
@@ -222,14 +232,17 @@ class Operation:
         if not self._active:
             return -1
         try:
+            if ":" not in ref:
+                return self._left_out()
+            role = _ROLES.get(role) or self._unknown("role", Role.OTHER, _ROLES)
             if origin is None:
                 origin = self._find(ref, self.scope if scope is None else scope)
             text = content if type(content) is str else self._text(content)
             score = score if score is None or type(score) is float else _number(score)
-            self._inputs.append((ref, str(role), origin, text, score))
+            self._inputs.append((ref, role, origin, text, score))
             return len(self._inputs) - 1
         except Exception as error:
-            note_error("operation.read", error)
+            self._failed("operation.read", error)
             return -1
 
     def wrote(
@@ -247,19 +260,24 @@ class Operation:
         if not self._active:
             return -1
         try:
+            if ":" not in ref:
+                return self._left_out()
+            role = _ROLES.get(role) or self._unknown("role", Role.OTHER, _ROLES)
+            action = _ACTIONS.get(action) or self._unknown("action", Action.DERIVE, _ACTIONS)
             text = content if type(content) is str else self._text(content)
             index = len(self._outputs)
-            self._outputs.append((ref, str(role), str(action), text, store, event_time))
-            if sources is None:
+            flow = None if sources is None else [(source, index) for source in sources if source >= 0]
+            self._outputs.append((ref, role, action, text, store, event_time))
+            if flow is None:
                 self._fed_by_all.append(index)
             else:
-                self._flow.extend((source, index) for source in sources if source >= 0)
+                self._flow += flow
             if self._origin and action != Action.NONE:
                 before = origins().wrote(self.scope, ref, self._origin)
                 self._replaced.append((self.scope, ref, before))
             return index
         except Exception as error:
-            note_error("operation.wrote", error)
+            self._failed("operation.wrote", error)
             return -1
 
     def returned_records(self, kind: str, contents: Sequence[object]) -> None:
@@ -280,7 +298,7 @@ class Operation:
     @guarded("operation.become", None)
     def become(self, name: str, kind: str) -> None:
         """Rename a running operation whose nature only its result shows."""
-        self.name, self.kind = name, str(kind)
+        self.name, self.kind = name, _KINDS.get(kind) or self._unknown("kind", OpKind.OTHER, _KINDS)
         self.span.update_name(name)
         self.span.set_attribute(semconv.OP_KIND, self.kind)
 
@@ -333,6 +351,22 @@ class Operation:
         if self._attributes:
             attributes |= self._attributes
         return attributes
+
+    def _failed(self, where: str, error: Exception) -> None:
+        note_error(where, error)
+        self._incomplete[str(Incomplete.GUARD)] = None
+
+    def _left_out(self) -> int:
+        """A variable without a name cannot be recorded."""
+        note_misuse("ref", f"an operation of {self.system} was given no ref, `<kind>:<id>`: the variable is left out")
+        self.mark(Incomplete.MALFORMED)
+        return -1
+
+    def _unknown(self, what: str, instead: str, known: Iterable[str]) -> str:
+        """A word that the wire contract does not know counts as the most general one."""
+        words = ", ".join(known)
+        note_misuse(what, f"unknown {what} in an operation of {self.system}, recorded as {instead!s}; known: {words}")
+        return str(instead)
 
     def _find(self, ref: str, scope: str) -> str:
         """Origin of the newest version of `ref`, '' for a root and when this process did not write it."""
@@ -395,8 +429,7 @@ class Operation:
             attributes[semconv.INCOMPLETE] = list(self._incomplete)
         if error is not None:
             attributes[semconv.ERROR_TYPE] = self.error_type or type(error).__qualname__
-            text = f"{type(error).__name__}: {error}" if limits.content else type(error).__name__
-            self.span.set_status(Status(StatusCode.ERROR, show(text, limits, 200)))
+            self.span.set_status(Status(StatusCode.ERROR, _shown(error, limits)))
         write_part(self.span, attributes, parts[0], self._origin)
         for number, part in enumerate(parts[1:], 1):
             attributes = {semconv.OP_KIND: self.kind, semconv.SYSTEM: self.system, semconv.PART: number}
@@ -407,6 +440,15 @@ class Operation:
 
 operation = Operation
 """`with operation("search_memory", kind="retrieve", system="my_rag") as op: ...`, or as a decorator."""
+
+
+def _shown(error: BaseException, limits: CaptureConfig) -> str:
+    """What the status says of an error: its text only where contents may be shown."""
+    name = type(error).__name__
+    try:
+        return show(f"{name}: {error}" if limits.content else name, limits, 200)
+    except Exception:  # a hostile __str__ of the observed program
+        return name
 
 
 def _number(score: object) -> float | None:

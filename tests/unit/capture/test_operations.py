@@ -172,6 +172,70 @@ def test_an_error_of_the_program_passes_unchanged_and_is_recorded_without_its_te
     assert "private" not in str(span.to_json())
 
 
+@pytest.mark.usefixtures("content_on")
+def test_an_error_that_cannot_say_what_it_is_costs_nothing_else(recording: Recording) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    def work() -> None:
+        with operation("create_memory", kind="create", system="t", tracer=recording.tracer) as op:
+            op.read("message:1", role="message", content="I moved")
+            op.wrote("memory:1", action="ADD", content="moved")
+            raise Mute
+
+    with pytest.raises(Mute):
+        work()
+    [span] = recording.spans()
+    assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, "Mute")
+    assert (attribute(span, semconv.INPUTS), attribute(span, semconv.OUTPUTS)) == (["message:1"], ["memory:1"])
+    assert semconv.SEQ in (span.attributes or {})
+
+
+@pytest.mark.parametrize("nothing", [None, "", "no ref", 7, b"memory:1"])
+def test_a_variable_without_a_ref_is_left_out_alone(recording: Recording, nothing: str) -> None:
+    before = drops.total()
+    with operation("create_memory", kind="create", system="t", tracer=recording.tracer) as op:
+        assert op.read(nothing, content="x") == -1
+        assert op.read("message:1", role="message") == 0
+        assert op.wrote(nothing, content="x") == -1
+        assert op.wrote("memory:1", action="ADD", sources=["0"]) == -1  # type: ignore[list-item]
+        assert op.wrote("memory:2", action="ADD", sources=[0]) == 0
+    [span] = recording.spans()
+    assert (attribute(span, semconv.INPUTS), attribute(span, semconv.OUTPUTS)) == (["message:1"], ["memory:2"])
+    assert {"malformed", "guard"} & set(attribute(span, semconv.INCOMPLETE))
+    assert drops.total() - before == 3
+
+
+def test_words_outside_the_contract_are_counted_and_count_as_the_most_general(
+    recording: Recording, caplog: pytest.LogCaptureFixture
+) -> None:
+    for what in ("kind", "role", "action"):
+        drops[f"misuse:{what}"] = 0
+    for _ in range(2):
+        with operation(kind="retreive", system="t", tracer=recording.tracer) as op:
+            op.read("memory:1", role="banana")
+            op.wrote("memory:1", action="CREATE")
+    span = recording.spans()[0]
+    assert span.name == "memtrace.other"
+    assert (span.attributes or {})[semconv.OP_KIND] == "other"
+    assert attribute(span, semconv.INPUTS_ROLES) == ["other"]
+    assert attribute(span, semconv.OUTPUTS_ACTIONS) == ["DERIVE"]
+    assert [drops[f"misuse:{what}"] for what in ("kind", "role", "action")] == [2, 2, 2]
+    assert len(caplog.records) == 3
+
+
+def test_an_operation_that_cannot_be_written_keeps_its_number(
+    recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memtrace_otel.capture.operations.described", lambda *_: 1 / 0)
+    with operation(kind="other", system="t", tracer=recording.tracer):
+        pass
+    [span] = recording.spans()
+    assert semconv.SEQ in (span.attributes or {})
+    assert attribute(span, semconv.INCOMPLETE) == ["guard"]
+
+
 class Hostile:
     """Everything about this value raises."""
 
