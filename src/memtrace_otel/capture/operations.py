@@ -16,7 +16,7 @@ from opentelemetry.util.types import AttributeValue
 from memtrace_otel import semconv
 from memtrace_otel.capture import recall
 from memtrace_otel.capture.config import CaptureConfig, config
-from memtrace_otel.capture.content import as_text, show, variable_ref
+from memtrace_otel.capture.content import as_text, show, show_value, variable_ref
 from memtrace_otel.capture.decorator import Recipe, decorate
 from memtrace_otel.capture.guard import guarded, note_drop, note_error, note_misuse
 from memtrace_otel.capture.layout import Flow, Read, Written, complete_flow, lay_out
@@ -60,6 +60,7 @@ class Operation:
         "_flow",
         "_incomplete",
         "_inputs",
+        "_left",
         "_origin",
         "_outer",
         "_outputs",
@@ -123,6 +124,7 @@ class Operation:
             self._fed_by_all: list[int] = []
             self._replaced: list[tuple[str, str, str]] = []
             self._incomplete: dict[str, None] = {}
+            self._left: tuple[otel_context.Context, Operation | None] | None = None
             self._token: Token[Operation | None] | None = None
             self._span_token: Token[otel_context.Context] | None = None
             self.kind = _KINDS.get(self.kind) or self._unknown("kind", OpKind.OTHER, _KINDS)
@@ -139,29 +141,36 @@ class Operation:
             note_error("operation.start", error)
 
     def resume(self) -> None:
-        """Make the span current again after `leave`."""
+        """Make what was current at `leave` current again: the span, or one that was opened below it."""
         if not self._active:
             return
-        self._span_token = otel_context.attach(trace.set_span_in_context(self.span, self._parent))
-        self._token = _current.set(self)
+        context, operation = self._left or (trace.set_span_in_context(self.span, self._parent), self)
+        self._span_token = otel_context.attach(context)
+        self._token = _current.set(operation)
 
     def leave(self) -> None:
         """Give the context back (in another context than that of `start` there is nothing to give)."""
+        left = otel_context.get_current(), _current.get()
+        if self._give_back():
+            self._left = left
+
+    def _give_back(self) -> bool:
         if not self._active or self._token is None or self._span_token is None:
-            return
-        try:
-            _current.reset(self._token)
-        except ValueError:
-            pass  # another context than that of `start`
-        else:
-            otel_context.detach(self._span_token)
+            return False
+        token, span_token = self._token, self._span_token
         self._token = self._span_token = None
+        try:
+            _current.reset(token)
+        except ValueError:
+            return False  # another context than that of `start`
+        otel_context.detach(span_token)
+        return True
 
     def end(self, error: BaseException | None = None) -> None:
         """Write variables and links to the span and end it; `error` is what the observed code raised."""
         if not self._active:
             return
-        self.leave()
+        self._give_back()
         try:
             if error is None:
                 self._remember()
@@ -290,10 +299,8 @@ class Operation:
 
     @guarded("operation.set", None)
     def set(self, name: str, value: AttributeValue) -> None:
-        """Set an attribute of the span. Strings are cut at the preview limit."""
-        if isinstance(value, str):
-            value = show(value, config())
-        self.span.set_attribute(name, value)
+        """Set an attribute of the span. Texts, also those in a sequence, are redacted and cut at the preview limit."""
+        self.span.set_attribute(name, show_value(value, config()))
 
     @guarded("operation.become", None)
     def become(self, name: str, kind: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from functools import partial
 
 import pytest
@@ -55,6 +55,38 @@ def test_a_generator_of_items_gives_one_output_each(recording: Recording) -> Non
     assert inner.parent is not None
     assert outer.context is not None
     assert inner.parent.span_id == outer.context.span_id
+
+
+def test_spans_that_a_generator_keeps_open_stay_its_own(recording: Recording) -> None:
+    def body() -> Iterator[int]:
+        with recording.tracer.start_as_current_span("inner"):
+            yield 1
+            with operation(kind="extract", system="t", tracer=recording.tracer) as nested:
+                yield 2
+                assert current_operation() is nested
+                with recording.tracer.start_as_current_span("child"):
+                    yield 3
+            with recording.tracer.start_as_current_span("second"):
+                pass
+        with recording.tracer.start_as_current_span("last"):
+            pass
+
+    def parents(work: Callable[[], Iterator[int]]) -> dict[str, str]:
+        recording.clear()
+        with recording.tracer.start_as_current_span("reader") as reader:
+            for _ in work():
+                if work is not body:
+                    assert trace.get_current_span() is reader
+        names = {span.context.span_id: span.name for span in recording.spans() if span.context}
+        return {span.name: names[span.parent.span_id] for span in recording.spans() if span.parent}
+
+    own = parents(body)
+    decorated = parents(operation(kind="other", system="t", tracer=recording.tracer)(body))
+    assert own == {"inner": "reader", "memtrace.extract": "inner", "child": "memtrace.extract"} | {
+        "second": "inner",
+        "last": "reader",
+    }
+    assert decorated == {**own, "inner": "memtrace.other", "last": "memtrace.other", "memtrace.other": "reader"}
 
 
 def test_a_generator_keeps_send_throw_close_and_its_return_value(recording: Recording) -> None:

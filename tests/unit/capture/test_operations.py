@@ -236,6 +236,17 @@ def test_an_operation_that_cannot_be_written_keeps_its_number(
     assert attribute(span, semconv.INCOMPLETE) == ["guard"]
 
 
+@pytest.mark.usefixtures("content_on")
+def test_texts_in_a_list_are_redacted_as_well(recording: Recording) -> None:
+    with operation(kind="retrieve", system="t", tracer=recording.tracer) as op:
+        op.set("filters", ["user = ana", "password=hunter2-long-enough"])
+        op.set("limits", [1, 2])
+    attributes = recording.spans()[0].attributes or {}
+    assert "hunter2" not in str(attributes["filters"])
+    assert "ana" in str(attributes["filters"])
+    assert attributes["limits"] == (1, 2)
+
+
 class Hostile:
     """Everything about this value raises."""
 
