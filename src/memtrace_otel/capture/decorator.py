@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from io import StringIO
@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from memtrace_otel.capture.content import as_text, variable_ref
-from memtrace_otel.capture.guard import guard, guarded, note_drop
+from memtrace_otel.capture.guard import guard, guarded, note_drop, note_misuse
 from memtrace_otel.capture.tracing import active_tracer
 from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
 
@@ -169,6 +169,10 @@ class _Call:
         """Record what the function returned."""
         output = self._recipe.output
         if not output or not self.operation.origin:
+            return
+        if isinstance(result, Awaitable | Iterator | AsyncIterator):  # somebody else's to consume
+            note_misuse("output", "a function that is no coroutine or generator function returned one: no output known")
+            self.operation.mark(Incomplete.UNSERIALISABLE)
             return
         values = _items(result)
         if self.operation.kind in _READING and output in _RECORDS:

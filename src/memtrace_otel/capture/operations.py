@@ -194,6 +194,8 @@ class Operation:
             note_error("operation.end", failure)
 
     def __enter__(self) -> Operation:
+        if self._recipe[0] or self._recipe[1]:
+            note_misuse("inputs", "`inputs` and `output` are for decorated functions; in a `with` use read and wrote")
         self.start()
         return self
 

@@ -202,6 +202,33 @@ def test_a_purpose_is_the_systems_own_word_for_the_operation(recording: Recordin
     assert purposes == ["message_buffer_update", "finalize"]
 
 
+async def test_what_a_plain_function_leaves_to_be_consumed_is_no_output(recording: Recording) -> None:
+    async def reply() -> str:
+        return "In Lisbon"
+
+    async def stream() -> AsyncIterator[str]:
+        yield "In Lisbon"
+
+    before = drops["misuse:output"]
+    answer = operation("chat", kind="respond", system="t", tracer=recording.tracer, output="answer")
+    assert await answer(lambda: reply())() == "In Lisbon"
+    assert [part async for part in answer(lambda: stream())()] == ["In Lisbon"]
+    assert list(answer(lambda: iter("ab"))()) == ["a", "b"]
+    for span in recording.spans():
+        assert attribute(span, semconv.OUTPUTS) == []
+        assert attribute(span, semconv.INCOMPLETE) == ["unserialisable"]
+    assert drops["misuse:output"] - before == 3
+
+
+def test_what_only_a_decorator_uses_is_told_in_a_with(recording: Recording, caplog: pytest.LogCaptureFixture) -> None:
+    drops["misuse:inputs"] = 0
+    for _ in range(2):
+        with operation(kind="extract", system="t", tracer=recording.tracer, inputs={"text": "message"}, output="fact"):
+            pass
+    assert drops["misuse:inputs"] == len(recording.spans()) == 2
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
 def test_a_callable_without_a_signature_is_called_as_it_is(recording: Recording) -> None:
     newest = operation(kind="other", system="t", tracer=recording.tracer, inputs={"items": "fact"}, output="fact")(max)
     assert newest("a", "b") == "b"
