@@ -21,7 +21,7 @@ from llama_index.core.selectors import LLMSingleSelector
 from llama_index.core.tools import QueryEngineTool
 
 from memtrace_otel.capture import current_operation
-from memtrace_otel.instrumentation.llamaindex.streams import settle_abandoned
+from memtrace_otel.instrumentation.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
 from memtrace_otel.model import OperationSpan, Variable
 from tests.conftest import Recording

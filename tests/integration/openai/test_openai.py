@@ -9,8 +9,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import feedback, operation, scope_id
+from memtrace_otel.instrumentation.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
-from memtrace_otel.instrumentation.openai.streams import settle_abandoned
 from memtrace_otel.model import make_origin
 from tests.conftest import Recording
 from tests.integration.openai.conftest import ModelServer

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from memtrace_otel.capture import current_operation, operation
+from memtrace_otel.instrumentation.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.llamaindex import ledger
 from memtrace_otel.instrumentation.llamaindex.ledger import Ledger
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, message_text, pieces, query_text
 from memtrace_otel.instrumentation.llamaindex.owners import scope_of, store_behind, store_name
-from memtrace_otel.instrumentation.llamaindex.streams import observed, settle_abandoned
+from memtrace_otel.instrumentation.llamaindex.streams import observed
 from tests.conftest import Recording
 
 Ended = list[tuple[str, bool, BaseException | None]]

@@ -19,12 +19,13 @@ from opentelemetry.trace import Span
 
 from memtrace_otel.capture import guard
 from memtrace_otel.capture.adoption import announced
+from memtrace_otel.instrumentation.abandoned import abandon, settle_abandoned
 from memtrace_otel.instrumentation.langchain.calls import Call, first
 from memtrace_otel.instrumentation.langchain.runs import span_of_run
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
 from memtrace_otel.instrumentation.openai.calls import Message, Request, call_text, get
 from memtrace_otel.instrumentation.openai.recording import ModelCall, is_answer
-from memtrace_otel.instrumentation.openai.streams import Streamed, abandon, settle_abandoned
+from memtrace_otel.instrumentation.openai.streams import Streamed
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import Incomplete
 

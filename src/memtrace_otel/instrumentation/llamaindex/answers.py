@@ -18,10 +18,11 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, guard
+from memtrace_otel.instrumentation.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, pieces, query_ref, query_text
 from memtrace_otel.instrumentation.llamaindex.retrieval import owner, read_piece, served_for
-from memtrace_otel.instrumentation.llamaindex.streams import observed, operation_of, settle_abandoned
+from memtrace_otel.instrumentation.llamaindex.streams import observed, operation_of
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref, split_origin
 from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role

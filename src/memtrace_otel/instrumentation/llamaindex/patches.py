@@ -8,9 +8,9 @@ from typing import Any
 from opentelemetry.trace import Tracer
 
 from memtrace_otel.capture import guard
+from memtrace_otel.instrumentation.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.llamaindex.ledger import Ledger
 from memtrace_otel.instrumentation.llamaindex.points import POINTS, VECTOR_STORE
-from memtrace_otel.instrumentation.llamaindex.streams import settle_abandoned
 from memtrace_otel.instrumentation.patches import Patches
 from memtrace_otel.instrumentation.steps import StepFunction
 from memtrace_otel.instrumentation.threads import with_context_threads

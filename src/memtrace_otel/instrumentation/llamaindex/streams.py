@@ -5,30 +5,18 @@ LlamaIndex calls the model when the first item is asked for, so each item is fet
 
 from __future__ import annotations
 
-import atexit
 import inspect
 import weakref
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator
+from functools import partial
 from typing import Any
 
 from memtrace_otel.capture import Operation, guard
+from memtrace_otel.instrumentation.abandoned import abandon
 
 _MAX_ITEMS = 100_000
 Done = Callable[[str, bool, BaseException | None], None]
 """Takes the text so far, whether that is all of it, and what the stream raised."""
-
-_abandoned: deque[Collector] = deque(maxlen=1024)
-
-
-def settle_abandoned() -> None:
-    """Report the streams that were thrown away half-way. Not done where they die: a collector of garbage may run
-    anywhere, inside our own locks too."""
-    while _abandoned:
-        _abandoned.popleft().end(whole=False)
-
-
-atexit.register(settle_abandoned)
 
 
 class Collector:
@@ -70,7 +58,7 @@ def observed(stream: Any, operation: Operation, text_of: Callable[[Any], str], d
         return None
     passing = _pass_on(any_stream, collector) if generator else _pass_on_async(any_stream, collector)
     _operations[passing] = operation
-    weakref.finalize(passing, _abandoned.append, collector)  # left half-way, or never asked for an item
+    weakref.finalize(passing, abandon, partial(collector.end, whole=False))  # left half-way, or never asked for an item
     return passing
 
 

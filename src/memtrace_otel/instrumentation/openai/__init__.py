@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from memtrace_otel.capture import guard
+from memtrace_otel.instrumentation.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.instrumentor import MemoryInstrumentor
 from memtrace_otel.instrumentation.openai.calls import read_request
 from memtrace_otel.instrumentation.openai.recording import SYSTEM, ModelCall, is_answer
-from memtrace_otel.instrumentation.openai.streams import Done, ObservedStream, Streamed, settle_abandoned
+from memtrace_otel.instrumentation.openai.streams import Done, ObservedStream, Streamed
 from memtrace_otel.instrumentation.patches import Patches
 from memtrace_otel.instrumentation.steps import Call, Step
 from memtrace_otel.semconv import Incomplete

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import wrapt
 
 from memtrace_otel.capture import guard
+from memtrace_otel.instrumentation.abandoned import abandon
 from memtrace_otel.instrumentation.openai.calls import call_text, delta_calls, delta_text
 
 _MAX_CHUNKS = 100_000
@@ -29,32 +28,6 @@ class Streamed:
 
 Done = Callable[[Streamed, BaseException | None], None]
 """Takes what a stream said and what it raised."""
-
-_MAX_ABANDONED = 1024
-_abandoned: deque[Callable[[], None]] = deque()
-
-
-def abandon(report: Callable[[], None]) -> None:
-    """Have a stream that was thrown away reported later."""
-    _abandoned.append(report)
-
-
-def settle_abandoned() -> None:
-    """Report the streams that were thrown away half-way. Not done where they die: a collector may run anywhere, inside
-    our own locks too."""
-    while True:
-        try:
-            report = _abandoned.popleft()
-        except IndexError:
-            return
-        with guard("openai.stream"):
-            report()
-
-
-@cache
-def _settle_at_exit() -> None:
-    """Registered when streams are in use: exit functions run in reverse, and the tracer provider's must come after."""
-    atexit.register(settle_abandoned)
 
 
 class _Collector:
@@ -107,7 +80,6 @@ class ObservedStream(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArg
     _self_collector: _Collector
 
     def __init__(self, stream: Any, done: Done) -> None:
-        _settle_at_exit()
         super().__init__(stream)  # pyright: ignore[reportUnknownMemberType]
         self._self_stream = stream
         self._self_collector = _Collector(done)
