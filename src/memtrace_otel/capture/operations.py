@@ -18,7 +18,7 @@ from memtrace_otel.capture import recall
 from memtrace_otel.capture.config import CaptureConfig, config
 from memtrace_otel.capture.content import as_text, show, show_value, variable_ref
 from memtrace_otel.capture.decorator import Recipe, decorate
-from memtrace_otel.capture.guard import guarded, note_drop, note_error, note_misuse
+from memtrace_otel.capture.guard import guard, guarded, note_drop, note_error, note_misuse
 from memtrace_otel.capture.layout import Flow, Read, Written, complete_flow, lay_out
 from memtrace_otel.capture.metrics import operation_ended
 from memtrace_otel.capture.origins import origins
@@ -183,7 +183,8 @@ class Operation:
                 self._write(self._tracer, error)
         except Exception as failure:
             self._failed("operation.end", failure)
-            self.span.set_attributes({semconv.SEQ: self._sequence, semconv.INCOMPLETE: list(self._incomplete)})
+            with guard("operation.end"):
+                self.span.set_attributes({semconv.SEQ: self._sequence, semconv.INCOMPLETE: list(self._incomplete)})
         self._active, self._outer = False, self._outer and self._outer.or_around()
         try:
             self.span.end()

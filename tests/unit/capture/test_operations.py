@@ -225,6 +225,12 @@ def test_words_outside_the_contract_are_counted_and_count_as_the_most_general(
     assert len(caplog.records) == 3
 
 
+def test_a_span_that_takes_no_attributes_harms_nobody(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    with operation(kind="other", system="t", tracer=recording.tracer) as op:
+        monkeypatch.setattr(op.span, "set_attributes", lambda _: 1 / 0)
+    assert len(recording.spans()) == 1
+
+
 def test_an_operation_that_cannot_be_written_keeps_its_number(
     recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
