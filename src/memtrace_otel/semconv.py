@@ -183,6 +183,7 @@ INPUTS_ORIGINS = "memtrace.inputs.origins"
 INPUTS_DIGESTS = "memtrace.inputs.digests"
 INPUTS_CONTENTS = "memtrace.inputs.contents"
 INPUTS_SCORES = "memtrace.inputs.scores"
+INPUTS_STORES = "memtrace.inputs.stores"
 
 OUTPUTS = "memtrace.outputs"
 OUTPUTS_ROLES = "memtrace.outputs.roles"

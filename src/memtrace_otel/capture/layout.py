@@ -30,7 +30,7 @@ Written = tuple[str, str, str, str, str, str]
 class Inputs:
     """What an operation read: one list for each array, all of one length. (Tuples would cost the SDK more.)"""
 
-    __slots__ = ("contents", "digests", "origins", "refs", "roles", "scores")
+    __slots__ = ("contents", "digests", "origins", "refs", "roles", "scores", "stores")
 
     def __init__(self) -> None:
         self.refs: list[str] = []
@@ -39,15 +39,7 @@ class Inputs:
         self.digests: list[str] = []
         self.contents: list[str] = []
         self.scores: list[float | None] = []
-
-    def add(self, ref: str, role: str, origin: str, digest: str, content: str, score: float | None) -> None:
-        """Append one input."""
-        self.refs.append(ref)
-        self.roles.append(role)
-        self.origins.append(origin)
-        self.digests.append(digest)
-        self.contents.append(content)
-        self.scores.append(score)
+        self.stores: list[str] = []
 
     def between(self, start: int, end: int) -> Inputs:
         """A range of the entries."""
@@ -66,6 +58,8 @@ class Inputs:
         attributes[semconv.INPUTS_DIGESTS] = self.digests
         if any(self.contents):
             attributes[semconv.INPUTS_CONTENTS] = self.contents
+        if any(self.stores):
+            attributes[semconv.INPUTS_STORES] = self.stores
         if self.scores.count(None) < len(self.scores):
             attributes[semconv.INPUTS_SCORES] = [0.0 if score is None else score for score in self.scores]
 
@@ -186,7 +180,7 @@ def complete_flow(named: Flow, fed_by_all: list[int], inputs: int) -> Flow | Non
 
 def _fits(inputs: Inputs, outputs: Outputs, flow: Flow, limits: CaptureConfig) -> bool:
     """Tell at a glance, from an upper bound, whether one span can carry everything: it nearly always can."""
-    read = 2 * len("".join(inputs.refs)) + len("".join(inputs.contents))
+    read = 2 * len("".join(inputs.refs)) + len("".join(inputs.contents)) + len("".join(inputs.stores))
     made = len("".join(outputs.refs)) + len("".join(outputs.contents)) + len("".join(outputs.stores))
     entries = len(inputs.refs) + len(outputs.refs)
     bound = 4 * (read + made) + entries * _ENTRY_BYTES + len(flow) * _FLOW_BYTES
@@ -195,10 +189,11 @@ def _fits(inputs: Inputs, outputs: Outputs, flow: Flow, limits: CaptureConfig) -
 
 def _input_bytes(inputs: Inputs) -> list[int]:
     """Bytes on the wire of each input, about; the ref stands in the link, too."""
-    columns = zip(inputs.refs, inputs.roles, inputs.origins, inputs.digests, inputs.contents, strict=True)
+    linked = [ref if origin else "" for ref, origin in zip(inputs.refs, inputs.origins, strict=True)]
+    short = (inputs.refs, linked, inputs.roles, inputs.origins, inputs.digests, inputs.stores)
     return [
-        len(ref) * (2 if origin else 1) + len(role) + len(origin) + len(digest) + _utf8_bytes(content) + _FRAMING
-        for ref, role, origin, digest, content in columns
+        sum(map(len, texts)) + _utf8_bytes(content) + _FRAMING
+        for content, *texts in zip(inputs.contents, *short, strict=True)
     ]
 
 

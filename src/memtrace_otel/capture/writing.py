@@ -57,14 +57,19 @@ def described(read: list[Read], written: list[Written], limits: CaptureConfig) -
     The text of a version is shown where it was made, so of the inputs only those without an origin are.
     """
     inputs, outputs, reasons = Inputs(), Outputs(), list[str]()
-    shows = limits.content or limits.store is not None
-    for ref, role, origin, text, score in read:
-        if shows and not origin:
-            seen, _, content, _, why = describe(text, limits, inline=True)
-            reasons += why
+    if read:
+        refs, roles, origins, texts, scores = zip(*read, strict=True)
+        inputs.refs, inputs.roles, inputs.origins, inputs.scores = list(refs), list(roles), list(origins), list(scores)
+        if limits.content or limits.store is not None:
+            for text, origin in zip(texts, origins, strict=True):
+                seen, _, content, uri, why = describe(text, limits, inline=not origin)
+                inputs.digests.append(seen)
+                inputs.contents.append(content)
+                inputs.stores.append(uri)
+                reasons += why
         else:
-            seen, content = digest(text, limits) if text else "", ""
-        inputs.add(ref, role, origin, seen, content, score)
+            inputs.digests = [digest(text, limits) if text else "" for text in texts]
+            inputs.contents = inputs.stores = [""] * len(read)
     for ref, role, action, text, store, event_time in written:
         made, size, content, uri, why = describe(text, limits, inline=True)
         reasons += why

@@ -46,11 +46,14 @@ class FieldReader:
             self._column(semconv.INPUTS_DIGESTS, refs, (str,), ""),
             self._column(semconv.INPUTS_CONTENTS, refs, (str,), ""),
             self._column(semconv.INPUTS_SCORES, refs, _NUMBER, math.nan),
+            self._column(semconv.INPUTS_STORES, refs, (str,), ""),
             strict=True,
         )
         return self._named(
-            Variable(ref, role or "other", origin, digest, content, None if math.isnan(score) else float(score))
-            for ref, role, origin, digest, content, score in columns
+            Variable(
+                ref, role or "other", origin, digest, content, None if math.isnan(score) else float(score), store=store
+            )
+            for ref, role, origin, digest, content, score, store in columns
         )
 
     def outputs(self) -> tuple[list[Variable], list[int]]:
@@ -154,6 +157,8 @@ def _write_inputs(inputs: tuple[Variable, ...]) -> dict[str, AttributeValue]:
     }
     if any(v.content for v in inputs):
         values[semconv.INPUTS_CONTENTS] = [v.content for v in inputs]
+    if any(v.store for v in inputs):
+        values[semconv.INPUTS_STORES] = [v.store for v in inputs]
     if any(v.score is not None for v in inputs):
         values[semconv.INPUTS_SCORES] = [math.nan if v.score is None else float(v.score) for v in inputs]
     return values

@@ -24,6 +24,7 @@ _INPUTS: Mapping[str, tuple[type, ...]] = {
     semconv.INPUTS_DIGESTS: _STRINGS,
     semconv.INPUTS_CONTENTS: _STRINGS,
     semconv.INPUTS_SCORES: _DOUBLES,
+    semconv.INPUTS_STORES: _STRINGS,
 }
 _OUTPUTS: Mapping[str, tuple[type, ...]] = {
     semconv.OUTPUTS_ROLES: _STRINGS,

@@ -205,6 +205,19 @@ def test_a_span_says_what_was_removed_and_where_the_whole_lies(recording: Record
     assert read_content(str(uri), str(tmp_path)) == LONG
 
 
+def test_what_nobody_produced_has_its_reference_too(recording: Recording, tmp_path: Path) -> None:
+    configure(content_store=str(tmp_path))
+    with operation("create_memory", kind="create", system="test", tracer=recording.tracer) as op:
+        op.read("message:1", role="message", content="I moved to Lisbon")
+    (span,) = recording.spans()
+    assert span.attributes is not None
+    (uri,) = span.attributes["memtrace.inputs.stores"]  # type: ignore[misc]
+    store = config().store
+    assert store is not None
+    assert store.flush()
+    assert read_content(str(uri), str(tmp_path)) == "I moved to Lisbon"
+
+
 def test_a_structured_content_loses_its_secrets(recording: Recording, content_on: None) -> None:
     with operation("create_memory", kind="create", system="test", tracer=recording.tracer) as op:
         op.read("message:1", role="message", content={"role": "user", "auth": {"apiKey": "hunter2"}})
