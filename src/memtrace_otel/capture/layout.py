@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -27,26 +28,21 @@ Written = tuple[str, str, str, str, str, str]
 """An output: (ref, role, action, whole text, store, event time)."""
 
 
+@dataclass(slots=True)
 class Inputs:
     """What an operation read: one list for each array, all of one length. (Tuples would cost the SDK more.)"""
 
-    __slots__ = ("contents", "digests", "origins", "refs", "roles", "scores", "stores")
-
-    def __init__(self) -> None:
-        self.refs: list[str] = []
-        self.roles: list[str] = []
-        self.origins: list[str] = []
-        self.digests: list[str] = []
-        self.contents: list[str] = []
-        self.scores: list[float | None] = []
-        self.stores: list[str] = []
+    refs: list[str]
+    roles: list[str]
+    origins: list[str]
+    digests: list[str]
+    contents: list[str]
+    scores: list[float | None]
+    stores: list[str]
 
     def between(self, start: int, end: int) -> Inputs:
         """A range of the entries."""
-        part = Inputs()
-        for column in self.__slots__:
-            setattr(part, column, getattr(self, column)[start:end])
-        return part
+        return Inputs(*[getattr(self, column)[start:end] for column in self.__slots__])
 
     def put_on(self, attributes: dict[str, AttributeValue]) -> None:
         """Add the arrays of the wire contract, section 3; those that would hold nothing are left out."""
@@ -64,40 +60,22 @@ class Inputs:
             attributes[semconv.INPUTS_SCORES] = [0.0 if score is None else score for score in self.scores]
 
 
+@dataclass(slots=True)
 class Outputs:
     """What an operation produced: one list for each array, all of one length."""
 
-    __slots__ = ("actions", "contents", "digests", "event_times", "refs", "roles", "sizes", "stores")
-
-    def __init__(self) -> None:
-        self.refs: list[str] = []
-        self.roles: list[str] = []
-        self.actions: list[str] = []
-        self.digests: list[str] = []
-        self.sizes: list[int] = []
-        self.contents: list[str] = []
-        self.stores: list[str] = []
-        self.event_times: list[str] = []
-
-    def add(
-        self, ref: str, role: str, action: str, digest: str, size: int, content: str, store: str, event_time: str
-    ) -> None:
-        """Append one output."""
-        self.refs.append(ref)
-        self.roles.append(role)
-        self.actions.append(action)
-        self.digests.append(digest)
-        self.sizes.append(size)
-        self.contents.append(content)
-        self.stores.append(store)
-        self.event_times.append(event_time)
+    refs: list[str]
+    roles: list[str]
+    actions: list[str]
+    digests: list[str]
+    sizes: list[int]
+    contents: list[str]
+    stores: list[str]
+    event_times: list[str]
 
     def between(self, start: int, end: int) -> Outputs:
         """A range of the entries."""
-        part = Outputs()
-        for column in self.__slots__:
-            setattr(part, column, getattr(self, column)[start:end])
-        return part
+        return Outputs(*[getattr(self, column)[start:end] for column in self.__slots__])
 
     def put_on(self, attributes: dict[str, AttributeValue]) -> None:
         """Add the arrays of the wire contract, section 3; those that would hold nothing are left out."""

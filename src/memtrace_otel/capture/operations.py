@@ -135,7 +135,8 @@ class Operation:
                 self._origin = f"{context.trace_id:032x}-{context.span_id:016x}"
             if self.span.is_recording():
                 self._recording, self._sequence = True, next_sequence()
-            self._outer = current_operation()
+            around = _current.get()
+            self._outer = around and around.or_around()
             self.resume()
         except Exception as error:
             note_error("operation.start", error)
@@ -244,11 +245,12 @@ class Operation:
         if not self._active:
             return -1
         try:
-            if ":" not in ref:
+            kind, colon, _ = ref.partition(":")
+            if not colon:
                 return self._left_out()
             role = _ROLES.get(role) or self._unknown("role", Role.OTHER, _ROLES)
             if origin is None:
-                origin = self._find(ref, self.scope if scope is None else scope)
+                origin = "" if kind in _ROOTS else self._find(ref, self.scope if scope is None else scope)
             text = content if type(content) is str else self._text(content)
             score = score if score is None or type(score) is float else _number(score)
             self._inputs.append((ref, role, origin, text, score))
@@ -379,9 +381,7 @@ class Operation:
         return str(instead)
 
     def _find(self, ref: str, scope: str) -> str:
-        """Origin of the newest version of `ref`, '' for a root and when this process did not write it."""
-        if ref_kind(ref) in _ROOTS:
-            return ""
+        """Origin of the newest version of `ref`, '' when this process did not write it."""
         origin = origins().find(scope, ref)
         if not origin:
             self.mark(Incomplete.UNKNOWN_ORIGIN)

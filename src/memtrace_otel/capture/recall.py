@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from sys import getsizeof
 from time import monotonic
 from typing import NamedTuple
-from weakref import WeakSet
+from weakref import ref
 
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.capture.layout import Read
@@ -68,7 +68,7 @@ class Retrieval(NamedTuple):
 
     def size(self) -> int:
         """Bytes in memory, about."""
-        return sum([_ENTRY_BYTES + getsizeof(text) for _, _, _, text, _ in self.read], _ENTRY_BYTES)
+        return _ENTRY_BYTES * (len(self.read) + 1) + sum([getsizeof(text) for _, _, _, text, _ in self.read])
 
     def _playing(self, part: str) -> list[Recalled]:
         return [
@@ -171,15 +171,18 @@ class Turn:
 
     def _grew(self, size: int) -> None:
         """Count what was added and make room for it; the lock is held."""
+        global _held
         self.used = monotonic()
         if not self.size:
-            _living.add(self)
+            _living.append(ref(self))
             size += _EMPTY_TURN_BYTES
         self.size += size
         while self.size > _TURN_BYTES:
             self._forget_first(self._retrievals or self._calls or self._answers)
             note_drop("recall")
-        _make_room(size)
+        _held += size
+        if _held > _BYTES:
+            _make_room()
 
     def _forget_first(self, entries: list[Retrieval] | list[Recalled]) -> None:
         first = entries.pop(0)
@@ -190,7 +193,7 @@ class Turn:
 
 _lock = threading.Lock()
 _turns: dict[str, Turn] = {}  # by trace; a turn outside any trace lives as long as a context knows it
-_living: WeakSet[Turn] = WeakSet()
+_living: list[ref[Turn]] = []  # every turn that holds something
 _held = 0  # bytes of the living turns, or more: those that died are found when room is needed
 _recent: ContextVar[Turn | None] = ContextVar("memtrace_recent_turn", default=None)
 _shared: ContextVar[Turn | None] = ContextVar("memtrace_shared_turn", default=None)
@@ -217,16 +220,10 @@ def turn_of(trace_id: str, *, alone: bool = False) -> Turn:
     return turn
 
 
-def _make_room(size: int) -> None:
-    """When `size` more bytes are too many, forget the turns used longest ago until a quarter is free. Hold the lock.
-
-    A turn that may still go on is counted.
-    """
+def _make_room() -> None:
+    """Forget the turns used longest ago until a quarter is free; one that may still go on is counted. Hold the lock."""
     global _held
-    _held += size
-    if _held <= _BYTES:
-        return
-    turns = sorted(_living, key=lambda turn: turn.used)
+    turns = sorted([turn for known in _living if (turn := known())], key=lambda turn: turn.used)
     _held = sum(turn.size for turn in turns)
     over = monotonic() - _OVER_SECONDS
     forgotten: set[Turn] = set()
@@ -238,7 +235,7 @@ def _make_room(size: int) -> None:
             note_drop("recall")
         turn.forget()
         forgotten.add(turn)
-    _living.difference_update(forgotten)
+    _living[:] = [ref(turn) for turn in turns if turn not in forgotten]
     for trace_id in [trace_id for trace_id, turn in _turns.items() if turn in forgotten]:
         del _turns[trace_id]
 

@@ -56,27 +56,52 @@ def described(read: list[Read], written: list[Written], limits: CaptureConfig) -
 
     The text of a version is shown where it was made, so of the inputs only those without an origin are.
     """
-    inputs, outputs, reasons = Inputs(), Outputs(), list[str]()
-    if read:
-        refs, roles, origins, texts, scores = zip(*read, strict=True)
-        inputs.refs, inputs.roles, inputs.origins, inputs.scores = list(refs), list(roles), list(origins), list(scores)
-        if limits.content or limits.store is not None:
-            for text, origin in zip(texts, origins, strict=True):
-                seen, _, content, uri, why = describe(text, limits, inline=not origin)
-                inputs.digests.append(seen)
-                inputs.contents.append(content)
-                inputs.stores.append(uri)
-                reasons += why
-        else:
-            inputs.digests = [digest(text, limits) if text else "" for text in texts]
-            inputs.contents = inputs.stores = [""] * len(read)
-    for ref, role, action, text, store, event_time in written:
-        made, size, content, uri, why = describe(text, limits, inline=True)
-        reasons += why
-        outputs.add(ref, role, action, made, size, content, store or uri, event_time)
+    reasons: list[str] = []
+    inputs, outputs = _inputs(read, limits, reasons), _outputs(written, limits, reasons)
     if not limits.content and (any(inputs.digests) or any(outputs.digests)):
         reasons.append(Incomplete.CONTENT_OFF)
     return inputs, outputs, reasons
+
+
+def _inputs(read: list[Read], limits: CaptureConfig, reasons: list[str]) -> Inputs:
+    if limits.content or limits.store is not None:
+        digests: list[str] = []
+        contents: list[str] = []
+        stores: list[str] = []
+        for _, _, origin, text, _ in read:
+            seen, _, content, uri, why = describe(text, limits, inline=not origin)
+            digests.append(seen)
+            contents.append(content)
+            stores.append(uri)
+            reasons += why
+    else:
+        digests = [digest(entry[3], limits) if entry[3] else "" for entry in read]
+        contents = stores = [""] * len(read)
+    return Inputs(
+        [entry[0] for entry in read],
+        [entry[1] for entry in read],
+        [entry[2] for entry in read],
+        digests,
+        contents,
+        [entry[4] for entry in read],
+        stores,
+    )
+
+
+def _outputs(written: list[Written], limits: CaptureConfig, reasons: list[str]) -> Outputs:
+    outputs = Outputs([], [], [], [], [], [], [], [])
+    for ref, role, action, text, store, event_time in written:
+        made, size, content, uri, why = describe(text, limits, inline=True)
+        reasons += why
+        outputs.refs.append(ref)
+        outputs.roles.append(role)
+        outputs.actions.append(action)
+        outputs.digests.append(made)
+        outputs.sizes.append(size)
+        outputs.contents.append(content)
+        outputs.stores.append(store or uri)
+        outputs.event_times.append(event_time)
+    return outputs
 
 
 def write_part(span: Span, attributes: dict[str, AttributeValue], part: Part, own: str) -> None:
