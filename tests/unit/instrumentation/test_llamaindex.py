@@ -51,6 +51,19 @@ def test_a_ledger_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     assert known.cut_from("s", "d0") == []
 
 
+def test_a_chunk_that_moves_leaves_the_document_it_was_cut_from() -> None:
+    known = Ledger()
+    for document in ("first", "second"):
+        known.put("s", piece("a", document=document))
+    assert known.cut_from("s", "first") == []
+    assert [stored.ref for stored in known.cut_from("s", "second")] == ["chunk:a"]
+    for number in range(100):
+        known.put("s", piece("a", document=f"d{number}"))
+    assert (len(known.all_of("s")), len(known._chunks)) == (1, 1)
+    known.remove("s", "chunk:a")
+    assert known.cut_from("s", "d99") == [] and not known._chunks
+
+
 # --- names -----------------------------------------------------------------------------------------------------------
 def test_a_store_goes_by_its_name_or_its_class() -> None:
     class FlatFiles:

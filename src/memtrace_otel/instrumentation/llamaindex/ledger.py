@@ -45,8 +45,8 @@ class Ledger:
     def put(self, scope: str, piece: Piece) -> None:
         """Note that a version was stored."""
         with self._lock:
+            self._forget(scope, piece.ref)  # it may have been cut from another document
             self._stored[scope, piece.ref] = Stored(piece.ref, piece.fingerprint, piece.document)
-            self._stored.move_to_end((scope, piece.ref))
             self._scopes[piece.ref] = scope
             self._chunks.setdefault((scope, piece.document), {})[piece.ref] = None
             while len(self._stored) > _RECORDS:
