@@ -71,8 +71,9 @@ class Call(Generic[PatchesT]):
     _handed: tuple[object, ...] = ()
     _on_error: Callable[[], None] | None = None
     spent: float = 0.0
-    was_slow: bool = False
     """Seconds that the step has taken of the program's time."""
+    was_slow: bool = False
+    """Whether the part before its yield alone took too long: the strike is counted already."""
 
     @property
     def name(self) -> str:
