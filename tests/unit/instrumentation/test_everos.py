@@ -48,6 +48,23 @@ def test_owners_are_told_apart_by_space_and_kind() -> None:
     assert space.owner("ann", "agent") == space.owner("ann", "agents")
 
 
+def test_a_session_in_use_is_not_forgotten(patches: EverosPatches, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memtrace_otel.instrumentation.everos.patches._REMEMBERED", 2)
+    space, said = Space(), {name: [{"role": "user", "sender_id": name}] for name in ("ann", "bob", "eve")}
+    for session in ("ann", "bob", "ann", "eve"):
+        assert patches.scope_of_session(space, session, said[session]) == space.owner(session)
+    assert patches.scope_of_session(space, "ann", []) == space.owner("ann")
+    assert patches.scope_of_session(space, "bob", []) == space.session("bob")
+
+
+def test_a_file_in_use_is_not_forgotten(patches: EverosPatches, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memtrace_otel.instrumentation.everos.patches._REMEMBERED", 2)
+    patches.indexed("a.md").add("ep_1")
+    for path in ("b.md", "a.md", "c.md"):
+        patches.indexed(path)
+    assert patches.indexed("a.md") == {"ep_1"}
+
+
 def test_rows_and_candidates_lead_back_to_entries() -> None:
     assert row_ref("ann_lee_ep_20260101_00000001", "ann_lee") == "memory:ep_20260101_00000001"
     row = SimpleNamespace(id="ann_ep_1", metadata={"entry_id": "ep_1", "owner_id": "ann"})

@@ -47,7 +47,7 @@ class EverosPatches(Patches):
         """Scope of a session: of the first user who speaks in it, of the session itself until one does."""
         known = self._scopes.get((space, session_id))
         if known is not None:
-            return known
+            return _keep(self._scopes, (space, session_id), known)
         user = next((value(turn, "sender_id") for turn in turns if value(turn, "role") == "user"), None)
         if user is None:
             return space.session(session_id)
@@ -63,11 +63,13 @@ class EverosPatches(Patches):
 
     def indexed(self, md_path: str) -> set[str]:
         """Ids of the entries of a markdown file that were indexed here."""
-        return self._indexed.get(md_path) or _keep(self._indexed, md_path, set())
+        return _keep(self._indexed, md_path, self._indexed.get(md_path, set[str]()))
 
 
 def _keep(entries: OrderedDict[K, V], key: K, kept: V) -> V:
+    """Note an entry; what was asked for longest ago is forgotten first."""
     entries[key] = kept
+    entries.move_to_end(key)
     while len(entries) > _REMEMBERED:
         entries.popitem(last=False)
     return kept

@@ -29,7 +29,9 @@ class KnownRecords:
         if not record.scope:
             return
         self._records[record] = None
+        self._records.move_to_end(record)
         self._scopes[record.id] = record.scope
+        self._scopes.move_to_end(record.id)
         for known in (self._records, self._scopes):
             while len(known) > MOST:
                 known.popitem(last=False)

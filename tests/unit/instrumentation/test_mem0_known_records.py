@@ -1,0 +1,18 @@
+"""What is known of records: which are forgotten, and which go with a store. No Mem0 needed."""
+
+from __future__ import annotations
+
+import pytest
+
+from memtrace_otel.instrumentation.mem0 import known_records
+from memtrace_otel.instrumentation.mem0.known_records import KnownRecord, KnownRecords
+
+
+def test_what_was_seen_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_records, "MOST", 2)
+    first, second, third = (KnownRecord("memories", f"of {id}", id) for id in ("1", "2", "3"))
+    records = KnownRecords()
+    for record in (first, second, first, third):
+        records.saw(record)
+    assert [record in records for record in (first, second, third)] == [True, False, True]
+    assert [records.scope_of(id) for id in ("1", "2", "3")] == ["of 1", "", "of 3"]
