@@ -169,3 +169,31 @@ def test_an_agent_that_remembers_and_answers(
     for version in kept:
         if "last" not in version.ref:  # an answer does depend on its question
             assert "query" not in {ref_kind(n.ref) for n in made.ancestors(version) if isinstance(n, VersionKey)}
+
+
+class Derived(InMemoryStore):
+    """An application's own store in memory."""
+
+
+class Shared(BaseStore):
+    """A client of a store elsewhere, in a module whose name says nothing about that."""
+
+    __module__ = "app.memory"
+
+    def __init__(self, elsewhere: InMemoryStore) -> None:
+        self.elsewhere = elsewhere
+
+    def batch(self, ops: Any) -> Any:
+        return self.elsewhere.batch(ops)
+
+    async def abatch(self, ops: Any) -> Any:
+        return self.batch(ops)
+
+
+def test_what_decides_the_scope_is_the_class_of_a_store_not_its_module(recording: Recording) -> None:
+    elsewhere = InMemoryStore()
+    for store in (Derived(), Derived(), Shared(elsewhere), Shared(elsewhere)):
+        store.put(ANN, "home", {"text": "Ann lives in Paris."})
+    one, another, *shared = [op.scope for op in operations(recording) if op.kind in ("create", "update")]
+    assert len({one, another, *shared}) == 3
+    assert shared[0] == shared[1]

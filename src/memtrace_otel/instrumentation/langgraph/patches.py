@@ -10,6 +10,7 @@ from opentelemetry.trace import Tracer
 from memtrace_otel.capture import scope_id
 from memtrace_otel.instrumentation.langchain.identity import ObjectNames, Records
 from memtrace_otel.instrumentation.langgraph import checkpoints, store
+from memtrace_otel.instrumentation.langgraph.databases import in_memory
 from memtrace_otel.instrumentation.langgraph.threads import Threads
 from memtrace_otel.instrumentation.patches import Patches
 from memtrace_otel.instrumentation.steps import StepFunction
@@ -53,5 +54,4 @@ class LangGraphPatches(Patches):
     def scope_of(self, holder: Any, owner: str) -> str:
         """Scope of a namespace or thread in a store or checkpointer. What lives in memory only is alone with its
         object; others are told apart by the owner, so that plain and async clients of one database agree."""
-        in_memory = type(holder).__module__.partition(".memory")[1]
-        return scope_id(SYSTEM, user=owner, run=self._names.name(holder) if in_memory else None)
+        return scope_id(SYSTEM, user=owner, run=self._names.name(holder) if in_memory(holder) else None)
