@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from memtrace_otel import semconv
@@ -198,9 +198,8 @@ def _ask(call: Call, kind: OpKind, purpose: str, prompt: str) -> Step:
     else:
         for known in work.replies[:1]:
             known.read_by(operation)
-    work.asking = operation, prompt
+    call.carry(WORK, replace(work, asking=(operation, prompt)))
     yield
-    work.asking = None
 
 
 def _open_write(call: Call, work: Work, name: str, kind: OpKind) -> tuple[Operation, list[int]]:
