@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,6 +100,24 @@ async def test_an_empty_search_is_recorded(program: Program, recording: Recordin
     assert [item["ref"] for item in search.outputs()] == [f"context:{search.origin[33:]}"]
     assert search.attributes[semconv.GEN_AI_MEMORY_RECORD_COUNT] == 0
     assert search.scope
+
+
+@pytest.mark.parametrize("kind", ["Memory", "AsyncMemory"])
+async def test_a_reset_leaves_a_store_of_the_same_name_alone(
+    kind: str, model: ModelStub, recording: Recording, tmp_path: Path
+) -> None:
+    programs: list[Program] = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        programs.append(await open_program(kind, config(model, tmp_path / name)))
+    one, other = [await program.call("add", "Kept as it is", user_id="ann", infer=False) for program in programs]
+    await programs[1].get_all()
+    recording.clear()
+    for program, mine in zip(programs, (one, other), strict=True):
+        await program.call("reset")
+        gone = [item["ref"] for span in seen(recording) for item in span.outputs("memory")]
+        assert gone == [f"memory:{item['id']}" for item in mine["results"]]
+        recording.clear()
 
 
 async def test_messages_stored_as_they_are(program: Program, recording: Recording) -> None:

@@ -16,3 +16,12 @@ def test_what_was_seen_longest_ago_is_forgotten_first(monkeypatch: pytest.Monkey
         records.saw(record)
     assert [record in records for record in (first, second, third)] == [True, False, True]
     assert [records.scope_of(id) for id in ("1", "2", "3")] == ["of 1", "", "of 3"]
+
+
+def test_a_store_takes_its_own_records_only() -> None:
+    mine, other = (KnownRecord("memories", "of ann", id, place) for id, place in (("1", 1), ("2", 2)))
+    records = KnownRecords()
+    records.saw(mine)
+    records.saw(other)
+    assert records.take("memories", place=1) == [mine]
+    assert other in records

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from memtrace_otel.capture import scope_id
-from memtrace_otel.instrumentation.mem0.variables import event_time, number, owner_scope, record_of, results, turns
+from memtrace_otel.instrumentation.mem0.variables import (
+    event_time,
+    number,
+    owner_scope,
+    place_of,
+    record_of,
+    results,
+    turns,
+)
 from memtrace_otel.model import content_digest
 
 MEMORY: Any = SimpleNamespace(collection_name="memories")
@@ -98,3 +106,15 @@ def test_event_times(values: dict[str, Any] | None, time: str) -> None:
 @pytest.mark.parametrize("returned", [None, "text", {"results": None}, {"results": [1]}, [None], {"message": "done"}])
 def test_results_of_an_unexpected_shape_are_none(returned: object) -> None:
     assert results(returned) == []
+
+
+def test_memories_share_a_place_when_their_stores_are_configured_alike() -> None:
+    def place(**settings: object) -> int:
+        store = SimpleNamespace(config=SimpleNamespace(collection_name="memories", **settings))
+        return place_of(SimpleNamespace(config=SimpleNamespace(vector_store=store)))
+
+    client, another = [], []  # type: ignore[var-annotated]
+    assert place(path="/a") == place(path="/a") != place(path="/b")
+    assert place(host="a", port=6333) != place(host="a", port=6334)
+    assert place(client=client) == place(client=client) != place(client=another)
+    assert place_of(MEMORY) == place_of(SimpleNamespace(config=None))  # nothing is told of them

@@ -16,7 +16,7 @@ from memtrace_otel.capture import Operation, variable_ref
 from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.known_records import KnownRecord
 from memtrace_otel.instrumentation.mem0.session import Known, Session, provider_session, session_of
-from memtrace_otel.instrumentation.mem0.variables import Record, collection_of, model_of, owner_scope, turns
+from memtrace_otel.instrumentation.mem0.variables import Record, collection_of, model_of, owner_scope, place_of, turns
 from memtrace_otel.instrumentation.mem0.writes import gone
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref, split_ref
@@ -101,7 +101,8 @@ def delete_all(call: Call) -> Step:
     yield
     if set(filters) == {"user_id"}:
         store, scope = collection_of(session.memory), owner_scope(session.memory, filters)
-        gone(call, call.patches.records.take(store, scope=scope, prefix=PREFIX), "delete_relations")
+        known = call.patches.records.take(store, place=place_of(session.memory), scope=scope, prefix=PREFIX)
+        gone(call, known, "delete_relations")
 
 
 def extract_entities(call: Call) -> Step:
@@ -145,7 +146,7 @@ def delete_relations(call: Call) -> Step:
         previous = work.session.read(operation, record, Role.PREVIOUS)
         operation.wrote(record.ref, action=Action.DELETE, sources=[*sources, previous])
         work.found.pop(record.id, None)
-        call.patches.records.lost(KnownRecord(collection_of(work.session.memory), work.scope, record.id))
+        call.patches.records.lost(_known(work, record))
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(deleted))
 
 
@@ -157,7 +158,7 @@ def add_relations(call: Call) -> Step:
     operation, sources = _open_write(call, work, semconv.CREATE_MEMORY, OpKind.CREATE)
     stored = relations((yield), work.scope)
     for record in stored:
-        known = KnownRecord(collection_of(work.session.memory), work.scope, record.id)
+        known = _known(work, record)
         operation.wrote(
             record.ref,
             action=Action.NONE if record.id in work.found or known in call.patches.records else Action.ADD,
@@ -214,6 +215,11 @@ def _open_write(call: Call, work: Work, name: str, kind: OpKind) -> tuple[Operat
 def _work(call: Call) -> Work | None:
     work = WORK.get()
     return work if work is not None and work.session.memory.graph is call.instance else None
+
+
+def _known(work: Work, record: Record) -> KnownRecord:
+    memory = work.session.memory
+    return KnownRecord(collection_of(memory), work.scope, record.id, place_of(memory))
 
 
 def _found(work: Work, rows: object) -> None:

@@ -10,11 +10,15 @@ MOST = 10_000
 
 
 class KnownRecord(NamedTuple):
-    """A record of a store; the same relation may be a record of several owners."""
+    """A record of a store; the same relation may be a record of several owners.
+
+    `place` tells stores of one name apart in this process (`variables.place_of`).
+    """
 
     store: str
     scope: str
     id: str
+    place: int = 0
 
 
 class KnownRecords:
@@ -43,12 +47,14 @@ class KnownRecords:
         """Scope of the owner of a record, gone or not; '' when unknown."""
         return self._scopes.get(id, "")
 
-    def take(self, store: str, *, scope: str = "", prefix: str = "") -> list[KnownRecord]:
+    def take(self, store: str, *, place: int = 0, scope: str = "", prefix: str = "") -> list[KnownRecord]:
         """Forget and return the records of a store (of one owner, with ids that begin with `prefix`)."""
         found = [
             record
             for record in list(self._records)
-            if record.store == store and scope in ("", record.scope) and record.id.startswith(prefix)
+            if (record.store, record.place) == (store, place)
+            and scope in ("", record.scope)
+            and record.id.startswith(prefix)
         ]
         for record in found:
             self.lost(record)

@@ -25,6 +25,7 @@ from memtrace_otel.instrumentation.mem0.variables import (
     memory_ref,
     number,
     owner_scope,
+    place_of,
     record_of,
     results,
     turns,
@@ -164,9 +165,9 @@ def reset(call: Call) -> Step:
         semconv.DELETE_MEMORY_STORE, OpKind.DELETE, scope=scope, purpose="reset", attributes=_store(call)
     )
     open_session(call, operation)
-    store = collection_of(call.instance)
+    store, place = collection_of(call.instance), place_of(call.instance)
     yield
-    gone(call, call.patches.records.take(store), "reset")
+    gone(call, call.patches.records.take(store, place=place), "reset")
 
 
 def _open_by_id(call: Call, name: str | None, kind: OpKind, id: str, purpose: str = "") -> Operation:
@@ -196,8 +197,9 @@ def _retrieved(call: Call, session: Session, result: Mapping[str, Any], sources:
     owners = {hit.scope for hit in hits}
     if len(owners) == 1:  # records tell their owner better than a filter on an agent or a run
         operation.scope = owners.pop() or operation.scope
+    store, place = collection_of(call.instance), place_of(call.instance)
     for hit in hits:
-        call.patches.records.saw(KnownRecord(collection_of(call.instance), hit.scope, hit.id))
+        call.patches.records.saw(KnownRecord(store, hit.scope, hit.id, place))
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(hits))
     read = session.read_all(operation, hits, Role.HIT)
     if operation.origin:

@@ -75,6 +75,13 @@ def collection_of(memory: Any) -> str:
     return str(name or "")
 
 
+def place_of(memory: Any) -> int:
+    """Where the collection behind a Memory lies, as its configuration says: alike for all that share it."""
+    configured = getattr(getattr(getattr(memory, "config", None), "vector_store", None), "config", None)
+    settings = getattr(configured, "__dict__", dict[str, object]()).values()
+    return hash(tuple(value if isinstance(value, str | int | float | None) else id(value) for value in settings))
+
+
 def owner_scope(memory: Any, ids: Mapping[str, Any]) -> str:
     """Scope of whoever owns a memory of a collection."""
     return owner_in(collection_of(memory), ids)

@@ -14,7 +14,14 @@ from memtrace_otel.capture import Operation
 from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.known_records import KnownRecord
 from memtrace_otel.instrumentation.mem0.session import WRITE, Known, Session, Write, open_session, session_of
-from memtrace_otel.instrumentation.mem0.variables import Record, collection_of, memory_ref, owner_scope, record_of
+from memtrace_otel.instrumentation.mem0.variables import (
+    Record,
+    collection_of,
+    memory_ref,
+    owner_scope,
+    place_of,
+    record_of,
+)
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import Action, OpKind, Role
 
@@ -87,7 +94,7 @@ def written(
     """Record that the store took a version of `record`."""
     if record.scope and not operation.scope:
         operation.scope = record.scope
-    known = KnownRecord(collection_of(session.memory), operation.scope, record.id)
+    known = KnownRecord(collection_of(session.memory), operation.scope, record.id, place_of(session.memory))
     call.patches.records.lost(known) if action == Action.DELETE else call.patches.records.saw(known)
     session.marks.pop(record.id, None)
     operation.wrote(
