@@ -12,7 +12,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from memtrace_otel.capture import origins, read_config, recall, use_config
 
-
 pytest_plugins = ["pytester"]
 
 

@@ -29,6 +29,7 @@ _OVER_SECONDS = 60.0  # a turn that nothing was added to for so long is taken to
 _ENTRIES = 1024  # queries and hits kept of one turn
 _RETRIEVALS = 256
 _ANSWERS = 64
+_HERE = 16  # searches that an execution context remembers as its own
 _MIN_TEXT = 4
 _OCCURRENCES = 64
 _PROMPT = 1_000_000  # characters of a prompt that are searched
@@ -89,13 +90,15 @@ class InPrompt(NamedTuple):
 class Turn:
     """The retrievals, answers and tool calls of one trace, oldest first; the oldest are forgotten first."""
 
-    __slots__ = ("__weakref__", "_answers", "_calls", "_entries", "_retrievals", "size", "used")
+    __slots__ = ("__weakref__", "_answers", "_calls", "_entries", "_retrievals", "of_trace", "size", "used")
 
     def __init__(self) -> None:
         self._retrievals: list[Retrieval] = []
         self._answers: list[Recalled] = []
         self._calls: list[Recalled] = []
         self._entries = 0  # of all retrievals
+        self.of_trace = False
+        """Whether it is the turn of a trace, not only of an execution context."""
         self.size = 0
         """Bytes in memory, about."""
         self.used = 0.0
@@ -104,6 +107,7 @@ class Turn:
     def retrieved(self, origin: str, scope: str, read: list[Read]) -> None:
         """Note what the operation of a retrieval read: its query and its hits."""
         done = Retrieval(origin, scope, read[:_ENTRIES])
+        _searched_here.set((*_searched_here.get()[1 - _HERE :], origin))
         with _lock:
             self._retrievals.append(done)
             self._entries += len(done.read)
@@ -145,7 +149,9 @@ class Turn:
         asked = {query.ref: query for done in searched if (query := done.query())}
         queries, all_queries = found_in(folded, asked.values())
         hits, all_hits = found_in(folded, [hit for done in searched for hit in done.hits()])
-        return InPrompt(queries, hits, all_queries and all_hits)
+        question = queries[-1].ref if queries else ""
+        wanted = {done.origin for done in searched if (query := done.query()) and query.ref == question}
+        return InPrompt(queries, _of_one_search_each(hits, searched, wanted), all_queries and all_hits)
 
     def fruitless_for(self, queries: Iterable[Recalled]) -> list[str]:
         """The retrievals that returned nothing for one of these queries: an empty result is in every prompt."""
@@ -196,6 +202,7 @@ _turns: dict[str, Turn] = {}  # by trace; a turn outside any trace lives as long
 _living: list[ref[Turn]] = []  # every turn that holds something
 _held = 0  # bytes of the living turns, or more: those that died are found when room is needed
 _recent: ContextVar[Turn | None] = ContextVar("memtrace_recent_turn", default=None)
+_searched_here: ContextVar[tuple[str, ...]] = ContextVar("memtrace_searched_here", default=())
 _shared: ContextVar[Turn | None] = ContextVar("memtrace_shared_turn", default=None)
 
 
@@ -216,6 +223,7 @@ def turn_of(trace_id: str, *, alone: bool = False) -> Turn:
             turn = (_shared.get() if alone else None) or Turn()
             if not alone:
                 _turns[trace_id] = turn
+                turn.of_trace = True
     _recent.set(turn)
     return turn
 
@@ -241,11 +249,31 @@ def _make_room() -> None:
 
 
 def recall(trace_id: str) -> Turn | None:
-    """The turn a model call belongs to: its trace's, or outside any span (`trace_id` '') the context's most recent."""
+    """The turn a model call belongs to: its trace's, or outside any span (`trace_id` '') the context's most recent.
+
+    A search outside any span belongs to the context, too, when a span (another instrumentation's, say) begins after it.
+    """
+    recent = _recent.get()
     if not trace_id:
-        return _recent.get()
+        return recent
     with _lock:
-        return _turns.get(trace_id)
+        turn = _turns.get(trace_id)
+    return turn or (recent if recent is not None and not recent.of_trace else None)
+
+
+def _of_one_search_each(hits: list[Recalled], searched: list[Retrieval], wanted: set[str]) -> list[Recalled]:
+    """Several searches of a turn may have returned an equal text; the prompt holds what one of them returned.
+
+    That is one for the question of the prompt (`wanted`), else one of this execution context, else the newest.
+    """
+    here = _searched_here.get()
+    place = {done.origin: (done.origin in wanted, done.origin in here, at) for at, done in enumerate(searched)}
+    chosen: dict[str, str] = {}
+    for hit in hits:
+        text = fold(hit.text)
+        if text not in chosen or place[hit.retrieved_by] > place[chosen[text]]:
+            chosen[text] = hit.retrieved_by
+    return [hit for hit in hits if chosen[fold(hit.text)] == hit.retrieved_by]
 
 
 def fold(text: str) -> str:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextvars
+
 import openai
 import pytest
 import wrapt
@@ -300,3 +302,81 @@ def test_instrumenting_twice_wraps_once_and_uninstrumenting_restores(
     for owner in (SyncAPIClient, AsyncAPIClient):
         assert not isinstance(vars(owner)["request"], wrapt.FunctionWrapper)
     instrumented.instrument(tracer_provider=recording.provider)
+
+
+def test_two_questions_of_one_turn_that_find_the_same_record_stay_apart(
+    recording: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
+    """Each answer reads the search for its own question, not every search that returned the text."""
+    server.replies = ["Green tea.", "Nobody knows."]
+    remember(recording)
+    with recording.tracer.start_as_current_span("turn"):
+        for number, question in enumerate(("What does Ana drink?", "Who is Ana?")):
+            with operation("search_memory", kind="retrieve", system="t", scope=SCOPE, tracer=recording.tracer) as found:
+                found.read(f"query:q{number}", role="query", content=question)
+                found.read("memory:tea", role="hit", content=TEA)
+        for question in ("What does Ana drink?", "Who is Ana?"):
+            messages = [{"role": "user", "content": f"Known: {TEA}. {question}"}]
+            client.chat.completions.create(model="m1", messages=messages)  # type: ignore[arg-type]
+    first, second = recording.named("search_memory")
+    for chat, search_span in zip(recording.named("chat m1"), (first, second), strict=True):
+        contexts = [source for ref, role, source in inputs(chat) if str(ref).startswith("context:")]
+        assert contexts == [origin(search_span)]
+        assert [ref for ref, _, _ in inputs(chat) if str(ref).startswith("memory:")] == ["memory:tea"]
+        assert [ref for ref, role, _ in inputs(chat) if role == "query"] == [
+            (search_span.attributes or {})[semconv.INPUTS][0]  # type: ignore[index]
+        ]
+
+
+def test_two_users_of_one_span_that_find_equal_texts_stay_apart(
+    recording: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
+    """The same question, the same text, another record: the execution context tells whose."""
+
+    def turn(user: str) -> None:
+        scope = scope_id("store", user=user)
+        with operation("create_memory", kind="create", system="t", scope=scope, tracer=recording.tracer) as made:
+            made.wrote(f"memory:{user}", action="ADD", content=TEA)
+        with operation("search_memory", kind="retrieve", system="t", scope=scope, tracer=recording.tracer) as found:
+            found.read("query:q", role="query", content="What does Ana drink?")
+            found.read(f"memory:{user}", role="hit", content=TEA)
+
+    def ask_for(user: str) -> None:
+        ask(client)
+
+    server.replies = ["Green tea.", "Green tea."]
+    with recording.tracer.start_as_current_span("turn"):
+        contexts = {user: contextvars.copy_context() for user in ("ann", "bob")}
+        for user, context in contexts.items():
+            context.run(turn, user)
+        for user, context in contexts.items():
+            context.run(ask_for, user)
+    read = [
+        [ref for ref, _, _ in inputs(chat) if str(ref).startswith("memory:")] for chat in recording.named("chat m1")
+    ]
+    assert read == [["memory:ann"], ["memory:bob"]]
+
+
+def test_an_answer_after_a_search_that_found_nothing_has_its_scope(
+    recording: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
+    server.replies = ["I do not know."]
+    with recording.tracer.start_as_current_span("turn"):
+        with operation("search_memory", kind="retrieve", system="t", scope=SCOPE, tracer=recording.tracer) as found:
+            found.read("query:q", role="query", content="What does Ana drink?")
+        ask(client, memories="")
+    [chat] = recording.named("chat m1")
+    assert (chat.attributes or {})[semconv.SCOPE] == SCOPE
+
+
+def test_a_span_around_the_model_call_alone_does_not_cut_it_off(
+    recording: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
+    """As another instrumentation makes one: the search before it was outside any span."""
+    server.replies = ["Green tea."]
+    remember(recording)
+    search(recording)
+    with recording.tracer.start_as_current_span("chat of another"):
+        ask(client)
+    [chat] = recording.named("chat m1")
+    assert [ref for ref, _, _ in inputs(chat) if str(ref).startswith("memory:")] == ["memory:tea"]

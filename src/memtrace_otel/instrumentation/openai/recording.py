@@ -146,10 +146,10 @@ class ModelCall:
             operation.read(hit.ref, role=Role.CONTEXT, content=hit.text, origin=hit.origin)
         if found or nothing:
             operation.mark(Incomplete.INFERRED)
-        if found:
-            scopes = {hit.scope for hit in found}
-            if len(scopes) == 1:
-                operation.scope = scopes.pop()
+        fruitless = {done.scope for done in turn.retrievals() if done.origin in nothing} if turn else set[str]()
+        scopes = {hit.scope for hit in found} or fruitless
+        if len(scopes) == 1:
+            operation.scope = scopes.pop()
         self._read_history()
         for message in self._request.messages:
             if message.role in INSTRUCTIONS:
