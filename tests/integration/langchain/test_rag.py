@@ -228,3 +228,23 @@ async def test_a_chain_without_a_span_around_it_is_a_turn(
     searches = [op.origin for op in kinds(recording, "retrieve")]
     read = [[v.origin for v in answer.inputs if v.ref.startswith("context:")] for answer in (ann, bob, again)]
     assert read == [[origin] for origin in searches]
+
+
+@pytest.mark.parametrize("end", ["reset_collection", "delete_collection"])
+def test_a_collection_that_goes_leaves_tombstones(end: str, recording: Recording) -> None:
+    kept = Chroma(f"rag-{next(_numbers)}", Hashed())
+    gone = Chroma(f"rag-{next(_numbers)}", Hashed())
+    for store in (kept, gone):
+        store.add_texts(["Ann lives in Paris.", "Bob plays chess."], ids=["1", "2"])
+    getattr(gone, end)()
+    Chroma(gone._collection_name, Hashed()).add_texts(["Ann lives in Rome."], ids=["1"])
+
+    [ended] = [op for op in kinds(recording, "delete") if op.name == "delete_memory_store"]
+    filled = operations(recording)[1]
+    assert [(v.role, v.ref, v.origin) for v in ended.inputs] == [
+        ("previous", ref, filled.origin) for ref in ("chunk:1", "chunk:2")
+    ]
+    assert [(v.ref, v.action) for v in ended.outputs] == [("chunk:1", "DELETE"), ("chunk:2", "DELETE")]
+    again = operations(recording)[-1]
+    assert [v.action for v in again.outputs] == ["ADD"]
+    assert not [v for v in again.inputs if v.role == "previous"]

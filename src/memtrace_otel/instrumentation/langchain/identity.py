@@ -14,7 +14,8 @@ from opentelemetry import trace
 from memtrace_otel.capture import Operation, origins, recall
 from memtrace_otel.semconv import Action, Role
 
-_DELETED = 10_000
+_MOST = 10_000
+_Record = tuple[str, str]  # scope, ref
 
 
 def turn_here() -> recall.Turn | None:
@@ -50,7 +51,8 @@ class Records:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._deleted: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._written: OrderedDict[_Record, None] = OrderedDict()
+        self._deleted: OrderedDict[_Record, None] = OrderedDict()
 
     def holds(self, scope: str, ref: str) -> bool:
         """Whether the newest version of a record is one that this process has written and no tombstone."""
@@ -65,15 +67,28 @@ class Records:
             sources = [*sources, operation.read(ref, role=Role.PREVIOUS)]
         action = Action.UPDATE if replaces else Action.ADD
         operation.wrote(ref, action=action, content=content, sources=sources)
-        with self._lock:
-            self._deleted.pop((operation.scope, ref), None)
+        self._move((operation.scope, ref), self._deleted, self._written)
         return action
 
     def delete(self, operation: Operation, ref: str, sources: list[int] | None = None) -> None:
         """Record the tombstone of a record."""
         previous = operation.read(ref, role=Role.PREVIOUS)
         operation.wrote(ref, action=Action.DELETE, sources=[*(sources or ()), previous])
+        self._move((operation.scope, ref), self._written, self._deleted)
+
+    def delete_all(self, operation: Operation) -> int:
+        """Record the tombstones of all records of the operation's scope, and return how many; the newest 10,000
+        records are known by their scope."""
         with self._lock:
-            self._deleted[operation.scope, ref] = None
-            while len(self._deleted) > _DELETED:
-                self._deleted.popitem(last=False)
+            refs = [ref for scope, ref in self._written if scope == operation.scope]
+        for ref in refs:
+            self.delete(operation, ref)
+        return len(refs)
+
+    def _move(self, record: _Record, source: OrderedDict[_Record, None], target: OrderedDict[_Record, None]) -> None:
+        with self._lock:
+            source.pop(record, None)
+            target[record] = None
+            target.move_to_end(record)
+            if len(target) > _MOST:
+                target.popitem(last=False)

@@ -109,13 +109,16 @@ def delete(call: Call) -> Step:
 
 
 def delete_store(call: Call) -> Step:
-    """`delete_collection`, `reset_collection`: everything goes."""
+    """`delete_collection`, `reset_collection`: everything goes; tombstones for the records known here."""
     if _inside(call):
         return
     scope = call.patches.scope_of(call.instance)
     call.carry(WRITE, Write(call.instance))
-    call.open(semconv.DELETE_MEMORY_STORE, OpKind.DELETE, scope=scope, purpose=purpose(call), attributes=named(call))
+    operation = call.open(
+        semconv.DELETE_MEMORY_STORE, OpKind.DELETE, scope=scope, purpose=purpose(call), attributes=named(call)
+    )
     yield
+    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, call.patches.records.delete_all(operation))
 
 
 def named(call: Call, store: Any = None) -> dict[str, AttributeValue]:
