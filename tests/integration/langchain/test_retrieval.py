@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_chroma import Chroma
 from langchain_core.callbacks import CallbackManagerForRetrieverRun
 from langchain_core.document_loaders import BaseLoader
 from langchain_core.documents import BaseDocumentCompressor, Document
@@ -14,6 +17,7 @@ from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
 from memtrace_otel.graph import VersionKey
 from memtrace_otel.instrumentation.langchain import LangChainInstrumentor
+from memtrace_otel.instrumentation.langchain.places import Places
 from memtrace_otel.model import OperationSpan
 from tests.conftest import Recording
 from tests.integration.langchain.conftest import Hashed, Notes, by_line, graph_of, kinds, names, operations
@@ -274,3 +278,52 @@ def test_classes_made_later_are_covered_and_uncovered(recording: Recording) -> N
     LangChainInstrumentor().instrument(tracer_provider=recording.provider, skip_dep_check=True)
     Later(Hashed()).similarity_search("nothing")
     assert names(recording) == ["retrieval"] * 2
+
+
+def test_collections_of_one_name_in_two_folders_are_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recording: Recording
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ann = Chroma(embedding_function=Hashed(), persist_directory="ann")
+    bob = Chroma(embedding_function=Hashed(), persist_directory=str(tmp_path / "bob"))
+    for store in (ann, bob):
+        store.add_texts(["Somebody lives in Paris."], ids=["1"])
+    monkeypatch.chdir("/")
+    ann.delete(["1"])
+    assert [found.page_content for found in bob.similarity_search("Paris")] == ["Somebody lives in Paris."]
+    again = Chroma(client=ann._client, embedding_function=Hashed())
+    again.add_texts(["Nobody lives in Paris."], ids=["1"])
+
+    of_ann, of_bob, deleted, read, added = operations(recording)
+    assert of_ann.scope == deleted.scope == added.scope
+    assert of_bob.scope == read.scope != of_ann.scope
+    assert [v.origin for v in read.inputs if v.role == "hit"] == [of_bob.origin]
+
+
+def test_a_folder_has_one_name_however_it_is_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(eq=False)
+    class Client:
+        persist_directory: str = ""
+        is_persistent: bool = True
+        chroma_server_host: str | None = None
+        database: str = "default"
+
+        def get_settings(self) -> Client:
+            return self
+
+    @dataclass(eq=False)
+    class Store:
+        _client: Client
+
+    monkeypatch.chdir(tmp_path)
+    clients = [
+        Client("notes"),
+        Client(str(tmp_path / "notes")),
+        Client(chroma_server_host="one"),
+        Client(chroma_server_host="two"),
+        Client("notes", database="another"),
+    ]
+    here, there, *others = [Places().of(Store(client)) for client in clients]
+    assert here == there
+    assert len({here, *others}) == 4
+    assert Places().of(object()) == ""

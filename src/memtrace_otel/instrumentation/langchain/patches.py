@@ -10,6 +10,7 @@ from opentelemetry.trace import Tracer
 from memtrace_otel.capture import scope_id
 from memtrace_otel.instrumentation.langchain.documents import KnownTexts, store_name
 from memtrace_otel.instrumentation.langchain.identity import ObjectNames, Records
+from memtrace_otel.instrumentation.langchain.places import Places
 from memtrace_otel.instrumentation.langchain.points import FAMILIES, POINTS
 from memtrace_otel.instrumentation.patches import Patches
 
@@ -23,7 +24,7 @@ class LangChainPatches(Patches):
         super().__init__(tracer, SYSTEM)
         self.loaded, self.stored = KnownTexts(), KnownTexts()
         self.records = Records()
-        self._nameless = ObjectNames()
+        self._nameless, self._places = ObjectNames(), Places()
         self._scope = lru_cache(maxsize=1024)(scope_id)
 
     def cover_families(self) -> None:
@@ -36,6 +37,8 @@ class LangChainPatches(Patches):
             )
 
     def scope_of(self, store: Any) -> str:
-        """Scope of a vector store: its collection. One without a name is alone with the memories of this object."""
+        """Scope of a vector store: its collection, of Chroma in its folder or on its server. One without a name is
+        alone with the memories of this object."""
         name = store_name(store)
-        return self._scope(name, run=self._nameless.name(store) if name == type(store).__name__ else None)
+        alone = self._nameless.name(store) if name == type(store).__name__ else None
+        return self._scope(name, run=alone, app=self._places.of(store) or None)
