@@ -243,14 +243,16 @@ def test_an_operation_that_cannot_be_written_keeps_its_number(
 
 
 @pytest.mark.usefixtures("content_on")
-def test_texts_in_a_list_are_redacted_as_well(recording: Recording) -> None:
+def test_texts_of_attributes_are_redacted_also_in_a_list_and_cut(recording: Recording) -> None:
     with operation(kind="retrieve", system="t", tracer=recording.tracer) as op:
         op.set("filters", ["user = ana", "password=hunter2-long-enough"])
         op.set("limits", [1, 2])
+        op.set("query", "ä" * config().preview_bytes)
     attributes = recording.spans()[0].attributes or {}
     assert "hunter2" not in str(attributes["filters"])
     assert "ana" in str(attributes["filters"])
     assert attributes["limits"] == (1, 2)
+    assert attributes["query"] == "ä" * (config().preview_bytes // 2)
 
 
 class Hostile:
