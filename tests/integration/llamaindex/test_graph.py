@@ -244,8 +244,7 @@ def test_another_process_finds_what_this_one_stored(recording: Recording, tmp_pa
 
 
 def test_a_document_given_again_is_the_same_version(recording: Recording) -> None:
-    for _ in range(2):
-        index_of(PARIS)
+    index_of(PARIS).insert(Document(text=PARIS, id_="d1"))
     first, second = operations(recording, "upsert_memory")
     assert [(v.ref, v.action) for v in (*first.outputs, *second.outputs)] == [
         ("document:d1", "ADD"),
@@ -253,6 +252,29 @@ def test_a_document_given_again_is_the_same_version(recording: Recording) -> Non
     ]
     cuts = operations(recording, "memtrace.segment")
     assert [cut.inputs[0].origin for cut in cuts] == [first.origin, first.origin]
+
+
+def test_two_indexes_in_memory_are_two_owners(recording: Recording) -> None:
+    ann, bob = index_of(PARIS), index_of(CHESS)
+    ann_wrote, bob_wrote = operations(recording, "create_memory")
+    assert ann_wrote.scope != bob_wrote.scope
+    ann.delete_ref_doc("d1")
+    delete = operations(recording)[-1]
+    assert delete.scope == ann_wrote.scope
+    assert {v.ref for v in delete.outputs} == {ann_wrote.outputs[0].ref, "document:d1"}
+    assert len(delete.inputs) == 2  # the chunk and its document: both were written for this owner
+    assert bob.as_retriever().retrieve("chess")
+    assert [hit.origin for hit in reads(operations(recording)[-1], "hit")] == [bob_wrote.origin]
+
+
+def test_one_node_id_in_two_indexes_is_two_records(recording: Recording) -> None:
+    first, second = (VectorStoreIndex([TextNode(text=text, id_="n")]) for text in (PARIS, CHESS))
+    wrote = operations(recording, "create_memory")
+    for index, written in zip((first, second), wrote, strict=True):
+        index.as_query_engine().query("Alice?")
+        answer = operations(recording, "chat")[-1]
+        assert answer.scope == written.scope
+        assert [v.origin for v in reads(answer, "context") if v.ref == "chunk:n"] == [written.origin]
 
 
 def test_files_are_documents(recording: Recording, tmp_path: Any) -> None:

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from memtrace_otel.capture import current_operation, operation
+from memtrace_otel.capture import current_operation, operation, scope_id
 from memtrace_otel.instrumentation.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.llamaindex import ledger
 from memtrace_otel.instrumentation.llamaindex.ledger import Ledger
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, message_text, pieces, query_text
-from memtrace_otel.instrumentation.llamaindex.owners import scope_of, store_behind, store_name
+from memtrace_otel.instrumentation.llamaindex.owners import store_behind, store_name
+from memtrace_otel.instrumentation.llamaindex.patches import LlamaIndexPatches
 from memtrace_otel.instrumentation.llamaindex.streams import observed
+from memtrace_otel.instrumentation.object_names import ObjectNames
 from tests.conftest import Recording
 
 Ended = list[tuple[str, bool, BaseException | None]]
@@ -61,7 +63,8 @@ def test_a_chunk_that_moves_leaves_the_document_it_was_cut_from() -> None:
         known.put("s", piece("a", document=f"d{number}"))
     assert (len(known.all_of("s")), len(known._chunks)) == (1, 1)
     known.remove("s", "chunk:a")
-    assert known.cut_from("s", "d99") == [] and not known._chunks
+    assert known.cut_from("s", "d99") == []
+    assert not known._chunks
 
 
 # --- names -----------------------------------------------------------------------------------------------------------
@@ -72,11 +75,38 @@ def test_a_store_goes_by_its_name_or_its_class() -> None:
     assert store_name(SimpleNamespace(collection_name="notes")) == "notes"
     assert store_name(SimpleNamespace(collection_name=None, table_name="t")) == "t"
     assert (store_name(FlatFiles()), store_name(None)) == ("FlatFiles", "")
-    assert store_behind(SimpleNamespace(_retriever=SimpleNamespace(_vector_store=FlatFiles()))) == "FlatFiles"
-    assert store_behind(SimpleNamespace()) == "" == scope_of("")
+    files = FlatFiles()
+    assert store_behind(SimpleNamespace(_retriever=SimpleNamespace(_vector_store=files))) is files
+    assert store_behind(SimpleNamespace()) is None
     circle = SimpleNamespace()
     circle._retriever = circle
-    assert store_behind(circle) == ""
+    assert store_behind(circle) is None
+
+
+def test_a_store_without_a_name_is_an_owner_of_its_own(recording: Recording) -> None:
+    class FlatFiles:
+        def __eq__(self, other: object) -> bool:  # and therefore not hashable, as stores of LlamaIndex are
+            return True
+
+    patches = LlamaIndexPatches(recording.tracer)
+    ann, bob = FlatFiles(), FlatFiles()
+    assert patches.scope_of(ann) == patches.scope_of(ann) != patches.scope_of(bob)
+    assert patches.scope_of(None) == ""
+    named = [SimpleNamespace(collection_name="notes") for _ in range(2)]
+    assert patches.scope_of(named[0]) == patches.scope_of(named[1]) == scope_id("notes")
+    assert patches.scope_of(FlatFiles(), "new") == patches.scope_of_nameless("FlatFiles", "new")
+
+
+def test_an_object_goes_by_one_name_while_it_lives() -> None:
+    class Store:
+        pass
+
+    names, store = ObjectNames(), Store()
+    assert names.name(store, "one") == names.name(store, "two") == "one"
+    assert names.name(7) == ""
+    del store
+    gc.collect()
+    assert not names._names
 
 
 def test_what_is_no_list_of_nodes_has_no_pieces() -> None:

@@ -3,11 +3,8 @@ and checkpointers alike."""
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections import OrderedDict
-from typing import Any
-from weakref import WeakKeyDictionary
 
 from opentelemetry import trace
 
@@ -28,22 +25,6 @@ def answer_of(turn: recall.Turn | None, text: str) -> recall.Recalled | None:
     """The answer of a turn that a text is, None when nobody of this turn said it."""
     said = text.strip()
     return next((a for a in turn.newest_answers() if a.text.strip() == said), None) if turn and said else None
-
-
-class ObjectNames:
-    """A name for every object that has none of its own, as long as it lives."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-
-    def name(self, value: Any) -> str:
-        """The name of this object, '' for one that cannot be told from others (not hashable)."""
-        with self._lock:
-            try:
-                return self._names.setdefault(value, secrets.token_hex(8))
-            except TypeError:
-                return ""
 
 
 class Records:

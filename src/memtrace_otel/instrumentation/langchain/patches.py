@@ -9,9 +9,10 @@ from opentelemetry.trace import Tracer
 
 from memtrace_otel.capture import scope_id
 from memtrace_otel.instrumentation.langchain.documents import KnownTexts, store_name
-from memtrace_otel.instrumentation.langchain.identity import ObjectNames, Records
+from memtrace_otel.instrumentation.langchain.identity import Records
 from memtrace_otel.instrumentation.langchain.places import Places
 from memtrace_otel.instrumentation.langchain.points import FAMILIES, POINTS
+from memtrace_otel.instrumentation.object_names import ObjectNames
 from memtrace_otel.instrumentation.patches import Patches
 
 SYSTEM = "langchain"

@@ -8,10 +8,11 @@ from typing import Any
 from opentelemetry.trace import Tracer
 
 from memtrace_otel.capture import scope_id
-from memtrace_otel.instrumentation.langchain.identity import ObjectNames, Records
+from memtrace_otel.instrumentation.langchain.identity import Records
 from memtrace_otel.instrumentation.langgraph import checkpoints, store
-from memtrace_otel.instrumentation.langgraph.databases import in_memory
+from memtrace_otel.instrumentation.langgraph.databases import Databases, in_memory
 from memtrace_otel.instrumentation.langgraph.threads import Threads
+from memtrace_otel.instrumentation.object_names import ObjectNames
 from memtrace_otel.instrumentation.patches import Patches
 from memtrace_otel.instrumentation.steps import StepFunction
 
@@ -41,7 +42,7 @@ class LangGraphPatches(Patches):
     def __init__(self, tracer: Tracer) -> None:
         super().__init__(tracer, SYSTEM)
         self.records, self.threads = Records(), Threads()
-        self._names = ObjectNames()
+        self._names, self._databases = ObjectNames(), Databases()
 
     def cover_families(self) -> None:
         """Cover each base class once its module is imported."""
@@ -53,5 +54,9 @@ class LangGraphPatches(Patches):
 
     def scope_of(self, holder: Any, owner: str) -> str:
         """Scope of a namespace or thread in a store or checkpointer. What lives in memory only is alone with its
-        object; others are told apart by the owner, so that plain and async clients of one database agree."""
-        return scope_id(SYSTEM, user=owner, run=self._names.name(holder) if in_memory(holder) else None)
+        object; what lies in a SQLite file belongs to that file, for plain and async clients alike. Others are told
+        apart by the owner."""
+        database = "" if in_memory(holder) else self._databases.of(holder)
+        return scope_id(
+            SYSTEM, user=owner, run=self._names.name(holder) if database == "" else None, app=database or None
+        )

@@ -21,7 +21,7 @@ from memtrace_otel.capture import Operation, guard
 from memtrace_otel.instrumentation.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, pieces, query_ref, query_text
-from memtrace_otel.instrumentation.llamaindex.retrieval import owner, read_piece, served_for
+from memtrace_otel.instrumentation.llamaindex.retrieval import Version, owner, read_version, served_for, version_of
 from memtrace_otel.instrumentation.llamaindex.streams import observed, operation_of
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref, split_origin
@@ -37,7 +37,7 @@ class Answering:
 
     call: Call
     operation: Operation
-    used: dict[str, Piece] = field(default_factory=dict[str, Piece])
+    used: dict[str, Version] = field(default_factory=dict[str, Version])
     contexts: dict[str, str] = field(default_factory=dict[str, str])
     kept: dict[str, int] = field(default_factory=dict[str, int])
     streams: bool = False
@@ -47,8 +47,9 @@ class Answering:
 
     def use(self, given: list[Piece], query: str) -> None:
         """Note the nodes of one synthesis, and the searches that found them."""
-        self.contexts.update((served.context, served.origin) for served in served_for(given, query))
-        self.used.update((piece.ref, piece) for piece in given)
+        lists = served_for(given, query)
+        self.contexts.update((served.context, served.origin) for served in lists.values())
+        self.used.update((piece.ref, version_of(self.call, piece, lists)) for piece in given)
 
     def remember(self, ref: str, origin: str) -> None:
         """Note the context that a chat memory put into the prompt."""
@@ -78,12 +79,12 @@ class Answering:
     def conclude(self, said: str, *, whole: bool) -> None:
         """Record what went into the answer, and the answer."""
         operation, used = self.operation, list(self.used.values())
-        operation.scope = owner(self.call, used)
+        operation.scope = owner(used)
         until = max((place for text, place in self.kept.items() if said and said in text), default=None)
         for ref, origin in list(self.contexts.items())[:until]:
             operation.read(ref, role=Role.CONTEXT, origin=origin)
-        for piece in used:
-            read_piece(self.call, operation, piece, Role.CONTEXT)
+        for seen in used:
+            read_version(operation, seen, Role.CONTEXT)
         if not whole:
             operation.mark(Incomplete.TRUNCATED)
         if operation.origin and said:

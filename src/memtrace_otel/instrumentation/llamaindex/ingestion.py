@@ -6,6 +6,7 @@ knows it, is left alone (action NONE).
 
 from __future__ import annotations
 
+import secrets
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -17,7 +18,7 @@ from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins
 from memtrace_otel.instrumentation.llamaindex.calls import BATCH, Call, batches, purpose
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, pieces
-from memtrace_otel.instrumentation.llamaindex.owners import scope_of, store_behind, store_of_new
+from memtrace_otel.instrumentation.llamaindex.owners import store_behind, store_name, store_of_new
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import ref_kind
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role
@@ -25,11 +26,15 @@ from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
 @dataclass(slots=True)
 class Ingestion:
-    """One run of a pipeline or one insert into an index, with the documents it was given by id."""
+    """One run of a pipeline or one insert into an index, with the documents it was given by id.
+
+    `awaited`: class of the store that an index is about to make for itself, and the name that it will go by.
+    """
 
     call: Call
     operation: Operation
     documents: dict[str, Piece]
+    awaited: tuple[str, str] | None = None
     used: set[str] = field(default_factory=set[str])
     _written: int = 0
 
@@ -52,6 +57,12 @@ class Ingestion:
                 self._write(document, origins().find(scope, document.ref))
                 ledger.put(scope, document)
         return origins().find(scope, document.ref)
+
+    def adopt(self, store: Any) -> None:
+        """Nodes go into a store: it may be the one that the index has made, whose scope the documents have."""
+        if self.awaited is not None and self.awaited[0] == type(store).__name__:
+            self.call.patches.scope_of(store, self.awaited[1])
+            self.awaited = None
 
     def finish(self) -> None:
         """Record the documents that were given and not used."""
@@ -111,19 +122,21 @@ def refresh(call: Call) -> Step:
     yield from _ingest(call, store_behind(call.instance), _list(call.arguments().get("documents")))
 
 
-def _ingest(call: Call, store: str, given: list[Any]) -> Step:
+def _ingest(call: Call, store: Any, given: list[Any]) -> Step:
     if INGESTION.get() is not None:  # `refresh` inserts, `insert` runs no pipeline: the outermost one is recorded
         return
     documents = {
         piece.id: piece for piece in pieces(given, fingerprints=True) if ref_kind(piece.ref) == RefKind.DOCUMENT
     }
     attributes: dict[str, AttributeValue] = {semconv.GEN_AI_MEMORY_RECORD_COUNT: len(given)}
-    if store:
-        attributes[semconv.GEN_AI_MEMORY_STORE_ID] = store
+    awaited = (store, secrets.token_hex(8)) if isinstance(store, str) else None
+    scope = call.patches.scope_of_nameless(*awaited) if awaited else call.patches.scope_of(store)
+    if scope:
+        attributes[semconv.GEN_AI_MEMORY_STORE_ID] = awaited[0] if awaited else store_name(store)
     operation = call.open(
-        semconv.UPSERT_MEMORY, OpKind.INGEST, scope=scope_of(store), purpose=purpose(call), attributes=attributes
+        semconv.UPSERT_MEMORY, OpKind.INGEST, scope=scope, purpose=purpose(call), attributes=attributes
     )
-    ingestion = Ingestion(call, operation, documents)
+    ingestion = Ingestion(call, operation, documents, awaited)
     call.carry(INGESTION, ingestion)
     yield
     ingestion.finish()

@@ -1,11 +1,9 @@
-"""Whose memory it is: the name of a store, alike in every process, and the scope made of it."""
+"""Whose memory it is: the store that an index, pipeline or retriever uses, and its name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, cast
-
-from memtrace_otel.capture import scope_id
 
 _NAMES = ("collection_name", "index_name", "table_name", "_collection_name", "_index_name", "_table_name", "namespace")
 _HOLDERS = ("_index", "_storage_context", "_retriever", "_vector_retriever")
@@ -19,22 +17,18 @@ def store_name(store: Any) -> str:
     return next((name for name in names if isinstance(name, str) and name), type(store).__name__)
 
 
-def scope_of(name: str) -> str:
-    """Scope of what the store of this name holds, '' without a name."""
-    return scope_id(name) if name else ""
+def store_behind(holder: Any) -> Any:
+    """The store that an index, pipeline or retriever keeps its nodes in, None for one that combines others."""
+    return next(_stores(holder, 3), None)
 
 
-def store_behind(holder: Any) -> str:
-    """Name of the store that an index, pipeline or retriever keeps its nodes in, '' for one that combines others."""
-    return store_name(next(_stores(holder, 3), None))
-
-
-def store_of_new(index: type, context: Any) -> str:
-    """Name of the store that a new index of this class will use; `context` is its StorageContext, None for its own."""
+def store_of_new(index: type, context: Any) -> Any:
+    """The store that a new index of this class will use; of one that is still to make it (`context`, its
+    StorageContext, is None) the name of the store's class."""
     in_vectors = _is_vector_index(index)
     if context is None:
         return "SimpleVectorStore" if in_vectors else "SimpleDocumentStore"
-    return store_name(context.vector_store if in_vectors else context.docstore)
+    return context.vector_store if in_vectors else context.docstore
 
 
 def _stores(holder: Any, depth: int) -> Iterator[Any]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from opentelemetry.trace import Tracer
 
-from memtrace_otel.capture import guard
+from memtrace_otel.capture import guard, scope_id
 from memtrace_otel.instrumentation.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.llamaindex.ledger import Ledger
+from memtrace_otel.instrumentation.llamaindex.owners import store_name
 from memtrace_otel.instrumentation.llamaindex.points import POINTS, VECTOR_STORE
+from memtrace_otel.instrumentation.object_names import ObjectNames
 from memtrace_otel.instrumentation.patches import Patches
 from memtrace_otel.instrumentation.steps import StepFunction
 from memtrace_otel.instrumentation.threads import with_context_threads
@@ -24,6 +27,8 @@ class LlamaIndexPatches(Patches):
     def __init__(self, tracer: Tracer) -> None:
         super().__init__(tracer, SYSTEM)
         self.ledger = Ledger()
+        self._nameless = ObjectNames()
+        self._scope = lru_cache(maxsize=1024)(scope_id)
         self._watched: list[type] = []
 
     def wrap_all_points(self) -> None:
@@ -34,6 +39,20 @@ class LlamaIndexPatches(Patches):
             lambda module: self.cover_subclasses(module.BasePydanticVectorStore, VECTOR_STORE),
         )
         self.when_imported("llama_index.core.async_utils", self._keep_context)
+
+    def scope_of(self, store: Any, new: str = "") -> str:
+        """Scope of what a store holds, '' for None. One without a name is alone with what this object holds; `new` is
+        what it goes by if it was not seen before."""
+        if store is None:
+            return ""
+        name = store_name(store)
+        if name != type(store).__name__:
+            return self._scope(name)
+        return self.scope_of_nameless(name, self._nameless.name(store, new))
+
+    def scope_of_nameless(self, kind: str, name: str) -> str:
+        """Scope of a store of this class that has no name of its own and goes by this one."""
+        return self._scope(kind, run=name or None)
 
     def cover_subclasses(self, base: type, steps: Mapping[str, StepFunction]) -> None:
         """Wrap methods in all classes that derive from `base`, now or when they are defined.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
-from typing import cast
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, cast
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import Operation, current_operation
+from memtrace_otel.capture import Operation, current_operation, origins
 from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, chunk_ref, pieces, query_ref, query_text
-from memtrace_otel.instrumentation.llamaindex.owners import scope_of, store_behind, store_name
+from memtrace_otel.instrumentation.llamaindex.owners import store_behind, store_name
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref, split_origin
 from memtrace_otel.semconv import OpKind, RefKind, Role
@@ -19,13 +21,22 @@ _KEPT = 32
 
 
 @dataclass(frozen=True, slots=True)
+class Version:
+    """A stored node as it was found: who owns it and what wrote it ('' if not known here)."""
+
+    piece: Piece
+    scope: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
 class Served:
-    """A list of nodes that a search or a re-ranking returned: the context it made, the query, the refs."""
+    """A list of nodes that a search or a re-ranking returned: the context it made, the query, the hits by ref."""
 
     context: str
     origin: str
     query: str
-    refs: frozenset[str]
+    hits: Mapping[str, Version] = field(compare=False)
 
 
 _served: ContextVar[tuple[Served, ...]] = ContextVar("memtrace_llamaindex_served", default=())
@@ -58,7 +69,7 @@ def query_store(call: Call) -> Step:
     query = query_text(asked)
     around = current_operation()
     inner = around is not None and around.kind == OpKind.RETRIEVE
-    operation = _open(call, inner, store_name(call.instance))
+    operation = _open(call, inner, call.instance)
     sources = [_ask(operation, query)] if query else []
     found = yield
     ids = cast("list[str]", found.ids or [])
@@ -75,42 +86,53 @@ def rerank(call: Call) -> Step:
     arguments = call.arguments()
     query = query_text(arguments.get("query_bundle")) or query_text(arguments.get("query_str"))
     given = list(pieces(arguments.get("nodes")))
-    operation = call.open(None, OpKind.RERANK, scope=owner(call, given), purpose=purpose(call))
+    lists = served_for(given, query)
+    candidates = [version_of(call, piece, lists) for piece in given]
+    operation = call.open(None, OpKind.RERANK, scope=owner(candidates), purpose=purpose(call))
     sources = [_ask(operation, query)] if query else []
-    for served in served_for(given, query):
+    for served in dict.fromkeys(lists.values()):
         operation.read(served.context, role=Role.CONTEXT, origin=served.origin)
-    for piece in given:
-        read_piece(call, operation, piece, Role.CANDIDATE)
+    for candidate in candidates:
+        read_version(operation, candidate, Role.CANDIDATE)
     ranked = yield
-    _return(call, operation, query, sources, list(pieces(ranked)))
+    _return(call, operation, query, sources, list(pieces(ranked)), lists=lists)
 
 
-def served_for(given: list[Piece], query: str) -> list[Served]:
-    """The lists that nodes were taken from: of each node the newest one, if possible one of the same query."""
+def served_for(given: list[Piece], query: str) -> dict[str, Served]:
+    """The list that each node was taken from, by ref: the newest one, if possible one of the same query."""
     newest_first = _served.get()[::-1]
     served = sorted(newest_first, key=lambda one: one.query != query)
-    found = (next((one for one in served if piece.ref in one.refs), None) for piece in given)
-    return list(dict.fromkeys(one for one in found if one is not None))
+    found = {piece.ref: next((one for one in served if piece.ref in one.hits), None) for piece in given}
+    return {ref: one for ref, one in found.items() if one is not None}
 
 
-def read_piece(call: Call, operation: Operation, piece: Piece, role: str, scope: str = "") -> int:
-    """Record that a stored node was seen; `scope` is where it was looked for, if its writer is not known here."""
-    scope = call.patches.ledger.scope_of(piece.ref) or scope or operation.scope
-    return operation.read(piece.ref, role=role, content=piece.text, score=piece.score, scope=scope)
+def version_of(call: Call, piece: Piece, served: Mapping[str, Served], looked_in: str = "") -> Version:
+    """The version of a node that a list has served, else the one in the store of this scope, else its last writer's."""
+    if piece.ref in served:
+        return replace(served[piece.ref].hits[piece.ref], piece=piece)
+    ledger = call.patches.ledger
+    scope = looked_in if ledger.find(looked_in, piece.ref) else ledger.scope_of(piece.ref) or looked_in
+    return Version(piece, scope, origins().find(scope, piece.ref))
 
 
-def owner(call: Call, given: list[Piece]) -> str:
+def read_version(operation: Operation, seen: Version, role: str) -> int:
+    """Record that a stored node was seen."""
+    piece, origin = seen.piece, seen.origin or None
+    return operation.read(piece.ref, role=role, content=piece.text, score=piece.score, scope=seen.scope, origin=origin)
+
+
+def owner(seen: Iterable[Version]) -> str:
     """The one owner of all these nodes, '' for several or unknown ones."""
-    scopes = {call.patches.ledger.scope_of(piece.ref) for piece in given}
+    scopes = {version.scope for version in seen}
     return scopes.pop() if len(scopes) == 1 else ""
 
 
-def _open(call: Call, inner: bool, store: str) -> Operation:
-    attributes = {semconv.GEN_AI_MEMORY_STORE_ID: store} if store else {}
+def _open(call: Call, inner: bool, store: Any) -> Operation:
+    attributes = {semconv.GEN_AI_MEMORY_STORE_ID: store_name(store)} if store is not None else {}
     return call.open(
         None if inner else semconv.RETRIEVAL,
         OpKind.RETRIEVE,
-        scope=scope_of(store),
+        scope=call.patches.scope_of(store),
         purpose=purpose(call),
         attributes=attributes,
     )
@@ -128,17 +150,18 @@ def _return(
     hits: list[Piece],
     *,
     inner: bool = False,
+    lists: Mapping[str, Served] = MappingProxyType({}),
 ) -> None:
     """Record the hits and the context that they make together."""
-    looked_in = operation.scope
-    operation.scope = owner(call, hits) or operation.scope
-    sources += [read_piece(call, operation, hit, Role.HIT, looked_in) for hit in hits]
+    seen = [version_of(call, hit, lists, operation.scope) for hit in hits]
+    operation.scope = owner(seen) or operation.scope
+    sources += [read_version(operation, hit, Role.HIT) for hit in seen]
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(hits))
     if operation.origin:
         context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
         text = "\n".join(hit.text for hit in hits)
         operation.wrote(context, role=Role.CONTEXT, content=text, sources=sources)
-        made = Served(context, operation.origin, query, frozenset(hit.ref for hit in hits))
+        made = Served(context, operation.origin, query, {hit.piece.ref: hit for hit in seen})
         if not inner:
             _served.set((*_served.get()[1 - _KEPT :], made))
         elif (searches := INNER.get()) is not None:

@@ -17,7 +17,7 @@ from memtrace_otel.instrumentation.llamaindex.calls import BATCH, Call, batches,
 from memtrace_otel.instrumentation.llamaindex.ingestion import INGESTION
 from memtrace_otel.instrumentation.llamaindex.ledger import Stored
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, chunk_ref, document_ref, pieces
-from memtrace_otel.instrumentation.llamaindex.owners import scope_of, store_name
+from memtrace_otel.instrumentation.llamaindex.owners import store_name
 from memtrace_otel.instrumentation.llamaindex.sources import read_sources
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import ref_kind
@@ -53,7 +53,7 @@ def delete(call: Call) -> Step:
     if not call.enter("store"):
         return
     document = str(call.arguments().get("ref_doc_id"))
-    scope = scope_of(store_name(call.instance))
+    scope = call.patches.scope_of(call.instance)
     doomed = call.patches.ledger.cut_from(scope, document)
     is_chunk = origins().find(scope, chunk_ref(document))  # early releases ask for it by the id of a node, in vain
     if not doomed and (is_chunk or not hasattr(call.instance, "stores_text")):
@@ -76,7 +76,7 @@ def delete_nodes(call: Call) -> Step:
 
 def delete_document(call: Call) -> Step:
     """`delete_document`, `adelete_document` of a document store."""
-    id, scope = str(call.arguments().get("doc_id")), scope_of(store_name(call.instance))
+    id, scope = str(call.arguments().get("doc_id")), call.patches.scope_of(call.instance)
     known = (call.patches.ledger.find(scope, ref) for ref in (chunk_ref(id), document_ref(id)))
     if not any(known) or not call.enter("store"):
         return
@@ -87,7 +87,7 @@ def clear(call: Call) -> Step:
     """`clear`, `aclear` of a vector store."""
     if not call.enter("store"):
         return
-    scope = scope_of(store_name(call.instance))
+    scope = call.patches.scope_of(call.instance)
     operation = call.open(
         semconv.DELETE_MEMORY_STORE, OpKind.DELETE, scope=scope, purpose=purpose(call), attributes=_store(call)
     )
@@ -96,6 +96,9 @@ def clear(call: Call) -> Step:
 
 
 def _take_in(call: Call, taken: list[Piece]) -> Step:
+    ingestion = INGESTION.get()
+    if ingestion is not None:
+        ingestion.adopt(call.instance)
     writes = [Write(call, batch, current=len(taken) <= BATCH) for batch in batches(taken)]
     yield
     for write in writes:
@@ -106,7 +109,7 @@ class Write:
     """Nodes on their way into a store: what feeds them before the call, what became of them after it."""
 
     def __init__(self, call: Call, taken: Sequence[Piece], *, current: bool) -> None:
-        self._ledger, self._scope = call.patches.ledger, scope_of(store_name(call.instance))
+        self._ledger, self._scope = call.patches.ledger, call.patches.scope_of(call.instance)
         self._known = {piece.ref: stored for piece in taken if (stored := self._ledger.find(self._scope, piece.ref))}
         name, kind = (semconv.UPSERT_MEMORY, OpKind.UPDATE) if self._known else (semconv.CREATE_MEMORY, OpKind.CREATE)
         attributes = _store(call, [piece.id for piece in taken])
@@ -132,7 +135,7 @@ class Write:
 
 
 def _delete_by_id(call: Call, ids: Iterable[object]) -> Step:
-    scope, ledger = scope_of(store_name(call.instance)), call.patches.ledger
+    scope, ledger = call.patches.scope_of(call.instance), call.patches.ledger
     refs = [document_ref(str(id)) if ledger.find(scope, document_ref(str(id))) else chunk_ref(str(id)) for id in ids]
     operation = _open_delete(call, scope, len(refs))
     yield
