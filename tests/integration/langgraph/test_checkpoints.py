@@ -112,6 +112,27 @@ async def test_a_thread_of_another_process_is_no_news(tmp_path: Path, recording:
     assert [[v.ref for v in op.outputs] for op in written] == [["state:t1/h2"], ["state:t1/a2"]]
 
 
+async def test_two_databases_are_two_threads_and_clients_of_one_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recording: Recording
+) -> None:
+    def node(state: MessagesState) -> Any:
+        return {"messages": [AIMessage("Noted.", id=f"a{len(state['messages'])}")]}
+
+    monkeypatch.chdir(tmp_path)
+    scopes: list[set[str]] = []
+    for number, path in enumerate(("ann.db", str(tmp_path / "bob.db"), ":memory:", ":memory:")):
+        with SqliteSaver.from_conn_string(path) as saver:
+            say(compiled(node, saver), "Hello there.", f"h{number}")
+        scopes.append({op.scope for op in operations(recording)})
+        recording.clear()
+    async with AsyncSqliteSaver.from_conn_string("ann.db") as saver:
+        await compiled(node, saver).ainvoke({"messages": [HumanMessage("Again.", id="h9")]}, CONFIG)
+    assert not kinds(recording, "delete")
+    assert [len(found) for found in scopes] == [1] * 4
+    assert len(set().union(*scopes)) == 4
+    assert {op.scope for op in operations(recording)} == scopes[0]
+
+
 def _forget_everything() -> None:
     """What another process would not know."""
     from memtrace_otel.capture import origins

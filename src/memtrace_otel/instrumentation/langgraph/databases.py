@@ -1,9 +1,14 @@
-"""Where stores and checkpointers keep what they hold: in memory, alone with their object, or elsewhere."""
+"""Where stores and checkpointers keep what they hold: in memory, alone with their object, or in a database."""
 
 from __future__ import annotations
 
+import inspect
+import os
+import sqlite3
 import sys
-from typing import Any
+from typing import Any, cast
+from urllib.parse import unquote, urlsplit
+from weakref import WeakKeyDictionary
 
 _IN_MEMORY = (("langgraph.store.memory", "InMemoryStore"), ("langgraph.checkpoint.memory", "InMemorySaver"))
 
@@ -12,3 +17,45 @@ def in_memory(holder: Any) -> bool:
     """Whether it is one of LangGraph's own in-memory classes or derived from one; imports nothing."""
     classes = (getattr(sys.modules.get(module), name, None) for module, name in _IN_MEMORY)
     return any(isinstance(made, type) and isinstance(holder, made) for made in classes)
+
+
+class Databases:
+    """The SQLite file behind each store and checkpointer. Asked once: a name may be relative, and the program may move
+    to another folder."""
+
+    def __init__(self) -> None:
+        self._known: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()
+
+    def of(self, holder: Any) -> str | None:
+        """Real path of the file, '' for a database in memory, None when the holder does not say (not SQLite). Equal for
+        plain and async clients."""
+        try:
+            if holder not in self._known:
+                self._known[holder] = _database_of(getattr(holder, "conn", None))
+            return self._known[holder]
+        except TypeError:  # not hashable
+            return None
+
+
+def _database_of(connection: Any) -> str | None:
+    if isinstance(connection, sqlite3.Connection):
+        cursor = sqlite3.Cursor(connection)
+        cursor.row_factory = None  # whatever the connection makes of its rows
+        try:
+            rows = cast(list[tuple[int, object, str | bytes]], cursor.execute("PRAGMA database_list").fetchall())
+        except sqlite3.Error:  # closed, or of another thread
+            return None
+        return _real(os.fsdecode(rows[0][2])) if rows else None  # the first is the connection's own
+    connector = getattr(connection, "_connector", None)  # aiosqlite: its thread alone may ask the connection itself
+    if not inspect.isfunction(connector):
+        return None
+    database = inspect.getclosurevars(connector).nonlocals.get("database")
+    named = isinstance(database, str | bytes | os.PathLike)
+    return _real(os.fsdecode(cast("str | bytes | os.PathLike[str]", database))) if named else None
+
+
+def _real(name: str) -> str:
+    if name.startswith("file:"):
+        uri = urlsplit(name)
+        name = "" if "mode=memory" in uri.query else unquote(uri.path)
+    return os.path.realpath(name) if name not in ("", ":memory:") else ""
