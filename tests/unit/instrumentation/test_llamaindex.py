@@ -13,6 +13,7 @@ from memtrace_otel.capture import current_operation, operation, scope_id
 from memtrace_otel.instrumentation.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.llamaindex import ledger
 from memtrace_otel.instrumentation.llamaindex.ledger import Ledger
+from memtrace_otel.instrumentation.llamaindex.memory import queue_text
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, message_text, pieces, query_text
 from memtrace_otel.instrumentation.llamaindex.owners import store_behind, store_name
 from memtrace_otel.instrumentation.llamaindex.patches import LlamaIndexPatches
@@ -116,6 +117,30 @@ def test_what_is_no_list_of_nodes_has_no_pieces() -> None:
 
     assert list(pieces(consumed())) == list(pieces(None)) == list(pieces([None, 7, "text", object()])) == []
     assert query_text(None) == query_text(object()) == message_text(None) == message_text(object()) == ""
+
+
+# --- chat memory -----------------------------------------------------------------------------------------------------
+class Asked(list[SimpleNamespace]):
+    """A queue that counts the messages somebody looked at."""
+
+    looked_at = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        self.looked_at += len(found) if isinstance(key, slice) else 1
+        return found
+
+    def __iter__(self) -> Any:
+        raise AssertionError("the whole queue was read")
+
+
+def test_a_long_queue_costs_no_more_than_a_short_one() -> None:
+    queue = Asked(SimpleNamespace(content=f"message {number}") for number in range(1000))
+    first, *shown = queue_text(queue).split("\n")
+    assert (first, shown[0], shown[-1]) == ("(950 older messages)", "message 950", "message 999")
+    assert queue.looked_at == len(shown) == 50
+    assert queue_text(queue[-50:]) == "\n".join(shown)
+    assert queue_text(()) == ""
 
 
 # --- streams ---------------------------------------------------------------------------------------------------------

@@ -21,12 +21,14 @@ from memtrace_otel.instrumentation.steps import Step, StepFunction
 from memtrace_otel.model import make_ref, split_origin
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
+_SHOWN = 50
+
 
 @dataclass(slots=True)
 class Conversation:
     """A call on a chat memory under way.
 
-    `queue`: the texts of the active messages, as the chat store told them last. `writes`: the call puts messages in and
+    `queue`: the active messages, as the chat store told them last. `writes`: the call puts messages in and
     the new queue is not known yet. `context`: the inputs that make the next prompt.
     """
 
@@ -34,7 +36,7 @@ class Conversation:
     operation: Operation
     sources: list[int] = field(default_factory=list[int])
     writes: bool = False
-    queue: list[str] = field(default_factory=list[str])
+    queue: Sequence[Any] = ()
     context: list[int] = field(default_factory=list[int])
 
     @property
@@ -47,11 +49,11 @@ class Conversation:
         """`state:<session id>`."""
         return make_ref(RefKind.STATE, self.session)
 
-    def saw(self, queue: list[str]) -> None:
+    def saw(self, queue: Sequence[Any]) -> None:
         """The chat store has told the active messages. After a `put` that is the new version of the queue."""
         self.queue = queue
         if self.writes:
-            write_state(self.operation, self.ref, "\n".join(queue), self.sources)
+            write_state(self.operation, self.ref, queue_text(queue), self.sources)
             self.writes = False
 
 
@@ -75,7 +77,7 @@ def put(call: Call) -> Step:
         answering.keep([message_text(message) for message in replies])
     yield
     if conversation.writes:  # this memory does not look at its queue
-        conversation.saw(_kept(call.instance) or [message_text(message) for message in given])
+        conversation.saw(_kept(call.instance) or given)
 
 
 def get(call: Call) -> Step:
@@ -94,9 +96,10 @@ def get(call: Call) -> Step:
     texts = [message_text(message) for message in messages]
     queue = conversation.queue
     if queue:
-        conversation.context.append(operation.read(conversation.ref, role=Role.HIT, content="\n".join(queue)))
-    for text in queue:
-        operation.read(message_ref(text), role=Role.HISTORY if text in texts else Role.CANDIDATE, content=text)
+        conversation.context.append(operation.read(conversation.ref, role=Role.HIT, content=queue_text(queue)))
+    shown = set(texts)
+    for text in map(message_text, queue):
+        operation.read(message_ref(text), role=Role.HISTORY if text in shown else Role.CANDIDATE, content=text)
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(messages))
     if operation.origin:
         context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
@@ -123,7 +126,7 @@ def get_messages(call: Call) -> Step:
     if conversation is None or store_of(conversation.memory) is not call.instance:
         return
     messages = yield
-    conversation.saw([message_text(message) for message in messages])
+    conversation.saw(list(messages))  # the store may go on using its list
 
 
 def archive_oldest_messages(call: Call) -> Step:
@@ -141,7 +144,7 @@ def archive_oldest_messages(call: Call) -> Step:
     archived = yield
     conversation.queue = conversation.queue[len(archived) :]
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(archived))
-    content = "\n".join(conversation.queue)
+    content = queue_text(conversation.queue)
     operation.wrote(conversation.ref, action=Action.UPDATE, content=content, sources=previous)
 
 
@@ -161,6 +164,14 @@ def session_of(memory: Any) -> str:
 def store_of(memory: Any) -> Any:
     """The chat store of a memory."""
     return getattr(memory, "sql_store", None) or getattr(memory, "chat_store", None)
+
+
+def queue_text(queue: Sequence[Any]) -> str:
+    """The newest messages of a queue below the number of older ones: what one more message costs must not grow with
+    the conversation. The versions before tell what the older ones were."""
+    older = len(queue) - _SHOWN
+    texts = [message_text(message) for message in queue[-_SHOWN:]]
+    return "\n".join([f"({older} older messages)", *texts] if older > 0 else texts)
 
 
 def read_messages(operation: Operation, messages: Sequence[Any]) -> list[int]:
@@ -189,10 +200,7 @@ def _open(call: Call, name: str, kind: OpKind) -> Operation:
     return call.open(name, kind, scope=scope, purpose=purpose(call), attributes=attributes)
 
 
-def _kept(memory: Any) -> list[str]:
+def _kept(memory: Any) -> Sequence[Any]:
     """The queue of a chat store that holds it in this process; others are not asked."""
     store = getattr(store_of(memory), "store", None)
-    if not isinstance(store, dict):
-        return []
-    kept = cast("dict[str, list[Any]]", store).get(session_of(memory)) or []
-    return [message_text(message) for message in kept]
+    return cast("dict[str, list[Any]]", store).get(session_of(memory)) or () if isinstance(store, dict) else ()
