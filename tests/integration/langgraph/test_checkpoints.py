@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,40 @@ async def test_two_databases_are_two_threads_and_clients_of_one_agree(
     assert [len(found) for found in scopes] == [1] * 4
     assert len(set().union(*scopes)) == 4
     assert {op.scope for op in operations(recording)} == scopes[0]
+
+
+def test_going_on_from_an_older_checkpoint_deletes_nothing(recording: Recording) -> None:
+    numbers = itertools.count(1)
+    graph = compiled(lambda state: {"messages": [AIMessage("Noted.", id=f"a{next(numbers)}")]}, InMemorySaver())
+    say(graph, "I live in Paris.", "h1")
+    older = graph.get_state(CONFIG).config
+    say(graph, "I moved to Rome.", "h2")
+    recording.clear()
+    graph.invoke({"messages": [HumanMessage("I moved to Oslo.", id="h3")]}, older)
+    assert [m.id for m in graph.get_state(CONFIG).values["messages"]] == ["h1", "a1", "h3", "a3"]
+    assert not kinds(recording, "delete")
+    assert [[v.ref for v in op.outputs] for op in kinds(recording, "create", "update")] == [
+        ["state:t1/h3"],
+        ["state:t1/a3"],
+    ]
+    assert [v.ref for v in kinds(recording, "retrieve")[0].inputs] == ["state:t1/h1", "state:t1/a1"]
+
+
+def test_an_older_checkpoint_holds_the_versions_of_its_time(recording: Recording) -> None:
+    def node(state: MessagesState) -> Any:
+        if len(state["messages"]) < 3:
+            return {"messages": [AIMessage("Noted.", id="a1")]}
+        return {"messages": [RemoveMessage(id="h1"), AIMessage("Noted!", id="a1")]}
+
+    graph = compiled(node, InMemorySaver())
+    say(graph, "I live in Paris.", "h1")
+    older = graph.get_state(CONFIG).config
+    created = {v.ref: op.origin for op in kinds(recording, "create") for v in op.outputs}
+    say(graph, "I moved to Rome.", "h2")
+    assert [[v.ref for v in op.outputs] for op in kinds(recording, "delete")] == [["state:t1/h1"]]
+    graph.get_state(older)
+    read = kinds(recording, "retrieve")[-1]
+    assert {v.ref: v.origin for v in read.inputs} == created
 
 
 def _forget_everything() -> None:

@@ -68,36 +68,50 @@ def test_entries_of_a_checkpoint() -> None:
     assert list(entries_of("t1", values, ["summary"])) == ["state:t1/summary"]
 
 
-def change(known: Threads, channels: list[str], **values: Any) -> tuple[list[str], list[str], list[str]]:
-    made = known.change("s", "t1", entries_of("t1", values, channels), channels)
-    known.apply("s", "t1", made)
+def change(known: Threads, step: str, channels: list[str], **values: Any) -> tuple[list[str], list[str], list[str]]:
+    """A step `<parent>><checkpoint>`."""
+    parent, _, checkpoint = step.partition(">")
+    made = known.change("s", "t1", parent, entries_of("t1", values, channels), channels)
+    known.apply("s", "t1", checkpoint, made)
     return [e.ref for e in made.added], [e.ref for e in made.updated], made.removed
 
 
 def test_a_thread_changes_only_where_its_channels_do() -> None:
     known = Threads()
-    assert not known.knows("s", "t1")
     first = [Message("one", "1"), Message("two", "2")]
-    assert change(known, ["messages", "summary"], messages=first, summary="a summary") == (
+    assert change(known, ">a", ["messages", "summary"], messages=first, summary="a summary") == (
         ["state:t1/1", "state:t1/2", "state:t1/summary"],
         [],
         [],
     )
-    assert change(known, ["summary"], summary="another summary") == ([], ["state:t1/summary"], [])
+    assert change(known, "a>b", ["summary"], summary="another summary") == ([], ["state:t1/summary"], [])
     then = [Message("two!", "2"), Message("three", "3")]
-    assert change(known, ["messages"], messages=then) == (["state:t1/3"], ["state:t1/2"], ["state:t1/1"])
-    assert change(known, ["messages"], messages=then) == ([], [], [])
+    assert change(known, "b>c", ["messages"], messages=then) == (["state:t1/3"], ["state:t1/2"], ["state:t1/1"])
+    assert change(known, "c>d", ["messages"], messages=then) == ([], [], [])
     assert sorted(known.forget("s", "t1")) == ["state:t1/2", "state:t1/3", "state:t1/summary"]
     assert known.forget("s", "t1") == []
 
 
-def test_threads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_is_compared_with_its_parent() -> None:
+    known, one, two = Threads(), Message("one", "1"), Message("two", "2")
+    change(known, ">a", ["messages"], messages=[one])
+    change(known, "a>b", ["messages"], messages=[one, two])
+    other = Message("another", "3")
+    assert change(known, "a>c", ["messages"], messages=[one, other]) == (["state:t1/3"], [], [])
+    assert change(known, "b>d", ["messages"], messages=[two]) == ([], [], ["state:t1/1"])
+    assert change(known, "unknown>e", ["messages"], messages=[two]) == ([], [], [])
+    assert change(known, "e>f", ["messages"], messages=[]) == ([], [], ["state:t1/2"])
+
+
+def test_threads_and_checkpoints_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_THREADS", 3)
+    monkeypatch.setattr(threads, "_HELD", 8)
     known = Threads()
     for number in range(10):
         entries = entries_of(f"t{number}", {"messages": [Message("hi", "1")]})
-        known.apply("s", f"t{number}", Change(list(entries.values()), [], []))
-    assert [known.knows("s", f"t{number}") for number in (0, 6, 7, 9)] == [False, False, True, True]
+        known.apply("s", f"t{number}", "a", Change(list(entries.values()), [], [], {}))
+    assert [len(known.forget("s", f"t{number}")) for number in (0, 6, 7, 9)] == [0, 0, 1, 1]
+    assert [place[1] for place in known._checkpoints] == ["t6", "t7", "t8", "t9"]
 
 
 def test_a_stored_text_is_found_in_the_call_of_a_tool() -> None:

@@ -1,6 +1,7 @@
 """Checkpointers: the messages of a thread as `state`, an operation for what a checkpoint brings, one for what it drops.
 
-A checkpoint repeats the whole state; only messages and texts that changed since the last one are recorded.
+A checkpoint repeats the whole state; only messages and texts that changed since its parent are recorded. The parent is
+not always the thread's newest: a run may go on from an older one.
 """
 
 from __future__ import annotations
@@ -29,16 +30,14 @@ def put(call: Call) -> Step:
     if not call.enter("checkpoint"):
         return
     arguments = call.arguments()
-    thread = _thread(arguments.get("config"))
+    thread, parent = _thread(arguments.get("config"))
     checkpoint = cast(Mapping[str, Any], arguments.get("checkpoint") or {})
     channels = cast(Mapping[str, Any], arguments.get("new_versions") or {})
-    if not thread or not channels:
+    if not thread:
         return
     scope = call.patches.scope_of(call.instance, thread)
     entries = entries_of(thread, checkpoint.get("channel_values") or {}, channels)
-    change = call.patches.threads.change(scope, thread, entries, channels)
-    if not change:
-        return
+    change = call.patches.threads.change(scope, thread, parent, entries, channels)
     turn, attributes = turn_here(), _store(call)
     stored = trimmed = None
     if change.added or change.updated:
@@ -55,7 +54,8 @@ def put(call: Call) -> Step:
         _stored(stored, change, turn)
     if trimmed is not None:
         _forget(trimmed, change.removed)
-    call.patches.threads.apply(scope, thread, change)
+    origin = stored.origin if stored is not None else ""
+    call.patches.threads.apply(scope, thread, str(checkpoint.get("id") or ""), change, origin)
 
 
 def get(call: Call) -> Step:
@@ -63,14 +63,13 @@ def get(call: Call) -> Step:
     if not call.enter("checkpoint"):
         return
     found = yield
-    thread = _thread(getattr(found, "config", None))
+    thread, checkpoint = _thread(getattr(found, "config", None))
     if not thread:
         return
     scope = call.patches.scope_of(call.instance, thread)
     values = cast(Mapping[str, Any], found.checkpoint.get("channel_values") or {})
     entries = entries_of(thread, values)
-    if not call.patches.threads.knows(scope, thread):  # written by another process
-        call.patches.threads.apply(scope, thread, Change(list(entries.values()), [], []))
+    held = call.patches.threads.found(scope, thread, checkpoint, entries)
     if not entries:
         return
     operation = call.open(
@@ -81,7 +80,8 @@ def get(call: Call) -> Step:
     if len(newest) < len(entries):
         operation.mark(Incomplete.BUDGET)
     for entry in newest:
-        operation.read(entry.ref, role=Role.HIT, content=entry.text)
+        known = held.get(entry.ref)
+        operation.read(entry.ref, role=Role.HIT, content=entry.text, origin=(known and known.origin) or None)
     if operation.origin:
         context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
         operation.wrote(context, role=Role.CONTEXT, content="\n".join(entry.text for entry in newest))
@@ -104,15 +104,15 @@ def delete(call: Call) -> Step:
     _forget(operation, refs)
 
 
-def _thread(config: object) -> str:
-    """Id of the thread, '' for the scratch state of a subgraph's single run."""
+def _thread(config: object) -> tuple[str, str]:
+    """Ids of the thread and of the checkpoint; no thread for the scratch state of a subgraph's single run."""
     given = cast("Mapping[str, Any]", config if isinstance(config, Mapping) else {})
     settings = cast(Mapping[str, Any], given.get("configurable") or {})
     namespace = str(settings.get("checkpoint_ns") or "")
     thread = str(settings.get("thread_id") or "")
     if not thread or ":" in namespace:
-        return ""
-    return f"{thread}|{namespace}" if namespace else thread
+        return "", ""
+    return f"{thread}|{namespace}" if namespace else thread, str(settings.get("checkpoint_id") or "")
 
 
 def _stored(operation: Operation, change: Change, turn: recall.Turn | None) -> None:
@@ -120,7 +120,8 @@ def _stored(operation: Operation, change: Change, turn: recall.Turn | None) -> N
     for entry in change.added:
         operation.wrote(entry.ref, action=Action.ADD, content=entry.text, sources=[_said(operation, entry, turn)])
     for entry in change.updated:
-        sources = [_said(operation, entry, turn), operation.read(entry.ref, role=Role.PREVIOUS)]
+        before = change.held[entry.ref].origin or None
+        sources = [_said(operation, entry, turn), operation.read(entry.ref, role=Role.PREVIOUS, origin=before)]
         operation.wrote(entry.ref, action=Action.UPDATE, content=entry.text, sources=sources)
 
 

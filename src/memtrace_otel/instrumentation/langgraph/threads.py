@@ -6,13 +6,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from memtrace_otel.capture import as_text
 from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import RefKind
 
 _THREADS = 1024
+_HELD = 1 << 17  # entries of all checkpoints, about 16 MB
 _HIDDEN = ("__", "branch:", "start:")
 
 
@@ -62,51 +63,83 @@ def _messages(thread: str, channel: str, messages: Sequence[Any]) -> list[Entry]
     return entries
 
 
+class Held(NamedTuple):
+    """An entry as a checkpoint holds it; `origin` is that of its version, '' when this process has not written it."""
+
+    channel: str
+    key: int
+    origin: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a checkpoint does to a thread."""
+    """What a checkpoint does to its parent; `held` is what it holds of that unchanged."""
 
     added: list[Entry]
     updated: list[Entry]
     removed: list[str]
+    held: dict[str, Held]
 
     def __bool__(self) -> bool:
         return bool(self.added or self.updated or self.removed)
 
 
 class Threads:
-    """The newest known entries of each thread: ref -> (channel, key), no contents. The threads unused longest go."""
+    """What each thread and each of its checkpoints hold, by ref, no contents. The threads unused longest go, and the
+    oldest checkpoints of all."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: OrderedDict[tuple[str, str], dict[str, tuple[str, int]]] = OrderedDict()
+        self._living: OrderedDict[tuple[str, str], dict[str, Held]] = OrderedDict()
+        self._checkpoints: OrderedDict[tuple[str, str, str], dict[str, Held]] = OrderedDict()
+        self._size = 0
 
-    def change(self, scope: str, thread: str, entries: Mapping[str, Entry], channels: Collection[str]) -> Change:
-        """Compare the entries of the given channels with what was known, which stays as it is."""
+    def change(
+        self, scope: str, thread: str, parent: str, entries: Mapping[str, Entry], channels: Collection[str]
+    ) -> Change:
+        """Compare the entries of the given channels with those of the parent checkpoint. When that is unknown nothing
+        is said to be removed, and what the thread is known to hold is not new."""
         with self._lock:
-            known = dict(self._known.get((scope, thread), {}))
+            before = self._checkpoints.get((scope, thread, parent))
+            living = self._living.get((scope, thread), {})
+            known = {ref: held for ref, held in living.items() if ref in entries} if before is None else before
+        gone = [ref for ref, held in known.items() if held.channel in channels and ref not in entries]
         return Change(
             [entry for ref, entry in entries.items() if ref not in known],
-            [entry for ref, entry in entries.items() if ref in known and known[ref][1] != entry.key],
-            [ref for ref, (channel, _) in known.items() if channel in channels and ref not in entries],
+            [entry for ref, entry in entries.items() if ref in known and known[ref].key != entry.key],
+            gone,
+            {ref: held for ref, held in known.items() if held.channel not in channels or ref in entries},
         )
 
-    def apply(self, scope: str, thread: str, change: Change) -> None:
-        """Make a change known."""
+    def apply(self, scope: str, thread: str, checkpoint: str, change: Change, origin: str = "") -> None:
+        """Make the change of a checkpoint known, written by the operation `origin`."""
+        written = {e.ref: Held(e.channel, e.key, origin) for e in (*change.added, *change.updated)}
         with self._lock:
-            known = self._known.setdefault((scope, thread), {})
-            known.update({entry.ref: (entry.channel, entry.key) for entry in (*change.added, *change.updated)})
+            living = self._living.setdefault((scope, thread), {})
+            living.update(written)
             for ref in change.removed:
-                known.pop(ref, None)
-            self._known.move_to_end((scope, thread))
-            while len(self._known) > _THREADS:
-                self._known.popitem(last=False)
+                living.pop(ref, None)
+            self._living.move_to_end((scope, thread))
+            while len(self._living) > _THREADS:
+                self._living.popitem(last=False)
+            self._keep((scope, thread, checkpoint), {**change.held, **written})
 
-    def knows(self, scope: str, thread: str) -> bool:
-        """Whether anything is known of a thread."""
-        return (scope, thread) in self._known
+    def found(self, scope: str, thread: str, checkpoint: str, entries: Mapping[str, Entry]) -> Mapping[str, Held]:
+        """What a checkpoint holds that has been read; one written by another process becomes known."""
+        with self._lock:
+            held = self._checkpoints.get((scope, thread, checkpoint))
+        if held is None:
+            self.apply(scope, thread, checkpoint, Change(list(entries.values()), [], [], {}))
+        return held or {}
 
     def forget(self, scope: str, thread: str) -> list[str]:
         """Drop a thread; returns the refs that it held."""
         with self._lock:
-            return list(self._known.pop((scope, thread), {}))
+            return list(self._living.pop((scope, thread), {}))
+
+    def _keep(self, place: tuple[str, str, str], held: dict[str, Held]) -> None:
+        again = self._checkpoints.pop(place, None)
+        self._size += len(held) + 1 - (0 if again is None else len(again) + 1)
+        self._checkpoints[place] = held
+        while self._size > _HELD and len(self._checkpoints) > 1:
+            self._size -= len(self._checkpoints.popitem(last=False)[1]) + 1
