@@ -280,15 +280,11 @@ def test_classes_made_later_are_covered_and_uncovered(recording: Recording) -> N
     assert names(recording) == ["retrieval"] * 2
 
 
-def test_collections_of_one_name_in_two_folders_are_two(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recording: Recording
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    ann = Chroma(embedding_function=Hashed(), persist_directory="ann")
+def test_collections_of_one_name_in_two_folders_are_two(tmp_path: Path, recording: Recording) -> None:
+    ann = Chroma(embedding_function=Hashed(), persist_directory=str(tmp_path / "ann"))
     bob = Chroma(embedding_function=Hashed(), persist_directory=str(tmp_path / "bob"))
     for store in (ann, bob):
         store.add_texts(["Somebody lives in Paris."], ids=["1"])
-    monkeypatch.chdir("/")
     ann.delete(["1"])
     assert [found.page_content for found in bob.similarity_search("Paris")] == ["Somebody lives in Paris."]
     again = Chroma(client=ann._client, embedding_function=Hashed())
