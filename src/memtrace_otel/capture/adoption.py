@@ -97,6 +97,11 @@ class _Adopted(Span):
     def __init__(self, span: Span) -> None:
         self._span = span
 
+    @property
+    def parent(self) -> SpanContext | None:
+        """As an SDK span has it: whether this one is a trace by itself."""
+        return getattr(self._span, "parent", None)
+
     def get_span_context(self) -> SpanContext:
         return self._span.get_span_context()
 
