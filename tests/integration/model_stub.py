@@ -86,9 +86,10 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # header and body are two writes: without this each reply waits 40 ms
     server: ModelStub
+    asked: dict[str, Any]
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        asked = self.asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if self.path.endswith("/embeddings"):
             texts = [asked["input"]] if isinstance(asked["input"], str) else asked["input"]
             data = [
@@ -121,3 +122,23 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
+
+
+class StreamingHandler(_Handler):
+    """Sends the reply of a chat call word by word when the call asks for a stream."""
+
+    def _send(self, value: dict[str, Any], status: int = 200) -> None:
+        if status != 200 or "choices" not in value or not self.asked.get("stream"):
+            super()._send(value, status)
+            return
+        words = value["choices"][0]["message"]["content"].split(" ")
+        deltas = [word if number == 0 else f" {word}" for number, word in enumerate(words)]
+        chunks = [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": delta}}]} for delta in deltas]
+        chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        head = {"id": "stub", "object": "chat.completion.chunk", "created": 0, "model": "stub"}
+        body = "".join(f"data: {json.dumps(head | chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("content-length", str(len(body.encode())))
+        self.end_headers()
+        self.wfile.write(body.encode())

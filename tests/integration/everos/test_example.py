@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-from memtrace_otel.graph import VersionKey, build_graph
+from memtrace_otel.graph import VersionKey
 from memtrace_otel.model import ref_kind
-from memtrace_otel.store import SqliteStore
 from tests.integration.everos.models import EverosModels
+from tests.integration.example import run_example
 
 ROOT = Path(__file__).parents[3]
-GUIDE = ROOT / "docs" / "guide"
-EXAMPLE = GUIDE / "examples" / "everos_diary.py"
 OFFLINE = """
 import runpy, sys
 from tests.integration.everos.tokens import use_bytes
@@ -24,32 +19,12 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 
 
 def test_the_example_is_recorded_from_diary_to_answer(models: EverosModels, tmp_path: Path) -> None:
-    assert "memtrace" not in EXAMPLE.read_text()
-    assert EXAMPLE.name in (GUIDE / "everos.md").read_text()
     models.by_kind[""] = ["In Lisbon."]
-    database = tmp_path / "memtrace.db"
-    done = subprocess.run(
-        [Path(sys.executable).with_name("opentelemetry-instrument"), sys.executable, "-c", OFFLINE, EXAMPLE],
-        env=os.environ
-        | {
-            "PYTHONPATH": str(ROOT),
-            "EVEROS_ROOT": str(tmp_path),
-            "OPENAI_BASE_URL": models.url,
-            "OPENAI_API_KEY": "none",
-            "OTEL_TRACES_EXPORTER": "memtrace",
-            "OTEL_METRICS_EXPORTER": "none",
-            "OTEL_LOGS_EXPORTER": "none",
-            "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY",
-            "MEMTRACE_DB": str(database),
-        },
-        capture_output=True,
-        text=True,
-        timeout=120,
+    environment = {"PYTHONPATH": str(ROOT), "EVEROS_ROOT": str(tmp_path)}
+    printed, graph = run_example(
+        "everos_diary.py", "everos.md", models.url, tmp_path, environment, through=("-c", OFFLINE)
     )
-    assert done.returncode == 0, done.stderr
-    assert "In Lisbon." in done.stdout.splitlines()
-    with SqliteStore.open(database, create=False) as store:
-        graph = build_graph(store.spans())
+    assert "In Lisbon." in printed
     (answer,) = graph.operations(kind="respond")
     sources = [
         node

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import time
 from collections.abc import Iterator
@@ -65,35 +64,13 @@ class Notes(BaseLoader):
             yield Document(text, metadata={"source": source})
 
 
-class _ChatHandler(model_stub._Handler):
-    """Streams the reply of a chat call when it asks for a stream; a reply that is a list is a list of tool calls."""
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        self.asked = json.loads(body)
-        real, self.rfile = self.rfile, io.BytesIO(body)
-        try:
-            super().do_POST()
-        finally:
-            self.rfile = real
+class _ChatHandler(model_stub.StreamingHandler):
+    """A reply that is a list is a list of tool calls."""
 
     def _send(self, value: dict[str, Any], status: int = 200) -> None:
         if status == 200 and "choices" in value:
             self._with_tool_calls(value["choices"][0])
-        if status != 200 or "choices" not in value or not self.asked.get("stream"):
-            super()._send(value, status)
-            return
-        words = value["choices"][0]["message"]["content"].split(" ")
-        deltas = [word if number == 0 else f" {word}" for number, word in enumerate(words)]
-        chunks = [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": delta}}]} for delta in deltas]
-        chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-        head = {"id": "stub", "object": "chat.completion.chunk", "created": 0, "model": "stub"}
-        body = "".join(f"data: {json.dumps(head | chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.send_header("content-length", str(len(body.encode())))
-        self.end_headers()
-        self.wfile.write(body.encode())
+        super()._send(value, status)
 
     def _with_tool_calls(self, choice: dict[str, Any]) -> None:
         reply = choice["message"]["content"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,41 +27,12 @@ if Version(llama_index.core.__version__) < Version("0.14"):
     collect_ignore = ["test_coexistence.py"]  # the instrumentations of others need a newer release
 
 
-class _StreamingHandler(model_stub._Handler):
-    """Sends the reply of a chat call word by word when the call asks for a stream."""
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        self.streams = bool(json.loads(body).get("stream"))
-        real, self.rfile = self.rfile, io.BytesIO(body)
-        try:
-            super().do_POST()
-        finally:
-            self.rfile = real
-
-    def _send(self, value: dict[str, Any], status: int = 200) -> None:
-        if not self.streams or "choices" not in value:
-            super()._send(value, status)
-            return
-        words = value["choices"][0]["message"]["content"].split(" ")
-        deltas = [word if number == 0 else f" {word}" for number, word in enumerate(words)]
-        chunks = [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": delta}}]} for delta in deltas]
-        chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-        head = {"id": "stub", "object": "chat.completion.chunk", "created": 0, "model": "stub"}
-        body = "".join(f"data: {json.dumps(head | chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.send_header("content-length", str(len(body.encode())))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-
 class RagModel(model_stub.ModelStub):
     """Embeds like `model_stub`; a chat call that has no scripted reply gets `echo`, or else a reply of its own."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.RequestHandlerClass = _StreamingHandler
+        self.RequestHandlerClass = model_stub.StreamingHandler
         self.echo = ""
 
     def reply(self, prompt: str) -> str | int:
