@@ -40,6 +40,11 @@ for name in "${names[@]}"; do
   fi
   echo "testing $name"
   # shellcheck disable=SC2046  # several folders
-  "$venv/bin/python" -m pytest $(comment tests "$name") || failed+=("$name")
+  "$venv/bin/python" -m pytest $(comment tests "$name") 2>&1 | tee "$venv/.log" || failed+=("$name")
 done
-[ ${#failed[@]} -eq 0 ] || { echo "failed: ${failed[*]}" >&2; exit 1; }
+[ ${#failed[@]} -eq 0 ] && exit
+for name in "${failed[@]}"; do  # again at the end, where whoever reads only that sees it
+  echo "failed: $name" >&2
+  sed -n '/= FAILURES =/,$p' ".venvs/$name/.log" | cut -c-300 | tail -n 80 >&2
+done
+exit 1

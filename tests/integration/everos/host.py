@@ -8,7 +8,6 @@ with Everos(folder, models) as everos:
 from __future__ import annotations
 
 import asyncio
-import gc
 import importlib
 import os
 import sqlite3
@@ -111,7 +110,7 @@ class Everos:
         """Wait until no strategy runs and everything that was written is indexed."""
         engine = sys.modules["everos.service.memorize"]._get_engine()
         assert await asyncio.wrap_future(self.call(engine.wait_idle(timeout=30)))
-        await until(lambda: not self._behind())
+        await until(lambda: not self.behind())
 
     async def runs(self, strategy: str) -> list[Any]:
         """The records of the runs of a strategy."""
@@ -121,9 +120,15 @@ class Everos:
     async def _start(self) -> None:
         app = sys.modules["everos.entrypoints.api.app"].create_app()
         self._lifespan = app.router.lifespan_context(app)
-        await self._lifespan.__aenter__()
-        for worker in (kept for kept in gc.get_objects() if type(kept).__name__ == "CascadeWorker"):
-            worker._poll_interval = 0.02  # once a second is too seldom for a test
+        # Its watcher misses files in folders that are new, and the scan that finds them is too seldom for a test.
+        cascade = importlib.import_module("everos.memory.cascade.orchestrator")
+        scanner, worker = cascade.CascadeScanner, cascade.CascadeWorker
+        often = {
+            "CascadeScanner": lambda *args, **more: scanner(*args, **more | {"scan_interval_seconds": 0.2}),
+            "CascadeWorker": lambda *args, **more: worker(*args, **more | {"poll_interval_seconds": 0.02}),
+        }
+        with patch.multiple(cascade, **often):
+            await self._lifespan.__aenter__()
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
         self._client = httpx.AsyncClient(transport=transport, base_url="http://everos", timeout=60)
 
@@ -131,7 +136,7 @@ class Everos:
         await self._client.aclose()
         await self._lifespan.__aexit__(None, None, None)
 
-    def _behind(self) -> list[Path]:
+    def behind(self) -> list[Path]:
         """Markdown files that the index has not caught up with."""
         with sqlite3.connect(f"file:{next(self.folder.glob('.index/sqlite/system.db'))}?mode=ro", uri=True) as db:
             rows = db.execute(
