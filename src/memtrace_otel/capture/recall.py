@@ -206,12 +206,13 @@ _searched_here: ContextVar[tuple[str, ...]] = ContextVar("memtrace_searched_here
 _shared: ContextVar[Turn | None] = ContextVar("memtrace_shared_turn", default=None)
 
 
-def share_turn() -> None:
-    """Begin a turn of this context and of the copies made of it: for libraries that run the parts of a turn in copies,
-    when no span is around the turn."""
-    turn = Turn()
+def share_turn(turn: Turn | None = None) -> Turn:
+    """Make a turn, a new one when none is given, that of this context and of the copies made of it: for libraries that
+    run the parts of a turn in copies, when no span is around the turn."""
+    turn = turn or Turn()
     _recent.set(turn)
     _shared.set(turn)
+    return turn
 
 
 def turn_of(trace_id: str, *, alone: bool = False) -> Turn:

@@ -46,6 +46,14 @@ _LOADERS: Mapping[str, StepFunction] = {
 }
 
 
+_STARTS: Mapping[str, StepFunction] = {
+    "on_chain_start": runs.chain_starts,
+    "on_retriever_start": runs.part_starts,
+    "on_tool_start": runs.part_starts,
+    "on_chat_model_start": runs.chat_model_starts,
+}
+
+
 def _and_async(steps: Mapping[str, StepFunction]) -> Mapping[str, StepFunction]:
     return {**steps, **{f"a{name}": step for name, step in steps.items()}}
 
@@ -74,9 +82,8 @@ FAMILIES: Mapping[tuple[str, str], Mapping[str, StepFunction]] = {
 
 POINTS: Points = {
     "langchain_core.callbacks.manager": {
-        "CallbackManager.on_chain_start": runs.chain_starts,
-        "AsyncCallbackManager.on_chain_start": runs.chain_starts,
-        "CallbackManager.on_chat_model_start": runs.chat_model_starts,
-        "AsyncCallbackManager.on_chat_model_start": runs.chat_model_starts,
+        f"{manager}.{method}": step
+        for manager in ("CallbackManager", "AsyncCallbackManager")
+        for method, step in _STARTS.items()
     }
 }
