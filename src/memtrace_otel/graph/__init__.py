@@ -3,16 +3,22 @@
 from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.keys import EdgeType, NodeKey, NodeType, OperationKey, Read, VersionKey
-from memtrace_otel.graph.load import load_graph
+from memtrace_otel.graph.load import load_graph, load_scope
+from memtrace_otel.graph.paths import Paths
+from memtrace_otel.graph.state import Change, ChangeKind
 
 __all__ = [
+    "Change",
+    "ChangeKind",
     "EdgeType",
     "EvolutionGraph",
     "NodeKey",
     "NodeType",
     "OperationKey",
+    "Paths",
     "Read",
     "VersionKey",
     "build_graph",
     "load_graph",
+    "load_scope",
 ]

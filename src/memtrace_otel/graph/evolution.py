@@ -12,7 +12,9 @@ import networkx as nx
 from memtrace_otel.graph.assembly import time_order
 from memtrace_otel.graph.history import causal_order
 from memtrace_otel.graph.keys import EdgeType, NodeKey, NodeType, OperationKey, Read, VersionKey
-from memtrace_otel.graph.walk import backward, feeding, forward, question_slice
+from memtrace_otel.graph.paths import Paths, paths_between
+from memtrace_otel.graph.state import Change, changes_between, state_at
+from memtrace_otel.graph.walk import backward, feeding, forward, message_slice, question_slice
 from memtrace_otel.model import OperationSpan, ref_kind
 from memtrace_otel.semconv import RefKind
 
@@ -122,6 +124,11 @@ class EvolutionGraph(_Graph):
         node = self.nodes.get(self.version(*version))
         return "" if node is None else node["content"]
 
+    def digest(self, version: VersionKey) -> str:
+        """Return the content digest that the producer (of a root: its first reader) recorded, '' when it did not."""
+        node = self.nodes.get(self.version(*version))
+        return "" if node is None or node["variable"] is None else node["variable"].digest
+
     def is_tombstone(self, version: VersionKey) -> bool:
         """Tell whether the version says that the record was deleted."""
         node = self.nodes.get(self.version(*version))
@@ -131,6 +138,14 @@ class EvolutionGraph(_Graph):
         """Return the known operations that wrote a version of `ref`, in causal order of the versions."""
         spans = (self.operation(key.origin) for key in self.history(ref) if key.origin)
         return [span for span in spans if span and (scope is None or self.scope_of(span.origin) == scope)]
+
+    def refs(self) -> list[str]:
+        """Return the ref of every variable, sorted."""
+        return sorted(self._versions)
+
+    def scopes(self) -> list[str]:
+        """Return the scope of every owner whose memory operations touched, sorted."""
+        return sorted({scope for span in self._spans if (scope := self.scope_of(span.origin))})
 
     def history(self, ref: str, scope: str = "") -> list[VersionKey]:
         """Return the versions of a variable, what was replaced before what replaced it; time breaks ties.
@@ -181,6 +196,23 @@ class EvolutionGraph(_Graph):
         Never a node of another question: behind a record neither questions nor answers are followed.
         """
         return question_slice(self, OperationKey(self._main(origin)))
+
+    def slice_of_message(self, message: VersionKey) -> set[NodeKey]:
+        """Return a message and all that came of it, up to the answers that used it and their judgements."""
+        return message_slice(self, self.version(*message))
+
+    def paths(self, source: NodeKey, target: NodeKey, *, limit: int = 100) -> Paths:
+        """Return the ways that information took from one node to another, at most `limit`, shortest first."""
+        return paths_between(self, self._existing(source), self._existing(target), limit)
+
+    # --- a memory at a time --------------------------------------------------------------------------------------
+    def state(self, scope: str, time: int | None = None) -> list[VersionKey]:
+        """Return the version of every record that a scope held at `time` (ns since the epoch, None: now), by ref."""
+        return state_at(self, scope, time)
+
+    def diff(self, scope: str, since: int, until: int | None = None) -> list[Change]:
+        """Return what a scope learnt, changed and forgot between two times, and by which operation, in time order."""
+        return changes_between(self, scope, since, until)
 
     @property
     def incomplete(self) -> dict[str, int]:

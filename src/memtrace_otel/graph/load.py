@@ -1,4 +1,4 @@
-"""The part of a store that one trace depends on, as a graph."""
+"""The part of a store that one trace depends on, or one memory, as a graph."""
 
 from __future__ import annotations
 
@@ -32,10 +32,22 @@ def load_graph(source: TraceSource, trace_id: str, *, max_spans: int = MAX_SPANS
             if reader.kind == OpKind.JUDGE:
                 loading.trace(reader.trace_id)
     loading.origins()
-    graph = build_graph((span for spans in loading.traces.values() for span in spans), whole=False)
-    if loading.full:
-        graph.incomplete[str(Incomplete.BOUNDED)] = 1
-    return graph
+    return loading.graph()
+
+
+def load_scope(source: TraceSource, scope: str | None = None, *, max_spans: int = MAX_SPANS) -> EvolutionGraph:
+    """Build the graph of one memory, None: of the whole source; an empty one when nothing has that scope.
+
+    It holds every trace with a span of the scope, and the traces that those name as origins. Raises StoreError when the
+    source cannot answer.
+    """
+    loading = _Loading(source, max_spans)
+    for span in source.spans(scope=scope):
+        loading.trace(span.trace_id)
+        if loading.full:
+            break
+    loading.origins()
+    return loading.graph()
 
 
 class _Loading:
@@ -89,3 +101,10 @@ class _Loading:
                 self.trace(other)
                 if other in self.traces:
                     waiting.append(other)
+
+    def graph(self) -> EvolutionGraph:
+        """Build the graph of what was loaded."""
+        graph = build_graph((span for spans in self.traces.values() for span in spans), whole=False)
+        if self.full:
+            graph.incomplete[str(Incomplete.BOUNDED)] = 1
+        return graph

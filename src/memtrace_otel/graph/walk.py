@@ -17,30 +17,54 @@ _ANSWERING = frozenset({OpKind.RESPOND, OpKind.JUDGE})
 
 def backward(graph: EvolutionGraph, start: NodeKey) -> set[NodeKey]:
     """Return everything that `start` came from."""
-    return _reach(start, lambda node: feeding(graph, node) if isinstance(node, VersionKey) else _reads(graph, node))
+    return _reach(start, lambda node: feeding(graph, node) if isinstance(node, VersionKey) else reads(graph, node))
 
 
 def forward(graph: EvolutionGraph, start: NodeKey) -> set[NodeKey]:
     """Return everything that `start` went to."""
+    return _reach(start, lambda node: following(graph, node))
 
-    def following(node: NodeKey) -> Iterator[NodeKey]:
-        if node not in graph:
-            return
-        if isinstance(node, OperationKey):
-            yield from (v for _, v, edge in graph.out_edges(node, data=True) if edge["type"] == EdgeType.PRODUCED)
-            return
-        for _, operation, read in graph.out_edges(node, data=True):
-            if read["type"] != EdgeType.READ:
-                continue
-            yield operation
-            if read["index"] < 0:  # looked at and left alone
-                continue
-            # The versions it fed; an operation reached here does not spread to its other outputs.
-            for _, version, edge in graph.out_edges(operation, data=True):
-                if edge["type"] == EdgeType.PRODUCED and (edge["sources"] is None or read["index"] in edge["sources"]):
-                    yield version
 
-    return _reach(start, following)
+def message_slice(graph: EvolutionGraph, message: VersionKey) -> set[NodeKey]:
+    """Return a message and all that came of it, up to the answers that used it and their judgements.
+
+    An answer is where its way ends: what a memory makes of an answer is the story of that answer.
+    """
+    found: set[NodeKey] = {message} if message in graph else set()
+    waiting: list[NodeKey] = list(found)
+    while waiting:
+        for node in following(graph, waiting.pop()):
+            if node in found:
+                continue
+            found.add(node)
+            if isinstance(node, VersionKey):
+                if ref_kind(node.ref) == RefKind.ANSWER:
+                    found.update(read.operation for read in graph.readers(node) if _judges(graph, read.operation))
+                else:
+                    waiting.append(node)
+    return found
+
+
+def following(graph: EvolutionGraph, node: NodeKey) -> Iterator[NodeKey]:
+    """Yield what a node led to directly: of a version its readers and the versions it fed."""
+    if node not in graph:
+        return
+    if isinstance(node, OperationKey):
+        yield from (v for _, v, edge in graph.out_edges(node, data=True) if edge["type"] == EdgeType.PRODUCED)
+        if any(edge["index"] >= 0 for *_, edge in graph.in_edges(node, data=True)):
+            yield from _inside(graph, node)
+        return
+    for _, operation, read in graph.out_edges(node, data=True):
+        if read["type"] != EdgeType.READ:
+            continue
+        yield operation
+        if read["index"] < 0:  # looked at and left alone
+            continue
+        # The versions it fed; an operation reached here does not spread to its other outputs.
+        for _, version, edge in graph.out_edges(operation, data=True):
+            if edge["type"] == EdgeType.PRODUCED and (edge["sources"] is None or read["index"] in edge["sources"]):
+                yield version
+        yield from _inside(graph, operation)
 
 
 def question_slice(graph: EvolutionGraph, answer: OperationKey) -> set[NodeKey]:
@@ -64,7 +88,7 @@ def question_slice(graph: EvolutionGraph, answer: OperationKey) -> set[NodeKey]:
 
     found: set[NodeKey] = {answer, *(v for v in graph.outputs(answer.origin))}
     seen: set[tuple[NodeKey, bool]] = {(answer, False)}
-    waiting: list[tuple[NodeKey, bool]] = [(node, False) for node in _reads(graph, answer)]
+    waiting: list[tuple[NodeKey, bool]] = [(node, False) for node in reads(graph, answer)]
     while waiting:
         node, making = waiting.pop()
         if (node, making) in seen or not allowed(node, making):
@@ -79,7 +103,8 @@ def question_slice(graph: EvolutionGraph, answer: OperationKey) -> set[NodeKey]:
     return found
 
 
-def _reads(graph: EvolutionGraph, operation: NodeKey) -> Iterator[NodeKey]:
+def reads(graph: EvolutionGraph, operation: NodeKey) -> Iterator[NodeKey]:
+    """Yield the versions that an operation read or looked at."""
     if operation in graph:
         yield from (version for version, _ in graph.in_edges(operation))
 
@@ -101,6 +126,31 @@ def feeding(graph: EvolutionGraph, version: NodeKey, without: frozenset[str] = f
             yield from (v for v, r in reads if (fed is None or r["index"] in fed) and r["role"] not in without)
         else:
             yield from _around(graph, operation, without)
+
+
+def _inside(graph: EvolutionGraph, operation: NodeKey) -> Iterator[NodeKey]:
+    """The reverse of `_around`: versions written inside an operation by steps that recorded no inputs."""
+    if _is_reading(graph, operation):
+        return
+    for span in graph.enclosed(operation.origin):
+        inner = OperationKey(span.origin)
+        if _is_reading(graph, inner) or any(edge["index"] >= 0 for *_, edge in graph.in_edges(inner, data=True)):
+            continue
+        for _, version, edge in graph.out_edges(inner, data=True):
+            if edge["type"] == EdgeType.PRODUCED and edge["sources"] is None:
+                yield inner
+                yield version
+        yield from _inside(graph, inner)
+
+
+def _is_reading(graph: EvolutionGraph, operation: NodeKey) -> bool:
+    span: OperationSpan | None = graph.nodes[operation]["span"]
+    return span is None or span.kind in READING_KINDS
+
+
+def _judges(graph: EvolutionGraph, operation: NodeKey) -> bool:
+    span: OperationSpan | None = graph.nodes[operation]["span"]
+    return span is not None and span.kind == OpKind.JUDGE
 
 
 def _around(graph: EvolutionGraph, operation: NodeKey, without: frozenset[str]) -> Iterator[NodeKey]:

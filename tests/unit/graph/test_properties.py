@@ -143,6 +143,9 @@ def test_noise_gives_a_graph_that_can_be_asked(seed: int) -> None:
             history = graph.history(node.ref)
             assert sorted(set(history)) == sorted(history)
             assert node in history
+        backwards, forwards = graph.ancestors(node), graph.descendants(node)
+        assert all(node in graph.descendants(other) for other in backwards if isinstance(other, VersionKey))
+        assert all(node in graph.ancestors(other) for other in forwards if isinstance(other, VersionKey))
     for component in nx.strongly_connected_components(nx.DiGraph(supersedes)):
         # Only replacements that the spans themselves name may go round; an inferred one never closes a circle.
         inside = [(a, b, e) for a, b, e in graph.edges(component, data=True) if b in component and len(component) > 1]

@@ -1,0 +1,77 @@
+"""What a memory held at a time, and how that changed between two times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from memtrace_otel.graph.keys import RECORD_KINDS, OperationKey, VersionKey
+from memtrace_otel.model import ref_kind
+
+if TYPE_CHECKING:
+    from memtrace_otel.graph.evolution import EvolutionGraph
+
+
+class ChangeKind(StrEnum):
+    """What became of a record between two times."""
+
+    LEARNT = "learnt"
+    CHANGED = "changed"
+    FORGOTTEN = "forgotten"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One record that differs between two times, and the operation that last made it so.
+
+    `before` is None for what was learnt; `after` is the tombstone of what was forgotten. `operation` is None when
+    nobody recorded the write (a version that only readers know of).
+    """
+
+    kind: ChangeKind
+    ref: str
+    before: VersionKey | None
+    after: VersionKey
+    operation: OperationKey | None
+
+
+def state_at(graph: EvolutionGraph, scope: str, time: int | None = None) -> list[VersionKey]:
+    """Return the version of every record that the scope held at `time` (ns since the epoch, None: at the end).
+
+    Ordered by ref. A record is held from its first write, or when nobody recorded that, from its first reading on.
+    """
+    return [version for version in _latest(graph, scope, time).values() if not graph.is_tombstone(version)]
+
+
+def changes_between(graph: EvolutionGraph, scope: str, since: int, until: int | None = None) -> list[Change]:
+    """Return the records of the scope that differ between two times, in time order of what made them so.
+
+    What came and went in between is no change, nor is a rewriting with equal content.
+    """
+    before, after = _latest(graph, scope, since), _latest(graph, scope, until)
+    found = (_change(graph, ref, before.get(ref), version) for ref, version in after.items())
+    return sorted((c for c in found if c is not None), key=lambda change: (graph.time_of(change.after), change.ref))
+
+
+def _latest(graph: EvolutionGraph, scope: str, time: int | None) -> dict[str, VersionKey]:
+    """The last version of every record until `time`, tombstones too."""
+    latest: dict[str, VersionKey] = {}
+    for ref in graph.refs():
+        if ref_kind(ref) in RECORD_KINDS:
+            until = [v for v in graph.history(ref, scope) if time is None or graph.time_of(v) <= time]
+            if until:
+                latest[ref] = until[-1]
+    return latest
+
+
+def _change(graph: EvolutionGraph, ref: str, before: VersionKey | None, after: VersionKey) -> Change | None:
+    held, holds = before is not None and not graph.is_tombstone(before), not graph.is_tombstone(after)
+    if held and holds:
+        assert before is not None
+        if before == after or (graph.digest(before) and graph.digest(before) == graph.digest(after)):
+            return None
+        return Change(ChangeKind.CHANGED, ref, before, after, graph.producer(after))
+    if held:
+        return Change(ChangeKind.FORGOTTEN, ref, before, after, graph.producer(after))
+    return Change(ChangeKind.LEARNT, ref, None, after, graph.producer(after)) if holds else None
