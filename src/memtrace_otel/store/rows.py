@@ -11,7 +11,15 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
 from memtrace_otel.model import AttributeValue, OperationSpan
-from memtrace_otel.otlp.decode import DecodeError, SpanGroup, check_ids, decode_span, parse_request
+from memtrace_otel.otlp.decode import (
+    DecodeError,
+    IndexedFields,
+    SpanGroup,
+    check_ids,
+    decode_span,
+    indexed_fields,
+    parse_request,
+)
 from memtrace_otel.otlp.values import attributes, decode_pairs
 
 _INT64_MAX = 2**63 - 1
@@ -24,7 +32,11 @@ Source = tuple[Mapping[str, AttributeValue], str]
 class SpanRow:
     """One span ready for the tables; `source` and `body` are protobuf bytes."""
 
-    span: OperationSpan
+    trace_id: str
+    span_id: str
+    name: str
+    start: int
+    fields: IndexedFields
     source: bytes
     body: bytes
 
@@ -46,14 +58,9 @@ def read_request(body: bytes) -> tuple[list[SpanRow], list[Rejected]]:
     rows: list[SpanRow] = []
     rejected: list[Rejected] = []
     for group in groups:
-        resource = attributes(decode_pairs(group.resource.attributes))
         source = _request_bytes(group, [])
         reasons = [check_ids(span) for span in group.spans]
-        rows += [
-            SpanRow(decode_span(span, resource, group.scope.name), source, span.SerializeToString())
-            for span, reason in zip(group.spans, reasons, strict=True)
-            if not reason
-        ]
+        rows += [_row(span, source) for span, reason in zip(group.spans, reasons, strict=True) if not reason]
         if bad := [span for span, reason in zip(group.spans, reasons, strict=True) if reason]:
             rejected.append(Rejected(_request_bytes(group, bad), next(filter(None, reasons))))
     return rows, rejected
@@ -66,27 +73,19 @@ def insert_rows(connection: sqlite3.Connection, rows: list[SpanRow]) -> int:
     for row in rows:
         if row.source not in sources:
             sources[row.source] = _source_id(connection, row.source)
-        span = row.span
+        fields = row.fields
         cursor = connection.execute(
             "INSERT OR IGNORE INTO span (trace_id, span_id, name, kind, scope, start, source, body)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                span.trace_id,
-                span.span_id,
-                span.name,
-                span.kind,
-                span.scope,
-                min(span.start, _INT64_MAX),
-                sources[row.source],
-                row.body,
-            ),
+            (row.trace_id, row.span_id, row.name, fields.kind, fields.scope, row.start, sources[row.source], row.body),
         )
         if cursor.rowcount:
             new += 1
-            origins = {variable.origin for variable in span.inputs if variable.origin}
-            connection.executemany(
-                "INSERT INTO reader (origin, span) VALUES (?, ?)", [(origin, cursor.lastrowid) for origin in origins]
-            )
+            if fields.origins:
+                connection.executemany(
+                    "INSERT INTO reader (origin, span) VALUES (?, ?)",
+                    [(origin, cursor.lastrowid) for origin in fields.origins],
+                )
     return new
 
 
@@ -99,6 +98,19 @@ def read_source(body: bytes) -> Source:
 def read_row(body: bytes, source: Source) -> OperationSpan:
     """Return the span of a row."""
     return decode_span(Span.FromString(body), *source)
+
+
+def _row(span: Span, source: bytes) -> SpanRow:
+    start = min(span.start_time_unix_nano, _INT64_MAX)
+    return SpanRow(
+        span.trace_id.hex(),
+        span.span_id.hex(),
+        span.name,
+        start,
+        indexed_fields(span),
+        source,
+        span.SerializeToString(),
+    )
 
 
 def _source_id(connection: sqlite3.Connection, body: bytes) -> int:
