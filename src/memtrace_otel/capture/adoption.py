@@ -13,6 +13,8 @@ from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, Tracer
 from opentelemetry.util.types import Attributes, AttributeValue
 
 from memtrace_otel import semconv
+from memtrace_otel.capture.operations import Operation
+from memtrace_otel.capture.writing import next_sequence
 
 _CHAT: Mapping[str, frozenset[str]] = {
     semconv.GEN_AI_OPERATION_NAME: frozenset({semconv.CHAT, "generate_content", "text_completion"}),
@@ -40,15 +42,29 @@ def model_call_of_another() -> Span | None:
     return _of_another(_CHAT)
 
 
-def retrieval_of_another() -> Span | None:
-    """The span that another instrumentation made for the retrieval under way: the current or the announced one."""
-    return _of_another(_RETRIEVAL)
+def retrieval_of_another(name: str = "") -> Span | None:
+    """The span that another instrumentation made for the retrieval under way: the current or the announced one.
+
+    `name`: what it calls the span of this retrieval, for one that says only in the end what kind of span it was.
+    """
+    return _of_another(_RETRIEVAL, name)
 
 
-def _of_another(described: Mapping[str, frozenset[str]]) -> Span | None:
+def mark_step(around: Operation | None) -> None:
+    """Say of the span that another instrumentation has for the model call under way that it is a step of the operation
+    `around`: nobody is to take it for an answer."""
+    span = model_call_of_another()
+    if span is not None and around is not None:
+        told = {semconv.OP_KIND: semconv.OpKind.OTHER.value, semconv.SYSTEM: around.system}
+        purpose = {semconv.OP_PURPOSE: around.purpose} if around.purpose else {}
+        span.set_attributes({**told, **purpose, semconv.SEQ: next_sequence()})
+
+
+def _of_another(described: Mapping[str, frozenset[str]], name: str = "") -> Span | None:
     span = trace.get_current_span()
     attributes = _attributes(span)
-    if not _is_open(span) or not any(attributes.get(name) in values for name, values in described.items()):
+    fits = any(attributes.get(key) in values for key, values in described.items())
+    if not _is_open(span) or not (fits or (name and getattr(span, "name", "") == name)):
         span = announced.get()
     return span if span is not None and _is_open(span) else None
 

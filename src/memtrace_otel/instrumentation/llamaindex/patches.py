@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+import wrapt
 from opentelemetry.trace import Tracer
 
 from memtrace_otel.capture import guard, scope_id
 from memtrace_otel.instrumentation.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.llamaindex.ledger import Ledger
 from memtrace_otel.instrumentation.llamaindex.owners import store_name
-from memtrace_otel.instrumentation.llamaindex.points import POINTS, VECTOR_STORE
+from memtrace_otel.instrumentation.llamaindex.points import POINTS, RETRIEVER, VECTOR_STORE
 from memtrace_otel.instrumentation.object_names import ObjectNames
 from memtrace_otel.instrumentation.patches import Patches
-from memtrace_otel.instrumentation.steps import StepFunction
+from memtrace_otel.instrumentation.steps import StepFunction, observed
 from memtrace_otel.instrumentation.threads import with_context_threads
 
 SYSTEM = "llamaindex"
@@ -35,6 +36,10 @@ class LlamaIndexPatches(Patches):
         """Wrap each module of the table once the application has imported it."""
         self.apply(POINTS)
         self.when_imported(
+            "llama_index.core.base.base_retriever",
+            lambda module: self.wrap_inside(module.BaseRetriever, RETRIEVER),
+        )
+        self.when_imported(
             "llama_index.core.vector_stores.types",
             lambda module: self.cover_subclasses(module.BasePydanticVectorStore, VECTOR_STORE),
         )
@@ -53,6 +58,19 @@ class LlamaIndexPatches(Patches):
     def scope_of_nameless(self, kind: str, name: str) -> str:
         """Scope of a store of this class that has no name of its own and goes by this one."""
         return self._scope(kind, run=name or None)
+
+    def wrap_inside(self, owner: type, steps: Mapping[str, StepFunction]) -> None:
+        """Wrap methods inside their decorators: a span that LlamaIndex has others make for the call is current in the
+        step, which enriches it."""
+
+        def within(function: Any, step: StepFunction) -> Any:
+            decorator = getattr(function, "_self_wrapper", None)
+            if decorator is None:
+                return wrapt.FunctionWrapper(function, observed(step, self))
+            return wrapt.FunctionWrapper(within(function.__wrapped__, step), decorator)
+
+        for name, step in steps.items():
+            self.replace(owner, name, within(vars(owner)[name], step))
 
     def cover_subclasses(self, base: type, steps: Mapping[str, StepFunction]) -> None:
         """Wrap methods in all classes that derive from `base`, now or when they are defined.

@@ -36,7 +36,6 @@ POINTS: Points = {
         "KVDocumentStore.async_add_documents": stores.add_documents,
         **_both("KVDocumentStore", {"delete_document": stores.delete_document, "delete_ref_doc": stores.delete}),
     },
-    f"{_CORE}.base.base_retriever": _both("BaseRetriever", {"retrieve": retrieval.retrieve}),
     f"{_CORE}.postprocessor.types": _both("BaseNodePostprocessor", {"postprocess_nodes": retrieval.rerank}),
     f"{_CORE}.response_synthesizers.base": _both("BaseSynthesizer", {"synthesize": answers.synthesize}),
     f"{_CORE}.base.base_query_engine": _both("BaseQueryEngine", {"query": answers.query}),
@@ -69,6 +68,9 @@ POINTS: Points = {
         **_both("StreamingAgentChatResponse", {"write_response_to_history": answers.write_to_history}),
     },
 }
+
+RETRIEVER: dict[str, StepFunction] = {"retrieve": retrieval.retrieve, "aretrieve": retrieval.retrieve}
+"""Of `BaseRetriever`: inside what LlamaIndex and other instrumentations have put around these methods."""
 
 VECTOR_STORE: dict[str, StepFunction] = {
     "add": stores.add,

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, current_operation, origins
+from memtrace_otel.capture.adoption import AdoptingTracer, retrieval_of_another
 from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, chunk_ref, pieces, query_ref, query_text
 from memtrace_otel.instrumentation.llamaindex.owners import store_behind, store_name
@@ -129,13 +130,19 @@ def owner(seen: Iterable[Version]) -> str:
 
 def _open(call: Call, inner: bool, store: Any) -> Operation:
     attributes = {semconv.GEN_AI_MEMORY_STORE_ID: store_name(store)} if store is not None else {}
-    return call.open(
+    # OpenInference goes by the name that LlamaIndex gives to the call.
+    recorded = None if inner else retrieval_of_another(purpose(call))
+    operation = Operation(
         None if inner else semconv.RETRIEVAL,
-        OpKind.RETRIEVE,
+        kind=OpKind.RETRIEVE,
+        system=call.patches.system,
         scope=call.patches.scope_of(store),
         purpose=purpose(call),
-        attributes=attributes,
+        tracer=AdoptingTracer(call.patches.tracer, recorded) if recorded else call.patches.tracer,
+        attributes={semconv.CODE_FUNCTION_NAME: call.name, **attributes},
     )
+    call.begin(operation)
+    return operation
 
 
 def _ask(operation: Operation, query: str) -> int:
