@@ -131,3 +131,14 @@ def test_errors_are_told_by_them(both: Recording, server: ModelServer, client: o
     [span] = both.spans()
     assert span.status.status_code is StatusCode.ERROR
     assert (span.attributes or {})[semconv.OP_KIND] == "respond"
+
+
+def test_a_call_inside_an_operation_answers_nobody(both: Recording, server: ModelServer, client: openai.OpenAI) -> None:
+    server.replies = ["likes green tea"]
+    with operation(kind="extract", system="mine", purpose="facts", tracer=both.tracer):
+        client.chat.completions.create(model="m1", messages=QUESTION)
+    [chat] = [span for span in both.spans() if span.name.startswith("chat")]
+    attributes = dict(chat.attributes or {})
+    told = [attributes[key] for key in (semconv.OP_KIND, semconv.SYSTEM, semconv.OP_PURPOSE)]
+    assert told == ["other", "mine", "facts"]
+    assert violations(chat) == []

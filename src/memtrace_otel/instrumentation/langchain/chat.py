@@ -17,8 +17,8 @@ from typing import Any, cast
 
 from opentelemetry.trace import Span
 
-from memtrace_otel.capture import guard
-from memtrace_otel.capture.adoption import announced
+from memtrace_otel.capture import current_operation, guard
+from memtrace_otel.capture.adoption import announced, mark_step
 from memtrace_otel.instrumentation.abandoned import abandon, settle_abandoned
 from memtrace_otel.instrumentation.langchain.calls import Call, first
 from memtrace_otel.instrumentation.langchain.runs import span_of_run
@@ -50,13 +50,14 @@ def answer(call: Call) -> Step:
     settle_abandoned()
     if not call.enter("chat"):
         return
+    call.carry(announced, span_of_run(call.arguments().get("run_manager")))
     replies = REPLIES.get()
     if not is_answer():
+        mark_step(current_operation())
         if replies is not None:
             result = yield
             replies += [generation.message for generation in result.generations[:1]]
         return
-    call.carry(announced, span_of_run(call.arguments().get("run_manager")))
     if _is_openai(call.instance):
         yield
         return
@@ -69,9 +70,13 @@ def answer(call: Call) -> Step:
 def stream(call: Call) -> Step:
     """`_stream`, `_astream`: the call of the model begins with the first chunk that the program asks for."""
     settle_abandoned()
-    if not is_answer() or not call.enter("chat"):
+    if not call.enter("chat"):
         return
     recorded = span_of_run(call.arguments().get("run_manager"))
+    if not is_answer():
+        call.carry(announced, recorded)
+        mark_step(current_operation())
+        return
     chunks = yield
     if _is_openai(call.instance) and recorded is None:
         return

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from memtrace_otel.capture import guard
+from memtrace_otel.capture import current_operation, guard
+from memtrace_otel.capture.adoption import mark_step
 from memtrace_otel.instrumentation.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.instrumentor import MemoryInstrumentor
 from memtrace_otel.instrumentation.openai.calls import read_request
@@ -42,6 +43,7 @@ def model_call(call: Call[Patches]) -> Step:
     """One request of a client. What is no question to a model, or a step of another operation, is left alone."""
     settle_abandoned()
     if not is_answer():
+        mark_step(current_operation())
         return
     request = read_request(call.arguments().get("options"))
     if request is None:
