@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from memtrace_otel.capture import origins, read_config, recall, use_config
+from memtrace_otel.capture import origins, read_config, recall, unanswered, use_config
 
 pytest_plugins = ["pytester"]
 
@@ -49,6 +49,7 @@ def fresh_capture(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     use_config(None)
     origins().forget()
     recall.forget()
+    unanswered.forget()
     yield
     use_config(None)
 

@@ -115,6 +115,7 @@ class Incomplete(StrEnum):
     NOT_STORED = "not_stored"  # a content did not find place in the queue of the content store
     UNSERIALISABLE = "unserialisable"
     UNKNOWN_ORIGIN = "unknown_origin"
+    UNKNOWN_TURN = "unknown_turn"  # an answer outside any span, after searches that nothing joins to their answers
     INFERRED = "inferred"  # some inputs were matched by content, not by identity
     BUDGET = "budget"  # variables past a limit were dropped, or not looked for
     GUARD = "guard"  # our own code failed while recording this operation

@@ -236,7 +236,7 @@ def test_spans_of_capture_carry_what_the_registry_says(recording: Recording, tmp
             search.set(semconv.RETRIEVAL_FILTERS, ["year.gte=2024"])
             search.set(semconv.RETRIEVAL_SCORERS, ["semantic"])
             for n in range(40):
-                search.read(f"memory:{n % 2 + 1}", role="hit", content="x" * 50, score=0.5)
+                search.read(f"memory:{n % 2 + 1}", role="hit", content="y" * 3000, score=0.5)
     finally:
         configure(capture_content=None, content_store=None, span_bytes=None)
     seen: set[str] = set()

@@ -14,14 +14,14 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import recall
+from memtrace_otel.capture import recall, unanswered
 from memtrace_otel.capture.config import CaptureConfig, config
 from memtrace_otel.capture.content import as_text, show, show_value, variable_ref
 from memtrace_otel.capture.decorator import Recipe, decorate
 from memtrace_otel.capture.guard import guard, guarded, note_drop, note_error, note_misuse
 from memtrace_otel.capture.layout import Flow, Read, Written, complete_flow, lay_out
 from memtrace_otel.capture.metrics import operation_ended
-from memtrace_otel.capture.origins import origins
+from memtrace_otel.capture.origins import Version, origins
 from memtrace_otel.capture.tracing import active_tracer
 from memtrace_otel.capture.writing import described, next_sequence, write_continuation, write_part
 from memtrace_otel.model import make_ref, ref_kind, split_origin
@@ -33,6 +33,9 @@ _ROOTS = frozenset({RefKind.MESSAGE, RefKind.QUERY, RefKind.EXPECTED, RefKind.PR
 _ROLES = {str(role): str(role) for role in Role}
 _ACTIONS = {str(action): str(action) for action in Action}
 _KINDS = {str(kind): str(kind) for kind in OpKind}
+_AS_STORED = frozenset({Role.HIT, Role.CANDIDATE, Role.PREVIOUS})
+"""Parts of a record as the store returned it; in others it may be a preview or another rendering."""
+_MEMORY = frozenset({Role.HIT, Role.CONTEXT})
 _WRITING = frozenset({OpKind.INGEST, OpKind.EXTRACT, OpKind.DECIDE, OpKind.CREATE, OpKind.UPDATE, OpKind.DELETE})
 _current: ContextVar[Operation | None] = ContextVar("memtrace_current_operation", default=None)
 
@@ -122,7 +125,7 @@ class Operation:
             self._outputs: list[Written] = []
             self._flow: Flow = []
             self._fed_by_all: list[int] = []
-            self._replaced: list[tuple[str, str, str]] = []
+            self._replaced: list[tuple[str, str, Version | None]] = []
             self._incomplete: dict[str, None] = {}
             self._left: tuple[otel_context.Context, Operation | None] | None = None
             self._token: Token[Operation | None] | None = None
@@ -135,6 +138,8 @@ class Operation:
                 self._origin = f"{context.trace_id:032x}-{context.span_id:016x}"
             if self.span.is_recording():
                 self._recording, self._sequence = True, next_sequence()
+            if self.kind == OpKind.RESPOND:
+                self._look_for_turn()
             around = _current.get()
             self._outer = around and around.or_around()
             self.resume()
@@ -241,7 +246,8 @@ class Operation:
         score: float | None = None,
         scope: str | None = None,
     ) -> int:
-        """Record an input and return its index. `origin` None looks the version up among those this process wrote."""
+        """Record an input and return its index. `origin` None looks the version up among those this process wrote: a
+        hit, candidate or previous version with another content than it wrote last was written by somebody else."""
         if not self._active:
             return -1
         try:
@@ -249,9 +255,10 @@ class Operation:
             if not colon:
                 return self._left_out()
             role = _ROLES.get(role) or self._unknown("role", Role.OTHER, _ROLES)
-            if origin is None:
-                origin = "" if kind in _ROOTS else self._find(ref, self.scope if scope is None else scope)
             text = content if type(content) is str else self._text(content)
+            if origin is None:
+                seen = text if role in _AS_STORED else ""
+                origin = "" if kind in _ROOTS else self._find(ref, self.scope if scope is None else scope, seen)
             score = score if score is None or type(score) is float else _number(score)
             self._inputs.append((ref, role, origin, text, score))
             return len(self._inputs) - 1
@@ -287,7 +294,7 @@ class Operation:
             else:
                 self._flow += flow
             if self._origin and action != Action.NONE:
-                before = origins().wrote(self.scope, ref, self._origin)
+                before = origins().wrote(self.scope, ref, self._origin, text, deleted=action == Action.DELETE)
                 self._replaced.append((self.scope, ref, before))
             return index
         except Exception as error:
@@ -311,6 +318,7 @@ class Operation:
     def become(self, name: str, kind: str) -> None:
         """Rename a running operation whose nature only its result shows."""
         self.name, self.kind = name, _KINDS.get(kind) or self._unknown("kind", OpKind.OTHER, _KINDS)
+        self.unmark(Incomplete.UNKNOWN_TURN)
         self.span.update_name(name)
         self.span.set_attribute(semconv.OP_KIND, self.kind)
 
@@ -380,9 +388,9 @@ class Operation:
         note_misuse(what, f"unknown {what} in an operation of {self.system}, recorded as {instead!s}; known: {words}")
         return str(instead)
 
-    def _find(self, ref: str, scope: str) -> str:
-        """Origin of the newest version of `ref`, '' when this process did not write it."""
-        origin = origins().find(scope, ref)
+    def _find(self, ref: str, scope: str, text: str) -> str:
+        """Origin of the newest version of `ref`, '' when this process did not write it, or wrote another `text`."""
+        origin = origins().find(scope, ref, text)
         if not origin:
             self.mark(Incomplete.UNKNOWN_ORIGIN)
         return origin
@@ -406,8 +414,10 @@ class Operation:
         outer = current_operation()
         if self.kind == OpKind.RETRIEVE and outer is not None and outer._has_steps(self.system):
             return  # not what the turn searched for
-        turn = recall.turn_of(own[:32], alone=getattr(self.span, "parent", None) is None)
+        turn = recall.turn_of(own[:32], alone=self._is_alone())
         if self.kind == OpKind.RESPOND:
+            if any(role in _MEMORY for _, role, _, _, _ in self._inputs):
+                self.unmark(Incomplete.UNKNOWN_TURN)
             for ref, _, _, text, _, _ in self._outputs:
                 if ref_kind(ref) == RefKind.ANSWER:
                     turn.answered(recall.Recalled(ref, own, text))
@@ -415,6 +425,17 @@ class Operation:
                     turn.called(recall.Recalled(ref, own, text))
             return
         turn.retrieved(own, self.scope, self._inputs)
+        unanswered.searched(own)
+
+    def _look_for_turn(self) -> None:
+        """An answer outside any span and any turn, while searches of this process wait for theirs, may lack its own."""
+        alone = self._is_alone()
+        if unanswered.answered(recall.recall("" if alone else self._origin[:32])) and alone:
+            self.mark(Incomplete.UNKNOWN_TURN)
+
+    def _is_alone(self) -> bool:
+        """Whether the span begins a trace."""
+        return getattr(self.span, "parent", None) is None
 
     def _has_steps(self, system: str) -> bool:
         """Whether a look-up of this system inside the operation is a step of it."""

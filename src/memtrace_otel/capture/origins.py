@@ -8,51 +8,68 @@ from collections import OrderedDict
 
 from memtrace_otel.capture.config import config
 
+Version = tuple[str, int]
+"""Origin and hash of the content."""
+_NOT_SAID = 0
+_DELETED = 1
+
 
 class OriginTable:
-    """A map (scope, ref) -> origin of MEMTRACE_ORIGIN_ENTRIES entries; those written or read longest ago are forgotten
-    first."""
+    """A map (scope, ref) -> newest version, of MEMTRACE_ORIGIN_ENTRIES entries; those written or read longest ago are
+    forgotten first.
+
+    Of a version its origin is kept and the hash of its content, which Python keeps with a text: comparing what is read
+    with what was written costs next to nothing.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._origins: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._versions: OrderedDict[tuple[str, str], Version] = OrderedDict()
 
-    def wrote(self, scope: str, ref: str, origin: str) -> str:
-        """Remember that `origin` produced the newest version of `ref`; return the origin of the one before, or ''."""
+    def wrote(self, scope: str, ref: str, origin: str, text: str = "", *, deleted: bool = False) -> Version | None:
+        """Remember that `origin` produced the newest version of `ref`, `text` or ('') not said what, or deleted it;
+        return the version before."""
+        version = origin, _DELETED if deleted else hash(text) if text else _NOT_SAID
         entries = config().origin_entries
         with self._lock:
-            previous = self._origins.get((scope, ref), "")
-            self._origins[scope, ref] = origin
-            self._origins.move_to_end((scope, ref))
-            while len(self._origins) > entries:
-                self._origins.popitem(last=False)
+            previous = self._versions.get((scope, ref))
+            self._versions[scope, ref] = version
+            self._versions.move_to_end((scope, ref))
+            while len(self._versions) > entries:
+                self._versions.popitem(last=False)
         return previous
 
-    def take_back(self, scope: str, ref: str, origin: str, previous: str) -> None:
+    def take_back(self, scope: str, ref: str, origin: str, previous: Version | None) -> None:
         """Make `previous` the newest version again, unless a later one than `origin`'s was written meanwhile."""
         with self._lock:
-            if self._origins.get((scope, ref)) != origin:
+            if self._versions.get((scope, ref), ("", 0))[0] != origin:
                 return
             if previous:
-                self._origins[scope, ref] = previous
+                self._versions[scope, ref] = previous
             else:
-                del self._origins[scope, ref]
+                del self._versions[scope, ref]
 
-    def find(self, scope: str, ref: str) -> str:
-        """Return the origin of the newest version written here, '' when this process did not write it."""
+    def find(self, scope: str, ref: str, text: str = "") -> str:
+        """Return the origin of the newest version written here, '' when this process did not write it.
+
+        With the `text` that was read of a living record: '' also when the newest version has another one or is a
+        tombstone, so that somebody else wrote what was read.
+        """
         with self._lock:
-            origin = self._origins.get((scope, ref), "")
-            if origin:
-                self._origins.move_to_end((scope, ref))
-            return origin
+            version = self._versions.get((scope, ref))
+            if version is None:
+                return ""
+            self._versions.move_to_end((scope, ref))
+        origin, content = version
+        return "" if text and content != _NOT_SAID and content != hash(text) else origin
 
     def forget(self) -> None:
         """Drop every entry (and the lock, which a fork may have left held)."""
         self._lock = threading.Lock()
-        self._origins.clear()
+        self._versions.clear()
 
     def __len__(self) -> int:
-        return len(self._origins)
+        return len(self._versions)
 
 
 _table = OriginTable()

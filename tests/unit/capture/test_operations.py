@@ -90,6 +90,20 @@ def test_another_scope_is_another_lineage(recording: Recording) -> None:
     assert "unknown_origin" in attribute(search, semconv.INCOMPLETE)
 
 
+@pytest.mark.parametrize(("action", "text"), [("UPDATE", "Ana lives in Porto"), ("DELETE", "")])
+def test_a_record_changed_behind_our_back_is_of_unknown_origin(recording: Recording, action: str, text: str) -> None:
+    write_memory(recording, text="Ana lives in Lisbon")
+    with operation(kind="update", system="t", scope=SCOPE, tracer=recording.tracer) as newest:
+        newest.wrote("memory:1", action=action, content=text)
+    with operation(kind="retrieve", system="t", scope=SCOPE, tracer=recording.tracer) as search:
+        search.read("memory:1", role="hit", content="Ana lives in Faro")
+        search.read("memory:1", role="previous")
+        search.read("memory:1", role="hit", content=text)
+    found = recording.named("memtrace.retrieve")[0]
+    assert attribute(found, semconv.INPUTS_ORIGINS) == ["", newest.origin, newest.origin]
+    assert "unknown_origin" in attribute(found, semconv.INCOMPLETE)
+
+
 def test_content_is_off_by_default_but_lineage_flows(recording: Recording) -> None:
     write_memory(recording, text="a secret")
     span = recording.named("create_memory")[0]
