@@ -35,6 +35,8 @@ def section(command: click.Command, context: click.Context) -> Iterator[str]:
         yield "\n".join(["| option | meaning |", "|---|---|", *(f"| `{name}` | {text} |" for name, text in cells)])
     if command.epilog:
         yield code(inspect.cleandoc("\n".join(command.epilog.splitlines()[2:])))
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        yield from section(inner, click.Context(inner, parent=context, info_name=inner.name))
 
 
 def code(text: str) -> str:

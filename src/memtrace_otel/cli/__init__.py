@@ -9,7 +9,8 @@ import click
 
 from memtrace_otel.cli.about import completion, version
 from memtrace_otel.cli.demo import demo
-from memtrace_otel.cli.failures import attribute, graph, report
+from memtrace_otel.cli.failures import attribute, report
+from memtrace_otel.cli.graph import graph
 from memtrace_otel.cli.observe import config, doctor, run
 from memtrace_otel.cli.options import examples
 from memtrace_otel.cli.spans import import_files

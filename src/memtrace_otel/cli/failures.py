@@ -1,4 +1,4 @@
-"""`attribute`, `graph`, `report`: what made answers fail."""
+"""`attribute`, `report`: what made answers fail."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from rich.console import Console
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
 from memtrace_otel.cli.options import check_trace_ids, database_option, examples
 from memtrace_otel.cli.progress import progress_bar
-
-_GRAPH_FORMATS = ("json", "dot", "graphml", "smartcomment")
 
 
 @click.command(
@@ -61,34 +59,6 @@ def attribute(trace_ids: tuple[str, ...], everything: bool, database: Path, as_j
         click.echo(f"sent {sent.spans} spans and {sent.events} events to {sent.traces}", err=True)
     if not verdicts:
         fail(f"no failing answer in {database if everything else ', '.join(trace_ids)}", NOTHING_FOUND)
-
-
-@click.command(
-    epilog=examples(
-        "memtrace-otel graph 4bf92f3577b34da6a3ce929d0e0e4736 --format dot | dot -Tsvg > fact.svg",
-        "memtrace-otel graph 4bf92f3577b34da6a3ce929d0e0e4736 --format graphml -o trace.graphml",
-    )
-)
-@click.argument("trace_id", callback=check_trace_ids)
-@database_option
-@click.option("--format", "form", type=click.Choice(_GRAPH_FORMATS), default="json", show_default=True, help="Form.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write, else stdout.")
-@clear_errors
-def graph(trace_id: str, database: Path, form: str, output: Path | None) -> None:
-    """Print how what a trace read and wrote has evolved, across traces and processes."""
-    from memtrace_otel.diagnosis import UnknownTraceError
-    from memtrace_otel.graph import load_graph
-    from memtrace_otel.graph.export import render
-    from memtrace_otel.store import SqliteStore
-
-    with SqliteStore.open(database, create=False) as store:
-        if not store.trace(trace_id):
-            raise UnknownTraceError(trace_id)
-        text = render(load_graph(store, trace_id), form)
-    if output:
-        output.write_text(text, "utf-8")
-    else:
-        click.echo(text)
 
 
 @click.command(epilog=examples("memtrace-otel report", "memtrace-otel report --db run.db -o run.html"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -200,6 +200,17 @@ class EvolutionGraph(_Graph):
     def slice_of_message(self, message: VersionKey) -> set[NodeKey]:
         """Return a message and all that came of it, up to the answers that used it and their judgements."""
         return message_slice(self, self.version(*message))
+
+    def part(self, nodes: Iterable[NodeKey]) -> EvolutionGraph:
+        """Return a graph of these nodes and the edges between them; an operation stays as it was recorded."""
+        part = EvolutionGraph()
+        part.graph.update(self.graph)
+        chosen = set(nodes)
+        part.add_nodes_from((node, data) for node, data in self.nodes(data=True) if node in chosen)
+        for source, target, key, edge in self.edges(chosen, keys=True, data=True):
+            if target in chosen:
+                part.add_edge(source, target, key=key, **edge)
+        return part
 
     def paths(self, source: NodeKey, target: NodeKey, *, limit: int = 100) -> Paths:
         """Return the ways that information took from one node to another, at most `limit`, shortest first."""

@@ -102,6 +102,17 @@ def node_id(node: NodeKey) -> str:
     return f"{node.ref}|{node.origin}" if node.origin else f"{node.ref}|~{node.scope}"
 
 
+def node_named(graph: EvolutionGraph, name: str) -> NodeKey | None:
+    """Return the node that `node_id` calls so; of a ref alone the last version. None when the graph has none."""
+    if OperationKey(name) in graph:
+        return OperationKey(name)
+    ref, separated, origin = name.rpartition("|")
+    if not separated:
+        return next(reversed(graph.history(name)), None)
+    version = VersionKey(ref, "", origin[1:]) if origin.startswith("~") else graph.version(ref, origin)
+    return version if version in graph else None
+
+
 def _operation(node: OperationKey, attributes: Mapping[str, Any]) -> dict[str, Any]:
     span: OperationSpan | None = attributes["span"]
     known = span or OperationSpan(trace_id=node.origin[:32], span_id=node.origin[33:])

@@ -1,0 +1,109 @@
+"""`memtrace-otel graph`: each question on the command line gets the answer of the graph."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from memtrace_otel.cli import main
+from memtrace_otel.otlp import encode_request
+from memtrace_otel.store import SqliteStore
+from tests.unit.graph.conftest import ALICE, life_of_a_fact, origin_of
+
+PARIS, LISBON = origin_of(1, 3), origin_of(2, 3)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    path = tmp_path / "story.db"
+    with SqliteStore.open(path) as store:
+        store.add_request(encode_request(life_of_a_fact()))
+    return path
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner(env={"COLUMNS": "200"}).invoke(main, ["graph", *map(str, arguments)], catch_exceptions=False)
+
+
+def rows(*arguments: object) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run(*arguments, "--json").stdout.splitlines()]
+
+
+def test_a_trace_is_exported_with_and_without_the_word(database: Path) -> None:
+    trace_id = f"{4:032x}"
+    assert run(trace_id, "--db", database).stdout == run("trace", trace_id, "--db", database).stdout
+    assert json.loads(run("--db", database, trace_id).stdout)["schema"] == "memtrace-otel/graph"
+
+
+def test_the_history_of_a_record_tells_writer_text_and_readers(database: Path) -> None:
+    paris, lisbon = rows("history", "memory:home", "--db", database)
+    assert (paris["content"], paris["operation"]) == ("Lives in Paris", PARIS)
+    assert lisbon["id"] == f"memory:home|{LISBON}"
+    assert lisbon["readers"] == [origin_of(4, 2)]
+    assert "Lives in Lisbon" in run("history", "memory:home", "--db", database, "--scope", ALICE).stdout
+    nothing = run("history", "memory:nobody", "--db", database)
+    assert (nothing.exit_code, "memory:nobody" in nothing.stderr) == (1, True)
+
+
+def test_the_state_at_a_time(database: Path) -> None:
+    def held(*at: str) -> list[str]:
+        return [row["content"] for row in rows("state", ALICE, *at, "--db", database)]
+
+    assert held("--at", "1970-01-01T00:00:10Z") == ["Lives in Paris"]
+    assert held("--at", "1970-01-01T01:00:10+01:00") == ["Lives in Paris"]
+    assert held() == ["Lives in Lisbon", "Likes tea"]
+    assert run("state", ALICE, "--at", "1970-01-01", "--db", database).exit_code == 1
+    wrong = run("state", ALICE, "--at", "yesterday", "--db", database)
+    assert (wrong.exit_code, "yesterday" in wrong.stderr) == (2, True)
+    stranger = run("state", "f" * 16, "--db", database)
+    assert (stranger.exit_code, ALICE in stranger.stderr) == (2, True)
+
+
+def test_the_diff_between_two_times(database: Path) -> None:
+    changed, learnt = rows("diff", ALICE, "1970-01-01T00:00:10", "1970-01-01T00:01:00", "--db", database)
+    assert (changed["change"], changed["before"], changed["after"]) == ("changed", "Lives in Paris", "Lives in Lisbon")
+    assert changed["operation"] == LISBON
+    assert (learnt["change"], learnt["ref"]) == ("learnt", "memory:tea")
+    assert "changed" in run("diff", ALICE, "1970-01-01T00:00:10", "--db", database).stdout
+    assert run("diff", ALICE, "1970-01-02", "--db", database).exit_code == 1
+
+
+def test_slices_of_an_answer_of_a_message_and_of_a_record(database: Path) -> None:
+    def refs(node: str) -> set[str]:
+        return {v["ref"] for v in json.loads(run("slice", node, "--db", database).stdout)["versions"]}
+
+    answered = refs(origin_of(5, 1))
+    assert "query:q2" in answered
+    assert "query:q1" not in answered
+    assert "memory:home" not in answered
+    assert refs("message:m3") >= {"memory:tea", f"answer:{1:016x}"}
+    assert "message:m3" not in refs("message:m1")
+    assert {"message:m1", "memory:home"} <= refs(f"memory:home|{PARIS}")
+    assert run("slice", "memory:nobody", "--db", database).exit_code == 2
+
+
+def test_ways_from_a_message_to_a_record(database: Path) -> None:
+    printed = run("paths", "message:m2", f"memory:home|{LISBON}", "--db", database)
+    assert printed.stdout == "message:m2 -> [memtrace.extract] -> fact:lisbon -> [memtrace.update] -> memory:home\n"
+    (found,) = rows("paths", "message:m2", f"memory:home|{LISBON}", "--db", database)
+    assert found["complete"]
+    assert found["paths"][0][-1] == f"memory:home|{LISBON}"
+    assert run("paths", "message:m3", "memory:home", "--db", database).exit_code == 1
+
+
+def test_parquet_is_a_folder_of_three_tables(database: Path, tmp_path: Path) -> None:
+    assert run(f"{4:032x}", "--db", database, "--format", "parquet").exit_code == 2
+    assert run(f"{4:032x}", "--db", database, "--format", "parquet", "-o", tmp_path / "out").exit_code == 0
+    document = json.loads(run(f"{4:032x}", "--db", database).stdout)
+    for name in ("operations", "versions", "edges"):
+        table = pq.read_table(tmp_path / "out" / f"{name}.parquet").to_pylist()
+        assert len(table) == len(document[name]) > 0
+        for row, told in zip(table, document[name], strict=True):
+            row = row | {"attributes": json.loads(row["attributes"])} if name == "operations" else row
+            assert {field: row[field] for field in told} == told
+            assert all(row[field] is None for field in row.keys() - told.keys())
