@@ -39,10 +39,11 @@ async def test_a_fact_is_followed_from_message_to_hit_to_loss(program: Program, 
     graph = graph_of(recording)
     assert nx.is_directed_acyclic_graph(flow(graph))
     # Where the text of a public update came from is the one thing that nobody said.
+    (update,) = [span.origin for span in seen(recording, "update_memory") if not span.parent]
     reads = [read for span in graph.operations() for read in graph.inputs(span.origin)]
     roots = {read.version.ref for read in reads if not read.version.origin}
     assert {ref for ref in roots if ref_kind(ref) not in ("message", "query", "prompt")} == {
-        f"fact:{content_digest('I live in Lyon.')}"
+        f"fact:{content_digest('I live in Lyon.')}.{update[33:]}"
     }
     ref = f"memory:{id}"
     created, updated, deleted = graph.history(ref)
@@ -60,7 +61,8 @@ async def test_a_fact_is_followed_from_message_to_hit_to_loss(program: Program, 
     first = seen(recording, "search_memory")[0]
     context = VersionKey(f"context:{first.origin[33:]}", first.origin)
     sources = graph.ancestors(context)
-    assert VersionKey(f"message:{content_digest(MESSAGE)}", "", first.scope) in sources
+    told = seen(recording, "upsert_memory")[0].origin[33:]
+    assert VersionKey(f"message:{content_digest(MESSAGE)}.{told}", "", first.scope) in sources
     extract = seen(recording, "memtrace.extract")[0].origin
     assert VersionKey(f"fact:{content_digest('I live in Paris.')}", extract) in sources
     assert created in sources

@@ -59,7 +59,9 @@ async def test_a_decision_names_what_it_saw_and_each_write_names_its_decision(
     assert len(seen(recording, "memtrace.index")) >= 3  # facts, then texts of the decision
 
     # each message -> completion -> facts
-    assert [item["ref"] for item in extract.inputs("message")] == [f"message:{content_digest(message)}"]
+    assert [item["ref"] for item in extract.inputs("message")] == [
+        f"message:{content_digest(message)}.{upsert.origin[33:]}"
+    ]
     facts = extract.outputs()
     (asked,) = [span for span in seen(recording, "memtrace.other") if span.parent == extract.origin]
     (completion,) = asked.outputs()

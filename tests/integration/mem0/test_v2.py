@@ -13,7 +13,7 @@ from opentelemetry.trace import StatusCode
 from memtrace_otel import semconv
 from memtrace_otel.model import content_digest
 from tests.conftest import Recording
-from tests.integration.mem0.conftest import Program, ids, seen, tree
+from tests.integration.mem0.conftest import IS_FIRST_V2, Program, ids, seen, tree
 from tests.integration.model_stub import ModelStub
 
 pytestmark = pytest.mark.usefixtures("instrumented")
@@ -44,7 +44,7 @@ async def test_from_message_to_hit_every_step_names_its_producer(
         "  create_memory",
     ]
     upsert, _, neighbours, extract, asking, index, *creates = seen(recording)
-    given = [f"message:{content_digest(message['content'])}" for message in messages]
+    given = [f"message:{content_digest(message['content'])}.{upsert.origin[33:]}" for message in messages]
     assert [item["ref"] for item in upsert.inputs("message")] == given
     assert [item["content"] for item in upsert.inputs()] == [message["content"] for message in messages]
     assert upsert.outputs() == []  # the records belong to their own spans
@@ -136,7 +136,10 @@ async def test_a_failed_batch_is_visible_and_its_retries_produce(
 async def test_the_entity_pool_keeps_the_context(
     program: Program, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Mem0 searches its entity collection in a pool of its own; what a client library traces there has our parent."""
+    """Mem0 searches its entity collection in a pool of its own; what a client library traces there has our parent.
+
+    `Memory` of 2.0.0 has no pool yet.
+    """
     monkeypatch.setattr(main, "extract_entities", lambda text: [("PROPER", "Rex")])
     store = type(program.memory.vector_store)
     search, places = store.search, []
@@ -151,4 +154,6 @@ async def test_the_entity_pool_keeps_the_context(
     (root,) = seen(recording, "search_memory")
     assert {place[2] for place in places} == {root.trace_id}
     entities = [place for place in places if place[0] == "memories_entities"]
-    assert [thread for _, thread, _ in entities if thread is not threading.main_thread()]
+    pooled = [thread for _, thread, _ in entities if thread is not threading.main_thread()]
+    assert entities
+    assert pooled or (IS_FIRST_V2 and isinstance(program.memory, main.Memory))

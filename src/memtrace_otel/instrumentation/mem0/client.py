@@ -26,6 +26,7 @@ from memtrace_otel.instrumentation.mem0.variables import (
     number,
     owner_in,
     results,
+    said,
     turns,
 )
 from memtrace_otel.instrumentation.mem0.writes import gone
@@ -43,11 +44,11 @@ def add(call: Call) -> Step:
     as_is = given.get("infer") is False
     name, kind = (semconv.CREATE_MEMORY, OpKind.CREATE) if as_is else (semconv.UPSERT_MEMORY, OpKind.INGEST)
     operation = _open(call, name, kind, _scope(call, given), purpose="add")
-    said = event_time(cast("Mapping[str, Any] | None", given.get("metadata")) or given)
+    told_at = event_time(cast("Mapping[str, Any] | None", given.get("metadata")) or given)
     sources: list[int] = []
-    for turn in turns(given.get("messages")):
+    for turn in turns(given.get("messages"), operation.origin[33:]):
         sources.append(operation.read(turn.ref, role=Role.MESSAGE, content=turn.content))
-        said = said or turn.time
+        told_at = told_at or turn.time
     result = yield
     stored = [item for item in results(result) if item.get("id")]
     for item in stored:
@@ -55,7 +56,7 @@ def add(call: Call) -> Step:
         record = _record(item, operation.scope)
         fed_by = sources if action == Action.ADD else [*sources, operation.read(record.ref, role=Role.PREVIOUS)]
         if action in (Action.ADD, Action.UPDATE, Action.DELETE, Action.NONE):
-            operation.wrote(record.ref, action=action, content=record.text, sources=fed_by, event_time=said)
+            operation.wrote(record.ref, action=action, content=record.text, sources=fed_by, event_time=told_at)
             _note(call, record, is_there=action != Action.DELETE)
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(stored))
     answers = [*results(result), *results([result])]
@@ -178,7 +179,8 @@ def _update(call: Call, operation: Operation, changed: Sequence[Mapping[str, Any
     sources: list[list[int]] = []
     for item in changed:
         text = _text(item)
-        fed_by = [] if text is None else [operation.read(variable_ref(RefKind.FACT, text), content=text, origin="")]
+        ref = said(variable_ref(RefKind.FACT, text), operation.origin[33:], len(sources) + 1)
+        fed_by = [] if text is None else [operation.read(ref, content=text, origin="")]
         sources.append([*fed_by, operation.read(memory_ref(item.get("memory_id")), role=Role.PREVIOUS)])
     yield
     for item, fed_by in zip(changed, sources, strict=True):

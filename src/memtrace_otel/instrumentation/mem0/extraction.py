@@ -10,7 +10,6 @@ from memtrace_otel.instrumentation.mem0 import replies
 from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.model_calls import consider, open_with_model_call, replied
 from memtrace_otel.instrumentation.mem0.session import SESSION, Known, Session
-from memtrace_otel.instrumentation.mem0.variables import turns
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
@@ -20,12 +19,11 @@ PROCEDURAL_PROMPT = make_ref(RefKind.PROMPT, "mem0.procedural_memory")
 
 
 def additive_extraction_prompt(call: Call) -> Step:
-    """`generate_additive_extraction_prompt` (2.x): which earlier messages and memories the extraction sees."""
+    """`generate_additive_extraction_prompt` (2.x): which memories and instructions the extraction sees."""
     session = SESSION.get()
     if session is None:
         return
     arguments = call.arguments()
-    session.history = list(turns(arguments.get("last_k_messages") or []))
     found = [record for records in (session.neighbours or {}).values() for record in records]
     session.considered = {str(number): record for number, record in enumerate(found)}
     session.instructions = str(arguments.get("custom_instructions") or "")

@@ -63,7 +63,8 @@ def add_to_graph(call: Call) -> Step:
     session = session_of(call.instance)
     if session is None or not call.instance.enable_graph:
         return
-    given = [Known(turn.ref, turn.content, Role.MESSAGE, "") for turn in turns(call.arguments().get("messages"))]
+    messages = turns(call.arguments().get("messages"), session.said_in)
+    given = [Known(turn.ref, turn.content, Role.MESSAGE, "") for turn in messages]
     filters = {**_filters(call)}
     filters["user_id"] = filters.get("user_id") or "user"  # as Mem0 does for memories of an agent or a run
     call.carry(WORK, Work(session, owner_scope(session.memory, filters), given))

@@ -8,6 +8,7 @@ from typing import Any
 from opentelemetry.trace import Tracer
 
 from memtrace_otel.instrumentation.mem0 import points
+from memtrace_otel.instrumentation.mem0.earlier_messages import EarlierMessages
 from memtrace_otel.instrumentation.mem0.known_records import KnownRecords
 from memtrace_otel.instrumentation.patches import Patches
 from memtrace_otel.instrumentation.threads import with_context_threads
@@ -22,6 +23,7 @@ class Mem0Patches(Patches):
         super().__init__(tracer, SYSTEM)
         self.main: Any = None
         self.records = KnownRecords()
+        self.messages = EarlierMessages()
 
     def wrap_main(self, main: Any) -> None:
         """Wrap what this release of Mem0 has of the table, and let its thread pools keep the context."""

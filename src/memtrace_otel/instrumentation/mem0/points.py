@@ -5,6 +5,7 @@ from __future__ import annotations
 from memtrace_otel.instrumentation.mem0 import (
     collections,
     decision,
+    earlier_messages,
     entities,
     extraction,
     graph,
@@ -78,6 +79,11 @@ PROVIDERS: dict[str, dict[str, StepFunction]] = {
     },  # 1.x
     "graph.llm": {"generate_response": model_calls.generate_response},
     "reranker": {"rerank": providers.rerank},
-    "db": {"add_history": providers.add_history, "batch_add_history": providers.add_history},
+    "db": {
+        "add_history": providers.add_history,
+        "batch_add_history": providers.add_history,
+        "save_messages": earlier_messages.save,  # 2.x
+        "get_last_messages": earlier_messages.read,  # 2.x
+    },
 }
 """Attributes of a Memory and the methods of the objects they hold."""

@@ -28,6 +28,7 @@ from memtrace_otel.instrumentation.mem0.variables import (
     place_of,
     record_of,
     results,
+    said,
     turns,
 )
 from memtrace_otel.instrumentation.mem0.writes import gone
@@ -45,7 +46,7 @@ def add(call: Call) -> Step:
     operation = call.open(name, kind, scope=scope, purpose=purpose, attributes=_store(call))
     session = open_session(call, operation, produces=as_is)
     session.event_time = event_time(cast("Mapping[str, Any] | None", arguments.get("metadata")))
-    for turn in turns(arguments.get("messages")):
+    for turn in turns(arguments.get("messages"), session.said_in):
         index = operation.read(turn.ref, role=Role.MESSAGE, content=turn.content)
         session.learn(turn.content, Known(turn.ref, turn.content, Role.MESSAGE, ""))
         if isinstance(turn.content, str):
@@ -133,7 +134,8 @@ def update(call: Call) -> Step:
     session.event_time = event_time(cast("Mapping[str, Any] | None", arguments.get("metadata")))
     if isinstance(text, str):
         ref = variable_ref(RefKind.FACT, text)  # a statement to store, not a turn of a conversation
-        known = Known(ref, text, origin=origins().find(operation.scope, ref))
+        origin = origins().find(operation.scope, ref)
+        known = Known(ref if origin else said(ref, session.said_in), text, origin=origin)
         session.learn(text, known)
         session.inputs[text] = [known.read_by(operation)]
     yield

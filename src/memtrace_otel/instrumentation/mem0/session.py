@@ -78,6 +78,11 @@ class Session:
         """Scope of the public operation."""
         return self.operation.scope
 
+    @property
+    def said_in(self) -> str:
+        """What tells the messages of this call from equal ones of another: the id of its span."""
+        return self.operation.origin[33:]
+
     def read(self, operation: Operation, record: Record, role: str) -> int:
         """Record a stored version as an input of `operation`. What the store says of its origin is the truth: another
         process may have written it since this one did."""

@@ -1,0 +1,130 @@
+"""Messages without ids: equal texts of two calls are two messages, and every step of one call reads the same one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from memtrace_otel.graph import VersionKey
+from memtrace_otel.model import ref_kind
+from tests.conftest import Recording
+from tests.integration.mem0.conftest import IS_V1, Program, Seen, ids, seen
+from tests.integration.mem0.test_graph import graph_of
+from tests.integration.model_stub import ModelStub
+
+pytestmark = pytest.mark.usefixtures("instrumented")
+
+YES = [{"role": "user", "content": "Yes."}]
+
+
+def said(text: str) -> dict[str, Any]:
+    """The reply of an extraction that finds one fact, in the words of the release."""
+    return {"facts": [text]} if IS_V1 else {"memory": [{"text": text}]}
+
+
+def messages_of(recording: Recording, span: Seen) -> set[str]:
+    """The messages that the answer of a search goes back to."""
+    context = VersionKey(f"context:{span.origin[33:]}", span.origin)
+    ancestors = graph_of(recording).ancestors(context)
+    return {node.ref for node in ancestors if isinstance(node, VersionKey) and ref_kind(node.ref) == "message"}
+
+
+def given(span: Seen) -> list[str]:
+    return [item["ref"] for item in span.inputs("message")]
+
+
+async def test_two_calls_say_two_messages(program: Program, recording: Recording, model: ModelStub) -> None:
+    model.script.append(said("Ann drinks coffee"))
+    first = ids(await program.call("add", YES, user_id="ann", run_id="one"))
+    model.script.append(said("Ann owns bicycles"))
+    second = ids(await program.call("add", YES, user_id="ann", run_id="two"))
+    assert (list(first), list(second)) == (["Ann drinks coffee"], ["Ann owns bicycles"])
+
+    coffee, bicycles = [given(span) for span in seen(recording, "upsert_memory")]
+    assert len(coffee) == len(bicycles) == 1
+    assert coffee != bicycles
+    for index, (record, message) in enumerate(((first, coffee), (second, bicycles))):
+        await program.call("get", next(iter(record.values())))
+        assert messages_of(recording, seen(recording, "search_memory")[index]) == set(message)
+
+
+async def test_every_step_of_a_call_reads_the_same_message(
+    program: Program, recording: Recording, model: ModelStub
+) -> None:
+    model.script.append(said("Ann drinks coffee"))
+    await program.call("add", YES, user_id="ann")
+    spans = seen(recording)
+    read = {item["ref"] for span in spans for item in span.inputs() if item["ref"].startswith("message:")}
+    assert read == set(given(spans[0]))
+    assert len([span for span in spans if given(span)]) >= 3  # the call, its extraction, the call of the model
+
+
+async def test_equal_messages_of_one_call_are_two(program: Program, recording: Recording) -> None:
+    conversation = [*YES, {"role": "assistant", "content": "And tea?"}, *YES]
+    added = await program.call("add", conversation, user_id="ann", infer=False)
+    (create, *_) = seen(recording, "create_memory")
+    assert len(set(given(create))) == 3
+    sources = [[given(create)[place] for place in item["sources"]] for item in create.outputs("memory")]
+    assert [len(fed_by) for fed_by in sources] == [1, 1, 1]
+    assert len({fed_by[0] for fed_by in sources}) == 3
+    for number, item in enumerate(added["results"]):
+        await program.call("get", item["id"])
+        assert messages_of(recording, seen(recording, "search_memory")[number]) == set(sources[number])
+
+
+async def test_a_message_with_an_id_is_one_wherever_it_is_said(program: Program, recording: Recording) -> None:
+    named = [{"role": "user", "content": "Yes.", "id": "m7"}]
+    for _ in range(2):
+        await program.call("add", named, user_id="ann", infer=False)
+    assert [given(span) for span in seen(recording, "create_memory")] == [["message:m7"], ["message:m7"]]
+
+
+async def test_procedures_of_equal_messages_are_two(program: Program, recording: Recording, model: ModelStub) -> None:
+    if not program.makes_procedures:
+        return
+    for summary in ("Ann agreed to coffee", "Ann agreed to bicycles"):
+        model.script.append(summary)
+        await program.call("add", YES, agent_id="bot", memory_type="procedural_memory")
+    first, second = [given(span) for span in seen(recording, "upsert_memory")]
+    assert [given(span) for span in seen(recording, "memtrace.extract")] == [first, second]
+    assert first != second
+
+
+async def test_texts_of_two_updates_are_two(program: Program, recording: Recording) -> None:
+    added = await program.call("add", "I live in Paris.", user_id="ann", infer=False)
+    id = added["results"][0]["id"]
+    for text in ("Yes.", "No.", "Yes."):
+        await program.call("update", id, text)
+    updates = [span for span in seen(recording, "update_memory") if not span.parent]
+    facts = [item["ref"] for span in updates for item in span.inputs() if item["ref"].startswith("fact:")]
+    assert len(facts) == len(set(facts)) == 3
+
+
+async def test_earlier_messages_stay_who_they_were(program: Program, recording: Recording, model: ModelStub) -> None:
+    """2.x shows the texts of the last ten messages to an extraction: equal ones keep their identity, in their order."""
+    if IS_V1:
+        return
+    for fact in ("Ann drinks coffee", "Ann owns bicycles", "Ann likes rain"):
+        model.script.append(said(fact))
+        await program.call("add", YES, user_id="ann")
+    told = [given(span)[0] for span in seen(recording, "upsert_memory")]
+    shown = [[item["ref"] for item in span.inputs("history")] for span in seen(recording, "memtrace.extract")]
+    assert shown == [[], told[:1], told[:2]]
+
+
+async def test_earlier_messages_of_another_process_are_themselves(
+    program: Program, recording: Recording, model: ModelStub
+) -> None:
+    """A row that this process did not save is named by its text and time: not one of ours, and the same each time."""
+    if IS_V1:
+        return
+    program.memory.db.save_messages(YES, "user_id=ann")  # outside any call: nobody saw it
+    for fact in ("Ann drinks coffee", "Ann owns bicycles"):
+        model.script.append(said(fact))
+        await program.call("add", YES, user_id="ann")
+    first, second = [given(span)[0] for span in seen(recording, "upsert_memory")]
+    shown = [[item["ref"] for item in span.inputs("history")] for span in seen(recording, "memtrace.extract")]
+    (other,) = shown[0]
+    assert other not in (first, second)
+    assert shown[1] == [other, first]
