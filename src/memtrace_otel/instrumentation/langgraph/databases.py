@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import sqlite3
 import sys
@@ -20,21 +21,47 @@ def in_memory(holder: Any) -> bool:
 
 
 class Databases:
-    """The SQLite file behind each store and checkpointer. Asked once: a name may be relative, and the program may move
-    to another folder."""
+    """The SQLite file or PostgreSQL database behind each store and checkpointer. Asked once: a name may be relative, and
+    the program may move to another folder."""
 
     def __init__(self) -> None:
         self._known: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()
 
     def of(self, holder: Any) -> str | None:
-        """Real path of the file, '' for a database in memory, None when the holder does not say (not SQLite). Equal for
-        plain and async clients."""
+        """Real path of the file, or server, port and name of the database; '' for a database in memory, None when the
+        holder does not say. No credentials. Equal for plain and async clients."""
         try:
             if holder not in self._known:
-                self._known[holder] = _database_of(getattr(holder, "conn", None))
+                connection = getattr(holder, "conn", None)
+                self._known[holder] = postgresql_of(connection) or _database_of(connection)
             return self._known[holder]
         except TypeError:  # not hashable
             return None
+
+
+def postgresql_of(connection: Any) -> str | None:
+    """Host, port and name of the database that a connection or connection pool of psycopg 3 is for, None for others. A
+    pool says what it was told, with libpq's defaults; no socket is opened and nobody waited for."""
+    try:
+        told = getattr(connection, "info", None)
+        if hasattr(told, "dbname"):
+            return _place(told.host, told.port, told.dbname)
+        conninfo, pq = sys.modules.get("psycopg.conninfo"), sys.modules.get("psycopg.pq")
+        text = getattr(connection, "conninfo", None)
+        if not isinstance(text, str) or conninfo is None or pq is None:
+            return None
+        given = conninfo.conninfo_to_dict(text, **(getattr(connection, "kwargs", None) or {}))
+        defaults = {row.keyword.decode(): row.val.decode() for row in pq.Conninfo.get_defaults() if row.val}
+        host, port, name, user = (given.get(key) or defaults.get(key) for key in ("host", "port", "dbname", "user"))
+        return _place(host, port, name or user)
+    except Exception:  # closed, or a connection that only looks like one of psycopg
+        return None
+
+
+def _place(host: object, port: object, name: object) -> str:
+    """A socket's folder is no host: on it the port tells the server."""
+    server = str(host or "")
+    return json.dumps(["postgresql", "" if server.startswith(("/", "@")) else server, str(port), str(name)])
 
 
 def _database_of(connection: Any) -> str | None:

@@ -54,8 +54,8 @@ class LangGraphPatches(Patches):
 
     def scope_of(self, holder: Any, owner: str) -> str:
         """Scope of a namespace or thread in a store or checkpointer. What lives in memory only is alone with its
-        object; what lies in a SQLite file belongs to that file, for plain and async clients alike. Others are told
-        apart by the owner."""
+        object; what lies in a SQLite file or a PostgreSQL database belongs to that, for plain and async clients
+        alike. Others are told apart by the owner."""
         database = "" if in_memory(holder) else self._databases.of(holder)
         return scope_id(
             SYSTEM, user=owner, run=self._names.name(holder) if database == "" else None, app=database or None
