@@ -31,12 +31,15 @@ class ContentChooser:
         )
 
     def choose(self, sightings: Sightings, *, tombstone: bool = False) -> tuple[str, bool]:
-        """Return (content, cut): the producer's when whole, else the longest whole one, else the longest."""
+        """Return (content, cut): the producer's when whole, else the longest whole one of the same digest,
+        else the longest."""
         if tombstone:
             return "", False
-        recorded = ""
         candidates: list[tuple[str, bool]] = []
-        if (output := sightings.produced) is not None:
+        if (output := sightings.produced) is None:
+            # What nobody here wrote is what was seen first: another content under its id is not it.
+            recorded = next((variable.digest for variable in sightings.read if variable.digest), "")
+        else:
             recorded = output.digest
             if output.content:
                 candidates.append((output.content, self._is_cut(output, recorded)))

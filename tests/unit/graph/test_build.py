@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from memtrace_otel.graph import OperationKey, VersionKey, build_graph
 from memtrace_otel.model import Event, OperationSpan, Variable
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, EVALUATION_EVENT, Action, OpKind, Role
@@ -63,6 +65,18 @@ def test_a_root_is_one_node_per_scope() -> None:
     assert graph.messages() == [VersionKey("message:m", "", ALICE), VersionKey("message:m", "", BOB)]
     assert graph.messages(BOB) == [VersionKey("message:m", "", BOB)]
     assert graph.incomplete == {}
+
+
+@pytest.mark.parametrize("role", [Role.MESSAGE, Role.HISTORY])
+@pytest.mark.parametrize("ref", ["message:m", "document:d"])
+def test_a_root_keeps_the_content_it_was_first_seen_with(ref: str, role: Role) -> None:
+    readers = [
+        span(n, 1, OpKind.INGEST, at=n, scope=ALICE, inputs=[put(ref, text, role=role)])
+        for n, text in ((1, "hi"), (2, "another text, and a longer one"))
+    ]
+    for spans in (readers, readers[::-1]):
+        assert build_graph(spans).content(VersionKey(ref, "", ALICE)) == "hi"
+    assert build_graph(readers[1:]).content(VersionKey(ref, "", ALICE)) == "another text, and a longer one"
 
 
 # --- continuation parts -----------------------------------------------------------------------------------------------
