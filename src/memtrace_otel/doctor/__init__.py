@@ -10,6 +10,7 @@ from memtrace_otel.doctor.content import check_content, check_digest_key, check_
 from memtrace_otel.doctor.database import check_database
 from memtrace_otel.doctor.endpoint import check_endpoints
 from memtrace_otel.doctor.finding import Finding, State, problem
+from memtrace_otel.doctor.foreign import check_foreign_instrumentations
 from memtrace_otel.doctor.instrumentors import check_instrumentors, check_other_instrumentations
 from memtrace_otel.doctor.packages import check_packages, check_python
 from memtrace_otel.doctor.program import ObservedProgram, ProbeError, observe_program
@@ -32,6 +33,7 @@ CHECKS: tuple[Callable[[ObservedProgram], Finding | Iterable[Finding] | None], .
     check_endpoints,
     check_spool,
     check_content,
+    check_foreign_instrumentations,
     check_digest_key,
     check_settings,
 )

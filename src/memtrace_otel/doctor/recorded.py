@@ -10,6 +10,7 @@ from pathlib import Path
 
 from memtrace_otel import semconv, settings
 from memtrace_otel.doctor.finding import Finding, ok, problem, warning
+from memtrace_otel.doctor.foreign import check_foreign_contents
 from memtrace_otel.graph.losses import lost_spans
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.semconv import Incomplete, OpKind
@@ -40,6 +41,7 @@ def check_recorded(database: Path) -> Iterator[Finding]:
     yield _check_age(operations)
     for check in (_check_parents, _check_origins, _check_contents, _check_capture):
         yield from check(operations)
+    yield from check_foreign_contents(spans)
     yield from _check_losses(spans)
 
 

@@ -3,7 +3,8 @@
 The realistic operation is a search: a query, four records that earlier operations wrote, and the context they make.
 The yardstick is a bare SDK span which a programmer would write by hand to carry the same attributes and links. It is
 open while the search runs, so what was found is set after the start, in one go; the arrays are put together from values
-that lie ready (refs, origins, digests, sizes), as new ones at every call.
+that lie ready (refs, origins, digests, sizes), as new ones at every call. A record reads as it was written: it would
+have no origin else, and no link.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def search_of_ours() -> Callable[[], None]:
         with operation("search_memory", kind="retrieve", system="bench", scope=SCOPE, tracer=tracer) as op:
             op.read(queries[at], role="query", content=texts[at])
             for n in range(4):
-                op.read(memories[first + n], role="hit", content=texts[at + n + 1], score=0.5)
+                op.read(memories[first + n], role="hit", content=texts[first + n], score=0.5)
             op.wrote("context:c", role="context", content=texts[at + 5])
 
     return search
@@ -91,7 +92,7 @@ def search_of_the_sdk(content: bool) -> Callable[[], None]:
                 semconv.INPUTS: [queries[at], *[memories[n] for n in read]],
                 semconv.INPUTS_ROLES: ["query", "hit", "hit", "hit", "hit"],
                 semconv.INPUTS_ORIGINS: ["", *[origins[n] for n in read]],
-                semconv.INPUTS_DIGESTS: digests[at : at + 5],
+                semconv.INPUTS_DIGESTS: [digests[at], *digests[first : first + 4]],
                 semconv.INPUTS_SCORES: [0.0, 0.5, 0.5, 0.5, 0.5],
                 semconv.OUTPUTS: ["context:c"],
                 semconv.OUTPUTS_ROLES: ["context"],
