@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,10 +18,11 @@ from llama_index.core.memory import (
     StaticMemoryBlock,
     VectorMemoryBlock,
 )
+from llama_index.core.storage.chat_store import SimpleChatStore
 from llama_index.core.vector_stores import SimpleVectorStore
 
 from memtrace_otel.graph import VersionKey
-from memtrace_otel.model import content_digest
+from memtrace_otel.model import OperationSpan, content_digest
 from tests.conftest import Recording
 from tests.integration.llamaindex.conftest import RagModel, graph_of, operations, purpose, reads, tree
 
@@ -66,7 +68,9 @@ async def test_every_message_makes_a_version_of_the_queue(recording: Recording) 
     await memory.aput_messages([said("Nice!", "assistant"), said("My dog is Rex.")])
     first, second = operations(recording)
     assert [(v.ref, v.action, v.content) for v in first.outputs] == [(STATE, "ADD", "I live in Paris.")]
-    assert [(v.role, v.ref) for v in first.inputs] == [("message", f"message:{content_digest('I live in Paris.')}")]
+    assert [(v.role, v.ref.partition(".")[0]) for v in first.inputs] == [
+        ("message", f"message:{content_digest('I live in Paris.')}")
+    ]
     assert [v.role for v in second.inputs] == ["previous", "message", "message"]
     assert second.inputs[0].origin == first.origin
     assert [(v.ref, v.action, v.content) for v in second.outputs] == [
@@ -91,10 +95,10 @@ async def test_a_flush_moves_messages_into_facts(recording: Recording, model: Ra
         "    memtrace.extract",
         "upsert_memory",
     ]
-    _, second, flush, update, extract, _ = operations(recording)
+    first, second, flush, update, extract, _ = operations(recording)
     assert (reads(flush, "previous")[0].origin, flush.outputs[0].action) == (second.origin, "UPDATE")
     assert flush.outputs[0].content == "The dog is called Rex."
-    message = f"message:{content_digest('I live in Paris with a dog.')}"
+    message = first.inputs[0].ref
     assert [v.ref for v in reads(extract, "message")] == [message] == [v.ref for v in reads(update, "message")]
     assert [v.content for v in extract.outputs if v.ref.startswith("fact:")] == block.facts
     (state,) = update.outputs
@@ -141,7 +145,7 @@ async def test_the_next_prompt_comes_from_queue_and_blocks(recording: Recording,
     assert get.outputs[0].content == "\n".join(str(message.content) for message in messages)
     ancestors = graph_of(recording).ancestors(VersionKey(get.outputs[0].ref, get.origin))
     refs = {node.ref for node in ancestors if isinstance(node, VersionKey)}
-    assert f"message:{content_digest('I live in Paris with a dog.')}" in refs
+    assert operations(recording)[0].inputs[0].ref in refs
     assert f"fact:{content_digest('Lives in Paris')}" in refs
 
 
@@ -150,8 +154,7 @@ async def test_a_block_on_a_vector_store_keeps_chunks(recording: Recording) -> N
     await memory.aput(said("I live in Paris with a dog."))
     await memory.aput(said("Where does my dog live?"))
     create = operations(recording, "create_memory")[0]
-    message = f"message:{content_digest('I live in Paris with a dog.')}"
-    assert [(v.role, v.ref) for v in create.inputs] == [("message", message)]
+    assert [(v.role, v.ref) for v in create.inputs] == [("message", operations(recording)[0].inputs[0].ref)]
     recording.clear()
     await memory.aget()
     get, search = operations(recording)
@@ -222,3 +225,96 @@ async def test_two_sessions_are_two_owners(recording: Recording) -> None:
     one, other = operations(recording)
     assert one.scope != other.scope
     assert {v.ref for span in (one, other) for v in span.outputs} == {STATE, "state:s2"}
+
+
+def buffer(**options: Any) -> ChatMemoryBuffer:
+    return ChatMemoryBuffer.from_defaults(tokenizer_fn=str.split, chat_store_key="s1", **options)
+
+
+MEMORIES = pytest.mark.parametrize("make", [lambda: memory_of(limit=200), buffer], ids=["memory", "buffer"])
+
+
+def messages_of(span: OperationSpan) -> list[str]:
+    """Refs of the messages that an operation reads, in order."""
+    return [v.ref for v in span.inputs if v.ref.startswith("message:")]
+
+
+@MEMORIES
+async def test_equal_messages_are_two_and_stay_what_they_are(make: Callable[[], Any], recording: Recording) -> None:
+    memory = make()
+    for text in ("Shall we?", "Yes.", "And tea?", "Yes."):
+        await memory.aput(said(text))
+    await memory.aget()
+    await memory.aput(said("Yes."))
+    await memory.aget()
+    *puts, first, last, second = operations(recording)
+    put = [ref for span in puts for ref in messages_of(span)]
+    assert len({*put, *messages_of(last)}) == 5
+    assert messages_of(first) == put
+    assert messages_of(second) == [*put, *messages_of(last)]
+
+
+@MEMORIES
+async def test_a_slice_holds_the_message_of_its_own_turn(make: Callable[[], Any], recording: Recording) -> None:
+    memory = make()
+    await memory.aput(said("Yes."))
+    await memory.aget()
+    await memory.aput(said("Yes."))
+    await memory.aget()
+    one, first, other, second = operations(recording)
+    graph = graph_of(recording)
+
+    def heard(get: OperationSpan) -> set[str]:
+        ancestors = graph.ancestors(VersionKey(get.outputs[0].ref, get.origin))
+        return {key.ref for key in ancestors if isinstance(key, VersionKey) and key.ref.startswith("message:")}
+
+    assert heard(first) == set(messages_of(one))
+    assert heard(second) == {*messages_of(one), *messages_of(other)}
+    assert len(graph.messages()) == 2
+
+
+async def test_equal_messages_leave_the_queue_as_what_they_were(recording: Recording, model: RagModel) -> None:
+    """Of two equal ones the older is archived; the newer is what the queue still holds."""
+    model.script.append("<facts></facts>")
+    memory = memory_of(FactExtractionMemoryBlock(name="facts", llm=Settings.llm))
+    await memory.aput(said("Yes I really do, every day."))
+    await memory.aput(said("Yes I really do, every day."))
+    await memory.aget()
+    first, second, *_, get = operations(recording)
+    (update,) = operations(recording, "update_memory")
+    assert [v.ref for v in reads(update, "message")] == messages_of(first)
+    assert messages_of(get) == [v.ref for v in reads(second, "message")] != messages_of(first)
+
+
+async def test_a_queue_that_is_set_keeps_the_messages_it_had(recording: Recording) -> None:
+    memory = buffer()
+    history = [said("Yes."), said("Tea?", "assistant")]
+    await memory.aset(history)
+    await memory.aset([*history, said("Yes.")])
+    await memory.aset([said("Tea?", "assistant"), said("Yes.")])
+    first, longer, shorter = map(messages_of, operations(recording))
+    assert (longer[:2], shorter) == (first, longer[1:])
+    assert longer[2] not in first
+
+
+async def test_a_memory_made_again_on_its_store_keeps_the_messages(recording: Recording) -> None:
+    store = SimpleChatStore()
+    for _ in range(2):
+        await buffer(chat_store=store).aput(said("Yes."))
+    await buffer(chat_store=store).aget()
+    await buffer().aput(said("Yes."))  # a store of its own, the same session
+    one, other, get, alone = operations(recording)
+    assert messages_of(get) == [*messages_of(one), *messages_of(other)]
+    assert len({*messages_of(get), *messages_of(alone)}) == 3
+
+
+async def test_what_was_said_before_this_process_goes_by_text_and_place(recording: Recording) -> None:
+    store = SimpleChatStore(store={"s1": [said("Yes."), said("Tea?", "assistant"), said("Yes.")]})
+    memory = buffer(chat_store=store)
+    await memory.aget()
+    await memory.aput(said("Yes."))
+    await memory.aget()
+    first, put, second = operations(recording)
+    yes = f"message:{content_digest('Yes.')}"
+    assert messages_of(first) == [yes, f"message:{content_digest('Tea?')}", f"{yes}.2"]
+    assert messages_of(second) == [*messages_of(first), *messages_of(put)]

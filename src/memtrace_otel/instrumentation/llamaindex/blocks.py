@@ -20,6 +20,7 @@ from memtrace_otel.instrumentation.llamaindex.memory import (
     read_previous,
     write_state,
 )
+from memtrace_otel.instrumentation.llamaindex.messages import Message, said_now
 from memtrace_otel.instrumentation.llamaindex.nodes import message_text
 from memtrace_otel.instrumentation.llamaindex.retrieval import INNER, Served
 from memtrace_otel.instrumentation.llamaindex.sources import MESSAGES
@@ -33,11 +34,12 @@ CONDENSE_PROMPT = make_ref(RefKind.PROMPT, "llamaindex.fact_condense")
 
 @dataclass(slots=True)
 class Update:
-    """A block that takes messages in: its state, the operation that reads the next reply of the model (opened by
+    """A block that takes messages in: its state, they, the operation that reads the next reply of the model (opened by
     `call`), and the origins of the facts made so far, by text."""
 
     ref: str
     scope: str
+    messages: list[Message]
     call: Call | None = None
     reading: Operation | None = None
     facts: dict[str, str] = field(default_factory=dict[str, str])
@@ -54,12 +56,12 @@ def put(call: Call) -> Step:
     if refused or not messages or _is_static(block):
         return
     if _is_on_store(block):
-        call.carry(MESSAGES, tuple(messages))
+        call.carry(MESSAGES, tuple(_messages(messages)))
         yield
         return
-    update = Update(*_place(block, str(arguments.get("session_id") or "")))
+    update = Update(*_place(block, str(arguments.get("session_id") or "")), _messages(messages))
     operation = call.open(semconv.UPDATE_MEMORY, OpKind.UPDATE, scope=update.scope, purpose=purpose(call))
-    sources = [*read_previous(operation, update.ref), *read_messages(operation, messages)]
+    sources = [*read_previous(operation, update.ref), *read_messages(operation, update.messages)]
     call.carry(UPDATE, update)
     before = _facts(block)
     yield
@@ -100,7 +102,7 @@ def extract(call: Call) -> Step:
         return
     operation = call.open(None, OpKind.EXTRACT, scope=update.scope, purpose=f"{type(block).__name__}.extract")
     _read_prompt(operation, EXTRACTION_PROMPT, block.fact_extraction_prompt_template)
-    read_messages(operation, cast("Sequence[Any]", call.arguments().get("messages") or ()))
+    read_messages(operation, update.messages)
     _read_facts(operation, update, block)
     update.call, update.reading = call, operation
     yield
@@ -132,6 +134,14 @@ def parse_reply(call: Call) -> Step:
         for text in new:
             condensing.read(variable_ref(RefKind.FACT, text), origin=operation.origin, content=text)
         update.reading = condensing
+
+
+def _messages(given: Sequence[Any]) -> list[Message]:
+    """The messages that have just left the queue; any others are said now."""
+    conversation = CONVERSATION.get()
+    archived = conversation.archived if conversation is not None else []
+    texts = [text for message in given if (text := message_text(message))]
+    return archived if [message.text for message in archived] == texts else said_now(given)
 
 
 def _place(block: Any, session: str) -> tuple[str, str]:

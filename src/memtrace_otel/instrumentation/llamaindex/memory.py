@@ -6,7 +6,8 @@ summary. `gen_ai.memory.store.id` is the table (or the class) of the chat store;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -15,7 +16,8 @@ from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins, scope_id
 from memtrace_otel.instrumentation.llamaindex.answers import ANSWERING
 from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
-from memtrace_otel.instrumentation.llamaindex.nodes import message_ref, message_text, query_ref
+from memtrace_otel.instrumentation.llamaindex.messages import Message
+from memtrace_otel.instrumentation.llamaindex.nodes import message_text, query_ref
 from memtrace_otel.instrumentation.llamaindex.owners import store_name
 from memtrace_otel.instrumentation.steps import Step, StepFunction
 from memtrace_otel.model import make_ref, split_origin
@@ -29,7 +31,8 @@ class Conversation:
     """A call on a chat memory under way.
 
     `queue`: the active messages, as the chat store told them last. `writes`: the call puts messages in and
-    the new queue is not known yet. `context`: the inputs that make the next prompt.
+    the new queue is not known yet. `context`: the inputs that make the next prompt. `archived`: the messages that have
+    left the queue for the memory blocks.
     """
 
     memory: Any
@@ -38,6 +41,7 @@ class Conversation:
     writes: bool = False
     queue: Sequence[Any] = ()
     context: list[int] = field(default_factory=list[int])
+    archived: list[Message] = field(default_factory=list[Message])
 
     @property
     def session(self) -> str:
@@ -61,7 +65,16 @@ CONVERSATION: ContextVar[Conversation | None] = ContextVar("memtrace_llamaindex_
 
 
 def put(call: Call) -> Step:
-    """`put`, `aput`, `aput_messages`, `set`, `aset`: messages in, a new version of the queue out."""
+    """`put`, `aput`, `aput_messages`: messages in, a new version of the queue out."""
+    yield from _write(call, call.patches.queues.append)
+
+
+def set_messages(call: Call) -> Step:
+    """`set`, `aset`: the messages that make the queue from now on."""
+    yield from _write(call, call.patches.queues.replace)
+
+
+def _write(call: Call, place: Callable[[str, Sequence[Any]], list[Message]]) -> Step:
     if not call.enter("memory.write"):
         return
     arguments = call.arguments()
@@ -69,7 +82,7 @@ def put(call: Call) -> Step:
     operation = _open(call, semconv.UPSERT_MEMORY, OpKind.UPDATE)
     conversation = Conversation(call.instance, operation, writes=True)
     conversation.sources += read_previous(operation, conversation.ref)
-    conversation.sources += read_messages(operation, given)
+    conversation.sources += read_messages(operation, place(_queue_name(call, call.instance), given))
     call.carry(CONVERSATION, conversation)
     answering = ANSWERING.get()
     if answering is not None:
@@ -97,9 +110,8 @@ def get(call: Call) -> Step:
     queue = conversation.queue
     if queue:
         conversation.context.append(operation.read(conversation.ref, role=Role.HIT, content=queue_text(queue)))
-    shown = set(texts)
-    for text in map(message_text, queue):
-        operation.read(message_ref(text), role=Role.HISTORY if text in shown else Role.CANDIDATE, content=text)
+    for message, role in _shown(call.patches.queues.recognise(_queue_name(call, call.instance), queue), texts):
+        operation.read(message.ref, role=role, content=message.text)
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(messages))
     if operation.origin:
         context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
@@ -117,6 +129,7 @@ def reset(call: Call) -> Step:
     ref = make_ref(RefKind.STATE, session_of(call.instance))
     sources = read_previous(operation, ref)
     yield
+    call.patches.queues.replace(_queue_name(call, call.instance), ())
     operation.wrote(ref, action=Action.DELETE, sources=sources)
 
 
@@ -142,6 +155,10 @@ def archive_oldest_messages(call: Call) -> Step:
     )
     previous = read_previous(operation, conversation.ref)
     archived = yield
+    queues, name = call.patches.queues, _queue_name(call, conversation.memory)
+    leaving = sum(1 for message in archived if message_text(message))
+    conversation.archived = queues.recognise(name, conversation.queue)[:leaving]
+    queues.shorten(name, leaving)
     conversation.queue = conversation.queue[len(archived) :]
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(archived))
     content = queue_text(conversation.queue)
@@ -174,10 +191,9 @@ def queue_text(queue: Sequence[Any]) -> str:
     return "\n".join([f"({older} older messages)", *texts] if older > 0 else texts)
 
 
-def read_messages(operation: Operation, messages: Sequence[Any]) -> list[int]:
-    """Record messages given to a memory; those without text (tool calls) are left out."""
-    texts = [text for message in messages if (text := message_text(message))]
-    return [operation.read(message_ref(text), role=Role.MESSAGE, content=text) for text in texts]
+def read_messages(operation: Operation, messages: Sequence[Message]) -> list[int]:
+    """Record messages given to a memory."""
+    return [operation.read(message.ref, role=Role.MESSAGE, content=message.text) for message in messages]
 
 
 def read_previous(operation: Operation, ref: str) -> list[int]:
@@ -198,6 +214,23 @@ def _open(call: Call, name: str, kind: OpKind) -> Operation:
     scope = scope_id(store_name(store), run=session)
     attributes = {semconv.GEN_AI_MEMORY_STORE_ID: store_name(store), semconv.GEN_AI_MEMORY_RECORD_ID: session}
     return call.open(name, kind, scope=scope, purpose=purpose(call), attributes=attributes)
+
+
+def _queue_name(call: Call, memory: Any) -> str:
+    """What tells the queue of a memory from others: two chat stores in this process may hold equal sessions."""
+    store = store_of(memory)
+    own = call.patches.name_of(store) if isinstance(getattr(store, "store", None), dict) else ""
+    return f"{store_name(store)}/{session_of(memory)}/{own}"
+
+
+def _shown(queue: Sequence[Message], texts: Sequence[str]) -> list[tuple[Message, Role]]:
+    """The messages of a queue with what they are to the prompt, which shows the newest of them."""
+    left = Counter(texts)
+    found: list[tuple[Message, Role]] = []
+    for message in reversed(queue):
+        found.append((message, Role.HISTORY if left[message.text] > 0 else Role.CANDIDATE))
+        left[message.text] -= 1
+    return found[::-1]
 
 
 def _kept(memory: Any) -> Sequence[Any]:

@@ -12,6 +12,7 @@ from opentelemetry.trace import Tracer
 from memtrace_otel.capture import guard, scope_id
 from memtrace_otel.instrumentation.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.llamaindex.ledger import Ledger
+from memtrace_otel.instrumentation.llamaindex.messages import Queues
 from memtrace_otel.instrumentation.llamaindex.owners import store_name
 from memtrace_otel.instrumentation.llamaindex.points import POINTS, RETRIEVER, VECTOR_STORE
 from memtrace_otel.instrumentation.object_names import ObjectNames
@@ -23,11 +24,12 @@ SYSTEM = "llamaindex"
 
 
 class LlamaIndexPatches(Patches):
-    """`ledger`: the chunks and documents that this process has stored."""
+    """`ledger`: the chunks and documents that this process has stored; `queues`: the messages of its conversations."""
 
     def __init__(self, tracer: Tracer) -> None:
         super().__init__(tracer, SYSTEM)
         self.ledger = Ledger()
+        self.queues = Queues()
         self._nameless = ObjectNames()
         self._scope = lru_cache(maxsize=1024)(scope_id)
         self._watched: list[type] = []
@@ -54,6 +56,10 @@ class LlamaIndexPatches(Patches):
         if name != type(store).__name__:
             return self._scope(name)
         return self.scope_of_nameless(name, self._nameless.name(store, new))
+
+    def name_of(self, store: Any) -> str:
+        """What tells a store from others as long as the object lives."""
+        return self._nameless.name(store)
 
     def scope_of_nameless(self, kind: str, name: str) -> str:
         """Scope of a store of this class that has no name of its own and goes by this one."""

@@ -14,7 +14,7 @@ def _both(class_name: str, steps: dict[str, StepFunction]) -> dict[str, StepFunc
     return {f"{class_name}.{prefix}{name}": step for name, step in steps.items() for prefix in ("", "a")}
 
 
-_MEMORY = {"get": memory.get, "put": memory.put, "set": memory.put, "reset": memory.reset}
+_MEMORY = {"get": memory.get, "put": memory.put, "set": memory.set_messages, "reset": memory.reset}
 _CHAT = {"chat": answers.chat, "stream_chat": answers.chat}
 
 POINTS: Points = {
@@ -51,7 +51,7 @@ POINTS: Points = {
         "Memory.aget": memory.get,
         "Memory.aput": memory.put,
         "Memory.aput_messages": memory.put,
-        "Memory.aset": memory.put,
+        "Memory.aset": memory.set_messages,
         "Memory.areset": memory.reset,
         "BaseMemoryBlock.aput": blocks.put,
         "BaseMemoryBlock.aget": blocks.get,

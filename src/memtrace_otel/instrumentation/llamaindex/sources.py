@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import Any
 
 from memtrace_otel.capture import Operation, origins
 from memtrace_otel.instrumentation.llamaindex.ingestion import INGESTION
-from memtrace_otel.instrumentation.llamaindex.nodes import Piece, document_ref, message_ref, message_text
+from memtrace_otel.instrumentation.llamaindex.messages import Message
+from memtrace_otel.instrumentation.llamaindex.nodes import Piece, document_ref
 from memtrace_otel.model import ref_kind
 from memtrace_otel.semconv import RefKind, Role
 
-MESSAGES: ContextVar[tuple[Any, ...]] = ContextVar("memtrace_llamaindex_messages", default=())
+MESSAGES: ContextVar[tuple[Message, ...]] = ContextVar("memtrace_llamaindex_messages", default=())
 """Messages that a memory block is about to store as one node."""
 
 
@@ -32,7 +32,6 @@ def read_sources(operation: Operation, piece: Piece) -> list[int]:
         return [operation.read(document_ref(piece.document), origin=origin)]
     if ref_kind(piece.ref) == RefKind.DOCUMENT:
         return []
-    texts = [text for message in MESSAGES.get() if (text := message_text(message))]
-    if texts:
-        return [operation.read(message_ref(text), role=Role.MESSAGE, content=text) for text in texts]
+    if messages := MESSAGES.get():
+        return [operation.read(one.ref, role=Role.MESSAGE, content=one.text) for one in messages]
     return [operation.read(document_ref(piece.id), origin="", content=piece.text)]
