@@ -1,9 +1,10 @@
-"""A thread pool that keeps the context, for libraries that open pools of their own and lose it."""
+"""Threads that keep the context, for libraries that start their own and lose it."""
 
 from __future__ import annotations
 
 import concurrent.futures
 import contextvars
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,18 @@ class ContextThreads(concurrent.futures.ThreadPoolExecutor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
         """Schedule `fn` in a copy of the current context."""
         return super().submit(contextvars.copy_context().run, fn, *args, **kwargs)
+
+
+class ContextThread(threading.Thread):
+    """A thread that runs in a copy of the context it was made in."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._made_in = contextvars.copy_context()
+
+    def run(self) -> None:
+        """Run the target."""
+        self._made_in.run(super().run)
 
 
 class Namespace:

@@ -257,3 +257,41 @@ async def test_options_objects(hosted: Hosted, recording: Recording) -> None:
     (search,) = seen(recording)
     assert search.attributes[semconv.GEN_AI_RETRIEVAL_TOP_K] == 7
     assert search.scope
+
+
+@pytest.mark.usefixtures("instrumented", "content_on")
+async def test_what_is_made_of_memories_is_a_context_of_unknown_origin(hosted: Hosted, recording: Recording) -> None:
+    answers = hosted.platform.answers
+    answers["POST", "/v1/exports/"] = {"id": "e1", "message": "started"}
+    answers["POST", "/v1/exports/get/"] = {"city": "Paris"}
+    answers["POST", "/v1/summary/"] = {"summary": "Ann lives in Paris"}
+    await hosted.call("create_memory_export", '{"city": "string"}', filters={"user_id": "ann"})
+    assert await hosted.call("get_memory_export", filters={"user_id": "ann"}) == {"city": "Paris"}
+    await hosted.call("get_summary", {"user_id": "ann"})
+    ordered, exported, summed = seen(recording)
+    assert [span.attributes[semconv.OP_PURPOSE] for span in (ordered, exported, summed)] == [
+        "create_memory_export",
+        "get_memory_export",
+        "get_summary",
+    ]
+    assert ordered.inputs("prompt")[0]["content"] == '{"city": "string"}'
+    assert ordered.outputs() == []
+    assert [span.outputs("context")[0]["content"] for span in (exported, summed)] == [
+        '{"city": "Paris"}',
+        '{"summary": "Ann lives in Paris"}',
+    ]
+    for span in (ordered, exported, summed):
+        assert span.span.kind is SpanKind.CLIENT
+        assert span.attributes[semconv.RETRIEVAL_FILTERS] == ("user_id=ann",)
+        assert span.attributes[semconv.SERVER_PORT]
+    assert len({span.scope for span in (ordered, exported, summed)}) == 1
+    for span in (exported, summed):
+        assert span.attributes[semconv.INCOMPLETE] == ("unknown_origin",)
+
+
+@pytest.mark.usefixtures("instrumented", "content_on")
+async def test_equal_messages_of_two_calls_are_two(hosted: Hosted, recording: Recording) -> None:
+    for id in ("r1", "r2"):
+        await hosted.add("Yes.", {"id": id, "event": "ADD", "memory": id})
+    first, second = [span.inputs("message")[0]["ref"] for span in seen(recording)]
+    assert first != second

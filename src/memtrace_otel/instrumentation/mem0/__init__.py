@@ -24,5 +24,6 @@ class Mem0Instrumentor(MemoryInstrumentor):
     def patch(self, patches: Mem0Patches) -> None:
         """Wrap the modules of Mem0 once the application has imported them."""
         patches.when_imported("mem0.memory.main", patches.wrap_main)
+        patches.when_imported("mem0.proxy.main", patches.wrap_proxy)
         patches.apply(client.POINTS)
         patches.apply(collections.POINTS)

@@ -154,6 +154,26 @@ def reset(call: Call) -> Step:
     gone(call, call.patches.records.take(_store(call)), "reset")
 
 
+def create_memory_export(call: Call) -> Step:
+    """`create_memory_export`: a model of the service is to bring memories into the form of a schema."""
+    given = _given(call)
+    operation = _open(call, None, OpKind.OTHER, _scope(call, given), purpose="create_memory_export")
+    schema = given.get("schema")
+    operation.read(variable_ref(RefKind.PROMPT, schema), role=Role.PROMPT, content=schema)
+    record_filters(operation, given.get("filters"))
+    yield
+
+
+def get_memory_export(call: Call) -> Step:
+    """`get_memory_export`: what was made of the memories, as a context; the service does not say of which ones."""
+    yield from _made_of_memories(call, "get_memory_export")
+
+
+def get_summary(call: Call) -> Step:
+    """`get_summary`: the same for the summary of the memories."""
+    yield from _made_of_memories(call, "get_summary")
+
+
 METHODS: dict[str, StepFunction] = {
     "add": add,
     "search": search,
@@ -167,6 +187,9 @@ METHODS: dict[str, StepFunction] = {
     "delete_all": delete_all,
     "delete_users": delete_users,
     "reset": reset,
+    "create_memory_export": create_memory_export,
+    "get_memory_export": get_memory_export,
+    "get_summary": get_summary,
 }
 POINTS = {
     "mem0.client.main": {
@@ -204,6 +227,16 @@ def _delete_owner(call: Call, purpose: str) -> Step:
     yield
     if len(named) == 1 or (purpose == "delete_users" and not named):  # else only some of the owner's memories went
         gone(call, call.patches.records.take(_store(call), scope=scope), purpose)
+
+
+def _made_of_memories(call: Call, purpose: str) -> Step:
+    given = _given(call)
+    operation = _open(call, None, OpKind.RETRIEVE, _scope(call, given), purpose=purpose)
+    record_filters(operation, given.get("filters"))
+    made = yield
+    operation.mark(Incomplete.UNKNOWN_ORIGIN)
+    if operation.origin:
+        operation.wrote(make_ref(RefKind.CONTEXT, operation.origin[33:]), role=Role.CONTEXT, content=made)
 
 
 def _retrieved(call: Call, operation: Operation, items: Sequence[Mapping[str, Any]], sources: list[int]) -> None:

@@ -11,7 +11,7 @@ from memtrace_otel.instrumentation.mem0 import points
 from memtrace_otel.instrumentation.mem0.earlier_messages import EarlierMessages
 from memtrace_otel.instrumentation.mem0.known_records import KnownRecords
 from memtrace_otel.instrumentation.patches import Patches
-from memtrace_otel.instrumentation.threads import with_context_threads
+from memtrace_otel.instrumentation.threads import ContextThread, Namespace, with_context_threads
 
 SYSTEM = "mem0"
 
@@ -34,6 +34,10 @@ class Mem0Patches(Patches):
         futures = getattr(main, "concurrent", None)
         if futures is not None:
             self.replace(main, "concurrent", with_context_threads(futures))
+
+    def wrap_proxy(self, proxy: Any) -> None:
+        """`mem0.proxy` adds to the memory in a bare thread: let it keep the context of the chat call."""
+        self.replace(proxy, "threading", Namespace(proxy.threading, Thread=ContextThread))
 
     def cover_providers(self, memory: Any) -> None:
         """Wrap the methods of the providers of a Memory, once per provider class.
