@@ -261,6 +261,28 @@ BLOCK_MS = Setting(
     least=0,
 )
 
+SERVE_TOKEN = Setting(
+    "MEMTRACE_SERVE_TOKEN",
+    "",
+    "Bearer token that senders to `serve` must give; needed to listen on another address than loopback.",
+    secret=True,
+)
+MAX_REQUEST_BYTES = Setting(
+    "MEMTRACE_MAX_REQUEST_BYTES", 20 << 20, "Largest request, unpacked, that `serve` takes.", least=1
+)
+INBOX_BYTES = Setting(
+    "MEMTRACE_INBOX_BYTES",
+    1 << 30,
+    "Bytes that may wait to be decoded; past it `serve` tells senders to come again later.",
+    least=1,
+)
+QUIET_SECONDS = Setting(
+    "MEMTRACE_QUIET_SECONDS",
+    30.0,
+    "`serve` attributes a failing trace when nothing more arrived for so many seconds.",
+    least=0,
+)
+
 AnySetting = Setting[str] | Setting[int] | Setting[float] | Setting[bool]
 TABLE: tuple[AnySetting, ...] = (
     CAPTURE_CONTENT,
@@ -285,6 +307,10 @@ TABLE: tuple[AnySetting, ...] = (
     SPOOL_DIR,
     SPOOL_BYTES,
     BLOCK_MS,
+    SERVE_TOKEN,
+    MAX_REQUEST_BYTES,
+    INBOX_BYTES,
+    QUIET_SECONDS,
 )
 NAMES: Mapping[str, AnySetting] = {setting.name: setting for setting in TABLE}
 """The rows by their name as a Python argument and in YAML."""

@@ -21,7 +21,19 @@ from memtrace_otel.store.exporter import MemtraceSpanExporter
 from tests.conftest import Recording
 
 SCOPE = scope_id("store", user="ana")
-COMMANDS = ("attribute", "completion", "config", "demo", "doctor", "graph", "import", "report", "run", "version")
+COMMANDS = (
+    "attribute",
+    "completion",
+    "config",
+    "demo",
+    "doctor",
+    "graph",
+    "import",
+    "report",
+    "run",
+    "serve",
+    "version",
+)
 
 
 def run(*arguments: object) -> Result:

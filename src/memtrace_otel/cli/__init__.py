@@ -13,10 +13,11 @@ from memtrace_otel.cli.failures import attribute, report
 from memtrace_otel.cli.graph import graph
 from memtrace_otel.cli.observe import config, doctor, run
 from memtrace_otel.cli.options import examples
+from memtrace_otel.cli.serve import serve
 from memtrace_otel.cli.spans import import_files
 from memtrace_otel.version import __version__
 
-_COMMANDS = (demo, run, doctor, attribute, report, graph, import_files, config, version, completion)
+_COMMANDS = (demo, run, serve, doctor, attribute, report, graph, import_files, config, version, completion)
 
 
 @click.group(

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from google.protobuf.message import Message
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from memtrace_otel.otlp.decode import DecodeError
@@ -25,19 +27,27 @@ def json_to_request(document: Mapping[str, object]) -> bytes:
     if "resourceSpans" not in document and "resource_spans" not in document:
         found = ", ".join(sorted(document)[:5])
         raise DecodeError(f"not an OTLP trace request: no resourceSpans (found: {found[:200] or 'nothing'})")
-    try:
-        message = ParseDict(_map_ids(document, _to_base64), ExportTraceServiceRequest(), ignore_unknown_fields=True)
-    except DecodeError:
-        raise
-    except (ParseError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise DecodeError(f"not a valid OTLP trace request: {str(error)[:300]}") from None
-    return message.SerializeToString()
+    return _parsed(document, ExportTraceServiceRequest(), "trace")
+
+
+def json_to_logs(document: Mapping[str, object]) -> bytes:
+    """Return the protobuf form of an OTLP/JSON logs request. Raises DecodeError with what is wrong in it."""
+    return _parsed(document, ExportLogsServiceRequest(), "logs")
 
 
 def request_to_json(body: bytes) -> Json:
     """Return the OTLP/JSON form of a protobuf trace request."""
     request = ExportTraceServiceRequest.FromString(body)
     return _map_ids(MessageToDict(request, use_integers_for_enums=True), _to_hex)
+
+
+def _parsed(document: Mapping[str, object], request: Message, name: str) -> bytes:
+    try:
+        return ParseDict(_map_ids(document, _to_base64), request, ignore_unknown_fields=True).SerializeToString()
+    except DecodeError:
+        raise
+    except (ParseError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise DecodeError(f"not a valid OTLP {name} request: {str(error)[:300]}") from None
 
 
 def _map_ids(document: Mapping[str, object], convert: Callable[[str, str], str]) -> Json:
@@ -60,7 +70,14 @@ def _map_ids(document: Mapping[str, object], convert: Callable[[str, str], str])
             raise DecodeError("OTLP before 0.19 (instrumentationLibrarySpans) is not supported")
         return _map_objects(group, ("scopeSpans", "scope_spans"), scope_spans)
 
-    return _map_objects(document, ("resourceSpans", "resource_spans"), resource_spans)
+    def scope_logs(group: Json) -> Json:
+        return _map_objects(group, ("logRecords", "log_records"), ids)
+
+    def resource_logs(group: Json) -> Json:
+        return _map_objects(group, ("scopeLogs", "scope_logs"), scope_logs)
+
+    document = _map_objects(document, ("resourceSpans", "resource_spans"), resource_spans)
+    return _map_objects(document, ("resourceLogs", "resource_logs"), resource_logs)
 
 
 def _map_objects(holder: Mapping[str, object], names: tuple[str, ...], convert: Callable[[Json], Json]) -> Json:

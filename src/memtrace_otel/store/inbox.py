@@ -9,12 +9,13 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from memtrace_otel.store.connection import transaction
-from memtrace_otel.store.rows import insert_rows, read_request
+from memtrace_otel.store.rows import NewSpan, insert_rows, read_request
 
 BATCH_BODIES = 256
-BATCH_BYTES = 4 << 20
+BATCH_BYTES = 1 << 20
 
 
 def add_bodies(connection: sqlite3.Connection, bodies: Iterable[bytes]) -> None:
@@ -26,23 +27,39 @@ def add_bodies(connection: sqlite3.Connection, bodies: Iterable[bytes]) -> None:
         )
 
 
-def drain_batch(connection: sqlite3.Connection) -> int | None:
-    """Turn the oldest waiting bodies into rows; return how many spans are new, None when nothing waits."""
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What became of some bodies: the spans that are new to the store, and how many requests or parts of one were set
+    aside as unreadable."""
+
+    spans: list[NewSpan]
+    quarantined: int
+
+
+def waiting_bytes(connection: sqlite3.Connection) -> int:
+    """Return the size of all bodies that wait."""
+    return int(connection.execute("SELECT coalesce(sum(length(body)), 0) FROM inbox").fetchone()[0])
+
+
+def drain_batch(connection: sqlite3.Connection) -> Batch | None:
+    """Turn the oldest waiting bodies into rows; None when nothing waits."""
     batch = _oldest(connection)
     if not batch:
         return None
     read = [(id, received, *read_request(body)) for id, body, received in batch]
-    new = 0
+    new: list[NewSpan] = []
+    quarantined = 0
     with transaction(connection):
         for id, received, rows, rejected in read:
             if connection.execute("DELETE FROM inbox WHERE id = ?", (id,)).rowcount == 0:
                 continue  # another process was faster
             new += insert_rows(connection, rows)
+            quarantined += len(rejected)
             connection.executemany(
                 "INSERT INTO quarantine (body, reason, received) VALUES (?, ?, ?)",
                 [(part.body, part.reason, received) for part in rejected],
             )
-    return new
+    return Batch(new, quarantined)
 
 
 def _oldest(connection: sqlite3.Connection) -> list[tuple[int, bytes, int]]:

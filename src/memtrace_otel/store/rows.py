@@ -29,14 +29,22 @@ Source = tuple[Mapping[str, AttributeValue], str]
 
 
 @dataclass(frozen=True, slots=True)
-class SpanRow:
-    """One span ready for the tables; `source` and `body` are protobuf bytes."""
+class NewSpan:
+    """A span as far as it is read on its way into the store."""
 
     trace_id: str
     span_id: str
     name: str
     start: int
+    instrumentation_scope: str
     fields: IndexedFields
+
+
+@dataclass(frozen=True, slots=True)
+class SpanRow:
+    """One span ready for the tables; `source` and `body` are protobuf bytes."""
+
+    span: NewSpan
     source: bytes
     body: bytes
 
@@ -60,27 +68,40 @@ def read_request(body: bytes) -> tuple[list[SpanRow], list[Rejected]]:
     for group in groups:
         source = _request_bytes(group, [])
         reasons = [check_ids(span) for span in group.spans]
-        rows += [_row(span, source) for span, reason in zip(group.spans, reasons, strict=True) if not reason]
+        rows += [
+            _row(span, group.scope.name, source)
+            for span, reason in zip(group.spans, reasons, strict=True)
+            if not reason
+        ]
         if bad := [span for span, reason in zip(group.spans, reasons, strict=True) if reason]:
             rejected.append(Rejected(_request_bytes(group, bad), next(filter(None, reasons))))
     return rows, rejected
 
 
-def insert_rows(connection: sqlite3.Connection, rows: list[SpanRow]) -> int:
-    """Insert the spans that are not there yet, inside the caller's transaction; return how many were new."""
+def insert_rows(connection: sqlite3.Connection, rows: list[SpanRow]) -> list[NewSpan]:
+    """Insert the spans that are not there yet, inside the caller's transaction; return those."""
     sources: dict[bytes, int] = {}
-    new = 0
+    new: list[NewSpan] = []
     for row in rows:
         if row.source not in sources:
             sources[row.source] = _source_id(connection, row.source)
-        fields = row.fields
+        span, fields = row.span, row.span.fields
         cursor = connection.execute(
             "INSERT OR IGNORE INTO span (trace_id, span_id, name, kind, scope, start, source, body)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (row.trace_id, row.span_id, row.name, fields.kind, fields.scope, row.start, sources[row.source], row.body),
+            (
+                span.trace_id,
+                span.span_id,
+                span.name,
+                fields.kind,
+                fields.scope,
+                span.start,
+                sources[row.source],
+                row.body,
+            ),
         )
         if cursor.rowcount:
-            new += 1
+            new.append(span)
             if fields.origins:
                 connection.executemany(
                     "INSERT INTO reader (origin, span) VALUES (?, ?)",
@@ -100,17 +121,11 @@ def read_row(body: bytes, source: Source) -> OperationSpan:
     return decode_span(Span.FromString(body), *source)
 
 
-def _row(span: Span, source: bytes) -> SpanRow:
+def _row(span: Span, instrumentation_scope: str, source: bytes) -> SpanRow:
     start = min(span.start_time_unix_nano, _INT64_MAX)
-    return SpanRow(
-        span.trace_id.hex(),
-        span.span_id.hex(),
-        span.name,
-        start,
-        indexed_fields(span),
-        source,
-        span.SerializeToString(),
-    )
+    ids = span.trace_id.hex(), span.span_id.hex()
+    read = NewSpan(*ids, span.name, start, instrumentation_scope, indexed_fields(span))
+    return SpanRow(read, source, span.SerializeToString())
 
 
 def _source_id(connection: sqlite3.Connection, body: bytes) -> int:

@@ -13,7 +13,7 @@ from typing import Self
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.store import ledger
 from memtrace_otel.store.connection import connect, translated_errors
-from memtrace_otel.store.inbox import add_bodies, drain_batch
+from memtrace_otel.store.inbox import Batch, add_bodies, drain_batch, waiting_bytes
 from memtrace_otel.store.protocols import StoredVerdict, StoreStats
 from memtrace_otel.store.rows import Source, read_row, read_source
 
@@ -64,12 +64,19 @@ class SqliteStore:
     def decode(self) -> int:
         """Turn waiting requests into spans; return how many are new to the store."""
         new = 0
-        while True:
-            with self._locked() as connection:
-                batch = drain_batch(connection)
-            if batch is None:
-                return new
-            new += batch
+        while (batch := self.decode_batch()) is not None:
+            new += len(batch.spans)
+        return new
+
+    def decode_batch(self) -> Batch | None:
+        """Turn the oldest waiting requests into spans, in one transaction; None when nothing waits."""
+        with self._locked() as connection:
+            return drain_batch(connection)
+
+    def waiting_bytes(self) -> int:
+        """Return the size of the requests that wait to be decoded."""
+        with self._locked() as connection:
+            return waiting_bytes(connection)
 
     def trace(self, trace_id: str) -> list[OperationSpan]:
         """Return the spans of a trace by start time, [] when it is unknown."""

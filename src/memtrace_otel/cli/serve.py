@@ -1,0 +1,56 @@
+"""`serve`: the receiver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from memtrace_otel import settings
+from memtrace_otel.cli.errors import clear_errors, fail
+from memtrace_otel.cli.options import database_option, examples
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command(
+    epilog=examples(
+        "memtrace-otel serve --db run.db",
+        "MEMTRACE_SERVE_TOKEN=... memtrace-otel serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem",
+    )
+)
+@database_option
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; past loopback with a token."
+)
+@click.option("--grpc-port", type=click.IntRange(0, 65535), default=4317, show_default=True, help="OTLP over gRPC.")
+@click.option("--http-port", type=click.IntRange(0, 65535), default=4318, show_default=True, help="OTLP over HTTP.")
+@click.option("--tls-cert", type=_FILE, help="Certificate (PEM); with --tls-key.")
+@click.option("--tls-key", type=_FILE, help="Private key (PEM).")
+@clear_errors
+def serve(
+    database: Path, host: str, grpc_port: int, http_port: int, tls_cert: Path | None, tls_key: Path | None
+) -> None:
+    """Receive spans over OTLP into the database and attribute failed answers.
+
+    What is acknowledged is on disk. GET /health and /metrics are on the HTTP port. Ends in order on SIGTERM and SIGINT.
+    Installed with `pip install 'memtrace-otel[serve]'`.
+    """
+    try:
+        from memtrace_otel.serve.server import Listening
+        from memtrace_otel.serve.server import serve as run
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn"):
+            raise
+        fail(f"{error.name} is missing: pip install 'memtrace-otel[serve]'")
+    from memtrace_otel.serve import Options
+
+    def ready(listening: Listening) -> None:
+        click.echo(
+            f"memtrace-otel: OTLP over gRPC on {listening.host}:{listening.grpc_port}, "
+            f"HTTP on {listening.host}:{listening.http_port}, into {database}",
+            err=True,
+        )
+
+    token = settings.SERVE_TOKEN.read()
+    run(Options(database, host, grpc_port, http_port, token, tls_cert, tls_key), ready)

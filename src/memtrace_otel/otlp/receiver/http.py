@@ -1,0 +1,133 @@
+"""OTLP over HTTP: `POST /v1/traces` and `/v1/logs` in protobuf or JSON, gzipped or not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import cast
+
+from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import Message
+from google.rpc.status_pb2 import Status
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from memtrace_otel.otlp.decode import DecodeError
+from memtrace_otel.otlp.json import Json, json_to_logs, json_to_request
+from memtrace_otel.otlp.receiver.access import is_allowed
+from memtrace_otel.otlp.receiver.intake import BusyError, Intake, RequestError, Signal, TooLargeError
+from memtrace_otel.otlp.receiver.limits import Limits, gunzip
+from memtrace_otel.otlp.receiver.responses import export_response
+
+_PROTOBUF, _JSON = "application/x-protobuf", "application/json"
+_CONVERT = {Signal.TRACES: json_to_request, Signal.LOGS: json_to_logs}
+_READ_SECONDS = 30.0
+"""Longest time that a body may take to arrive."""
+_INVALID, _EXHAUSTED, _UNAVAILABLE, _UNAUTHENTICATED = 3, 8, 14, 16
+"""Codes of google.rpc.Code."""
+
+
+def http_app(intake: Intake, limits: Limits, token: str = "", routes: Sequence[BaseRoute] = ()) -> Starlette:
+    """Return the ASGI application; `routes` are served beside the endpoints. A token is asked of all but /health."""
+
+    def endpoint(signal: Signal) -> Callable[[Request], Awaitable[Response]]:
+        async def export(request: Request) -> Response:
+            return await _export(request, signal, intake, limits)
+
+        return export
+
+    return Starlette(
+        routes=[*(Route(f"/v1/{signal}", endpoint(signal), methods=["POST"]) for signal in Signal), *routes],
+        middleware=[Middleware(_Gate, token)],
+    )
+
+
+class _Gate:
+    """Lets in who bears the token. Without one, no page of a browser is let in: it sends its `Origin`."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] != "/health":
+            headers = dict(scope["headers"])
+            if not is_allowed(headers.get(b"authorization", b"").decode("latin-1"), self._token):
+                refusal = PlainTextResponse("a bearer token is needed\n", 401, {"www-authenticate": "Bearer"})
+                return await refusal(scope, receive, send)
+            if not self._token and b"origin" in headers:
+                return await PlainTextResponse("not from a web page\n", 403)(scope, receive, send)
+        return await self._app(scope, receive, send)
+
+
+async def _export(request: Request, signal: Signal, intake: Intake, limits: Limits) -> Response:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in (_PROTOBUF, _JSON):
+        return _refusal(_PROTOBUF, 415, _INVALID, f"content type {_PROTOBUF} or {_JSON} is needed")
+    try:
+        packed = await asyncio.wait_for(_body(request, limits), _READ_SECONDS)
+        body = await _unpacked(packed, request.headers.get("content-encoding", ""), kind, signal, limits)
+        acknowledgement = await intake.accept(body, signal)
+    except TooLargeError as error:
+        return _refusal(kind, 413, _INVALID, str(error))
+    except RequestError as error:
+        return _refusal(kind, 400, _INVALID, str(error))
+    except TimeoutError:
+        return _refusal(kind, 408, _INVALID, "the body did not arrive in time")
+    except BusyError as error:
+        status, code = (429, _EXHAUSTED) if error.full else (503, _UNAVAILABLE)
+        return _refusal(kind, status, code, str(error), {"retry-after": str(error.retry_after)})
+    except ClientDisconnect:
+        return Response(status_code=400)
+    return _reply(kind, 200, export_response(signal, acknowledgement))
+
+
+async def _body(request: Request, limits: Limits) -> bytes:
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit():
+        limits.check_size(int(declared))
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        limits.check_size(size)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def _unpacked(packed: bytes, encoding: str, kind: str, signal: Signal, limits: Limits) -> bytes:
+    """Return the body as protobuf. What takes long leaves the event loop to others."""
+    match encoding.strip().lower():
+        case "" | "identity":
+            body = packed
+        case "gzip":
+            body = await asyncio.to_thread(gunzip, packed, limits)
+        case _:
+            raise RequestError("content encoding gzip or none is needed")
+    return body if kind == _PROTOBUF else await asyncio.to_thread(_from_json, body, signal)
+
+
+def _from_json(body: bytes, signal: Signal) -> bytes:
+    try:
+        document: object = json.loads(body)
+        if not isinstance(document, dict):
+            raise RequestError("not OTLP: no JSON object")
+        return _CONVERT[signal](cast("Json", document))
+    except (RequestError, DecodeError) as error:
+        raise RequestError(str(error)) from None
+    except (ValueError, RecursionError):
+        raise RequestError("not JSON, cut off, or nested too deeply") from None
+
+
+def _reply(kind: str, status: int, message: Message, headers: dict[str, str] | None = None) -> Response:
+    content = message.SerializeToString() if kind == _PROTOBUF else MessageToJson(message, indent=None)
+    return Response(content, status, headers, kind)
+
+
+def _refusal(kind: str, status: int, code: int, reason: str, headers: dict[str, str] | None = None) -> Response:
+    return _reply(kind, status, Status(code=code, message=reason), headers)

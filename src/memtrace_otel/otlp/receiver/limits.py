@@ -1,0 +1,54 @@
+"""How much one request may be, checked before anything is allocated for it where that is possible."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+from memtrace_otel import settings
+from memtrace_otel.otlp.receiver.intake import RequestError, TooLargeError
+
+_GZIP = 31
+_SMALL = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Most bytes of a request (unpacked) and of a span, spans of a request, entries of a span, gzip ratio.
+
+    Entries are attributes, events and links, each. Data that unpacks to less than 1 MiB may have any ratio.
+    """
+
+    request_bytes: int
+    span_bytes: int = 1 << 20
+    spans: int = 20_000
+    entries: int = 2_048
+    ratio: int = 200
+
+    @classmethod
+    def from_settings(cls) -> Limits:
+        """The limits that the settings say."""
+        return cls(settings.MAX_REQUEST_BYTES.read())
+
+    def check_size(self, size: int) -> None:
+        """Raise TooLargeError for a body of so many bytes."""
+        if size > self.request_bytes:
+            raise TooLargeError(
+                f"the request is larger than {self.request_bytes} bytes ({settings.MAX_REQUEST_BYTES.env})"
+            )
+
+
+def gunzip(packed: bytes, limits: Limits) -> bytes:
+    """Return the unpacked body; stops as soon as it passes a limit. Raises RequestError."""
+    most = min(limits.request_bytes, max(_SMALL, len(packed) * limits.ratio))
+    unpacker = zlib.decompressobj(_GZIP)
+    try:
+        body = unpacker.decompress(packed, most + 1)
+    except zlib.error:
+        raise RequestError("damaged gzip data") from None
+    limits.check_size(len(body))
+    if len(body) > most:
+        raise TooLargeError(f"the request unpacks to more than {limits.ratio} times its size")
+    if not unpacker.eof or unpacker.unused_data:
+        raise RequestError("the gzip data is cut off or followed by other data")
+    return body

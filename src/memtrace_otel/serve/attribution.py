@@ -1,0 +1,132 @@
+"""Failing traces are attributed once they are quiet, and again when a late span may change the picture."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE, EVALUATION_EVENT, EVALUATION_LABEL, EVALUATION_SCORE, OpKind
+from memtrace_otel.store import NewSpan, SqliteStore, StoreError
+
+_logger = logging.getLogger(__name__)
+_MOST_TRACES = 10_000
+_WATCHED_SECONDS = 3600.0
+"""How long after its last change a failing trace may be attributed again."""
+_TRACE_ID = 32
+_PATIENCE = 10
+"""A trace that never gets quiet is attributed after so many quiet periods."""
+_RESUMED_NANOSECONDS = 24 * 3600 * 10**9
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A trace with an evaluation: its newest span starts at `last` (ns), its memories are `scopes`."""
+
+    last: int = 0
+    scopes: set[str] = field(default_factory=set[str])
+    changed: float = 0.0
+    due: float | None = None
+    latest: float = 0.0  # when it is attributed whatever comes
+
+
+class Attribution:
+    """Watches traces with evaluations; whether an evaluation is a failure is for `diagnose` to say."""
+
+    def __init__(self, quiet_seconds: float) -> None:
+        self._quiet = quiet_seconds
+        self._watched: dict[str, _Watched] = {}
+
+    def resume(self, store: SqliteStore) -> None:
+        """Watch the evaluated traces of the last day: what was due when an earlier process ended is due again.
+
+        A verdict that is there already adds nothing.
+        """
+        now = time.monotonic()
+        since = time.time_ns() - _RESUMED_NANOSECONDS
+        for span in store.spans(kinds=(OpKind.JUDGE, OpKind.RESPOND), since=since):
+            evaluated = {EVALUATION_LABEL, EVALUATION_SCORE} & span.attributes.keys()
+            if evaluated or any(event.name == EVALUATION_EVENT for event in span.events):
+                for trace_id in (span.trace_id, *(variable.origin[:_TRACE_ID] for variable in span.inputs)):
+                    self._watch(trace_id, span.start, span.scope, now)
+
+    def notice(self, spans: Iterable[NewSpan]) -> None:
+        """Look at spans that are new to the store."""
+        now = time.monotonic()
+        others = [span for span in spans if span.instrumentation_scope != ATTRIBUTION_SCOPE]
+        for span in others:
+            if span.fields.is_evaluated:
+                for trace_id in (span.trace_id, *(origin[:_TRACE_ID] for origin in span.fields.origins)):
+                    self._watch(trace_id, span.start, span.fields.scope, now)
+        if not self._watched:
+            return
+        oldest: dict[str, int] = {}
+        for span in others:
+            if span.trace_id in self._watched:
+                self._watch(span.trace_id, span.start, span.fields.scope, now)
+            oldest[span.fields.scope] = min(oldest.get(span.fields.scope, span.start), span.start)
+        oldest.pop("", None)
+        for watched in self._watched.values():
+            # a span of another trace matters when it worked on the same memory before
+            if any(oldest.get(scope, watched.last) < watched.last for scope in watched.scopes):
+                self._postpone(watched, now)
+        self._forget(now)
+
+    def attribute_one(self, store: SqliteStore) -> int:
+        """Attribute the trace that waits longest, when one has been quiet; return how many verdicts are new."""
+        due = [(watched.due, trace_id) for trace_id, watched in self._watched.items() if watched.due is not None]
+        if not due or min(due)[0] > time.monotonic():
+            return 0
+        trace_id = min(due)[1]
+        self._watched[trace_id].due = None
+        try:
+            return _attribute(store, trace_id)
+        except StoreError:
+            self._watched[trace_id].due = time.monotonic() + self._quiet
+            raise
+        except Exception as error:  # one odd trace must not stop the decoding; its contents stay out of the log
+            _logger.warning("attribution of trace %s failed: %s", trace_id, type(error).__name__)
+            return 0
+
+    def wait(self) -> float:
+        """Return the seconds until a trace is due, infinity when none is."""
+        due = [watched.due for watched in self._watched.values() if watched.due is not None]
+        return max(0.0, min(due) - time.monotonic()) if due else float("inf")
+
+    def _watch(self, trace_id: str, start: int, scope: str, now: float) -> None:
+        if not trace_id:
+            return
+        watched = self._watched.setdefault(trace_id, _Watched())
+        watched.last = max(watched.last, start)
+        watched.scopes.add(scope)
+        self._postpone(watched, now)
+
+    def _postpone(self, watched: _Watched, now: float) -> None:
+        if watched.due is None:
+            watched.latest = now + _PATIENCE * self._quiet
+        watched.changed = now
+        watched.due = min(now + self._quiet, watched.latest)
+
+    def _forget(self, now: float) -> None:
+        for trace_id, watched in list(self._watched.items()):
+            excess = len(self._watched) > _MOST_TRACES
+            if watched.due is None and (excess or now - watched.changed > _WATCHED_SECONDS):
+                del self._watched[trace_id]
+
+
+def _attribute(store: SqliteStore, trace_id: str) -> int:
+    """Attribute the failures of a trace, write the verdicts, send them where the environment says."""
+    from memtrace_otel.annotate import SendError, TargetError, deliver  # with networkx: not for an idle server
+    from memtrace_otel.diagnosis import UnknownTraceError, diagnose, record
+
+    started = time.time_ns()
+    try:
+        annotations = record(store, diagnose(store, (trace_id,)), started=started)
+    except UnknownTraceError:
+        return 0  # its evaluation was faster; its spans make it due again
+    try:
+        deliver(annotations, store)
+    except (SendError, TargetError) as error:
+        _logger.warning("%s", error)
+    return sum(annotation.new > 0 for annotation in annotations)

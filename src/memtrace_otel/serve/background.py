@@ -1,0 +1,69 @@
+"""The second process: turns what waits in the inbox into spans, in order, and attributes failures in between.
+
+Started as `python -m memtrace_otel.serve.background FILE`. A line on standard input says that something waits, its end
+that the server has ended. Each line on standard output counts new spans, quarantined requests and new verdicts.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import sys
+
+from memtrace_otel import settings
+from memtrace_otel.serve.attribution import Attribution
+from memtrace_otel.store import SqliteStore, StoreError
+
+_logger = logging.getLogger(__name__)
+_LOOK_SECONDS = 30.0
+"""Other processes write the same file without a word to this one."""
+_RETRY_SECONDS = 1.0
+
+
+def main(path: str) -> None:
+    """Work until standard input ends."""
+    for ignored in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ignored, signal.SIG_IGN)  # a whole group is told at once; the server says when to end
+    logging.basicConfig(format="memtrace-otel: %(message)s")
+    attribution = Attribution(settings.QUIET_SECONDS.read())
+    with _InOrder.open(path) as store:
+        attribution.resume(store)
+        wait = 0.0
+        while _is_wanted(wait):
+            try:
+                wait = _work(store, attribution)
+            except StoreError as error:
+                _logger.warning("decoding waits: %s", error)
+                wait = _RETRY_SECONDS
+
+
+class _InOrder(SqliteStore):
+    """Reading decodes nothing: that is done batch by batch, so that each new span is noticed."""
+
+    def decode(self) -> int:
+        """Leave what waits where it is."""
+        return 0
+
+
+def _work(store: SqliteStore, attribution: Attribution) -> float:
+    """Decode one batch; when nothing waits, attribute one trace. Return after how many seconds there may be more."""
+    batch = store.decode_batch()
+    if batch is not None:
+        attribution.notice(batch.spans)
+        print(len(batch.spans), batch.quarantined, 0, flush=True)  # noqa: T201
+        return 0.0
+    if verdicts := attribution.attribute_one(store):
+        print(0, 0, verdicts, flush=True)  # noqa: T201
+    return min(_LOOK_SECONDS, attribution.wait())
+
+
+def _is_wanted(seconds: float) -> bool:
+    """Wait for a word of the server; False when it has ended."""
+    ready, _, _ = select.select([0], [], [], seconds)
+    return not ready or bool(os.read(0, 65536))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,74 @@
+"""The second process, seen from the first: started, woken, started again when it dies, ended."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from memtrace_otel.serve.metrics import Metrics
+
+_logger = logging.getLogger(__name__)
+_RESTART_SECONDS = 1.0
+_STOP_SECONDS = 10.0
+
+
+class Decoding:
+    """Runs `memtrace_otel.serve.background` on a database. It ends by itself when this process does."""
+
+    def __init__(self, database: Path, metrics: Metrics) -> None:
+        self._database = database
+        self._metrics = metrics
+        self._stopping = False
+        self._process = self._start()
+        self._thread = threading.Thread(target=self._follow, name="memtrace-decoding", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Say that something waits in the inbox."""
+        pipe = self._process.stdin
+        assert pipe is not None
+        try:
+            pipe.write(b"\n")
+            pipe.flush()
+        except (OSError, ValueError):
+            pass  # it has just ended; the next one looks by itself
+
+    def stop(self) -> None:
+        """Let it finish its batch; what waits then stays in the inbox, on disk."""
+        self._stopping = True
+        pipe = self._process.stdin
+        assert pipe is not None
+        try:
+            pipe.close()
+            self._process.wait(_STOP_SECONDS)
+        except (OSError, subprocess.TimeoutExpired):
+            self._process.kill()
+        self._thread.join()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        # -P: a file of the working directory must not stand in for a module
+        command = [sys.executable, "-P", "-m", "memtrace_otel.serve.background", str(self._database)]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def _follow(self) -> None:
+        while True:
+            pipe = self._process.stdout
+            assert pipe is not None
+            for line in pipe:
+                spans, quarantined, verdicts = map(int, line.split())
+                self._metrics.decoded_spans += spans
+                self._metrics.quarantined += quarantined
+                self._metrics.verdicts += verdicts
+            status = self._process.wait()
+            if self._stopping:
+                return
+            _logger.warning("the decoding process ended (status %d) and is started again", status)
+            self._metrics.restarts += 1
+            time.sleep(_RESTART_SECONDS)
+            if self._stopping:
+                return
+            self._process = self._start()

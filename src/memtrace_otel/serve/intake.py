@@ -1,0 +1,84 @@
+"""The `Intake` of a server: checks a request, commits it to the inbox, refuses while the inbox is behind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from memtrace_otel.otlp.receiver import (
+    Acknowledgement,
+    BusyError,
+    Limits,
+    RequestError,
+    Signal,
+    check_logs,
+    check_traces,
+)
+from memtrace_otel.serve.group_commit import GroupCommit
+from memtrace_otel.serve.metrics import Metrics
+from memtrace_otel.store import StoreError
+
+_logger = logging.getLogger(__name__)
+RETRY_SECONDS = 5
+_CHECKS = {Signal.TRACES: check_traces, Signal.LOGS: check_logs}
+
+
+class Backlog:
+    """Bytes that wait in the inbox, against their bound: what was measured last and what was added since."""
+
+    def __init__(self, bound: int, measure: Callable[[], int]) -> None:
+        self.bound = bound
+        self._measure = measure
+        self._measured = measure()
+        self._added = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that wait, at most."""
+        return self._measured + self._added
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more may be taken."""
+        return self.bytes >= self.bound
+
+    def add(self, size: int) -> None:
+        """Count a body that was committed."""
+        self._added += size
+
+    def measure(self) -> None:
+        """Look again. What is added meanwhile may count twice, until the next time."""
+        added = self._added
+        self._measured = self._measure()
+        self._added -= added
+
+
+class StoreIntake:
+    """Takes requests into a store."""
+
+    def __init__(self, commits: GroupCommit, backlog: Backlog, limits: Limits, metrics: Metrics) -> None:
+        self._commits = commits
+        self._backlog = backlog
+        self._limits = limits
+        self._metrics = metrics
+
+    async def accept(self, body: bytes, signal: Signal) -> Acknowledgement:
+        """Keep what can be kept of a request; see `Intake`."""
+        if self._backlog.is_full:
+            self._metrics.refused["behind"] += 1
+            raise BusyError(f"{self._backlog.bytes} bytes wait to be decoded", RETRY_SECONDS)
+        try:
+            checked = _CHECKS[signal](body, self._limits)
+        except RequestError:
+            self._metrics.refused["unreadable"] += 1
+            raise
+        if checked.spans:
+            self._backlog.add(len(checked.body))
+            try:
+                await self._commits.add(checked.body)
+            except StoreError as error:
+                self._metrics.refused["store"] += 1
+                _logger.warning("a request could not be kept: %s", error)
+                raise BusyError("the database cannot be written", RETRY_SECONDS, full=False) from None
+        self._metrics.acknowledged(checked.spans, len(body), checked.rejected)
+        return Acknowledgement(checked.rejected, checked.reason)

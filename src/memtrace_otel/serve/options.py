@@ -1,0 +1,52 @@
+"""What a server is started with, checked before anything is opened."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from memtrace_otel import settings
+from memtrace_otel.otlp.receiver import is_loopback
+
+
+class ServeError(Exception):
+    """A server that cannot be started; says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Where to listen (port 0: any free one), which file to write, who may send, and the TLS files (PEM)."""
+
+    database: Path
+    host: str = "127.0.0.1"
+    grpc_port: int = 4317
+    http_port: int = 4318
+    token: str = ""
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def check(self) -> None:
+        """Raise ServeError for an open door and for unusable TLS files."""
+        if not is_loopback(self.host) and not self.token:
+            raise ServeError(
+                f"{self.host} can be reached from other machines: set a token ({settings.SERVE_TOKEN.env}), "
+                "which senders give as `authorization: Bearer <token>`"
+            )
+        if (self.certificate is None) != (self.key is None):
+            raise ServeError("--tls-cert and --tls-key belong together")
+        if self.certificate:
+            try:
+                ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.certificate, self.key)
+            except OSError as error:
+                raise ServeError(f"{self.certificate}, {self.key}: {error.strerror or error}") from None
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises ServeError when the address is taken or not ours."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        raise ServeError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None

@@ -1,0 +1,147 @@
+"""The first process: endpoints, group commit, health and metrics, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import grpc
+import uvicorn
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from memtrace_otel import settings
+from memtrace_otel.otlp.receiver import Limits
+from memtrace_otel.otlp.receiver.grpc_server import grpc_server
+from memtrace_otel.otlp.receiver.http import http_app
+from memtrace_otel.serve.decoding import Decoding
+from memtrace_otel.serve.group_commit import GroupCommit
+from memtrace_otel.serve.intake import Backlog, StoreIntake
+from memtrace_otel.serve.metrics import Metrics
+from memtrace_otel.serve.options import Options, ServeError, listen
+from memtrace_otel.store import SqliteStore, StoreError
+
+_logger = logging.getLogger(__name__)
+_MEASURE_SECONDS = 0.5
+_GRACE_SECONDS = 10
+_PROMETHEUS = "text/plain; version=0.0.4"
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a server that runs can be reached."""
+
+    host: str
+    grpc_port: int
+    http_port: int
+
+
+def serve(options: Options, ready: Callable[[Listening], None]) -> None:
+    """Serve until SIGTERM or SIGINT; everything acknowledged is on disk then. Calls `ready` once it listens.
+
+    Raises ServeError when it cannot listen, StoreError when the database cannot be opened.
+    """
+    options.check()
+    with SqliteStore.open(options.database) as store:
+        asyncio.run(_serve(options, store, ready))
+
+
+async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listening], None]) -> None:
+    metrics = Metrics()
+    backlog = Backlog(settings.INBOX_BYTES.read(), store.waiting_bytes)
+    limits = Limits.from_settings()
+    with listen(options.host, options.http_port) as http_socket:
+        decoding = Decoding(options.database, metrics)
+
+        def commit(bodies: Sequence[bytes]) -> None:
+            store.add_requests(bodies)
+            decoding.wake()
+
+        commits = GroupCommit(commit)
+        try:
+            intake = StoreIntake(commits, backlog, limits, metrics)
+            http = _http_server(options, http_app(intake, limits, options.token, _routes(backlog, metrics)))
+            rpc = grpc_server(intake, limits, options.token)
+            grpc_port = _bind(rpc, options)
+            await rpc.start()
+            serving = asyncio.create_task(http.serve(sockets=[http_socket]))
+            measuring = asyncio.create_task(_measure(backlog))
+            ready(Listening(options.host, grpc_port, http_socket.getsockname()[1]))
+            await _until_stopped(serving)
+            measuring.cancel()
+            http.should_exit = True
+            await asyncio.gather(serving, rpc.stop(_GRACE_SECONDS))
+        finally:
+            await asyncio.to_thread(commits.close)
+            await asyncio.to_thread(decoding.stop)
+
+
+async def _until_stopped(serving: asyncio.Task[None]) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait((stopped, serving), return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+
+
+async def _measure(backlog: Backlog) -> None:
+    while True:
+        await asyncio.sleep(_MEASURE_SECONDS)
+        try:
+            await asyncio.to_thread(backlog.measure)
+        except StoreError as error:
+            _logger.warning("the inbox cannot be measured: %s", error)
+
+
+def _routes(backlog: Backlog, metrics: Metrics) -> list[Route]:
+    async def health(_: Request) -> Response:
+        if backlog.is_full:
+            return JSONResponse({"status": "behind", "inbox_bytes": backlog.bytes}, 503)
+        return JSONResponse({"status": "ok", "inbox_bytes": backlog.bytes})
+
+    async def prometheus(_: Request) -> Response:
+        return PlainTextResponse(metrics.prometheus(backlog.bytes), media_type=_PROMETHEUS)
+
+    return [Route("/health", health), Route("/metrics", prometheus)]
+
+
+class _HttpServer(uvicorn.Server):
+    """Leaves signals to `serve`."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+def _http_server(options: Options, app: object) -> uvicorn.Server:
+    config = uvicorn.Config(
+        app,  # pyright: ignore[reportArgumentType]
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        ssl_certfile=options.certificate,
+        ssl_keyfile=options.key,
+    )
+    return _HttpServer(config)
+
+
+def _bind(server: grpc.aio.Server, options: Options) -> int:
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    address = f"{host}:{options.grpc_port}"
+    try:
+        if options.certificate and options.key:
+            pairs = [(options.key.read_bytes(), options.certificate.read_bytes())]
+            return server.add_secure_port(address, grpc.ssl_server_credentials(pairs))
+        return server.add_insecure_port(address)
+    except RuntimeError:
+        raise ServeError(f"cannot listen on {address}: it is in use, or not an address of this machine") from None
