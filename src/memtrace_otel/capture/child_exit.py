@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 
+from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.guard import guard
 
 
@@ -49,10 +49,7 @@ def _add_finalizers(_: object) -> None:
             util.Finalize(None, callback, exitpriority=priority)
 
 
+@after_fork
 def _after_fork() -> None:
     with guard("child_exit"):
         renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

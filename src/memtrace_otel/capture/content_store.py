@@ -24,6 +24,7 @@ from typing import Protocol, cast
 from urllib.parse import unquote, urlsplit
 
 from memtrace_otel.capture.child_exit import before_child_exits
+from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.guard import note_drop, note_error
 from memtrace_otel.capture.tracing import observe_nothing_here
 
@@ -280,6 +281,7 @@ def _flush_all() -> None:
         store.flush(deadline - time.monotonic())
 
 
+@after_fork
 def _after_fork() -> None:
     for store in _stores:
         store._reset()  # pyright: ignore[reportPrivateUsage]  # the parent writes what it had queued
@@ -287,5 +289,3 @@ def _after_fork() -> None:
 
 atexit.register(_flush_all)
 before_child_exits(_flush_all, priority=-900)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
 from memtrace_otel import semconv
+from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.guard import drops
 from memtrace_otel.semconv import Incomplete, OpKind
 from memtrace_otel.version import __version__
@@ -126,11 +126,8 @@ def _observed(
     return lambda _: [Observation(count, attributes) for attributes, count in rows()]
 
 
+@after_fork
 def _after_fork() -> None:
     """A child has done nothing yet."""
     for tally in (_operations, _truncations, _unknown_origins, drops):
         tally.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

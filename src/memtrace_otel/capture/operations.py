@@ -33,7 +33,9 @@ _ROOTS = frozenset({RefKind.MESSAGE, RefKind.QUERY, RefKind.EXPECTED, RefKind.PR
 _ROLES = {str(role): str(role) for role in Role}
 _ACTIONS = {str(action): str(action) for action in Action}
 _KINDS = {str(kind): str(kind) for kind in OpKind}
-_AS_STORED = frozenset({Role.HIT, Role.CANDIDATE, Role.PREVIOUS})
+_NONE, _DELETE = str(Action.NONE), str(Action.DELETE)
+_origins = origins()
+_AS_STORED = frozenset({str(Role.HIT), str(Role.CANDIDATE), str(Role.PREVIOUS)})
 """Parts of a record as the store returned it; in others it may be a preview or another rendering."""
 _MEMORY = frozenset({Role.HIT, Role.CONTEXT})
 _WRITING = frozenset({OpKind.INGEST, OpKind.EXTRACT, OpKind.DECIDE, OpKind.CREATE, OpKind.UPDATE, OpKind.DELETE})
@@ -257,8 +259,7 @@ class Operation:
             role = _ROLES.get(role) or self._unknown("role", Role.OTHER, _ROLES)
             text = content if type(content) is str else self._text(content)
             if origin is None:
-                seen = text if role in _AS_STORED else ""
-                origin = "" if kind in _ROOTS else self._find(ref, self.scope if scope is None else scope, seen)
+                origin = "" if kind in _ROOTS else self._find(ref, self.scope if scope is None else scope, role, text)
             score = score if score is None or type(score) is float else _number(score)
             self._inputs.append((ref, role, origin, text, score))
             return len(self._inputs) - 1
@@ -293,8 +294,8 @@ class Operation:
                 self._fed_by_all.append(index)
             else:
                 self._flow += flow
-            if self._origin and action != Action.NONE:
-                before = origins().wrote(self.scope, ref, self._origin, text, deleted=action == Action.DELETE)
+            if self._origin and action != _NONE:
+                before = _origins.wrote(self.scope, ref, self._origin, text, deleted=action == _DELETE)
                 self._replaced.append((self.scope, ref, before))
             return index
         except Exception as error:
@@ -388,9 +389,9 @@ class Operation:
         note_misuse(what, f"unknown {what} in an operation of {self.system}, recorded as {instead!s}; known: {words}")
         return str(instead)
 
-    def _find(self, ref: str, scope: str, text: str) -> str:
+    def _find(self, ref: str, scope: str, role: str, text: str) -> str:
         """Origin of the newest version of `ref`, '' when this process did not write it, or wrote another `text`."""
-        origin = origins().find(scope, ref, text)
+        origin = _origins.find(scope, ref, text if role in _AS_STORED else "")
         if not origin:
             self.mark(Incomplete.UNKNOWN_ORIGIN)
         return origin
@@ -404,7 +405,7 @@ class Operation:
     def _take_back(self) -> None:
         """A failed operation has changed no record: what was there before is the newest version again."""
         for scope, ref, before in reversed(self._replaced):
-            origins().take_back(scope, ref, self._origin, before)
+            _origins.take_back(scope, ref, self._origin, before)
 
     def _remember(self) -> None:
         """Let later model calls of this turn find what was retrieved and answered."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 
 from memtrace_otel.capture.config import config
+from memtrace_otel.capture.fork import after_fork
 
 Version = tuple[str, int]
 """Origin and hash of the content."""
@@ -80,9 +80,6 @@ def origins() -> OriginTable:
     return _table
 
 
+@after_fork
 def _after_fork() -> None:
     _table._lock = threading.Lock()  # pyright: ignore[reportPrivateUsage]  # the parent may have held it
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -8,7 +8,6 @@ for in the prompt. Contents stay in memory, whatever the capture switch says; th
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Iterable
 from contextvars import ContextVar
@@ -17,6 +16,7 @@ from time import monotonic
 from typing import NamedTuple
 from weakref import ref
 
+from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.capture.layout import Read
 from memtrace_otel.semconv import Role
@@ -335,10 +335,7 @@ def forget() -> None:
     _shared.set(None)
 
 
+@after_fork
 def _after_fork() -> None:
     global _lock
     _lock = threading.Lock()  # the parent may have held it
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -13,6 +13,7 @@ from opentelemetry.util.types import AttributeValue
 from memtrace_otel import semconv
 from memtrace_otel.capture.config import CaptureConfig
 from memtrace_otel.capture.content import describe, digest
+from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.layout import Inputs, Outputs, Part, Read, Written
 from memtrace_otel.model import is_origin, split_origin
 from memtrace_otel.semconv import Incomplete, LinkType, Role
@@ -42,13 +43,10 @@ def next_sequence() -> int:
     return next(_sequence)
 
 
+@after_fork
 def _after_fork() -> None:
     global _sequence
     _sequence = _new_sequence()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def described(read: list[Read], written: list[Written], limits: CaptureConfig) -> tuple[Inputs, Outputs, list[str]]:

@@ -21,6 +21,7 @@ from opentelemetry.sdk.trace.export import SpanExporter
 from memtrace_otel import settings
 from memtrace_otel.capture import metrics
 from memtrace_otel.capture.child_exit import before_child_exits, renew
+from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.guard import guard, note_error
 from memtrace_otel.capture.processor.delivery import Delivery
 from memtrace_otel.capture.processor.loss import Losses
@@ -243,11 +244,8 @@ def _leave_all() -> None:
 before_child_exits(_leave_all, priority=-1000)  # spans end in other finalizers, too
 
 
+@after_fork
 def _after_fork() -> None:
     for processor in list(processors):
         with guard("processor.fork"):
             processor.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

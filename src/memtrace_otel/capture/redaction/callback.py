@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import cast
 
+from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.guard import note_error
 from memtrace_otel.capture.tracing import observe_nothing_here
 
@@ -101,13 +101,10 @@ class Watched:
 _watched: weakref.WeakSet[Watched] = weakref.WeakSet()
 
 
+@after_fork
 def _after_fork() -> None:
     for watched in _watched:
         watched._reset()  # pyright: ignore[reportPrivateUsage]  # the thread stayed in the parent
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def load_callback(path: str) -> Callback:

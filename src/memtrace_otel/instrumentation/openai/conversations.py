@@ -6,7 +6,6 @@ the last reply of a known conversation continues it; what it no longer repeats w
 
 from __future__ import annotations
 
-import os
 import secrets
 import threading
 from bisect import bisect_left
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from memtrace_otel.capture import scope_id
+from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message, Request
 from memtrace_otel.model import content_digest, make_ref
@@ -217,10 +217,7 @@ def forget() -> None:
     _recent.set("")
 
 
+@after_fork
 def _after_fork() -> None:
     global _lock
     _lock = threading.Lock()  # the parent may have held it
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
