@@ -8,7 +8,7 @@ from memtrace_otel.attribution.lineage import Version
 from memtrace_otel.attribution.recall import Hit
 from memtrace_otel.attribution.rules.finding import WEAK, Finding, path, quoted, strength_of
 from memtrace_otel.model import OperationSpan, Step
-from memtrace_otel.semconv import FailureType
+from memtrace_otel.semconv import FailureType, Incomplete
 
 
 def retrieval(evidence: Evidence) -> Finding | None:
@@ -35,7 +35,9 @@ def _refuting(evidence: Evidence) -> tuple[Life, ...]:
 def _missed(evidence: Evidence, record: Version) -> tuple[OperationSpan, str]:
     recall = evidence.recall
     if not recall.searches:
-        return evidence.answer_span, "was not handed to the answering model"
+        unjoined = Incomplete.UNKNOWN_TURN in evidence.answer_span.incomplete
+        known = ", as far as is known: no span around the turn joins this answer with its search" if unjoined else ""
+        return evidence.answer_span, f"was not handed to the answering model{known}"
     dropped = next((hit for hit in recall.dropped if hit.ref == record.ref), None)
     if dropped is not None:
         return _dropping(evidence, dropped), "was found, but dropped before the model answered"
