@@ -96,3 +96,9 @@ def fed(span: OperationSpan, output: Variable) -> list[Variable]:
     """The inputs that fed an output."""
     place = span.outputs.index(output)
     return [span.inputs[i] for i, o in span.flow if o == place] if span.flow else list(span.inputs)
+
+
+def tokens(span: OperationSpan) -> tuple[object, object]:
+    """The tokens of the prompts and replies of an operation."""
+    names = (semconv.GEN_AI_USAGE_INPUT_TOKENS, semconv.GEN_AI_USAGE_OUTPUT_TOKENS)
+    return span.attributes.get(names[0]), span.attributes.get(names[1])

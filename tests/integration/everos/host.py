@@ -80,6 +80,7 @@ class Everos:
         undo.enter_context(patch.dict(os.environ, self._environment))
         for name in ENTRY_POINTS:
             importlib.import_module(name)
+        undo.enter_context(patch("everos.memory.cascade.scanner.reconcile", self._reconcile()))
         undo.callback(_forget, _unset())
         self._thread.start()
         undo.callback(self._end_loop)
@@ -110,7 +111,19 @@ class Everos:
         """Wait until no strategy runs and everything that was written is indexed."""
         engine = sys.modules["everos.service.memorize"]._get_engine()
         assert await asyncio.wrap_future(self.call(engine.wait_idle(timeout=30)))
-        await until(lambda: not self.behind())
+        await self.indexed()
+
+    async def indexed(self) -> None:
+        """Wait until the index has caught up with the markdown files.
+
+        The watcher misses files in folders that are new: when nothing is queued any more, the scanner looks for them.
+        """
+        end = time.monotonic() + 30
+        while behind := self.behind():
+            assert time.monotonic() < end, f"waited in vain for {behind}"
+            if not self._queued():
+                await asyncio.wrap_future(self.call(self._scanner.scan_once()))
+            await asyncio.sleep(0.02)
 
     async def runs(self, strategy: str) -> list[Any]:
         """The records of the runs of a strategy."""
@@ -120,14 +133,17 @@ class Everos:
     async def _start(self) -> None:
         app = sys.modules["everos.entrypoints.api.app"].create_app()
         self._lifespan = app.router.lifespan_context(app)
-        # Its watcher misses files in folders that are new, and the scan that finds them is too seldom for a test.
         cascade = importlib.import_module("everos.memory.cascade.orchestrator")
         scanner, worker = cascade.CascadeScanner, cascade.CascadeWorker
-        often = {
-            "CascadeScanner": lambda *args, **more: scanner(*args, **more | {"scan_interval_seconds": 0.2}),
-            "CascadeWorker": lambda *args, **more: worker(*args, **more | {"poll_interval_seconds": 0.02}),
-        }
-        with patch.multiple(cascade, **often):
+
+        def on_demand(*args: Any, **more: Any) -> Any:
+            self._scanner = scanner(*args, **more | {"scan_interval_seconds": 3600})
+            return self._scanner
+
+        def quick(*args: Any, **more: Any) -> Any:
+            return worker(*args, **more | {"poll_interval_seconds": 0.02})
+
+        with patch.multiple(cascade, CascadeScanner=on_demand, CascadeWorker=quick):
             await self._lifespan.__aenter__()
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
         self._client = httpx.AsyncClient(transport=transport, base_url="http://everos", timeout=60)
@@ -136,17 +152,35 @@ class Everos:
         await self._client.aclose()
         await self._lifespan.__aexit__(None, None, None)
 
-    def behind(self) -> list[Path]:
-        """Markdown files that the index has not caught up with."""
-        with sqlite3.connect(f"file:{next(self.folder.glob('.index/sqlite/system.db'))}?mode=ro", uri=True) as db:
-            rows = db.execute(
-                "SELECT md_path, mtime FROM md_change_state WHERE status IN ('done', 'failed')"
-            ).fetchall()
-        done = dict(rows)
+    def _reconcile(self) -> Callable[..., Any]:
+        """EverOS' comparison of files and index; it takes a file that is written while it looks for a removed one."""
+        reconcile = sys.modules["everos.memory.cascade.scanner"].reconcile
+
+        def compare(*args: Any) -> list[Any]:
+            found = reconcile(*args)
+            return [it for it in found if it.change_type != "deleted" or not (self.folder / it.md_path).exists()]
+
+        return compare
+
+    def behind(self) -> set[str]:
+        """Markdown files that were written, changed or removed and are not indexed as they are."""
         files = [path for path in self.folder.glob("*/*/*/**/*.md") if path.relative_to(self.folder).parts[0][0] != "."]
-        return [
-            file for file in files if done.get(str(file.relative_to(self.folder)), 0) < file.stat().st_mtime - 0.001
-        ]
+        there = {str(file.relative_to(self.folder)): file.stat().st_mtime for file in files}
+        indexed = {
+            path: mtime
+            for path, mtime, change, status in self._ledger()
+            if status in ("done", "failed") and change != "deleted"
+        }
+        changed = {path for path, mtime in there.items() if indexed.get(path, 0.0) < mtime - 0.001}
+        return self._queued() | changed | (indexed.keys() - there.keys())
+
+    def _queued(self) -> set[str]:
+        return {path for path, _, _, status in self._ledger() if status in ("pending", "processing")}
+
+    def _ledger(self) -> list[tuple[str, float, str, str]]:
+        """What EverOS notes of each file: path, time of its last change, what that was, what became of it."""
+        with sqlite3.connect(f"file:{next(self.folder.glob('.index/sqlite/system.db'))}?mode=ro", uri=True) as db:
+            return db.execute("SELECT md_path, mtime, change_type, status FROM md_change_state").fetchall()
 
 
 class Memory:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import Recording
 from tests.integration.everos.conftest import inputs, outputs, recorded
-from tests.integration.everos.host import Everos, Memory, until
+from tests.integration.everos.host import Everos, Memory
 from tests.integration.everos.models import EverosModels
 
 METHODS = ["hybrid", "keyword", "vector"]
@@ -36,7 +36,7 @@ def indexed_cases(everos: Everos, monkeypatch: pytest.MonkeyPatch) -> None:
         return
 
     async def load_once_indexed(*args: Any, **more: Any) -> Any:
-        await until(lambda: not everos.behind())
+        await everos.indexed()
         return await load(*args, **more)
 
     monkeypatch.setattr(strategy, "_load_target_case", load_once_indexed)

@@ -27,6 +27,7 @@ async def tell(ann: Memory) -> None:
         await ann.add(text)
     for text in SECOND_DAY:
         await ann.add(text, days=1)
+        await ann.everos.settled()  # one episode's background work after the other's
     await ann.flush()
     await ann.everos.settled()
 
@@ -101,7 +102,7 @@ async def test_one_round_of_agentic_retrieval(ann: Memory, recording: Recording)
 
     # E22: query -> both lists -> the fused list
     for purpose in ("memory_system.bm25_retrieval", "memory_system.embedding_retrieval"):
-        assert {v.ref for span in seen.all(purpose) for v in inputs(span, "other")} == {query.ref}
+        assert {v.ref for span in seen.all(purpose) for v in inputs(span, "query")} == {query.ref}
         assert all(v.score is not None for span in seen.all(purpose) for v in inputs(span, "candidate"))
     fused = seen.one("memory_system.hybrid_retrieval")
     assert {v.ref for v in inputs(fused, "hit")} == {v.ref for v in inputs(fused, "candidate")}
@@ -110,7 +111,7 @@ async def test_one_round_of_agentic_retrieval(ann: Memory, recording: Recording)
     rerank, check = seen.all("memory_system.agentic_round1_bundle")
     assert (rerank.kind, check.kind) == ("rerank", "decide")
     assert [v.ref for v in inputs(check, "candidate")] == [v.ref for v in inputs(rerank, "hit")]
-    assert [v.ref for v in check.inputs if v.role in ("other", "prompt")] == [
+    assert [v.ref for v in check.inputs if v.role in ("query", "prompt")] == [
         query.ref,
         "prompt:everos.sufficiency_check",
     ]
@@ -140,7 +141,7 @@ async def test_two_rounds_of_agentic_retrieval(ann: Memory, models: EverosModels
     refined = outputs(refine, "fact")
     assert len(refined) == 2
     for purpose in ("memory_system.bm25_retrieval", "memory_system.embedding_retrieval"):
-        asked = [(v.ref, v.origin) for span in seen.all(purpose) for v in inputs(span, "other")]
+        asked = [(v.ref, v.origin) for span in seen.all(purpose) for v in inputs(span, "query")]
         assert {(out.ref, refine.origin) for out in refined} <= set(asked)
 
     # E29: both rounds -> the final list -> each unit
@@ -157,6 +158,6 @@ async def test_lexical_and_vector_retrieval(ann: Memory, recording: Recording) -
         seen = recorded(recording)
         (search,) = seen.named("search_memory")
         recall = seen.one(f"memory_system.{purpose}_retrieval")
-        assert [v.ref for v in inputs(recall, "other")] == [v.ref for v in inputs(search, "query")]
+        assert [v.ref for v in inputs(recall, "query")] == [v.ref for v in inputs(search, "query")]
         assert inputs(search, "hit")
         assert all(v.origin for v in (*inputs(recall, "candidate"), *inputs(search, "hit")))

@@ -7,7 +7,7 @@ import pytest
 from memtrace_otel import semconv
 from memtrace_otel.capture import drops
 from tests.conftest import Recording
-from tests.integration.everos.conftest import outputs, recorded
+from tests.integration.everos.conftest import outputs, recorded, tokens
 from tests.integration.everos.host import Memory
 from tests.integration.everos.models import EverosModels
 
@@ -26,6 +26,7 @@ async def test_an_unusable_boundary_reply_is_asked_for_again(
         (semconv.RETRY_EVENT, {semconv.RETRY_ATTEMPT: 2})
     ]
     assert boundary.status != "error"
+    assert tokens(boundary) == (2, 2)  # one of the prompt and one of the reply, both times
 
 
 async def test_a_boundary_that_cannot_be_found_sets_the_buffer_aside(

@@ -111,8 +111,8 @@ async def test_two_users_of_one_session_have_a_copy_each(ann: Memory, recording:
     await ann.everos.post("add", session_id=ann.session, messages=messages)
     await ann.flush()
     await ann.everos.settled()
-    await ann.search("Where do I live?")
-    await bob.search("Where do I live?")
+    found = [await user.search("Where do I live?") for user in (ann, bob)]
+    assert all(result["episodes"] for result in found), (found, ann.everos._ledger())
     seen = recorded(recording)
     one, other = seen.named("search_memory")
     assert one.scope != other.scope
@@ -123,6 +123,28 @@ async def test_two_users_of_one_session_have_a_copy_each(ann: Memory, recording:
             writer = seen.by_origin(hit.origin)
             assert writer.scope == search.scope
             assert hit.ref in [out.ref for out in writer.outputs]
+
+
+async def test_a_user_has_the_messages_of_others_in_own_episodes_only(ann: Memory, recording: Recording) -> None:
+    bob = ann.everos.memory()
+    texts = ((ann, "I live in Paris."), (bob, "I live in Rome."), (ann, "TOPIC I like tea."))
+    turns = [ann.turn(text, user=speaker.user) for speaker, text in texts]
+    await ann.everos.post("add", session_id=ann.session, messages=turns)
+    await ann.flush()
+    await ann.everos.settled()
+    seen = recorded(recording)
+    (session,) = {
+        span.scope for span in (*seen.all("add"), *seen.all("flush"), *seen.all("evermemos.boundary_detection"))
+    }
+    messages = [v.ref for v in inputs(seen.one("add"), "message")]
+    told: dict[str, list[set[str]]] = {}
+    for write in seen.all("append_entries"):
+        for episode in outputs(write, "memory:ep_"):
+            told.setdefault(write.scope, []).append(
+                ancestors(seen.graph, VersionKey(episode.ref, write.origin), "message")
+            )
+    assert sorted(told.pop(session), key=len) == [{messages[2]}, set(messages[:2])]  # the first speaker's
+    assert list(told.values()) == [[set(messages[:2])]]
 
 
 async def test_the_profile_comes_from_its_memcells(ann: Memory, models: EverosModels, recording: Recording) -> None:

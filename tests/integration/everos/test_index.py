@@ -66,9 +66,7 @@ async def test_a_removed_file_takes_its_entries_along(ann: Memory, recording: Re
     await ann.tell("I live in Paris.", "> Nice.")
     (file,) = ann.files(".atomic_facts")
     file.unlink()
-    from tests.integration.everos.host import until
-
-    await until(lambda: recorded(recording).named("delete_memory"))
+    await ann.everos.settled()
     (gone,) = recorded(recording).named("delete_memory")
     assert [out.ref.startswith("memory:af_") for out in gone.outputs] == [True, True]
     assert all(v.origin for v in inputs(gone, "previous"))

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from memtrace_otel.instrumentation.everos import EverosInstrumentor
 from tests.conftest import Recording
-from tests.integration.everos.conftest import Recorded, recorded
+from tests.integration.everos.conftest import Recorded, outputs, recorded, tokens
 from tests.integration.everos.host import Everos
 from tests.integration.everos.models import EverosModels
 
@@ -58,6 +58,11 @@ async def test_both_make_one_tree(tmp_path: Path, models: EverosModels, recordin
         "search_memory",
     ]
     assert {span.name for span in seen.others}.isdisjoint(span.name for span in seen.spans)
+    asking = [(span, len(outputs(span, "completion"))) for span in seen.spans if outputs(span, "completion")]
+    assert asking
+    assert all(
+        tokens(span) == (replies, replies) for span, replies in asking
+    )  # counted once, though EverOS adds its own
 
 
 @pytest.mark.usefixtures("instrumented")

@@ -26,10 +26,10 @@ async def test_a_round_asks_what_the_one_before_wanted_to_know(ann: Memory, reco
     (search,) = seen.named("search_memory")
     (query,) = inputs(search, "query")
     first, second = seen.all("llm_multiround")
-    assert [v.ref for v in inputs(first, "other")] == [v.ref for v in inputs(second, "other")] == [query.ref]
+    assert [v.ref for v in inputs(first, "query")] == [v.ref for v in inputs(second, "query")] == [query.ref]
     refined = outputs(first, "fact")[-1]
     assert refined.content == "What about the garden?"
-    asked = [v for span in seen.all("memory_system.bm25_retrieval") for v in inputs(span, "other")]
+    asked = [v for span in seen.all("memory_system.bm25_retrieval") for v in inputs(span, "query")]
     assert [(v.ref, v.origin) for v in asked] == [(query.ref, ""), (refined.ref, first.origin)]
     shown = [v.ref for v in inputs(first, "candidate")]
     assert shown == [v.ref for v in inputs(seen.all("memory_system.hybrid_retrieval")[0], "hit")]

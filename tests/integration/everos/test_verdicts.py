@@ -61,6 +61,19 @@ async def test_an_episode_that_dropped_the_fact(ann: Memory, models: EverosModel
     assert (given.failure_type, purpose) == ("extraction", "memory_system.extract_memory")
 
 
+async def test_an_episode_that_dropped_what_the_second_user_of_a_session_said(
+    ann: Memory, models: EverosModels, recording: Recording
+) -> None:
+    models.by_kind["episode"] = [{"title": "home", "content": "They told where they live.", "summary": ""}] * 2
+    bob = ann.everos.memory()
+    turns = [ann.turn("I live in Rome near the station."), ann.turn("I live in Lisbon near the river.", user=bob.user)]
+    await ann.everos.post("add", session_id=ann.session, messages=turns)
+    await ann.flush()
+    await ann.everos.settled()
+    given, purpose = await verdict(bob, recording, "In which city does Bob live?", "I do not know.")
+    assert (given.failure_type, purpose) == ("extraction", "memory_system.extract_memory")
+
+
 async def test_a_search_that_returned_something_else(ann: Memory, recording: Recording) -> None:
     await ann.tell(*TOLD)
     await ann.tell("TOPIC In which city does Rex live. In which city does Rex eat.")

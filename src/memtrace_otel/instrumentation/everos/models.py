@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import cast
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import current_operation, variable_ref
+from memtrace_otel.capture import Operation, current_operation, variable_ref
 from memtrace_otel.instrumentation.everos.calls import Call
-from memtrace_otel.instrumentation.everos.session import ASKING
+from memtrace_otel.instrumentation.everos.session import ASKING, Asking
 from memtrace_otel.instrumentation.everos.variables import message_text, value
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref
@@ -20,9 +20,10 @@ def chat(call: Call) -> Step:
 
     EverOS asks again when a reply cannot be parsed or the call failed, and says so in its log at most.
     """
-    operation, asking = current_operation(), ASKING.get()
-    if operation is None or asking is None or operation.system != call.patches.system:
+    step = _step(call)
+    if step is None:
         return
+    operation, asking = step
     asking.calls += 1
     if asking.once and asking.calls > 1:
         operation.mark(Incomplete.UNPARSED)
@@ -36,3 +37,30 @@ def chat(call: Call) -> Step:
     model = value(reply, "model")
     if model:
         operation.set(semconv.GEN_AI_RESPONSE_MODEL, str(model))
+    tokens = value(reply, "usage")
+    if tokens is not None:
+        asking.given = (asking.given or 0) + int(tokens.prompt_tokens)
+        asking.made = (asking.made or 0) + int(tokens.completion_tokens)
+        _show_tokens(operation, asking)
+
+
+def chat_counted(call: Call) -> Step:
+    """`UsageRecordingClient.chat`: EverOS, when it traces, adds the tokens to the current span, which counted them."""
+    step = _step(call)
+    if step is not None:
+        yield
+        _show_tokens(*step)
+
+
+def _step(call: Call) -> tuple[Operation, Asking] | None:
+    """The operation of EverOS that asks a model, and what it has asked so far."""
+    operation, asking = current_operation(), ASKING.get()
+    if operation is None or asking is None or operation.system != call.patches.system:
+        return None
+    return operation, asking
+
+
+def _show_tokens(operation: Operation, asking: Asking) -> None:
+    if asking.given is not None and asking.made is not None:
+        operation.set(semconv.GEN_AI_USAGE_INPUT_TOKENS, asking.given)
+        operation.set(semconv.GEN_AI_USAGE_OUTPUT_TOKENS, asking.made)

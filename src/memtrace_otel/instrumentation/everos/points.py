@@ -122,6 +122,7 @@ POINTS: Points = {
     # models
     "everalgo.llm.providers.openai_compat": {"OpenAICompatClient.chat": models.chat},
     "everos.component.llm.openai_provider": {"OpenAIProvider.chat": models.chat},
+    "everos.component.llm._usage_client": {"UsageRecordingClient.chat": models.chat_counted},
     "everos.component.embedding.openai_provider": {
         "OpenAIEmbeddingProvider.embed": recall.embed,
         "OpenAIEmbeddingProvider.embed_query": recall.embed_query,

@@ -80,10 +80,10 @@ def _open(call: Call, session: Search, purpose: str, query: object) -> Operation
 def read_query(operation: Operation, session: Search, query: object) -> int:
     """Record what a step of a search was asked: the query or one that a model made of it.
 
-    Not in the role of the query and without content: what the turn searched for is the search around it.
+    Without its content: what an answer's prompt is matched with is the search around the step.
     """
     known = session.known.get(query) if isinstance(query, str) else None
-    return -1 if known is None else Known(known.ref, None, known.origin).read_by(operation)
+    return -1 if known is None else Known(known.ref, None, known.origin).read_by(operation, Role.QUERY)
 
 
 def _read(operation: Operation, session: Search, found: Iterable[Any]) -> None:

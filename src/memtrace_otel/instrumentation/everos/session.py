@@ -49,12 +49,15 @@ SESSION: ContextVar[Session | None] = ContextVar("memtrace_everos_session", defa
 class Asking:
     """The model calls of one step: the prompt they fill in, how many there were, and whether one is enough.
 
-    Where one is enough (`once`), another one means that EverOS could not use the reply before.
+    Where one is enough (`once`), another one means that EverOS could not use the reply before. `given`, `made`: tokens
+    of all prompts and replies, None while no reply has told.
     """
 
     prompt: str
     once: bool = True
     calls: int = 0
+    given: int | None = None
+    made: int | None = None
 
 
 ASKING: ContextVar[Asking | None] = ContextVar("memtrace_everos_asking", default=None)
