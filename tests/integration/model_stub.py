@@ -110,7 +110,8 @@ class _Handler(BaseHTTPRequestHandler):
         message = {"role": "assistant", "content": reply}
         completion = {"id": "stub", "object": "chat.completion", "created": 0, "model": asked["model"]}
         choice = {"index": 0, "finish_reason": "stop", "message": message}
-        self._send(completion | {"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 1}})
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        self._send(completion | {"choices": [choice], "usage": usage})
 
     def _send(self, value: dict[str, Any], status: int = 200) -> None:
         body = json.dumps(value).encode()

@@ -21,8 +21,8 @@ def in_memory(holder: Any) -> bool:
 
 
 class Databases:
-    """The SQLite file or PostgreSQL database behind each store and checkpointer. Asked once: a name may be relative, and
-    the program may move to another folder."""
+    """The SQLite file or PostgreSQL database behind each store and checkpointer. Asked once: a name may be relative,
+    and the program may move to another folder."""
 
     def __init__(self) -> None:
         self._known: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()
@@ -43,7 +43,7 @@ def postgresql_of(connection: Any) -> str | None:
     """Host, port and name of the database that a connection or connection pool of psycopg 3 is for, None for others. A
     pool says what it was told, with libpq's defaults; no socket is opened and nobody waited for."""
     try:
-        told = getattr(connection, "info", None)
+        told: Any = getattr(connection, "info", None)
         if hasattr(told, "dbname"):
             return _place(told.host, told.port, told.dbname)
         conninfo, pq = sys.modules.get("psycopg.conninfo"), sys.modules.get("psycopg.pq")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opentelemetry.trace import Tracer
@@ -11,8 +11,11 @@ from memtrace_otel.capture import scope_id
 from memtrace_otel.instrumentation.langchain.identity import Records
 from memtrace_otel.instrumentation.langgraph import checkpoints, store
 from memtrace_otel.instrumentation.langgraph.databases import Databases, in_memory
+from memtrace_otel.instrumentation.langgraph.runs import kept_by_thread
 from memtrace_otel.instrumentation.langgraph.threads import Threads
 from memtrace_otel.instrumentation.object_names import ObjectNames
+from memtrace_otel.instrumentation.openai.calls import Message
+from memtrace_otel.instrumentation.openai.history import Kept, keepers
 from memtrace_otel.instrumentation.patches import Patches
 from memtrace_otel.instrumentation.steps import StepFunction
 
@@ -46,11 +49,22 @@ class LangGraphPatches(Patches):
 
     def cover_families(self) -> None:
         """Cover each base class once its module is imported."""
+        keepers.append(self.kept)
         for (module_name, class_name), steps in _FAMILIES.items():
             self.when_imported(
                 module_name,
                 lambda module, name=class_name, steps=steps: self.cover_family(getattr(module, name), steps),
             )
+
+    def remove(self) -> None:
+        """Restore the originals."""
+        super().remove()
+        if self.kept in keepers:
+            keepers.remove(self.kept)
+
+    def kept(self, messages: Sequence[Message]) -> Kept | None:
+        """The thread that keeps the history of a model call made here."""
+        return kept_by_thread(self, messages)
 
     def scope_of(self, holder: Any, owner: str) -> str:
         """Scope of a namespace or thread in a store or checkpointer. What lives in memory only is alone with its

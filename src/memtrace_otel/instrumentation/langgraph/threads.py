@@ -132,6 +132,12 @@ class Threads:
             self.apply(scope, thread, checkpoint, Change(list(entries.values()), [], [], {}))
         return held or {}
 
+    def held(self, scope: str, thread: str, checkpoint: str) -> Mapping[str, Held]:
+        """What a checkpoint holds; while that is still being written, what the thread does."""
+        with self._lock:
+            held = self._checkpoints.get((scope, thread, checkpoint))
+            return self._living.get((scope, thread), {}).copy() if held is None else held
+
     def forget(self, scope: str, thread: str) -> list[str]:
         """Drop a thread; returns the refs that it held."""
         with self._lock:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Tracer
@@ -16,6 +16,32 @@ from memtrace_otel.model import make_ref, split_origin
 from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 
 SYSTEM = "long_context"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A history that somebody else keeps and records (a checkpointed thread): it is read, and nothing is written.
+    `entries` maps positions among the prompt's messages to versions of `scope`."""
+
+    scope: str
+    entries: Mapping[int, Entry]
+
+
+Keeper = Callable[[Sequence[Message]], Kept | None]
+"""Who keeps the history of a model call made here, None when nobody does."""
+
+keepers: list[Keeper] = []
+"""Asked before a model call. Instrumentors of what keeps histories enter theirs."""
+
+
+def kept_history(messages: Sequence[Message]) -> Kept | None:
+    """The history that somebody else keeps for a model call made here."""
+    return next((kept for keeper in keepers if (kept := keeper(messages)) is not None), None)
+
+
+def asked_last(messages: Sequence[Message]) -> int:
+    """Position of what the user asked last, -1 when nothing was asked."""
+    return next((place for place in range(len(messages) - 1, -1, -1) if messages[place].role == "user"), -1)
 
 
 class History:
@@ -34,8 +60,7 @@ class History:
     @property
     def query(self) -> int:
         """Position of what the user asked last, -1 when nothing was asked."""
-        places = [place for place, message in enumerate(self._request.messages) if message.role == "user"]
-        return places[-1] if places else -1
+        return asked_last(self._request.messages)
 
     def answered(self, text: str, origin: str, reply_id: str) -> None:
         """Keep the reply, and what it was given to, for the call that goes on from here."""

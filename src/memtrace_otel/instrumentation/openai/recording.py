@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from opentelemetry import trace
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, current_operation, guard, recall, variable_ref
 from memtrace_otel.capture.adoption import AdoptingTracer, around, model_call_of_another
-from memtrace_otel.capture.feedback import context_of, write_evaluation
+from memtrace_otel.capture.evaluation import write_evaluation
+from memtrace_otel.capture.tracing import context_of
 from memtrace_otel.instrumentation.openai.calls import (
     INSTRUCTIONS,
     Request,
@@ -17,7 +20,8 @@ from memtrace_otel.instrumentation.openai.calls import (
     reply_text,
     usage,
 )
-from memtrace_otel.instrumentation.openai.history import History
+from memtrace_otel.instrumentation.openai.conversations import Entry
+from memtrace_otel.instrumentation.openai.history import History, Kept, asked_last, kept_history
 from memtrace_otel.instrumentation.openai.judgement import Judgement, expected_answer, parse_judgement
 from memtrace_otel.instrumentation.openai.streams import Streamed
 from memtrace_otel.model import make_ref, split_origin
@@ -37,7 +41,7 @@ def is_answer() -> bool:
 class ModelCall:
     """A running model call. It is an answer until the reply shows that it judged an earlier one."""
 
-    __slots__ = ("_history", "_judged", "_prompt", "_request", "_turn", "operation")
+    __slots__ = ("_history", "_judged", "_kept", "_prompt", "_request", "_turn", "operation")
 
     def __init__(self, request: Request, tracer: trace.Tracer, system: str = SYSTEM, provider: str = SYSTEM) -> None:
         self._request = request
@@ -47,7 +51,11 @@ class ModelCall:
         self._turn = recall.recall(f"{here.trace_id:032x}" if here.is_valid else "")
         self._judged = self._answer_in_prompt()
         self._history: History | None = None
+        self._kept: Kept | None = None
         if self._judged is None:
+            with guard("openai.history"):
+                self._kept = kept_history(request.messages)
+        if self._judged is None and self._kept is None:
             with guard("openai.history"):
                 self._history = History(request, tracer, around(recorded) if recorded else None)
         # A judge outside any span joins the trace of the answer it judges.
@@ -150,26 +158,33 @@ class ModelCall:
         scopes = {hit.scope for hit in found} or fruitless
         if len(scopes) == 1:
             operation.scope = scopes.pop()
-        self._read_history()
+        self._read_history({(hit.ref, hit.origin) for hit in found})
         for message in self._request.messages:
             if message.role in INSTRUCTIONS:
                 operation.read(variable_ref(RefKind.PROMPT, message.text), role=Role.PROMPT, content=message.text)
 
-    def _read_history(self) -> None:
-        history, operation = self._history, self.operation
-        if history is None:
+    def _read_history(self, read: Collection[tuple[str, str]]) -> None:
+        """Inputs of what the prompt repeats; the versions in `read` are inputs already."""
+        history, operation, messages = self._history, self.operation, self._request.messages
+        entries: Mapping[int, Entry] = {}
+        scope = ""
+        if self._kept is not None:
+            entries, scope = self._kept.entries, self._kept.scope
+        elif history is None:
             return
-        texts = dict(enumerate(message.text for message in self._request.messages))
-        if history.continues:
-            operation.scope = operation.scope or history.conversation.scope
+        elif history.continues:
+            entries, scope = history.entries, history.conversation.scope
             if not history.certain:
                 operation.mark(Incomplete.INFERRED)
-            for place, entry in history.entries.items():
-                if place != history.query:
-                    operation.read(entry.ref, role=Role.HISTORY, origin=entry.origin, content=texts.get(place))
-            return
-        for place, message in enumerate(self._request.messages):
-            if place != history.query and message.role not in INSTRUCTIONS:
+        if entries:
+            operation.scope = operation.scope or scope
+        query, texts = asked_last(messages), dict(enumerate(message.text for message in messages))
+        for place, entry in entries.items():
+            if place != query and (entry.ref, entry.origin) not in read:
+                origin, text = entry.origin or None, texts.get(place)
+                operation.read(entry.ref, role=Role.HISTORY, origin=origin, content=text, scope=scope)
+        for place, message in enumerate(messages):
+            if place != query and place not in entries and message.role not in INSTRUCTIONS:
                 ref = variable_ref(RefKind.MESSAGE, message.text, message.id)
                 operation.read(ref, role=Role.HISTORY, content=message.text)
 
