@@ -63,12 +63,12 @@ async def with_graph(kind: str, model: ModelStub, folder: Path) -> Program:
     return await open_program(kind, config(model, folder) | {"graph_store": graph})
 
 
-async def tell(program: Program, text: str, city: str, old: str = "") -> Any:
+async def tell(program: Program, text: str, city: str, old: str = "", **ids: str) -> Any:
     place = {"source": "ann", "relationship": "lives in", "destination": city}
     TOOLS["extract_entities"] = [{"entities": [{"entity": "ann", "entity_type": "person"}]}]
     TOOLS["establish_relationships"] = [{"entities": [place]}]
     TOOLS["delete_graph_memory"] = [place | {"destination": old}] if old else []
-    return await program.call("add", text, user_id="ann")
+    return await program.call("add", text, user_id="ann", **ids)
 
 
 async def ask(program: Program, query: str) -> Any:
@@ -172,6 +172,49 @@ async def test_deleting_a_memory_deletes_its_relations(program: Program, recordi
     assert inner.outputs()[0]["ref"].startswith("memory:relation-")
     (create,) = [s for s in seen(recording, "create_memory") if "relation-" in s.outputs()[0]["ref"]]
     assert inner.inputs("previous")[0]["origin"] == create.origin
+
+
+@pytest.mark.usefixtures("instrumented")
+async def test_deleting_those_of_an_agent_leaves_the_others(program: Program, recording: Recording) -> None:
+    """A relation that was added for two agents goes with the second one."""
+    await tell(program, "I live in Paris.", "Paris", agent_id="a")
+    await tell(program, "I live in Rome.", "Rome", agent_id="a", run_id="r")
+    await tell(program, "I live in Paris.", "Paris", agent_id="b")
+    created = {
+        span.outputs()[0]["ref"]: span.outputs()[0]["action"]
+        for span in seen(recording, "create_memory")
+        if "relation-" in span.outputs()[0]["ref"]
+    }
+    assert len(created) == 2
+    paris, rome = created
+
+    async def delete(**ids: str) -> list[str]:
+        recording.clear()
+        await program.call("delete_all", **ids)
+        found = [
+            item["ref"] for span in seen(recording) for item in span.outputs("memory") if item["action"] == "DELETE"
+        ]
+        return [ref for ref in found if "relation-" in ref]
+
+    assert await delete(user_id="ann", agent_id="a") == [rome]
+    everything = program.memory.graph.get_all({"user_id": "ann"}, limit=10)
+    assert [(item["source"], item["target"]) for item in everything] == [("ann", "paris")]
+    assert await delete(user_id="ann", agent_id="b", run_id="r") == []
+    assert await delete(user_id="ann", agent_id="b") == [paris]
+    assert program.memory.graph.get_all({"user_id": "ann"}, limit=10) == []
+
+
+async def test_those_of_an_agent_without_a_user_stay(program: Program, recording: Recording) -> None:
+    """Mem0's own failure on Kuzu, with us and without: the memories go, the relations stay."""
+    with pytest.raises(KeyError, match="user_id"):
+        await program.call("delete_all", agent_id="a")
+    Mem0Instrumentor().instrument(tracer_provider=recording.provider)
+    try:
+        with pytest.raises(KeyError, match="user_id"):
+            await program.call("delete_all", agent_id="a")
+    finally:
+        Mem0Instrumentor().uninstrument()
+    assert [item for span in seen(recording) for item in span.outputs()] == []
 
 
 @pytest.mark.parametrize("kind", ["Memory", "AsyncMemory"])

@@ -25,3 +25,18 @@ def test_a_store_takes_its_own_records_only() -> None:
     records.saw(other)
     assert records.take("memories", place=1) == [mine]
     assert other in records
+
+
+def test_what_was_added_for_two_agents_goes_with_the_second() -> None:
+    one, other = (frozenset({("agent_id", id)}) for id in "ab")
+    run = one | {("run_id", "r")}
+    shared, alone, seen_only = (KnownRecord("memories", "of ann", id) for id in ("1", "2", "3"))
+    records = KnownRecords()
+    records.saw(shared, one)
+    records.saw(shared, other)
+    records.saw(alone, run)
+    records.saw(seen_only)
+    assert records.take("memories", scope="of ann", ids=one) == [alone]
+    assert records.take("memories", scope="of ann", ids=one) == []
+    assert records.take("memories", scope="of ann", ids=other) == [shared]
+    assert records.take("memories", scope="of ann") == [seen_only]

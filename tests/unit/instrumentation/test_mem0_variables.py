@@ -25,12 +25,14 @@ MEMORY: Any = SimpleNamespace(collection_name="memories")
 
 def test_a_text_a_message_and_a_list_give_the_same_turn() -> None:
     message = {"role": "user", "content": "Hello"}
-    (ref,) = {turn.ref for given in ("Hello", message, [message]) for turn in turns(given)}
-    assert ref == f"message:{content_digest('Hello')}"
+    (ref,) = {turn.ref for given in ("Hello", message, [message]) for turn in turns(given, "s1")}
+    assert ref == f"message:{content_digest('Hello')}.s1"
 
 
 def test_the_callers_id_names_a_message() -> None:
-    (turn,) = turns([{"id": "chat 7,3", "role": "user", "content": "Hello", "timestamp": "2026-03-01T10:00:00+01:00"}])
+    (turn,) = turns(
+        [{"id": "chat 7,3", "role": "user", "content": "Hello", "timestamp": "2026-03-01T10:00:00+01:00"}], "s1"
+    )
     assert turn.ref == "message:chat%207%2C3"
     assert turn.time == "2026-03-01T10:00:00+01:00"
 
@@ -38,12 +40,21 @@ def test_the_callers_id_names_a_message() -> None:
 def test_a_multimodal_message_is_its_text_and_never_its_bytes() -> None:
     photo = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     parts = [{"type": "text", "text": "Look"}, photo, {"type": "text", "text": "here"}]
-    assert [turn.content for turn in turns([{"role": "user", "content": parts}])] == ["Look here"]
+    assert [turn.content for turn in turns([{"role": "user", "content": parts}], "s1")] == ["Look here"]
 
 
 @pytest.mark.parametrize("given", [None, 7, [None, 7], [{"role": "assistant", "tool_calls": []}], {}])
 def test_what_is_no_message_is_no_turn(given: object) -> None:
-    assert list(turns(given)) == []
+    assert list(turns(given, "s1")) == []
+
+
+def test_equal_texts_are_one_message_in_every_step_of_a_call_and_two_otherwise() -> None:
+    yes = content_digest("Yes.")
+    given = ["Yes.", {"content": "No."}, {"content": "Yes."}, {"content": "Yes.", "id": "m1"}]
+    first, _, second, named = [turn.ref for turn in turns(given, "s1")]
+    assert (first, second, named) == (f"message:{yes}.s1", f"message:{yes}.s1.2", "message:m1")
+    assert [turn.ref for turn in turns("Yes.", "s1")] == [first]
+    assert [turn.ref for turn in turns("Yes.", "s2")] == [f"message:{yes}.s2"]
 
 
 def test_the_owner_is_the_user_before_the_agent_before_the_run() -> None:

@@ -14,7 +14,7 @@ from typing import Any, cast
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, variable_ref
 from memtrace_otel.instrumentation.mem0.calls import Call
-from memtrace_otel.instrumentation.mem0.known_records import KnownRecord
+from memtrace_otel.instrumentation.mem0.known_records import Ids, KnownRecord
 from memtrace_otel.instrumentation.mem0.session import Known, Session, provider_session, session_of
 from memtrace_otel.instrumentation.mem0.variables import Record, collection_of, model_of, owner_scope, place_of, turns
 from memtrace_otel.instrumentation.mem0.writes import gone
@@ -32,6 +32,7 @@ class Work:
 
     `given`: messages, a query, or the memory whose relations go. `asking`: the step that a model call belongs to, and
     the name of its prompt. `replies`: what the model said. `found`: relations that a search of the graph returned.
+    `ids`: the agent and the run that relations are added for.
     """
 
     session: Session
@@ -40,6 +41,7 @@ class Work:
     asking: tuple[Operation, str] | None = None
     replies: list[Known] = field(default_factory=list[Known])
     found: dict[str, Record] = field(default_factory=dict[str, Record])
+    ids: Ids = frozenset()
 
 
 WORK: ContextVar[Work | None] = ContextVar("memtrace_mem0_graph", default=None)
@@ -67,7 +69,7 @@ def add_to_graph(call: Call) -> Step:
     given = [Known(turn.ref, turn.content, Role.MESSAGE, "") for turn in messages]
     filters = {**_filters(call)}
     filters["user_id"] = filters.get("user_id") or "user"  # as Mem0 does for memories of an agent or a run
-    call.carry(WORK, Work(session, owner_scope(session.memory, filters), given))
+    call.carry(WORK, Work(session, owner_scope(session.memory, filters), given, ids=_ids(filters)))
     yield
 
 
@@ -94,16 +96,16 @@ def delete(call: Call) -> Step:
 
 
 def delete_all(call: Call) -> Step:
-    """`MemoryGraph.delete_all`: tombstones for the relations known here, when all of an owner go."""
+    """`MemoryGraph.delete_all`: tombstones for the relations known here: all of an owner, or those added for his
+    agent or run and for no other."""
     session = provider_session(call, "graph")
     if session is None:
         return
     filters = _filters(call)
     yield
-    if set(filters) == {"user_id"}:
-        store, scope = collection_of(session.memory), owner_scope(session.memory, filters)
-        known = call.patches.records.take(store, place=place_of(session.memory), scope=scope, prefix=PREFIX)
-        gone(call, known, "delete_relations")
+    store, scope, place = collection_of(session.memory), owner_scope(session.memory, filters), place_of(session.memory)
+    known = call.patches.records.take(store, place=place, scope=scope, prefix=PREFIX, ids=_ids(filters))
+    gone(call, known, "delete_relations")
 
 
 def extract_entities(call: Call) -> Step:
@@ -167,7 +169,7 @@ def add_relations(call: Call) -> Step:
             sources=sources,
             event_time=work.session.event_time,
         )
-        call.patches.records.saw(known)
+        call.patches.records.saw(known, work.ids)
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(stored))
 
 
@@ -225,6 +227,10 @@ def _known(work: Work, record: Record) -> KnownRecord:
 
 def _found(work: Work, rows: object) -> None:
     work.found.update((record.id, record) for record in relations(rows, work.scope))
+
+
+def _ids(filters: Mapping[str, Any]) -> Ids:
+    return frozenset((key, str(filters[key])) for key in ("agent_id", "run_id") if filters.get(key))
 
 
 def _filters(call: Call) -> Mapping[str, Any]:
