@@ -170,3 +170,12 @@ def test_a_prompt_too_long_for_all_texts_is_searched_for_the_newest_and_says_so(
     assert [item.ref for item in found] == ["memory:5", "memory:5", "memory:999"]  # 5 was returned again at the end
     assert not whole
     assert module.found_in(prompt[-100_000:], many[-500:])[1]
+
+
+def test_a_context_goes_on_with_a_turn_that_it_is_given() -> None:
+    first, second = recall.share_turn(), recall.share_turn()
+    assert first is not second
+    assert recall.recall("") is second
+    assert recall.share_turn(first) is first
+    assert recall.recall("") is first
+    assert recall.turn_of("t" * 32, alone=True) is first
