@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from opentelemetry import trace
-from opentelemetry.context import Context
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import recall
 from memtrace_otel.capture.content import variable_ref
+from memtrace_otel.capture.evaluation import write_evaluation
 from memtrace_otel.capture.guard import guarded
 from memtrace_otel.capture.operations import Operation
+from memtrace_otel.capture.tracing import context_of
 from memtrace_otel.model import make_origin, make_ref, split_origin
 from memtrace_otel.semconv import OpKind, RefKind, Role
 
@@ -46,25 +47,6 @@ def feedback(
             operation.read(variable_ref(RefKind.EXPECTED, expected), role=Role.EXPECTED, content=expected)
         write_evaluation(operation, name, label, score, explanation)
     return True
-
-
-def write_evaluation(operation: Operation, name: str, label: str, score: float | None, explanation: str) -> None:
-    """Put the evaluation attributes of the GenAI conventions on a judge span."""
-    operation.set(semconv.EVALUATION_NAME, name)
-    if label:
-        operation.set(semconv.EVALUATION_LABEL, label)
-    if score is not None:
-        operation.set(semconv.EVALUATION_SCORE, float(score))
-    if explanation and operation.captures_content:
-        operation.set(semconv.EVALUATION_EXPLANATION, explanation)
-
-
-def context_of(origin: str) -> Context:
-    """An OpenTelemetry context whose current span is the (ended) span of `origin`."""
-    trace_id, span_id = split_origin(origin)
-    sampled = trace.TraceFlags(trace.TraceFlags.SAMPLED)
-    span = trace.NonRecordingSpan(trace.SpanContext(int(trace_id, 16), int(span_id, 16), True, sampled))
-    return trace.set_span_in_context(span)
 
 
 def _in_trace(origin: str) -> bool:

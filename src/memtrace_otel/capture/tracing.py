@@ -1,14 +1,15 @@
-"""Which tracer starts our spans, and whether anything would record them."""
+"""Which tracer starts our spans, whether anything would record them, and the context below a span that has ended."""
 
 from __future__ import annotations
 
 from time import perf_counter
 
 from opentelemetry import trace
-from opentelemetry.context import attach, get_value, set_value
+from opentelemetry.context import Context, attach, get_value, set_value
 from opentelemetry.trace import NoOpTracer, ProxyTracer, ProxyTracerProvider, Tracer, TracerProvider
 
 from memtrace_otel import semconv
+from memtrace_otel.model import split_origin
 from memtrace_otel.version import __version__
 
 
@@ -48,3 +49,11 @@ def active_tracer(tracer: Tracer | None = None) -> Tracer | None:
 def observe_nothing_here() -> None:
     """Switch instrumentation off in this thread, one of ours: what it does for capture is not the program's work."""
     attach(set_value(_SUPPRESSED, True))
+
+
+def context_of(origin: str) -> Context:
+    """An OpenTelemetry context whose current span is the (ended) span of `origin`."""
+    trace_id, span_id = split_origin(origin)
+    sampled = trace.TraceFlags(trace.TraceFlags.SAMPLED)
+    span = trace.NonRecordingSpan(trace.SpanContext(int(trace_id, 16), int(span_id, 16), True, sampled))
+    return trace.set_span_in_context(span)

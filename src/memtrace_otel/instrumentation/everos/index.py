@@ -15,7 +15,7 @@ from opentelemetry.context import Context
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins
-from memtrace_otel.capture.feedback import context_of
+from memtrace_otel.capture.tracing import context_of
 from memtrace_otel.instrumentation.everos.calls import Call
 from memtrace_otel.instrumentation.everos.variables import (
     Space,
