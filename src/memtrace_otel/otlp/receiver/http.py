@@ -28,6 +28,7 @@ _PROTOBUF, _JSON = "application/x-protobuf", "application/json"
 _CONVERT = {Signal.TRACES: json_to_request, Signal.LOGS: json_to_logs}
 _READ_SECONDS = 30.0
 """Longest time that a body may take to arrive."""
+_PATIENCE = 4
 _INVALID, _EXHAUSTED, _UNAVAILABLE, _UNAUTHENTICATED = 3, 8, 14, 16
 """Codes of google.rpc.Code."""
 
@@ -88,15 +89,20 @@ async def _export(request: Request, signal: Signal, intake: Intake, limits: Limi
 
 
 async def _body(request: Request, limits: Limits) -> bytes:
+    """Return the body. One past the limit is read further, and thrown away: who is still sending hears no answer."""
+    patience = _PATIENCE * limits.request_bytes
     declared = request.headers.get("content-length", "")
-    if declared.isdigit():
+    if declared.isdigit() and int(declared) > patience:
         limits.check_size(int(declared))
     chunks: list[bytes] = []
     size = 0
     async for chunk in request.stream():
         size += len(chunk)
-        limits.check_size(size)
-        chunks.append(chunk)
+        if size <= limits.request_bytes:
+            chunks.append(chunk)
+        elif size > patience:
+            break
+    limits.check_size(size)
     return b"".join(chunks)
 
 

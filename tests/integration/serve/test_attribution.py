@@ -1,0 +1,67 @@
+"""A running server attributes failing traces by itself, and again when late spans change the picture."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from memtrace_otel.otlp.sdk import encode_sdk_spans
+from memtrace_otel.store import SqliteStore
+from tests.conftest import Recording
+from tests.integration.serve.conftest import Server, Start
+from tests.unit.test_cli import tell
+
+
+def verdicts(server: Server) -> list[str]:
+    """The failure type of the newest verdict on each answer."""
+    with SqliteStore.open(server.database, create=False) as store:
+        return [json.loads(verdict.document)["failure_type"] for verdict in store.verdicts()]
+
+
+def markers(server: Server) -> int:
+    with SqliteStore.open(server.database, create=False) as store:
+        return sum(span.name.startswith("memtrace.attribution") for span in store.spans())
+
+
+def test_a_failing_trace_is_attributed_after_a_quiet_period(
+    start: Start, recording: Recording, content_on: None
+) -> None:
+    server = start(MEMTRACE_QUIET_SECONDS="0.5")
+    tell(recording)
+    assert server.post("/v1/traces", encode_sdk_spans(recording.spans()))[0] == 200
+    server.until(lambda: server.metric("verdicts") == 1)
+    assert verdicts(server) == ["update"]
+    before = markers(server)
+    assert server.post("/v1/traces", encode_sdk_spans(recording.spans()))[0] == 200  # nothing is new
+    time.sleep(1.5)
+    assert (server.metric("verdicts"), markers(server)) == (1, before)
+
+
+def test_late_spans_replace_the_verdict(start: Start, recording: Recording, content_on: None) -> None:
+    server = start(MEMTRACE_QUIET_SECONDS="0.3")
+    tell(recording)
+    turn = {"turn", "search_memory", "chat", "memtrace.judge"}
+    on_time = [span for span in recording.spans() if span.name in turn]
+    late = [span for span in recording.spans() if span.name not in turn]
+    assert len(on_time) == 4
+    server.post("/v1/traces", encode_sdk_spans(on_time))
+    server.until(lambda: server.metric("verdicts") == 1)
+    first = verdicts(server)
+    assert first != ["update"]
+    server.post("/v1/traces", encode_sdk_spans(late))
+    server.until(lambda: server.metric("verdicts") == 2)
+    assert verdicts(server) == ["update"]
+
+
+def test_what_was_due_when_the_server_was_killed_is_attributed_by_the_next(
+    start: Start, recording: Recording, content_on: None
+) -> None:
+    first = start(MEMTRACE_QUIET_SECONDS="3600")
+    tell(recording)
+    first.post("/v1/traces", encode_sdk_spans(recording.spans()))
+    first.until(lambda: first.metric("inbox_bytes") == 0)
+    first.kill()
+    assert verdicts(first) == []
+    second = start(MEMTRACE_QUIET_SECONDS="0.2")
+    second.until(lambda: second.metric("verdicts") == 1)
+    assert verdicts(second) == ["update"]
