@@ -1,0 +1,62 @@
+"""Evaluations that come as log records."""
+
+from __future__ import annotations
+
+import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+
+from memtrace_otel import semconv
+from memtrace_otel.otlp import decode_request
+from memtrace_otel.otlp.receiver import Limits, RequestError, TooLargeError, check_logs
+
+LIMITS = Limits(request_bytes=1 << 20)
+TRACE, SPAN = bytes(range(16)), bytes(range(8))
+
+
+def evaluation() -> LogRecord:
+    record = LogRecord(event_name=semconv.EVALUATION_EVENT, trace_id=TRACE, span_id=SPAN, observed_time_unix_nano=7)
+    record.attributes.add(key=semconv.EVALUATION_LABEL).value.string_value = "fail"
+    return record
+
+
+def request(*records: LogRecord) -> bytes:
+    logs = ExportLogsServiceRequest()
+    group = logs.resource_logs.add()
+    group.resource.attributes.add(key="service.name").value.string_value = "shop"
+    group.scope_logs.add(log_records=records)
+    return logs.SerializeToString()
+
+
+def test_an_evaluation_becomes_a_judge_span_of_its_answer() -> None:
+    checked = check_logs(request(evaluation()), LIMITS)
+    (span,) = decode_request(checked.body)
+    assert (span.trace_id, span.parent_id, span.kind, span.service) == (TRACE.hex(), SPAN.hex(), "judge", "shop")
+    assert (span.start, span.end) == (7, 7)
+    assert span.attributes[semconv.EVALUATION_LABEL] == "fail"
+    (answer,) = span.inputs
+    assert (answer.role, answer.origin) == ("answer", f"{TRACE.hex()}-{SPAN.hex()}")
+
+
+def test_the_same_record_is_the_same_span() -> None:
+    twice = decode_request(check_logs(request(evaluation(), evaluation()), LIMITS).body)
+    other = evaluation()
+    other.attributes[0].value.string_value = "pass"
+    assert twice[0] == twice[1]
+    assert decode_request(check_logs(request(other), LIMITS).body)[0].span_id != twice[0].span_id
+
+
+def test_other_records_are_refused_and_counted() -> None:
+    outside = evaluation()
+    outside.ClearField("span_id")
+    checked = check_logs(request(LogRecord(event_name="other"), outside, evaluation()), LIMITS)
+    assert (checked.spans, checked.rejected) == (1, 2)
+    assert semconv.EVALUATION_EVENT in checked.reason
+
+
+def test_what_is_no_logs_request_is_refused() -> None:
+    with pytest.raises(RequestError, match="logs request"):
+        check_logs(b"nonsense", LIMITS)
+    with pytest.raises(TooLargeError, match="2 log records"):
+        check_logs(request(evaluation(), evaluation()), Limits(request_bytes=1 << 20, spans=1))
+    assert check_logs(b"", LIMITS).spans == 0

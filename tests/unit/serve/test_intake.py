@@ -1,0 +1,102 @@
+"""What the intake of a server says to a request, and what it counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from memtrace_otel.otlp import encode_request
+from memtrace_otel.otlp.receiver import Acknowledgement, BusyError, Limits, RequestError, Signal
+from memtrace_otel.serve.group_commit import GroupCommit
+from memtrace_otel.serve.intake import Backlog, StoreIntake
+from memtrace_otel.serve.metrics import Metrics
+from memtrace_otel.store import StoreError
+from memtrace_otel.testing import contract_span
+
+BODY = encode_request([contract_span(1, 1), contract_span(1, 2)])
+
+
+class Disk:
+    """Takes bodies, or is full."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.full = False
+
+    def commit(self, bodies: Sequence[bytes]) -> None:
+        if self.full:
+            raise StoreError("spans.db", "database or disk is full")
+        self.bodies += bodies
+
+    def size(self) -> int:
+        return sum(map(len, self.bodies))
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+async def intake(disk: Disk, metrics: Metrics) -> AsyncIterator[StoreIntake]:
+    commits = GroupCommit(disk.commit)
+    yield StoreIntake(commits, Backlog(2 * len(BODY), disk.size), Limits(1 << 20), metrics)
+    await asyncio.to_thread(commits.close)
+
+
+async def test_what_is_acknowledged_was_committed(intake: StoreIntake, disk: Disk, metrics: Metrics) -> None:
+    assert await intake.accept(BODY, Signal.TRACES) == Acknowledgement()
+    assert disk.bodies == [BODY]
+    assert (metrics.requests, metrics.spans, metrics.bytes) == (1, 2, len(BODY))
+
+
+async def test_nothing_to_keep_is_not_written(intake: StoreIntake, disk: Disk) -> None:
+    assert await intake.accept(b"", Signal.TRACES) == Acknowledgement()
+    assert disk.bodies == []
+
+
+async def test_past_the_bound_nothing_is_taken_until_it_is_decoded(disk: Disk, metrics: Metrics) -> None:
+    commits, backlog = GroupCommit(disk.commit), Backlog(2 * len(BODY), disk.size)
+    intake = StoreIntake(commits, backlog, Limits(1 << 20), metrics)
+    for _ in range(2):
+        await intake.accept(BODY, Signal.TRACES)
+    with pytest.raises(BusyError) as caught:
+        await intake.accept(BODY, Signal.TRACES)
+    assert caught.value.full
+    assert metrics.refused["behind"] == 1
+    disk.bodies.clear()
+    backlog.measure()
+    await intake.accept(BODY, Signal.TRACES)
+    assert disk.bodies == [BODY]
+    await asyncio.to_thread(commits.close)
+
+
+async def test_a_full_disk_is_no_acknowledgement(intake: StoreIntake, disk: Disk, metrics: Metrics) -> None:
+    disk.full = True
+    with pytest.raises(BusyError) as caught:
+        await intake.accept(BODY, Signal.TRACES)
+    assert not caught.value.full
+    assert (metrics.requests, metrics.refused["store"]) == (0, 1)
+
+
+async def test_what_cannot_be_read_is_counted(intake: StoreIntake, metrics: Metrics) -> None:
+    with pytest.raises(RequestError):
+        await intake.accept(b"nonsense", Signal.LOGS)
+    assert metrics.refused["unreadable"] == 1
+
+
+def test_the_metrics_are_prometheus_text(metrics: Metrics) -> None:
+    metrics.acknowledged(5, 100, 1)
+    lines = metrics.prometheus(7).splitlines()
+    samples = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert samples["memtrace_serve_acknowledged_spans_total"] == "5"
+    assert samples["memtrace_serve_inbox_bytes"] == "7"
+    names = {line.split()[2] for line in lines if line.startswith("# TYPE")}
+    assert names == {sample.partition("{")[0] for sample in samples}
