@@ -24,7 +24,11 @@ class Assembly:
 
     operations: dict[str, OperationSpan] = field(default_factory=dict[str, OperationSpan])
     reasons: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict[str, set[str]](set))
-    """Why an operation knows less than it should, found while assembling."""
+    """Why an operation knows less than it should, told by the spans of its trace."""
+    gaps: defaultdict[str, set[tuple[str, str]]] = field(
+        default_factory=lambda: defaultdict[str, set[tuple[str, str]]](set)
+    )
+    """Ref -> (origin of an operation, reason): gaps in the lineage of that variable."""
     scopes: dict[str, str] = field(default_factory=dict[str, str])
     """Scope of every span: its own, else that of the nearest enclosing span with one, else ''."""
     mains: dict[str, str] = field(default_factory=dict[str, str])

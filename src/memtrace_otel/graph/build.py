@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.contents import ContentChooser, Sightings
@@ -16,7 +17,7 @@ from memtrace_otel.graph.keys import (
     OperationKey,
     VersionKey,
 )
-from memtrace_otel.graph.losses import lost_spans, told_losses
+from memtrace_otel.graph.losses import Losses
 from memtrace_otel.graph.outputs import Versions, writes_version
 from memtrace_otel.graph.supersession import supersessions
 from memtrace_otel.model import OperationSpan, Variable, ref_kind
@@ -34,14 +35,32 @@ def build_graph(spans: Iterable[OperationSpan], *, whole: bool = True) -> Evolut
     sequence numbers mean lost spans.
     """
     spans = list(spans)
-    assembly = assemble(spans)
-    builder = _Builder(assembly)
+    graph = build_part(spans).graph
+    losses = Losses(spans)
+    if lost := max(losses.told, losses.missing if whole else 0):
+        graph.incomplete[str(Incomplete.LOST_SPANS)] = lost
+    graph.graph["incomplete"] = dict(sorted(graph.incomplete.items()))
+    return graph
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A graph, and why each of its operations knows less than it should: by itself, and by ref for its lineage."""
+
+    graph: EvolutionGraph
+    reasons: dict[str, set[str]]
+    gaps: Mapping[str, set[tuple[str, str]]]
+
+
+def build_part(spans: Iterable[OperationSpan], *, keyed: bool | None = None) -> Part:
+    """Build the graph of spans without counting losses; `keyed` says whether digests are, None: the spans tell."""
+    builder = _Builder(assemble(spans))
     builder.add_operations()
     builder.add_outputs()
     builder.add_inputs()
-    builder.add_contents()
+    builder.add_contents(keyed)
     builder.add_supersessions()
-    return builder.finish(max(told_losses(spans), lost_spans(spans) if whole else 0))
+    return builder.finish()
 
 
 class _Builder:
@@ -126,8 +145,9 @@ class _Builder:
                 inferred=inferred,
             )
 
-    def add_contents(self) -> None:
-        chooser = ContentChooser(self._assembly.operations.values())
+    def add_contents(self, keyed: bool | None) -> None:
+        chooser = ContentChooser(self._assembly.operations.values() if keyed is None else ())
+        chooser.keyed = chooser.keyed if keyed is None else keyed
         for version, sightings in self._sightings.items():
             write = self._versions.written.get(version)
             content, cut = chooser.choose(sightings, tombstone=write is not None and write.deletes)
@@ -139,23 +159,22 @@ class _Builder:
         for step in supersessions(timelines, self._previous, self._graph.has_node, self._assembly.scopes):
             self._graph.add_edge(step.new, step.old, key="supersedes", type=EdgeType.SUPERSEDES, inferred=step.inferred)
 
-    def finish(self, lost: int) -> EvolutionGraph:
-        incomplete: Counter[str] = Counter()
-        for origin, span in self._assembly.operations.items():
-            reasons = self._assembly.reasons.get(origin, set[str]()) | _own_reasons(span)
-            node = self._graph.nodes[OperationKey(origin)]
-            node["incomplete"] = tuple(sorted(reasons))
-            incomplete.update(reasons)
-        missing = sum(
-            1 for _, node in self._graph.nodes(data=True) if node["type"] == NodeType.OPERATION and node["span"] is None
-        )
-        incomplete.update({Incomplete.MISSING_OPERATION: missing} if missing else {})
-        if lost:
-            incomplete[Incomplete.LOST_SPANS] = lost
-        self._graph.graph["incomplete"] = {str(reason): count for reason, count in sorted(incomplete.items())}
+    def finish(self) -> Part:
+        reasons = {
+            origin: self._assembly.reasons.get(origin, set[str]()) | _own_reasons(span)
+            for origin, span in self._assembly.operations.items()
+        }
+        known = {origin: set(own) for origin, own in reasons.items()}
+        for gaps in self._assembly.gaps.values():
+            for origin, reason in gaps:
+                if origin in known:
+                    known[origin].add(reason)
+        for origin, why in known.items():
+            self._graph.nodes[OperationKey(origin)]["incomplete"] = tuple(sorted(why))
+        self._graph.graph["incomplete"] = count_reasons(self._graph)
         self._graph.graph["mains"] = dict(self._assembly.mains)
         self._graph.graph["repeats"] = dict(self._versions.repeats)
-        return self._graph
+        return Part(self._graph, reasons, self._assembly.gaps)
 
     # --- single nodes and edges ----------------------------------------------------------------------------------
     def _produce(self, version: VersionKey, output: Variable, index: int, sources: tuple[int, ...] | None) -> None:
@@ -205,7 +224,7 @@ class _Builder:
                 incomplete=(str(Incomplete.MISSING_OPERATION),),
             )
         elif not _declares(producer, version):
-            self._assembly.reasons[version.origin].add(Incomplete.UNDECLARED_OUTPUT)
+            self._assembly.gaps[version.ref].add((version.origin, Incomplete.UNDECLARED_OUTPUT))
         self._graph.add_edge(
             producer,
             version,
@@ -223,6 +242,17 @@ class _Builder:
             self._graph.add_node(
                 version, type=NodeType.VERSION, variable=variable, content="", truncated=False, unknown=unknown
             )
+
+
+def count_reasons(graph: EvolutionGraph) -> dict[str, int]:
+    """Count the operations that know less than they should, by reason."""
+    counts = Counter(
+        str(reason)
+        for _, node in graph.nodes(data=True)
+        if node["type"] == NodeType.OPERATION
+        for reason in node["incomplete"]
+    )
+    return dict(sorted(counts.items()))
 
 
 def _sources(span: OperationSpan) -> list[tuple[int, ...]] | None:

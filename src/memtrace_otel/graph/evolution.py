@@ -25,7 +25,7 @@ else:
 
 
 class EvolutionGraph(_Graph):
-    """A networkx.MultiDiGraph of operations and versions; made by `build_graph`, not changed afterwards.
+    """A networkx.MultiDiGraph of operations and versions; made by `build_graph` or `GrowingGraph`; not to be changed.
 
     Nodes, with their attributes:
 
@@ -231,6 +231,11 @@ class EvolutionGraph(_Graph):
         return self.graph.get("incomplete", {})
 
     # --- indexes, made on first use ------------------------------------------------------------------------------
+    def forget_indexes(self) -> None:
+        """To be called by whoever changed the graph."""
+        for name in ("_spans", "_by_trace", "_children", "_versions"):
+            self.__dict__.pop(name, None)
+
     @cached_property
     def _spans(self) -> list[OperationSpan]:
         spans = (node["span"] for _, node in self.nodes(data=True) if node["type"] == NodeType.OPERATION)

@@ -11,27 +11,47 @@ from memtrace_otel.model import OperationSpan
 _PROCESS = (semconv.SERVICE_NAME, semconv.SERVICE_INSTANCE_ID, "host.name", semconv.PROCESS_PID)
 
 
+class Losses:
+    """What the spans of some processes tell of others; more spans may be added."""
+
+    def __init__(self, spans: Iterable[OperationSpan] = ()) -> None:
+        self._seen: defaultdict[tuple[object, ...], dict[int, str]] = defaultdict(dict)
+        self._shared: set[tuple[object, ...]] = set()
+        self._told: dict[str, int] = {}
+        self.add(spans)
+
+    def add(self, spans: Iterable[OperationSpan]) -> None:
+        """Count more spans; repeated ones change nothing."""
+        for span in spans:
+            told = span.attributes.get(semconv.LOST)
+            if isinstance(told, int) and told > 0:
+                self._told[span.origin] = max(told, self._told.get(span.origin, 0))
+            if span.seq is None:
+                continue
+            process = (span.seq >> semconv.SEQ_BITS, *(str(span.resource.get(name, "")) for name in _PROCESS))
+            if self._seen[process].setdefault(span.seq, span.origin) != span.origin:
+                self._shared.add(process)
+
+    @property
+    def missing(self) -> int:
+        """The numbers missing between the first and the last seen of each process.
+
+        The upper bits of a number tell processes apart that share one resource (a fork, a restart). A number seen on
+        two spans shows writers that do not set them: their gaps tell nothing and are not counted. Losses at either end
+        cannot be told. The spans must be everything that the processes sent.
+        """
+        return sum(
+            max(numbers) - min(numbers) + 1 - len(numbers)
+            for process, numbers in self._seen.items()
+            if process not in self._shared
+        )
+
+    @property
+    def told(self) -> int:
+        """The spans that processors say they dropped."""
+        return sum(self._told.values())
+
+
 def lost_spans(spans: Iterable[OperationSpan]) -> int:
-    """Count the numbers missing between the first and the last seen of each process.
-
-    The upper bits of a number tell processes apart that share one resource (a fork, a restart). A number seen on two
-    spans shows writers that do not set them: their gaps tell nothing and are not counted. Losses at either end cannot
-    be told. The spans must be everything that the processes sent.
-    """
-    seen: dict[tuple[object, ...], dict[int, str]] = defaultdict(dict)
-    shared: set[tuple[object, ...]] = set()
-    for span in spans:
-        if span.seq is None:
-            continue
-        process = (span.seq >> semconv.SEQ_BITS, *(str(span.resource.get(name, "")) for name in _PROCESS))
-        if seen[process].setdefault(span.seq, span.origin) != span.origin:
-            shared.add(process)
-    return sum(
-        max(numbers) - min(numbers) + 1 - len(numbers) for process, numbers in seen.items() if process not in shared
-    )
-
-
-def told_losses(spans: Iterable[OperationSpan]) -> int:
-    """Count the spans that a processor says it dropped."""
-    told = (span.attributes.get(semconv.LOST) for span in {span.origin: span for span in spans}.values())
-    return sum(lost for lost in told if isinstance(lost, int) and lost > 0)
+    """Return `Losses.missing` of the spans."""
+    return Losses(spans).missing

@@ -48,7 +48,7 @@ class Versions:
             if origin != reader.origin:  # nothing is its own source
                 return self._follow(variable.ref, origin, reader, variable)
         elif variable.origin:
-            self._assembly.reasons[reader.origin].add(Incomplete.UNKNOWN_ORIGIN)
+            self._assembly.gaps[variable.ref].add((reader.origin, Incomplete.UNKNOWN_ORIGIN))
         return self._infer(reader, variable)
 
     def looked_at(self, span: OperationSpan, output: Variable) -> tuple[VersionKey, bool]:
@@ -80,7 +80,7 @@ class Versions:
         if found is not None:
             return found.version, True
         if ref_kind(variable.ref) not in ROOT_KINDS:
-            self._assembly.reasons[reader.origin].add(Incomplete.UNKNOWN_ORIGIN)
+            self._assembly.gaps[variable.ref].add((reader.origin, Incomplete.UNKNOWN_ORIGIN))
         return VersionKey(variable.ref, "", self._assembly.scopes[reader.origin]), False
 
     def _join_owners(self) -> None:

@@ -97,10 +97,8 @@ def test_removing_questions_does_not_change_what_memory_is_made_of(seed: int) ->
             assert part.content(version) == whole.content(version)
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_noise_gives_a_graph_that_can_be_asked(seed: int) -> None:
-    """Wild parents, parts, origins, flows and times: circles of every sort, and no exception or endless walk."""
-    rng = random.Random(seed)
+def noise(rng: random.Random) -> list[OperationSpan]:
+    """Wild parents, parts, origins, flows and times: circles of every sort, and ids with several contents."""
     refs = ["memory:a", "memory:b", "message:m", "fact:f", "context:c", "query:q", "strange", "state:s"]
 
     def variable() -> Variable:
@@ -115,7 +113,7 @@ def test_noise_gives_a_graph_that_can_be_asked(seed: int) -> None:
             size=rng.choice([None, 0, 1, 99]),
         )
 
-    spans = [
+    return [
         span(
             rng.randrange(1, 4),
             rng.randrange(1, 8),
@@ -132,6 +130,50 @@ def test_noise_gives_a_graph_that_can_be_asked(seed: int) -> None:
         )
         for _ in range(30)
     ]
+
+
+def of_owner(number: int) -> list[OperationSpan]:
+    """The story of another owner, in traces of its own, with the same ids."""
+    scope = f"{number:016x}"
+
+    def moved(origin: str) -> str:
+        return f"{number:08x}{origin[8:]}" if origin else ""
+
+    return [
+        replace(
+            s,
+            trace_id=moved(s.trace_id),
+            scope=scope if s.scope else "",
+            inputs=tuple(replace(v, origin=moved(v.origin)) for v in s.inputs),
+        )
+        for s in parted_story()
+    ]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_slice_of_the_whole_is_the_slice_of_its_scope(seed: int) -> None:
+    """Owners share ids and questions, not memories."""
+    rng = random.Random(seed)
+    owners = [of_owner(number) for number in range(1, 5)]
+    spans = [s for owner in owners for s in owner]
+    rng.shuffle(spans)
+    whole = build_graph(spans)
+    for number, owner in enumerate(owners, 1):
+        alone = build_graph(owner)
+        for span_ in alone.operations():
+            assert whole.slice_of_answer(span_.origin) == alone.slice_of_answer(span_.origin)
+        for message in alone.messages():
+            assert whole.slice_of_message(message) == alone.slice_of_message(message)
+        scope = f"{number:016x}"
+        assert whole.state(scope) == alone.state(scope) != []
+        assert whole.diff(scope, 0) == alone.diff(scope, 0)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_noise_gives_a_graph_that_can_be_asked(seed: int) -> None:
+    """Wild parents, parts, origins, flows and times: circles of every sort, and no exception or endless walk."""
+    rng = random.Random(seed)
+    spans = noise(rng)
     graph = build_graph(spans)
     shuffled = spans[:]
     rng.shuffle(shuffled)
