@@ -14,6 +14,7 @@ from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.keys import EdgeType, NodeKey, NodeType, OperationKey, VersionKey
 from memtrace_otel.graph.smartcomment import to_smartcomment
 from memtrace_otel.model import OperationSpan, Variable
+from memtrace_otel.semconv import SMARTCOMMENT_RECORD
 
 SCHEMA = "memtrace-otel/graph"
 SCHEMA_VERSION = 1
@@ -33,7 +34,7 @@ def to_document(graph: EvolutionGraph) -> dict[str, Any]:
     - `schema`, `version`; `incomplete`: {reason: count}.
     - `operations`: id (its origin), missing (only readers know of it), trace_id, span_id, parent (id of the enclosing
       operation or ''), name, kind, system, scope, service, start and end (ns since the epoch), status, incomplete
-      (reasons), evidence (refs), attributes.
+      (reasons), evidence (refs), attributes (without the part of a smartcomment document).
     - `versions`: id, ref, origin, scope (of a root), number (from 1 in the history of its ref), action, digest, size
       (bytes or null), event_time, content, truncated, unknown.
     - `edges`: type, source, target (ids) and the attributes of their type as `EvolutionGraph` lists them.
@@ -132,7 +133,9 @@ def _operation(node: OperationKey, attributes: Mapping[str, Any]) -> dict[str, A
         "status": known.status,
         "incomplete": list(attributes["incomplete"]),
         "evidence": list(known.evidence),
-        "attributes": {name: _plain(value) for name, value in sorted(known.attributes.items())},
+        "attributes": {
+            name: _plain(value) for name, value in sorted(known.attributes.items()) if name != SMARTCOMMENT_RECORD
+        },
     }
 
 

@@ -319,6 +319,29 @@ def test_out_and_in_again_keeps_lineage_and_failures(story: list[OperationSpan])
     assert named(back.slice_of_answer(first.origin)) == named(original)
 
 
+def test_an_imported_document_comes_back_as_it_was() -> None:
+    r = recorded()
+    r.node("COMMENT:NONE", "''", "variable")
+    r.node("alone", "'nobody reads it'", "variable")
+    r.document["data"]["sessions"] += [{"session_id": name, "session_name": name} for name in ("s1", "s2", "unused")]
+    r.document["data"]["annotations"] = [{"final_error_type": "ExtractionError"}]
+    edge = r.document["data"]["edges"][3]
+    edge["op_id"] = "__none_op__"
+    spans = [span for body in [encode_request(to_spans(r.document))] for span in decode_request(body)]
+    back = to_smartcomment(build_graph(spans))
+    del r.document["data"]["annotations"]
+    assert back == r.document
+    assert build_graph(to_spans(back)).graph == build_graph(spans).graph
+
+
+def test_a_part_of_an_imported_document_refers_only_to_what_it_holds() -> None:
+    spans = to_spans(recorded().document)
+    for missing in range(len(spans)):
+        data = to_smartcomment(build_graph(spans[:missing] + spans[missing + 1 :]))["data"]
+        nodes = {node["full_node_id"] for node in data["nodes"]}
+        assert {edge[f"{end}_full_node_id"] for edge in data["edges"] for end in ("source", "target")} <= nodes
+
+
 @pytest.mark.parametrize(
     ("told", "scores"),
     [

@@ -80,16 +80,22 @@ def parse(document: object) -> Document:
     return Document(graph_id, _optional(root, "user_id"), _optional(root, "project_id"), nodes, ordered)
 
 
+def node_id(item: Json) -> str:
+    """Return the full id of a node of `data.nodes`."""
+    given = _optional(item, "full_node_id")
+    return given or f"{_optional(item, 'class_name')}:{item['name']}@{item['version']}".removeprefix(":")
+
+
 def _nodes(data: Json) -> Iterator[tuple[str, Node]]:
     for place, item in _listed(data, "nodes"):
         version = item.get("version")
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise ValueError(f"{place}.version: expected an integer from 1, got {version!r}")
         name, class_name = _text(item, "name", place), _optional(item, "class_name")
-        id = _optional(item, "full_node_id") or f"{class_name}:{name}@{version}".removeprefix(":")
         metadata = _object(item.get("metadata") or {}, f"{place}.metadata")
         value = item.get("value")
         text = value if isinstance(value, str) else "" if value is None else str(value)
+        id = node_id(item)
         yield id, Node(id, name, version, text, _optional(item, "category"), class_name, metadata)
 
 

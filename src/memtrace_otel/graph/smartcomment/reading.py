@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from memtrace_otel import semconv
 from memtrace_otel.graph.smartcomment import conventions
-from memtrace_otel.graph.smartcomment.document import NO_VARIABLE, Document, Node, Recorded, parse
+from memtrace_otel.graph.smartcomment.document import NO_VARIABLE, Document, Json, Node, Recorded, parse
+from memtrace_otel.graph.smartcomment.records import records
 from memtrace_otel.model import AttributeValue, OperationSpan, Variable, content_digest, make_ref, ref_kind
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
@@ -27,7 +30,8 @@ def to_spans(document: object) -> list[OperationSpan]:
     exists only between two edges of one operation is merged with the last one that the operation made. Raises
     ValueError naming the place of the first fault.
     """
-    conversion = _Conversion(parse(document))
+    parsed = parse(document)
+    conversion = _Conversion(parsed, records(cast("Json", document), parsed))
     return [conversion.span(step) for step in conversion.steps]
 
 
@@ -55,8 +59,9 @@ class _Step:
 class _Conversion:
     """Knows who made what, then turns one operation after the other into a span."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, records: Mapping[str, str]) -> None:
         self._document = document
+        self._records = records
         self._nodes = document.nodes
         self._makers: defaultdict[str, list[_Step]] = defaultdict(list)
         self._scope = _digest(16, document.graph_id, document.project, document.owner)
@@ -188,6 +193,8 @@ class _Conversion:
             semconv.SMARTCOMMENT_CATEGORY: operation.category,
             semconv.SMARTCOMMENT_GRAPH_ID: self._document.graph_id,
         }
+        if operation.id in self._records:
+            attributes[semconv.SMARTCOMMENT_RECORD] = self._records[operation.id]
         if queries:
             attributes[semconv.SMARTCOMMENT_QUERY_ID] = queries[0].id
         for node in made:

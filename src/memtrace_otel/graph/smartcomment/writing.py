@@ -11,6 +11,7 @@ from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.keys import EdgeType, OperationKey, VersionKey
 from memtrace_otel.graph.smartcomment.conventions import ANSWERING, JUDGING, SCORE, UNIT
 from memtrace_otel.graph.smartcomment.document import EPOCH, NO_VARIABLE, TIME_FORMAT
+from memtrace_otel.graph.smartcomment.records import restore
 from memtrace_otel.model import OperationSpan, is_failing, ref_kind, split_ref
 from memtrace_otel.semconv import OpKind, RefKind, Role
 
@@ -48,12 +49,14 @@ _NAMES: dict[str, str] = {OpKind.RESPOND: ANSWERING, OpKind.JUDGE: JUDGING}
 def to_smartcomment(graph: EvolutionGraph) -> dict[str, Any]:
     """Return the graph as the JSON document that smartcomment's `ExecNetwork.import_graph` takes.
 
+    A graph that was imported from one, whole, is given back as it was (without `data.annotations`). Any other one:
     One session per trace, one operation per span, one node per version (numbered along its history), one edge per
     input that fed an output; a search also points at each of its hits, as the peer draws it. Times lose what is finer
     than a millisecond; durations, status and reasons have no place in the format and go to the metadata. Operations
     that only readers know of are left out.
     """
-    return _Writer(graph).document()
+    imported = restore(span.attributes.get(semconv.SMARTCOMMENT_RECORD) for span in graph.operations())
+    return imported or _Writer(graph).document()
 
 
 class _Writer:
