@@ -14,6 +14,7 @@ from memtrace_otel.store.schema import APPLICATION_ID, STATEMENTS, VERSION
 BUSY_SECONDS = 10.0
 """How long a statement waits for another process that writes."""
 _LOOK_SECONDS = 0.0005
+_CHECKPOINT_PAGES = 8192
 
 
 def connect(path: Path, *, create: bool, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
@@ -35,6 +36,8 @@ def connect(path: Path, *, create: bool, busy_seconds: float = BUSY_SECONDS) -> 
                 _create(connection, busy_seconds)
             _check(connection, path)
             connection.execute("PRAGMA synchronous = FULL")
+            # Bodies that are decoded before that many pages are written never go into the file itself.
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         except BaseException:
             connection.close()
             raise
