@@ -79,11 +79,15 @@ class Attribution:
         if not due or min(due)[0] > time.monotonic():
             return 0
         trace_id = min(due)[1]
-        self._watched[trace_id].due = None
+        watched = self._watched[trace_id]
+        watched.due = None
         try:
-            return _attribute(store, trace_id)
+            spans = store.trace(trace_id)
+            watched.scopes.update(span.scope for span in spans)
+            watched.last = max([watched.last, *(span.start for span in spans)])
+            return _attribute(store, trace_id) if spans else 0  # its evaluation was faster: its spans make it due
         except StoreError:
-            self._watched[trace_id].due = time.monotonic() + self._quiet
+            watched.due = time.monotonic() + self._quiet
             raise
         except Exception as error:  # one odd trace must not stop the decoding; its contents stay out of the log
             _logger.warning("attribution of trace %s failed: %s", trace_id, type(error).__name__)
@@ -118,13 +122,10 @@ class Attribution:
 def _attribute(store: SqliteStore, trace_id: str) -> int:
     """Attribute the failures of a trace, write the verdicts, send them where the environment says."""
     from memtrace_otel.annotate import SendError, TargetError, deliver  # with networkx: not for an idle server
-    from memtrace_otel.diagnosis import UnknownTraceError, diagnose, record
+    from memtrace_otel.diagnosis import diagnose, record
 
     started = time.time_ns()
-    try:
-        annotations = record(store, diagnose(store, (trace_id,)), started=started)
-    except UnknownTraceError:
-        return 0  # its evaluation was faster; its spans make it due again
+    annotations = record(store, diagnose(store, (trace_id,)), started=started)
     try:
         deliver(annotations, store)
     except (SendError, TargetError) as error:

@@ -29,6 +29,8 @@ _CONVERT = {Signal.TRACES: json_to_request, Signal.LOGS: json_to_logs}
 _READ_SECONDS = 30.0
 """Longest time that a body may take to arrive."""
 _PATIENCE = 4
+_CONCURRENT = 64
+"""Most bodies in memory at once; more connections wait."""
 _INVALID, _EXHAUSTED, _UNAVAILABLE, _UNAUTHENTICATED = 3, 8, 14, 16
 """Codes of google.rpc.Code."""
 
@@ -36,9 +38,12 @@ _INVALID, _EXHAUSTED, _UNAVAILABLE, _UNAUTHENTICATED = 3, 8, 14, 16
 def http_app(intake: Intake, limits: Limits, token: str = "", routes: Sequence[BaseRoute] = ()) -> Starlette:
     """Return the ASGI application; `routes` are served beside the endpoints. A token is asked of all but /health."""
 
+    places = asyncio.Semaphore(_CONCURRENT)
+
     def endpoint(signal: Signal) -> Callable[[Request], Awaitable[Response]]:
         async def export(request: Request) -> Response:
-            return await _export(request, signal, intake, limits)
+            async with places:
+                return await _export(request, signal, intake, limits)
 
         return export
 

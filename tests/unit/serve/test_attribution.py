@@ -1,0 +1,146 @@
+"""Which traces are attributed, and when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import pytest
+
+from memtrace_otel.model import OperationSpan
+from memtrace_otel.otlp.decode import IndexedFields
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE
+from memtrace_otel.serve import attribution
+from memtrace_otel.serve.attribution import Attribution
+from memtrace_otel.store import NewSpan
+
+A, B = "a" * 32, "b" * 32
+
+
+def span(
+    trace_id: str, start: int, *, scope: str = "", evaluated: bool = False, origins: Iterable[str] = (), by: str = "app"
+) -> NewSpan:
+    return NewSpan(trace_id, "1" * 16, "span", start, by, IndexedFields("", scope, set(origins), evaluated))
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock)
+    return clock
+
+
+@pytest.fixture
+def attributed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The traces that were attributed."""
+    traces: list[str] = []
+    monkeypatch.setattr(attribution, "_attribute", lambda store, trace_id: traces.append(trace_id) or 1)
+    return traces
+
+
+class Stored:
+    """A store in which every trace works on Ana's memory, but for those that are `missing`."""
+
+    def __init__(self, *missing: str) -> None:
+        self.missing = missing
+
+    def trace(self, trace_id: str) -> list[OperationSpan]:
+        return [] if trace_id in self.missing else [OperationSpan(trace_id, "1" * 16, scope="ana", start=4)]
+
+
+def run(watching: Attribution, store: Stored = Stored()) -> None:  # noqa: B008
+    while watching.attribute_one(store):  # type: ignore[arg-type]
+        pass
+
+
+def test_a_trace_without_evaluation_is_left_alone(clock: Clock, attributed: list[str]) -> None:
+    watching = Attribution(10)
+    watching.notice([span(A, 1)])
+    assert watching.wait() == float("inf")
+
+
+def test_an_evaluated_trace_is_due_when_it_is_quiet(clock: Clock, attributed: list[str]) -> None:
+    watching = Attribution(10)
+    watching.notice([span(A, 1, evaluated=True)])
+    clock.now += 9
+    watching.notice([span(A, 2)])
+    clock.now += 9
+    run(watching)
+    assert (attributed, watching.wait()) == ([], 1)
+    clock.now += 1
+    run(watching)
+    assert (attributed, watching.wait()) == ([A], float("inf"))
+
+
+def test_a_trace_that_never_gets_quiet_is_not_forgotten(clock: Clock, attributed: list[str]) -> None:
+    watching = Attribution(10)
+    watching.notice([span(A, 1, evaluated=True)])
+    for _ in range(21):
+        run(watching)
+        clock.now += 5
+        watching.notice([span(A, 2)])
+    run(watching)
+    assert attributed == [A]
+
+
+def test_the_trace_of_a_judged_answer_is_watched_too(clock: Clock, attributed: list[str]) -> None:
+    watching = Attribution(10)
+    watching.notice([span(B, 5, evaluated=True, origins=[f"{A}-{'1' * 16}"])])
+    clock.now += 10
+    run(watching)
+    assert sorted(attributed) == [A, B]
+
+
+@pytest.mark.parametrize(
+    ("late", "again"),
+    [
+        (span(B, 3, scope="ana"), True),
+        (span(B, 9, scope="ana"), False),  # after the answer
+        (span(B, 3, scope="bo"), False),  # another memory
+        (span(B, 3), False),
+        (span(A, 9), True),  # the trace itself
+        (span(A, 9, evaluated=True, by=ATTRIBUTION_SCOPE), False),  # our own verdict
+    ],
+)
+def test_a_late_span_that_may_matter_makes_it_due_again(
+    clock: Clock, attributed: list[str], late: NewSpan, again: bool
+) -> None:
+    watching = Attribution(10)
+    watching.notice([span(A, 4, scope="ana")])
+    watching.notice([span(A, 5, evaluated=True)])
+    clock.now += 10
+    run(watching)
+    watching.notice([late])
+    clock.now += 10
+    run(watching)
+    assert attributed == [A, A] if again else [A]
+
+
+def test_an_evaluation_may_come_before_its_trace(clock: Clock, attributed: list[str]) -> None:
+    watching = Attribution(10)
+    watching.notice([span(A, 5, evaluated=True)])
+    clock.now += 10
+    run(watching, Stored(A))
+    assert (attributed, watching.wait()) == ([], float("inf"))
+    watching.notice([span(A, 4)])
+    clock.now += 10
+    run(watching)
+    assert attributed == [A]
+
+
+def test_a_trace_is_not_watched_for_ever(clock: Clock, attributed: list[str]) -> None:
+    watching = Attribution(10)
+    watching.notice([span(A, 5, scope="ana", evaluated=True)])
+    clock.now += 10
+    run(watching)
+    clock.now += 3601
+    watching.notice([span(B, 9)])
+    watching.notice([span(B, 1, scope="ana")])
+    assert watching.wait() == float("inf")
