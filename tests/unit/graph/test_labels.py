@@ -1,0 +1,60 @@
+"""A MemTraceBench file with annotations: imported, attributed and scored by the rules of the benchmark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from memtrace_otel.cli import main
+from memtrace_otel.diagnosis import diagnose
+from memtrace_otel.graph.smartcomment import read_labels, score
+from memtrace_otel.store import SqliteStore
+from tests.unit.graph.test_smartcomment import recorded
+
+
+def annotated(kind: str, operation: str | None) -> dict[str, Any]:
+    """The recording of a failed question, with what a person says of it."""
+    document = recorded().document
+    ids = {item["op_name"]: item["op_id"] for item in document["data"]["operations"]}
+    document["data"]["annotations"] = [
+        {"query_id": "query:qa-1@1", "query": "Where does Ann live?", "golden_answers": ["Lisbon"],
+         "prediction": "Paris", "source_evidence_ids": ["U1:D2@1"], "final_error_type": kind,
+         "final_op_id": ids.get(operation or "")}
+    ]  # fmt: skip
+    return document
+
+
+@pytest.mark.parametrize(
+    ("kind", "operation", "figures"),
+    [
+        ("ResponseError", "question-answering", (1, 1.0, 1.0)),
+        ("RetrievalError", "question-answering", (1, 0.0, 1.0)),
+        ("ResponseError", "memory_system.extract_facts", (1, 1.0, 0.0)),
+        ("ExtractionError", None, (1, 0.0, 0.0)),
+        ("AnnotationError", None, (0, 0.0, 0.0)),
+        ("JudgeError", "llm-judge", (0, 0.0, 0.0)),
+    ],
+)
+def test_type_and_operation_are_scored_each_by_itself(
+    tmp_path: Path, kind: str, operation: str | None, figures: tuple[int, float, float]
+) -> None:
+    document, database = annotated(kind, operation), tmp_path / "bench.db"
+    (tmp_path / "graph.json").write_text(json.dumps(document))
+    arguments = ["import", str(tmp_path / "graph.json"), "--db", str(database)]
+    assert CliRunner().invoke(main, arguments, catch_exceptions=False).exit_code == 0
+    with SqliteStore.open(database, create=False) as store:
+        verdicts = diagnose(store).verdicts
+    result = score(read_labels(document), verdicts)
+    assert (result.cases, result.eta, result.oia) == figures
+    assert score(read_labels(document), []).eta == 0.0
+
+
+def test_an_annotation_of_a_question_nobody_asked_is_named() -> None:
+    document = annotated("UpdateError", "question-answering")
+    document["data"]["annotations"][0]["query_id"] = "query:other@1"
+    with pytest.raises(ValueError, match=r"annotations\[0\]\.query_id"):
+        read_labels(document)
