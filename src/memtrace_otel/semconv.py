@@ -237,6 +237,9 @@ EVALUATION_NAME = "gen_ai.evaluation.name"
 EVALUATION_SCORE = "gen_ai.evaluation.score.value"
 EVALUATION_LABEL = "gen_ai.evaluation.score.label"
 EVALUATION_EXPLANATION = "gen_ai.evaluation.explanation"
+USER_FEEDBACK = "user_feedback"
+"""Name of the evaluation that feedback is, unless another one is given."""
+FEEDBACK_SYSTEM = "feedback"
 
 FAILING_LABELS = frozenset({"fail", "failed", "incorrect", "wrong", "not_relevant", "false", "negative", "thumbs_down"})
 PASSING_LABELS = frozenset({"pass", "passed", "correct", "right", "relevant", "true", "positive", "thumbs_up"})

@@ -27,6 +27,7 @@ COMMANDS = (
     "config",
     "demo",
     "doctor",
+    "feedback",
     "graph",
     "import",
     "report",

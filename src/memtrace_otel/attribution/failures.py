@@ -98,7 +98,10 @@ def _judged(lineage: Lineage, span: OperationSpan) -> OperationSpan | None:
         return OperationSpan(
             *split_origin(origin), kind=OpKind.RESPOND, start=span.start, end=span.start, incomplete=("missing",)
         )
-    before = [s for s in lineage.in_trace(span.trace_id) if s.kind == OpKind.RESPOND and s.start <= span.start]
+    answers = [s for s in lineage.in_trace(span.trace_id) if s.kind == OpKind.RESPOND]
+    before = [s for s in answers if s.start <= span.start]
+    if not before and not span.parent_id:  # feedback on the whole trace, by a clock that is behind
+        before = answers
     return before[-1] if before else None
 
 

@@ -22,7 +22,7 @@ def feedback(
     score: float | None = None,
     expected: str = "",
     explanation: str = "",
-    name: str = "user_feedback",
+    name: str = semconv.USER_FEEDBACK,
     answer: str = "",
     tracer: trace.Tracer | None = None,
 ) -> bool:
@@ -38,7 +38,7 @@ def feedback(
     with Operation(
         semconv.SPAN_NAME_PREFIX + OpKind.JUDGE,
         kind=OpKind.JUDGE,
-        system="feedback",
+        system=semconv.FEEDBACK_SYSTEM,
         tracer=tracer,
         parent=None if _in_trace(given.origin) else context_of(given.origin),
     ) as operation:

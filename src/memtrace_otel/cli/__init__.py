@@ -10,6 +10,7 @@ import click
 from memtrace_otel.cli.about import completion, version
 from memtrace_otel.cli.demo import demo
 from memtrace_otel.cli.failures import attribute, report
+from memtrace_otel.cli.feedback import feedback
 from memtrace_otel.cli.graph import graph
 from memtrace_otel.cli.observe import config, doctor, run
 from memtrace_otel.cli.options import examples
@@ -17,7 +18,7 @@ from memtrace_otel.cli.serve import serve
 from memtrace_otel.cli.spans import import_files
 from memtrace_otel.version import __version__
 
-_COMMANDS = (demo, run, serve, doctor, attribute, report, graph, import_files, config, version, completion)
+_COMMANDS = (demo, run, serve, doctor, feedback, attribute, report, graph, import_files, config, version, completion)
 
 
 @click.group(

@@ -26,11 +26,12 @@ def user_errors() -> tuple[type[Exception], ...]:
     from memtrace_otel.annotate import SendError, TargetError
     from memtrace_otel.diagnosis import UnknownTraceError
     from memtrace_otel.launch import LaunchError
+    from memtrace_otel.otlp.feedback import FeedbackError
     from memtrace_otel.otlp.files import InputError
     from memtrace_otel.serve import ServeError
     from memtrace_otel.store import StoreError
 
-    return InputError, StoreError, SendError, TargetError, UnknownTraceError, LaunchError, ServeError
+    return InputError, StoreError, SendError, TargetError, UnknownTraceError, LaunchError, ServeError, FeedbackError
 
 
 def clear_errors(command: Callable[P, R]) -> Callable[P, R]:

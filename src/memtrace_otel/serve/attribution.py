@@ -14,18 +14,24 @@ _logger = logging.getLogger(__name__)
 _MOST_TRACES = 10_000
 _WATCHED_SECONDS = 3600.0
 """How long after its last change a failing trace may be attributed again."""
+_AWAITED_SECONDS = 24 * 3600.0
+"""How long an evaluation waits for the spans of its trace, like the evaluations that the next server looks at."""
 _TRACE_ID = 32
 _PATIENCE = 10
 """A trace that never gets quiet is attributed after so many quiet periods."""
-_RESUMED_NANOSECONDS = 24 * 3600 * 10**9
+_RESUMED_NANOSECONDS = int(_AWAITED_SECONDS) * 10**9
 
 
 @dataclass(slots=True)
 class _Watched:
-    """A trace with an evaluation: its newest span starts at `last` (ns), its memories are `scopes`."""
+    """A trace with an evaluation: its newest span starts at `last` (ns), its memories are `scopes`.
+
+    It is `awaited` while it holds no answer.
+    """
 
     last: int = 0
     scopes: set[str] = field(default_factory=set[str])
+    awaited: bool = True
     changed: float = 0.0
     due: float | None = None
     latest: float = 0.0  # when it is attributed whatever comes
@@ -84,6 +90,7 @@ class Attribution:
         try:
             spans = store.trace(trace_id)
             watched.scopes.update(span.scope for span in spans)
+            watched.awaited = not any(span.kind == OpKind.RESPOND for span in spans)
             watched.last = max([watched.last, *(span.start for span in spans)])
             return _attribute(store, trace_id) if spans else 0  # its evaluation was faster: its spans make it due
         except StoreError:
@@ -115,7 +122,8 @@ class Attribution:
     def _forget(self, now: float) -> None:
         for trace_id, watched in list(self._watched.items()):
             excess = len(self._watched) > _MOST_TRACES
-            if watched.due is None and (excess or now - watched.changed > _WATCHED_SECONDS):
+            patience = _AWAITED_SECONDS if watched.awaited else _WATCHED_SECONDS
+            if watched.due is None and (excess or now - watched.changed > patience):
                 del self._watched[trace_id]
 
 

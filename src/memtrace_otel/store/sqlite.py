@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from memtrace_otel.model import OperationSpan
+from memtrace_otel.semconv import OpKind
 from memtrace_otel.store import ledger
 from memtrace_otel.store.connection import connect, translated_errors
 from memtrace_otel.store.inbox import Batch, add_bodies, drain_batch, waiting_bytes
@@ -118,6 +119,12 @@ class SqliteStore:
                 return
             last = page[-1][0]
 
+    def is_known(self, trace_id: str) -> bool:
+        """Tell whether more of a trace than judgements has been decoded. What waits is left to wait."""
+        with self._locked() as connection:
+            (found,) = connection.execute(_IS_KNOWN, (trace_id, OpKind.JUDGE)).fetchone()
+            return bool(found)
+
     def trace_ids(self) -> list[str]:
         """Return every trace id by the start of its first span."""
         self.decode()
@@ -185,6 +192,7 @@ class SqliteStore:
         return self._sources[id]
 
 
+_IS_KNOWN = "SELECT EXISTS (SELECT 1 FROM span WHERE trace_id = ? AND kind <> ?)"
 _STATS = """
 SELECT
     (SELECT count(*) FROM span),

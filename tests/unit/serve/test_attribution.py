@@ -48,11 +48,16 @@ def attributed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 class Stored:
     """A store in which every trace works on Ana's memory, but for those that are `missing`."""
 
-    def __init__(self, *missing: str) -> None:
+    def __init__(self, *missing: str, kind: str = "") -> None:
         self.missing = missing
+        self.kind = kind
 
     def trace(self, trace_id: str) -> list[OperationSpan]:
-        return [] if trace_id in self.missing else [OperationSpan(trace_id, "1" * 16, scope="ana", start=4)]
+        return (
+            []
+            if trace_id in self.missing
+            else [OperationSpan(trace_id, "1" * 16, kind=self.kind, scope="ana", start=4)]
+        )
 
 
 def run(watching: Attribution, store: Stored = Stored()) -> None:  # noqa: B008
@@ -135,12 +140,28 @@ def test_an_evaluation_may_come_before_its_trace(clock: Clock, attributed: list[
     assert attributed == [A]
 
 
-def test_a_trace_is_not_watched_for_ever(clock: Clock, attributed: list[str]) -> None:
+def test_feedback_waits_longer_for_the_answer_than_a_verdict_for_late_spans(
+    clock: Clock, attributed: list[str]
+) -> None:
+    watching = Attribution(10)
+    watching.notice([span(A, 5, evaluated=True)])
+    clock.now += 10
+    run(watching)
+    clock.now += 20 * 3600
+    watching.notice([span(B, 9)])
+    watching.notice([span(A, 4)])
+    clock.now += 10
+    run(watching)
+    assert attributed == [A, A]
+
+
+@pytest.mark.parametrize(("kind", "patience"), [("respond", 3601), ("", 24 * 3601)])
+def test_a_trace_is_not_watched_for_ever(clock: Clock, attributed: list[str], kind: str, patience: int) -> None:
     watching = Attribution(10)
     watching.notice([span(A, 5, scope="ana", evaluated=True)])
     clock.now += 10
-    run(watching)
-    clock.now += 3601
+    run(watching, Stored(kind=kind))
+    clock.now += patience
     watching.notice([span(B, 9)])
     watching.notice([span(B, 1, scope="ana")])
     assert watching.wait() == float("inf")

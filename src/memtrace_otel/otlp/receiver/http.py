@@ -1,10 +1,11 @@
-"""OTLP over HTTP: `POST /v1/traces` and `/v1/logs` in protobuf or JSON, gzipped or not."""
+"""OTLP over HTTP: `POST /v1/traces` and `/v1/logs` in protobuf or JSON, gzipped or not; `/v1/feedback` in JSON."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 from google.protobuf.json_format import MessageToJson
@@ -20,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from memtrace_otel.otlp.decode import DecodeError
 from memtrace_otel.otlp.json import Json, json_to_logs, json_to_request
 from memtrace_otel.otlp.receiver.access import is_allowed
+from memtrace_otel.otlp.receiver.feedback import read_feedback
 from memtrace_otel.otlp.receiver.intake import BusyError, Intake, RequestError, Signal, TooLargeError
 from memtrace_otel.otlp.receiver.limits import Limits, gunzip
 from memtrace_otel.otlp.receiver.responses import export_response
@@ -33,6 +35,8 @@ _CONCURRENT = 64
 """Most bodies in memory at once; more connections wait."""
 _INVALID, _EXHAUSTED, _UNAVAILABLE, _UNAUTHENTICATED = 3, 8, 14, 16
 """Codes of google.rpc.Code."""
+Readers = Mapping[str, Callable[[bytes], bytes] | None]
+"""By content type, how a body becomes protobuf; None: it is."""
 
 
 def http_app(intake: Intake, limits: Limits, token: str = "", routes: Sequence[BaseRoute] = ()) -> Starlette:
@@ -40,15 +44,16 @@ def http_app(intake: Intake, limits: Limits, token: str = "", routes: Sequence[B
 
     places = asyncio.Semaphore(_CONCURRENT)
 
-    def endpoint(signal: Signal) -> Callable[[Request], Awaitable[Response]]:
+    def route(name: str, signal: Signal, readers: Readers) -> Route:
         async def export(request: Request) -> Response:
             async with places:
-                return await _export(request, signal, intake, limits)
+                return await _export(request, signal, readers, intake, limits)
 
-        return export
+        return Route(f"/v1/{name}", export, methods=["POST"])
 
+    signals = [route(signal, signal, {_PROTOBUF: None, _JSON: partial(_from_json, signal)}) for signal in Signal]
     return Starlette(
-        routes=[*(Route(f"/v1/{signal}", endpoint(signal), methods=["POST"]) for signal in Signal), *routes],
+        routes=[*signals, route("feedback", Signal.TRACES, {_JSON: read_feedback}), *routes],
         middleware=[Middleware(_Gate, token)],
     )
 
@@ -71,13 +76,13 @@ class _Gate:
         return await self._app(scope, receive, send)
 
 
-async def _export(request: Request, signal: Signal, intake: Intake, limits: Limits) -> Response:
+async def _export(request: Request, signal: Signal, readers: Readers, intake: Intake, limits: Limits) -> Response:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind not in (_PROTOBUF, _JSON):
-        return _refusal(_PROTOBUF, 415, _INVALID, f"content type {_PROTOBUF} or {_JSON} is needed")
+    if kind not in readers:
+        return _refusal(next(iter(readers)), 415, _INVALID, f"content type {' or '.join(readers)} is needed")
     try:
         packed = await asyncio.wait_for(_body(request, limits), _READ_SECONDS)
-        body = await _unpacked(packed, request.headers.get("content-encoding", ""), kind, signal, limits)
+        body = await _unpacked(packed, request.headers.get("content-encoding", ""), readers[kind], limits)
         acknowledgement = await intake.accept(body, signal)
     except TooLargeError as error:
         return _refusal(kind, 413, _INVALID, str(error))
@@ -111,7 +116,7 @@ async def _body(request: Request, limits: Limits) -> bytes:
     return b"".join(chunks)
 
 
-async def _unpacked(packed: bytes, encoding: str, kind: str, signal: Signal, limits: Limits) -> bytes:
+async def _unpacked(packed: bytes, encoding: str, read: Callable[[bytes], bytes] | None, limits: Limits) -> bytes:
     """Return the body as protobuf. What takes long leaves the event loop to others."""
     match encoding.strip().lower():
         case "" | "identity":
@@ -120,10 +125,10 @@ async def _unpacked(packed: bytes, encoding: str, kind: str, signal: Signal, lim
             body = await asyncio.to_thread(gunzip, packed, limits)
         case _:
             raise RequestError("content encoding gzip or none is needed")
-    return body if kind == _PROTOBUF else await asyncio.to_thread(_from_json, body, signal)
+    return await asyncio.to_thread(read, body) if read else body
 
 
-def _from_json(body: bytes, signal: Signal) -> bytes:
+def _from_json(signal: Signal, body: bytes) -> bytes:
     try:
         document: object = json.loads(body)
         if not isinstance(document, dict):

@@ -1,0 +1,58 @@
+"""`feedback`: say after the fact that an answer was wrong, or right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from memtrace_otel import semconv
+from memtrace_otel.cli.errors import clear_errors
+from memtrace_otel.cli.options import check_trace_ids, database_option, examples
+
+
+@click.command(
+    epilog=examples(
+        "memtrace-otel feedback 4bf92f3577b34da6a3ce929d0e0e4736 --label fail --expected '17 to 19 April'",
+        "memtrace-otel feedback 4bf92f3577b34da6a3ce929d0e0e4736 --score 0.2 --db run.db",
+        "memtrace-otel attribute 4bf92f3577b34da6a3ce929d0e0e4736",
+    )
+)
+@click.argument("trace_id", callback=check_trace_ids)
+@click.option("--label", default="", metavar="LABEL", help="fail, incorrect, thumbs_down ... or pass, correct ...")
+@click.option("--score", type=float, help="Fails below MEMTRACE_EVALUATION_THRESHOLD; a label wins.")
+@click.option("--expected", default="", metavar="TEXT", help="The right answer; verdicts compare with it.")
+@click.option("--explanation", default="", metavar="TEXT", help="Why.")
+@click.option(
+    "--name", default=semconv.USER_FEEDBACK, show_default=True, help="What was evaluated; the latest decides."
+)
+@click.option("--time", default="", metavar="TIME", help="RFC 3339, UTC without a zone. Default: now.")
+@database_option
+@clear_errors
+def feedback(
+    trace_id: str,
+    label: str,
+    score: float | None,
+    expected: str,
+    explanation: str,
+    name: str,
+    time: str,
+    database: Path,
+) -> None:
+    """Say that the newest answer of a trace was wrong, or right.
+
+    Kept as a judge span of the trace, which may be unknown until its spans arrive. The same feedback counts once; to
+    return to an earlier one, give its --time. A server that has the database open attributes the failure by itself.
+    """
+    from memtrace_otel.otlp.feedback import encode_feedback
+    from memtrace_otel.store import SqliteStore
+
+    request = encode_feedback(
+        trace_id, label=label, score=score, expected=expected, explanation=explanation, name=name, time=time
+    )
+    with SqliteStore.open(database, create=False) as store:
+        known = store.waiting_bytes() > 0 or store.is_known(trace_id)
+        store.add_request(request)  # left to wait: a server is to notice it
+    click.echo(f"feedback on trace {trace_id} is in {database}")
+    if not known:
+        click.echo("this trace is not there yet: the feedback waits for its spans", err=True)

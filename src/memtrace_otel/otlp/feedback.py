@@ -1,0 +1,103 @@
+"""Feedback from outside the observed program, as the judge span that `memtrace_otel.feedback` writes inside it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+import time as clock
+from datetime import UTC, datetime, timedelta
+
+from memtrace_otel import semconv
+from memtrace_otel.model import AttributeValue, OperationSpan, Variable, is_failing, make_ref
+from memtrace_otel.otlp.encode import encode_request
+
+TEXT_BYTES = 16_384
+"""Longest expected answer, and longest explanation."""
+NAME_BYTES = 256
+_TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_AHEAD_NANOSECONDS = 24 * 3600 * 10**9
+"""How far the clock of who gives feedback may be ahead."""
+
+
+class FeedbackError(ValueError):
+    """Feedback that cannot be taken; says why, never quoting a content."""
+
+
+def encode_feedback(
+    trace_id: str,
+    *,
+    label: str = "",
+    score: float | None = None,
+    expected: str = "",
+    explanation: str = "",
+    name: str = semconv.USER_FEEDBACK,
+    time: str = "",
+) -> bytes:
+    """Return an ExportTraceServiceRequest with a judge span on the newest answer that the trace holds before `time`.
+
+    `label` is one of the labels of the conventions, `score` fails below MEMTRACE_EVALUATION_THRESHOLD; one of the two
+    is needed. `time` is RFC 3339, UTC without a zone, now by default. Equal arguments make the same span whenever it is
+    sent, so that a store keeps it once. Raises FeedbackError.
+    """
+    trace_id = trace_id.lower()
+    _check(trace_id, label, score, expected, explanation, name)
+    score = None if score is None else float(score)
+    said = json.dumps([trace_id, name, label, score, expected, explanation, time])
+    span_id = hashlib.sha256(said.encode()).hexdigest()[:16]
+    attributes: dict[str, AttributeValue] = {semconv.EVALUATION_NAME: name}
+    if label:
+        attributes[semconv.EVALUATION_LABEL] = label
+    if score is not None:
+        attributes[semconv.EVALUATION_SCORE] = score
+    if explanation:
+        attributes[semconv.EVALUATION_EXPLANATION] = explanation
+    wanted = Variable(make_ref(semconv.RefKind.EXPECTED, span_id), semconv.Role.EXPECTED, content=expected)
+    moment = _nanoseconds(time) if time else clock.time_ns()
+    judge = OperationSpan(
+        trace_id,
+        span_id,
+        name=semconv.SPAN_NAME_PREFIX + semconv.OpKind.JUDGE,
+        kind=semconv.OpKind.JUDGE,
+        system=semconv.FEEDBACK_SYSTEM,
+        start=moment,
+        end=moment,
+        inputs=(wanted,) if expected else (),
+        attributes=attributes,
+    )
+    return encode_request([judge])
+
+
+def _check(trace_id: str, label: str, score: float | None, expected: str, explanation: str, name: str) -> None:
+    if not _TRACE_ID.fullmatch(trace_id):
+        raise FeedbackError("the trace id must be 32 hex digits, not all of them 0")
+    if not label and score is None:
+        raise FeedbackError("a label or a score is needed")
+    if label and is_failing(label, None, 0.0) is None:
+        known = ", ".join([*sorted(semconv.FAILING_LABELS), *sorted(semconv.PASSING_LABELS)])
+        raise FeedbackError(f"the label must be one of {known}")
+    if score is not None and not abs(score) <= sys.float_info.max:
+        raise FeedbackError("the score must be a finite number")
+    for what, text, most in (
+        ("expected answer", expected, TEXT_BYTES),
+        ("explanation", explanation, TEXT_BYTES),
+        ("name", name, NAME_BYTES),
+    ):
+        if len(text.encode("utf-8", "replace")) > most:
+            raise FeedbackError(f"the {what} is longer than {most} bytes")
+    if not name or name == semconv.ATTRIBUTION_EVALUATION:
+        raise FeedbackError("the name must not be empty, nor that of our own verdicts")
+
+
+def _nanoseconds(time: str) -> int:
+    try:
+        moment = datetime.fromisoformat(time)
+    except ValueError:
+        raise FeedbackError("the time must be RFC 3339, such as 2026-03-06T10:04:31Z") from None
+    since = moment.replace(tzinfo=moment.tzinfo or UTC) - _EPOCH
+    nanoseconds = since // timedelta(microseconds=1) * 1000
+    if not 0 < nanoseconds <= clock.time_ns() + _AHEAD_NANOSECONDS:
+        raise FeedbackError("the time must be after 1970 and not in the future")
+    return nanoseconds

@@ -1,0 +1,118 @@
+"""`memtrace-otel feedback`: a trace that nobody judged fails after the fact."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+
+from memtrace_otel.otlp.sdk import encode_sdk_spans
+from memtrace_otel.store import SqliteStore
+from tests.conftest import Recording
+from tests.unit.test_cli import rows, run, tell
+
+UNKNOWN = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+@pytest.fixture
+def told(recording: Recording, content_on: None) -> list[ReadableSpan]:
+    """A story whose wrong answer nobody judged."""
+    tell(recording)
+    return [span for span in recording.spans() if span.name != "memtrace.judge"]
+
+
+@pytest.fixture
+def trace_id(recording: Recording, told: list[ReadableSpan]) -> str:
+    context = recording.named("turn")[0].context
+    assert context is not None
+    return f"{context.trace_id:032x}"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    SqliteStore.open(tmp_path / "run.db").close()
+    return tmp_path / "run.db"
+
+
+def add(database: Path, spans: Sequence[ReadableSpan]) -> None:
+    with SqliteStore.open(database) as store:
+        store.add_request(encode_sdk_spans(spans))
+
+
+def failures(database: Path, trace_id: str) -> list[str]:
+    lines = run("attribute", trace_id, "--db", database, "--json").stdout.splitlines()
+    return [json.loads(line)["failure_type"] for line in lines]
+
+
+def test_feedback_makes_a_trace_failing(database: Path, told: list[ReadableSpan], trace_id: str) -> None:
+    add(database, told)
+    assert failures(database, trace_id) == []
+    done = run("feedback", trace_id.upper(), "--label", "fail", "--expected", "At 9:40", "--db", database)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert failures(database, trace_id) == ["update"]
+
+
+def test_a_score_is_enough_and_a_later_label_wins(database: Path, told: list[ReadableSpan], trace_id: str) -> None:
+    add(database, told)
+    run("feedback", trace_id, "--score", "0.2", "--expected", "At 9:40", "--db", database)
+    assert failures(database, trace_id) == ["update"]
+    run("feedback", trace_id, "--label", "pass", "--db", database)
+    assert failures(database, trace_id) == []
+    run("feedback", trace_id, "--score", "0.2", "--expected", "At 9:40", "--db", database)  # said already
+    assert failures(database, trace_id) == []
+
+
+def test_an_unknown_trace_is_kept_until_its_spans_arrive(
+    database: Path, recording: Recording, content_on: None
+) -> None:
+    done = run("feedback", UNKNOWN, "--label", "fail", "--expected", "At 9:40", "--db", database)
+    assert "waits for its spans" in done.stderr
+    assert failures(database, UNKNOWN) == []
+    tell(recording)  # the answer is younger than the feedback
+    request = encode_sdk_spans([span for span in recording.spans() if span.name != "memtrace.judge"])
+    context = recording.named("turn")[0].context
+    assert context is not None
+    with SqliteStore.open(database) as store:
+        store.add_request(request.replace(context.trace_id.to_bytes(16, "big"), bytes.fromhex(UNKNOWN)))
+    assert run("feedback", UNKNOWN, "--label", "fail", "--expected", "At 9:40", "--db", database).stderr == ""
+    assert len(failures(database, UNKNOWN)) == 1
+
+
+def test_the_same_feedback_counts_once_and_is_left_to_a_server(database: Path) -> None:
+    for _ in range(2):
+        run("feedback", UNKNOWN, "--label", "fail", "--db", database)
+    with sqlite3.connect(database) as connection:
+        assert connection.execute("SELECT count(*) FROM inbox").fetchone() == (2,)
+    with SqliteStore.open(database) as store:
+        assert [span.kind for span in store.trace(UNKNOWN)] == ["judge"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("xyz", "--label", "fail"), "no trace id"),
+        (("0" * 32, "--label", "fail"), "not all of them 0"),
+        ((UNKNOWN,), "a label or a score is needed"),
+        ((UNKNOWN, "--label", "meh"), "must be one of fail"),
+        ((UNKNOWN, "--score", "nan"), "finite"),
+        ((UNKNOWN, "--label", "fail", "--expected", "x" * 20_000), "longer than 16384 bytes"),
+        ((UNKNOWN, "--label", "fail", "--time", "soon"), "RFC 3339"),
+    ],
+)
+def test_bad_input_is_named_and_changes_nothing(database: Path, arguments: tuple[str, ...], reason: str) -> None:
+    before = rows(database)
+    done = run("feedback", *arguments, "--db", database)
+    assert done.exit_code == 2
+    assert reason in done.stderr
+    assert rows(database) == before
+
+
+def test_a_missing_database_is_named_and_not_made(tmp_path: Path) -> None:
+    done = run("feedback", UNKNOWN, "--label", "fail", "--db", tmp_path / "none.db")
+    assert done.exit_code == 2
+    assert "none.db" in done.stderr
+    assert not (tmp_path / "none.db").exists()
