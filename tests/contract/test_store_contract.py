@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memtrace_otel.store import SqliteStore
-from memtrace_otel.testing import Fill, StoreContract
+from memtrace_otel.testing import Fill, StoreContract, UpkeepContract
 
 
 class TestSqliteStore(StoreContract):
@@ -21,3 +21,10 @@ class TestSqliteStore(StoreContract):
     @pytest.fixture
     def fill(self, store: SqliteStore) -> Fill:
         return partial(self.fill_store, store)
+
+
+class TestUpkeepOfSqliteStore(UpkeepContract):
+    @pytest.fixture
+    def upkeep(self, tmp_path: Path) -> Iterator[SqliteStore]:
+        with SqliteStore.open(tmp_path / "store.db") as store:
+            yield store

@@ -63,7 +63,7 @@ def _begin(connection: sqlite3.Connection) -> None:
     SQLite itself looks ever more rarely, up to 0.1 s apart: beside a process that writes all the time it never finds
     the lock free.
     """
-    patience = _pragma(connection, "busy_timeout")
+    patience = pragma(connection, "busy_timeout")
     deadline = time.monotonic() + patience / 1000
     connection.execute("PRAGMA busy_timeout = 0")
     try:
@@ -88,18 +88,19 @@ def translated_errors(path: Path) -> Generator[None]:
         raise StoreError(path, str(error)) from error
 
 
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
+def pragma(connection: sqlite3.Connection, name: str) -> int:
+    """Return the value of a setting or counter of SQLite."""
     return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 def _is_blank(connection: sqlite3.Connection) -> bool:
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    return tables == 0 and _pragma(connection, "user_version") == 0
+    return tables == 0 and pragma(connection, "user_version") == 0
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
-    found = _pragma(connection, "user_version")
-    if _pragma(connection, "application_id") != APPLICATION_ID:
+    found = pragma(connection, "user_version")
+    if pragma(connection, "application_id") != APPLICATION_ID:
         raise StoreError(path, "a SQLite database, but not one of memtrace-otel")
     if found != VERSION:
         raise StoreError(path, f"schema version {found}; this program reads version {VERSION}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from sqlite3 import Connection
 from types import TracebackType
@@ -12,18 +13,21 @@ from typing import Self
 
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.semconv import OpKind
-from memtrace_otel.store import ledger
+from memtrace_otel.store import forgetting, ledger, retention, space
 from memtrace_otel.store.connection import connect, translated_errors
+from memtrace_otel.store.damage import find_damage
 from memtrace_otel.store.inbox import Batch, add_bodies, drain_batch, waiting_bytes
 from memtrace_otel.store.protocols import StoredVerdict, StoreStats
 from memtrace_otel.store.rows import Source, read_row, read_source
+from memtrace_otel.store.upkeep import Compaction, Damage, Forgotten, Pruned, ScopeStats, StoreSize
 
 _PAGE = 256
 _SOURCES = 4096
+_FINDINGS = 1000
 
 
 class SqliteStore:
-    """A `SpanStore` (see there for the promises) that also remembers verdicts and what was sent where.
+    """A `StoreUpkeep` (see there for the promises) that also remembers verdicts and what was sent where.
 
     May be shared by threads, not across a fork.
     """
@@ -138,6 +142,43 @@ class SqliteStore:
         with self._locked() as connection:
             return StoreStats(*connection.execute(_STATS).fetchone())
 
+    def scopes(self) -> list[ScopeStats]:
+        """Count by memory scope."""
+        self.decode()
+        with self._locked() as connection:
+            return [ScopeStats(*row) for row in connection.execute(_SCOPES)]
+
+    def size(self) -> StoreSize:
+        """Return the space that the database takes."""
+        with self._locked() as connection:
+            return space.size(connection)
+
+    def check(self) -> list[Damage]:
+        """Read everything and return what is damaged, at most 1,000 findings."""
+        with self._locked() as connection:
+            return list(islice(find_damage(connection), _FINDINGS))
+
+    def prune(self, *, before: int | None = None, max_bytes: int | None = None, scope: str | None = None) -> Pruned:
+        """Remove traces by age (ns), size and scope, in short transactions; the space is free for new spans."""
+        if before is None and max_bytes is None and scope is None:
+            raise ValueError("give an age, a size or a scope")
+        self.decode()
+        with self._locked() as connection:
+            return retention.prune(connection, retention.Retention(before, max_bytes, scope))
+
+    def forget(self, scope: str) -> Forgotten:
+        """Erase the contents of a scope and compact; the graph keeps its shape. Raises ValueError without a scope."""
+        if not scope:
+            raise ValueError("give a scope")
+        self.decode()
+        with self._locked() as connection:
+            return forgetting.forget(connection, scope)
+
+    def compact(self) -> Compaction:
+        """Give free space back to the file system; writers wait for as long as the file takes to be written anew."""
+        with self._locked() as connection:
+            return space.compact(connection)
+
     def quarantined(self) -> list[str]:
         """Return why each request, or part of one, in quarantine could not be read, oldest first."""
         with self._locked() as connection:
@@ -203,4 +244,9 @@ SELECT
     (SELECT count(*) FROM quarantine),
     (SELECT coalesce(min(start), 0) FROM span),
     (SELECT coalesce(max(start), 0) FROM span)
+"""
+
+_SCOPES = """
+SELECT scope, count(*), count(DISTINCT trace_id), sum(length(body)), min(start), max(start)
+FROM span WHERE scope <> '' GROUP BY scope ORDER BY scope
 """

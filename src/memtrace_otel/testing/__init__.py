@@ -9,7 +9,7 @@ from memtrace_otel.testing.instrumentors import (
     ThreadedContract,
 )
 from memtrace_otel.testing.spans import violations
-from memtrace_otel.testing.stores import Fill, SourceContract, StoreContract, contract_span
+from memtrace_otel.testing.stores import Fill, SourceContract, StoreContract, UpkeepContract, contract_span
 
 __all__ = [
     "AsyncProgram",
@@ -21,6 +21,7 @@ __all__ = [
     "StreamedContract",
     "StreamingProgram",
     "ThreadedContract",
+    "UpkeepContract",
     "contract_span",
     "violations",
 ]

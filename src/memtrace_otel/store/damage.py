@@ -1,0 +1,80 @@
+"""`check`: what in the file is not as it was written."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from sqlite3 import Connection
+
+from google.protobuf.message import DecodeError as ProtobufError
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from memtrace_otel.otlp.decode import DecodeError, indexed_fields
+from memtrace_otel.store.rows import read_source
+from memtrace_otel.store.upkeep import Damage
+
+_PAGE = 256
+_SPANS = f"SELECT id, trace_id, span_id, kind, scope, body FROM span WHERE id > ? ORDER BY id LIMIT {_PAGE}"
+
+
+def find_damage(connection: Connection) -> Iterator[Damage]:
+    """Yield every damage; a file too broken to be read on is one itself, and the last."""
+    for part in (_integrity, _sources, _dangling, _spans, _verdicts):
+        try:
+            yield from part(connection)
+        except sqlite3.DatabaseError as error:
+            yield Damage("integrity", "file", str(error))
+            return
+
+
+def _integrity(connection: Connection) -> Iterator[Damage]:
+    for (finding,) in connection.execute("PRAGMA integrity_check").fetchall():
+        if finding != "ok":
+            yield Damage("integrity", "file", finding)
+
+
+def _sources(connection: Connection) -> Iterator[Damage]:
+    for id, body in connection.execute("SELECT id, body FROM source").fetchall():
+        try:
+            read_source(body)
+        except (DecodeError, IndexError) as error:
+            yield Damage("undecodable", f"source {id}", str(error))
+
+
+def _dangling(connection: Connection) -> Iterator[Damage]:
+    """Rows that name a row which is not there."""
+    readers = "SELECT origin, span FROM reader WHERE span NOT IN (SELECT id FROM span)"
+    for origin, id in connection.execute(readers).fetchall():
+        yield Damage("dangling", f"reader of {origin}", f"no span has row {id}")
+    spans = "SELECT trace_id, span_id, source FROM span WHERE source NOT IN (SELECT id FROM source)"
+    for trace_id, span_id, source in connection.execute(spans).fetchall():
+        yield Damage("dangling", f"span {trace_id}-{span_id}", f"no source has row {source}")
+
+
+def _spans(connection: Connection) -> Iterator[Damage]:
+    last = 0
+    while rows := connection.execute(_SPANS, (last,)).fetchall():
+        for id, *columns, body in rows:
+            place = f"span {columns[0]}-{columns[1]}"
+            try:
+                span = Span.FromString(body)
+            except ProtobufError as error:
+                yield Damage("undecodable", place, str(error))
+                continue
+            fields = indexed_fields(span)
+            if [span.trace_id.hex(), span.span_id.hex(), str(fields.kind), fields.scope] != columns:
+                yield Damage("mismatch", place, "its ids, kind or scope are not those of its row")
+            query = "SELECT 1 FROM reader WHERE origin = ? AND span = ?"
+            for origin in fields.origins:
+                if connection.execute(query, (origin, id)).fetchone() is None:
+                    yield Damage("mismatch", place, f"it reads from {origin} but is not found as its reader")
+        last = rows[-1][0]
+
+
+def _verdicts(connection: Connection) -> Iterator[Damage]:
+    for id, document in connection.execute("SELECT attribution_id, document FROM verdict").fetchall():
+        try:
+            json.loads(document)
+        except ValueError as error:
+            yield Damage("undecodable", f"verdict {id}", str(error))

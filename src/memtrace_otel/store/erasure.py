@@ -1,0 +1,132 @@
+"""Taking the contents out of one span, one verdict: what is not known to be structure goes."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Collection
+from typing import Any, cast
+
+from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from memtrace_otel import semconv
+from memtrace_otel.model import content_digest, make_origin
+
+Pairs = RepeatedCompositeFieldContainer[KeyValue]
+Rename = Callable[[str], str]
+
+_STRUCTURE = frozenset(
+    (
+        *(semconv.OP_KIND, semconv.OP_PURPOSE, semconv.SYSTEM, semconv.SCOPE, semconv.INCOMPLETE, semconv.EVIDENCE),
+        *(semconv.FLOW, semconv.EVENT_TIME),
+        *(semconv.INPUTS, semconv.INPUTS_ROLES, semconv.INPUTS_ORIGINS, semconv.INPUTS_SCORES),
+        *(semconv.OUTPUTS, semconv.OUTPUTS_ROLES, semconv.OUTPUTS_ACTIONS, semconv.OUTPUTS_SIZES),
+        *(semconv.SMARTCOMMENT_GRAPH_ID, semconv.SMARTCOMMENT_OP_ID, semconv.SMARTCOMMENT_OP_NAME),
+        *(semconv.SMARTCOMMENT_CATEGORY, semconv.SMARTCOMMENT_QUERY_ID),
+        *(semconv.LINK_TYPE, semconv.LINK_REFS),
+        *(semconv.GEN_AI_OPERATION_NAME, semconv.GEN_AI_PROVIDER_NAME, semconv.GEN_AI_REQUEST_MODEL),
+        *(semconv.GEN_AI_RESPONSE_MODEL, semconv.GEN_AI_RESPONSE_ID, semconv.GEN_AI_MEMORY_STORE_ID),
+        *(semconv.GEN_AI_MEMORY_RECORD_ID, semconv.GEN_AI_DATA_SOURCE_ID, semconv.CODE_FUNCTION_NAME),
+        *(semconv.SERVER_ADDRESS, semconv.ERROR_TYPE, semconv.EVALUATION_NAME, semconv.EVALUATION_LABEL),
+        *(semconv.FAILURE_TYPE, semconv.FAILURE_TRACE_ID, semconv.FAILURE_SPAN_ID, semconv.FAILURE_ANSWER),
+        *(semconv.FAILURE_WHEN, semconv.FAILURE_OPERATION, semconv.FAILURE_VARIABLE, semconv.FAILURE_EVIDENCE),
+        *(semconv.FAILURE_ALTERNATIVES, semconv.ATTRIBUTION_ID, semconv.ATTRIBUTION_METHOD),
+        *(semconv.ATTRIBUTION_VERSION, semconv.ATTRIBUTION_REPLACES),
+        *(semconv.STEP_ROLE, semconv.STEP_REF, semconv.STEP_ORIGIN),
+        *(semconv.RETRIEVAL_SCORERS, semconv.OPENINFERENCE_SPAN_KIND),
+    )
+)
+"""Attributes with text in them that stay. Numbers and truth values stay under any name."""
+
+_VERDICT = frozenset(
+    (
+        *("trace_id", "span_id", "failure_type", "operation", "variable", "confidence", "alternatives", "evidence"),
+        *("complete", "method", "version", "attribution_id"),
+    )
+)
+_REFERENCES = (semconv.INPUTS_STORES, semconv.OUTPUTS_STORES)
+_OF_INPUTS = (semconv.INPUTS_DIGESTS, semconv.INPUTS_CONTENTS, semconv.INPUTS_STORES)
+_BY_DIGEST = re.compile(r"\b((?:message|query|document|chunk|fact|completion|expected):)([0-9a-f]{16})(?![0-9a-f])")
+
+
+def renaming() -> Rename:
+    """Return a function that replaces digests in refs by random ids: equal ones by equal ones, not to be undone."""
+    key = secrets.token_hex(16)
+    return lambda text: _BY_DIGEST.sub(lambda match: match[1] + content_digest(match[2], key), text)
+
+
+def erase_span(span: Span, rename: Rename) -> list[str]:
+    """Take every content out of `span`; return the references to whole contents that it had."""
+    references = [text for pair in span.attributes if pair.key in _REFERENCES for text in _texts(pair.value) if text]
+    _keep_structure(span.attributes, rename)
+    for part in (*span.events, *span.links):
+        _keep_structure(part.attributes, rename)
+    span.status.message = ""
+    span.trace_state = ""
+    _mark(span)
+    return references
+
+
+def erase_inputs(span: Span, origins: Collection[str], rename: Rename) -> None:
+    """Take out of `span` what it says of the versions that come from `origins`, and rename them in its links."""
+    columns = {pair.key: pair.value.array_value.values for pair in span.attributes}
+    refs = columns.get(semconv.INPUTS, ())
+    for index, origin in enumerate(columns.get(semconv.INPUTS_ORIGINS, ())):
+        if origin.string_value not in origins or index >= len(refs):
+            continue
+        refs[index].string_value = rename(refs[index].string_value)
+        for key in _OF_INPUTS:
+            if index < len(values := columns.get(key, ())):
+                values[index].string_value = ""
+    for link in span.links:
+        if make_origin(link.trace_id.hex(), link.span_id.hex()) in origins:
+            _keep_structure(link.attributes, rename)
+    _mark(span)
+
+
+def erase_verdict(document: str, rename: Rename) -> str:
+    """Return a verdict's JSON text without its reason and anything else that may quote a content."""
+    try:
+        verdict = cast("dict[str, Any]", json.loads(document))
+    except ValueError:
+        return "{}"
+    kept = {key: value if key in _VERDICT else "" for key, value in verdict.items()}
+    return rename(json.dumps(kept, ensure_ascii=False))
+
+
+def _keep_structure(pairs: Pairs, rename: Rename) -> None:
+    kept = [pair for pair in pairs if pair.key in _STRUCTURE or not _may_hold_text(pair.value)]
+    for pair in kept:
+        _rename(pair.value, rename)
+    copies = [KeyValue.FromString(pair.SerializeToString()) for pair in kept]
+    del pairs[:]
+    pairs.extend(copies)
+
+
+def _may_hold_text(value: AnyValue) -> bool:
+    return value.WhichOneof("value") not in ("int_value", "double_value", "bool_value")
+
+
+def _rename(value: AnyValue, rename: Rename) -> None:
+    if value.HasField("string_value"):
+        value.string_value = rename(value.string_value)
+    for item in value.array_value.values if value.HasField("array_value") else ():
+        _rename(item, rename)
+
+
+def _texts(value: AnyValue) -> list[str]:
+    return [item.string_value for item in value.array_value.values]
+
+
+def _mark(span: Span) -> None:
+    """Add `forgotten` to `memtrace.incomplete`, once."""
+    forgotten = AnyValue(string_value=semconv.Incomplete.FORGOTTEN)
+    for pair in span.attributes:
+        if pair.key == semconv.INCOMPLETE:
+            if forgotten not in pair.value.array_value.values:
+                pair.value.array_value.values.append(forgotten)
+            return
+    span.attributes.append(KeyValue(key=semconv.INCOMPLETE, value=AnyValue(array_value=ArrayValue(values=[forgotten]))))

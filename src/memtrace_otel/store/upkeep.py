@@ -1,0 +1,119 @@
+"""What a store promises to whoever keeps it; `memtrace_otel.testing.UpkeepContract` holds implementations to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from memtrace_otel.store.protocols import SpanStore, StoreStats
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeStats:
+    """Counts of one memory scope: its own spans, the traces they are in, bytes of the spans, start times in ns."""
+
+    scope: str
+    spans: int
+    traces: int
+    bytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSize:
+    """Bytes of the database: `used` by what it holds, `free` inside the file and given back by `compact`."""
+
+    used: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """Bytes by which the database became smaller; not `finished` while another process still reads older pages."""
+
+    bytes: int
+    finished: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """How many spans went, and from how many traces."""
+
+    traces: int
+    spans: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What was erased: `spans` lost their contents, `readers` of other scopes lost those of the variables they read
+    from these spans. `references` are the whole contents in a content store, which is not touched. Not `finished` while
+    another process still reads older pages: `compact` again then removes the last copies from the files."""
+
+    spans: int
+    readers: int
+    verdicts: int
+    quarantined: int
+    references: tuple[str, ...]
+    finished: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something that is not as it was written: `kind` is `integrity`, `undecodable`, `mismatch` or `dangling`."""
+
+    kind: str
+    place: str
+    reason: str
+
+
+class StoreUpkeep(SpanStore, Protocol):
+    """A store that can be kept small, sound and clean while others use it.
+
+    Every method raises StoreError when it cannot do its work. One that changes the store takes effect for spans
+    acknowledged before the call. A reader, however long it stays, keeps none of them waiting, nor `add_request`.
+    """
+
+    def stats(self) -> StoreStats:
+        """Count what the store holds."""
+        ...
+
+    def scopes(self) -> list[ScopeStats]:
+        """Count by memory scope, in order of the scopes. Spans without a scope are not in it."""
+        ...
+
+    def size(self) -> StoreSize:
+        """Return the space that the store takes."""
+        ...
+
+    def check(self) -> list[Damage]:
+        """Read everything and return what is damaged, [] when nothing is; at most 1,000 findings. Changes nothing."""
+        ...
+
+    def prune(self, *, before: int | None = None, max_bytes: int | None = None, scope: str | None = None) -> Pruned:
+        """Remove traces, with the verdicts on their answers, the trace with the oldest last span first.
+
+        A trace goes when its last span started before `before` (ns), or while the store uses more than `max_bytes`;
+        with neither, when it is of the scope. With `scope` only spans of that scope go, and those without a scope in
+        traces that hold no other scope. What stays is unchanged; a version whose writer went has a missing operation.
+        Without `scope`, unreadable requests received before `before` go too. Raises ValueError when nothing is given.
+        """
+        ...
+
+    def forget(self, scope: str) -> Forgotten:
+        """Erase the contents of a memory scope wherever the store has them; all of it or, when it fails, nothing.
+
+        Erased are contents, previews, digests and references to whole contents, also where they are the id of a ref:
+        such an id becomes a random one, the same at each place. Free text of attributes, events and status goes too.
+        That is done to the spans of the scope, to spans without a scope in the traces they are in, to such spans that
+        read what any of these produced, to verdicts on them, and to unreadable requests that name the scope or one of
+        the traces (these are emptied). A span of another scope loses what it says of the versions it read from them.
+
+        The shape of the graph stays: spans, names, kinds, times, refs, origins, roles, actions, sizes, flow, links.
+        Erased spans say `forgotten` in `memtrace.incomplete`. An unknown scope gives 0 spans.
+        """
+        ...
+
+    def compact(self) -> Compaction:
+        """Give free space back to the file system. Writers wait until it is done, readers do not."""
+        ...

@@ -1,0 +1,211 @@
+"""Keeping the embedded store: what lies in the files after `forget`, what `check` finds, who waits for whom."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memtrace_otel.graph import load_scope
+from memtrace_otel.graph.export import node_id
+from memtrace_otel.model import Link, Variable
+from memtrace_otel.otlp import encode_request
+from memtrace_otel.store import SqliteStore
+from memtrace_otel.testing import contract_span
+from tests.unit.graph.conftest import ALICE, life_of_a_fact
+
+SCOPE = "a" * 16
+SECRET = "the secret is 4711"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.db"
+
+
+def secret_span(trace: int = 1, span: int = 1, scope: str = SCOPE) -> bytes:
+    said = Variable("memory:1", content=SECRET, action="ADD")
+    return encode_request([contract_span(trace, span, span, kind="create", scope=scope, outputs=(said,))])
+
+
+def bytes_on_disk(path: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in path.parent.glob(f"{path.name}*"))
+
+
+def damages(path: Path) -> list[tuple[str, str]]:
+    with SqliteStore.open(path) as store:
+        return [(damage.kind, damage.place) for damage in store.check()]
+
+
+def change(path: Path, *statements: str) -> None:
+    with sqlite3.connect(path) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+
+
+def test_nothing_of_a_forgotten_scope_is_left_in_the_files(path: Path) -> None:
+    with SqliteStore.open(path) as store:
+        store.add_request(secret_span())
+        store.decode()  # the body as it came lies in a free page now
+        store.add_request(secret_span(1, 2))  # waits
+        store.add_request(secret_span(1, 3)[:-1])  # cannot be read
+        assert SECRET.encode() in bytes_on_disk(path)
+        forgotten = store.forget(SCOPE)
+        assert (forgotten.spans, forgotten.quarantined, forgotten.finished) == (2, 1, True)
+        assert SECRET.encode() not in bytes_on_disk(path)
+        assert len(store.quarantined()) == 1
+
+
+def test_unreadable_requests_of_others_stay(path: Path) -> None:
+    with SqliteStore.open(path) as store:
+        store.add_request(secret_span())
+        store.add_request(secret_span(2, 2, "b" * 16)[:-1])
+        assert store.forget(SCOPE).quarantined == 0
+    assert SECRET.encode() in bytes_on_disk(path)
+
+
+def test_verdicts_and_their_spans_lose_what_they_quote(path: Path) -> None:
+    answer = contract_span(1, 1, 1, kind="respond", scope=SCOPE)
+    document = {"trace_id": answer.trace_id, "variable": "fact:0123456789abcdef", "reason": SECRET, "complete": True}
+    link = Link(answer.trace_id, answer.span_id)
+    root = contract_span(
+        5, 5, 9, name="memtrace.attribute", links=(link,), attributes={"memtrace.failure.reason": SECRET}
+    )
+    step = contract_span(5, 6, 9, name="memtrace.evidence source", attributes={"memtrace.step.note": SECRET})
+    marker = contract_span(
+        2,
+        7,
+        9,
+        name="memtrace.attribution update",
+        status="error",
+        status_message=SECRET,
+        attributes={"memtrace.failure.answer": answer.origin, "memtrace.failure.type": "update"},
+    )
+    other = contract_span(6, 8, 9, name="memtrace.attribute", attributes={"memtrace.failure.reason": "of another"})
+    with SqliteStore.open(path) as store:
+        store.add_request(encode_request([answer, root, step, marker, other]))
+        store.save_verdict(answer.origin, "1" * 32, json.dumps(document))
+        store.save_verdict(other.origin, "2" * 32, json.dumps({"reason": "of another"}))
+        assert store.forget(SCOPE).verdicts == 1
+        (kept,) = [verdict for verdict in store.verdicts() if verdict.answer == answer.origin]
+        erased = json.loads(kept.document)
+        assert (erased["trace_id"], erased["reason"], erased["complete"]) == (answer.trace_id, "", True)
+        assert erased["variable"].startswith("fact:")
+        assert erased["variable"] != document["variable"]
+        (marked,) = store.trace(marker.trace_id)
+        assert marked.attributes["memtrace.failure.type"] == "update"
+        assert store.trace(other.trace_id) == [other]
+    assert SECRET.encode() not in bytes_on_disk(path)
+
+
+def test_the_graph_keeps_its_shape(path: Path) -> None:
+    with SqliteStore.open(path) as store:
+        store.add_request(encode_request(life_of_a_fact()))
+        before = load_scope(store)
+        store.forget(ALICE)
+        after = load_scope(store)
+    assert {node_id(node) for node in after} == {node_id(node) for node in before}
+    assert sorted(map(edge, after.edges(keys=True))) == sorted(map(edge, before.edges(keys=True)))
+
+
+def edge(ends: tuple[object, ...]) -> str:
+    return " ".join(map(str, ends))
+
+
+def test_a_span_that_cannot_be_decoded_is_forgotten_as_well(path: Path) -> None:
+    with SqliteStore.open(path) as store:
+        store.add_request(secret_span())
+        store.decode()
+    change(path, "UPDATE span SET body = substr(body, 1, length(body) - 1)")
+    with SqliteStore.open(path) as store:
+        assert store.forget(SCOPE).spans == 1
+        (span,) = store.trace(f"{1:032x}")
+        assert (span.span_id, span.outputs) == (f"{1:016x}", ())
+    assert SECRET.encode() not in bytes_on_disk(path)
+
+
+def test_a_failing_forget_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError("disk on fire")
+
+    monkeypatch.setattr("memtrace_otel.store.forgetting._empty_unreadable", fail)
+    with SqliteStore.open(path) as store:
+        store.add_request(secret_span())
+        with pytest.raises(Exception, match="disk on fire"):
+            store.forget(SCOPE)
+        (span,) = store.trace(f"{1:032x}")
+        assert span.outputs[0].content == SECRET
+
+
+def test_a_reader_in_a_transaction_keeps_nobody_waiting_and_is_told_of(path: Path) -> None:
+    with SqliteStore.open(path) as store:
+        store.add_request(secret_span())
+        store.decode()
+        reader = sqlite3.connect(path, isolation_level=None)
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM span").fetchone() == (1,)
+        store.add_request(secret_span(2, 2))
+        assert not store.forget(SCOPE).finished
+        assert store.prune(before=2**62).spans == 2
+        assert reader.execute("SELECT count(*) FROM span").fetchone() == (1,)
+        reader.close()
+        assert store.compact().finished
+    assert SECRET.encode() not in bytes_on_disk(path)
+
+
+def test_sources_nobody_needs_go_and_ids_are_not_given_again(path: Path) -> None:
+    with SqliteStore.open(path) as store, SqliteStore.open(path) as other:
+        for n in (1, 2):
+            store.add_request(named(n))
+        assert len(list(other.spans())) == 2
+        store.prune(before=10**18)
+        store.compact()
+        store.add_request(named(3))
+        assert [span.resource["service.name"] for span in other.spans()] == ["service 3"]
+
+
+def named(n: int) -> bytes:
+    return encode_request([replace(contract_span(n, n, n), resource={"service.name": f"service {n}"})])
+
+
+def test_check_finds_what_is_damaged(path: Path) -> None:
+    writer = contract_span(1, 1, 1, kind="create", scope=SCOPE, outputs=(Variable("memory:1"),))
+    reader = contract_span(2, 2, 2, kind="retrieve", scope=SCOPE, inputs=(Variable("memory:1", origin=writer.origin),))
+    with SqliteStore.open(path) as store:
+        store.add_request(encode_request([writer, reader]))
+        store.decode()
+    assert damages(path) == []
+    change(path, "DELETE FROM reader")
+    assert damages(path) == [("mismatch", f"span {reader.origin}")]
+    change(
+        path, f"INSERT INTO reader VALUES ('{writer.origin}', 2)", f"INSERT INTO reader VALUES ('{writer.origin}', 77)"
+    )
+    assert damages(path) == [("dangling", f"reader of {writer.origin}")]
+    change(path, "DELETE FROM reader WHERE span = 77", "UPDATE span SET source = 9 WHERE id = 1")
+    assert damages(path) == [("dangling", f"span {writer.origin}")]
+    change(path, "UPDATE span SET source = 1", "UPDATE span SET kind = 'other' WHERE id = 1")
+    assert damages(path) == [("mismatch", f"span {writer.origin}")]
+    change(path, "UPDATE span SET kind = 'create', body = x'ff' WHERE id = 1", "UPDATE source SET body = x'ff'")
+    change(path, "INSERT INTO verdict VALUES ('v', 'a', '{', 1)")
+    assert damages(path) == [
+        ("undecodable", "source 1"),
+        ("undecodable", f"span {writer.origin}"),
+        ("undecodable", "verdict v"),
+    ]
+
+
+def test_check_survives_a_corrupt_page(path: Path) -> None:
+    with SqliteStore.open(path) as store:
+        for n in range(1, 200):
+            store.add_request(secret_span(n, n))
+        store.decode()
+        store.compact()
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 2 // 4096 * 4096
+    data[middle : middle + 4096] = b"\xaa" * 4096
+    path.write_bytes(data)
+    assert ("integrity", "file") in damages(path)
