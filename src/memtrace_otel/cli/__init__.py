@@ -1,6 +1,7 @@
 """The `memtrace-otel` command: parse, call, print.
 
-Exit status 0 done, 1 nothing found (`doctor`: a problem found), 2 bad arguments or input; `run` ends as its program.
+Exit status 0 done, 1 nothing found (`doctor`, `store check`: a problem found), 2 bad arguments or input; `run` ends as
+its program.
 """
 
 from __future__ import annotations
@@ -16,9 +17,24 @@ from memtrace_otel.cli.observe import config, doctor, run
 from memtrace_otel.cli.options import examples
 from memtrace_otel.cli.serve import serve
 from memtrace_otel.cli.spans import import_files
+from memtrace_otel.cli.store import store
 from memtrace_otel.version import __version__
 
-_COMMANDS = (demo, run, serve, doctor, feedback, attribute, report, graph, import_files, config, version, completion)
+_COMMANDS = (
+    demo,
+    run,
+    serve,
+    doctor,
+    feedback,
+    attribute,
+    report,
+    graph,
+    import_files,
+    store,
+    config,
+    version,
+    completion,
+)
 
 
 @click.group(

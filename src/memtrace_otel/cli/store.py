@@ -1,0 +1,176 @@
+"""`store`: what the database holds, whether it is sound, and keeping it small and clean."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
+from memtrace_otel.cli.options import database_option, examples
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def _quantity(units: dict[str, int]) -> Callable[[click.Context, click.Parameter, str | None], int | None]:
+    """Return a callback that reads a number with a unit as a whole number of the smallest unit."""
+
+    def read(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+        if value is None:
+            return None
+        number = value.rstrip("".join(units))
+        try:
+            return round(float(number) * units[value[len(number) :]])
+        except (ValueError, KeyError, OverflowError):
+            raise click.BadParameter(f"{value!r} is no number with a unit, one of {', '.join(units)}") from None
+
+    return read
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="JSON on standard output.")
+
+
+@click.group(
+    epilog=examples(
+        "memtrace-otel store stats",
+        "memtrace-otel store prune --older-than 30d --yes",
+        "memtrace-otel store forget 8f14e45fceea167a",
+    )
+)
+def store() -> None:
+    """Count, check, prune and compact the database; forget a memory.
+
+    All of it may run while other processes write. Programs and `serve` wait while `compact` and `forget` write the file
+    anew; what waits for more than ten seconds fails.
+    """
+
+
+@store.command(epilog=examples("memtrace-otel store stats", "memtrace-otel store stats --json"))
+@database_option
+@json_option
+@clear_errors
+def stats(database: Path, as_json: bool) -> None:
+    """Count spans, traces, memory scopes, what waits and what could not be read; bytes used and free."""
+    from memtrace_otel.store import SqliteStore
+
+    with SqliteStore.open(database, create=False) as opened:
+        counts, scopes, size = opened.stats(), opened.scopes(), opened.size()
+    if as_json:
+        by_scope = [asdict(scope) for scope in scopes]
+        click.echo(json.dumps({**asdict(counts), **asdict(size), "by_scope": by_scope}))
+        return
+    click.echo(f"{counts.spans} spans, {counts.operations} of them memory operations, in {counts.traces} traces")
+    click.echo(f"{size.used} bytes used, {size.free} free")
+    click.echo(f"{counts.waiting} requests wait, {counts.quarantined} could not be read")
+    if counts.spans:
+        click.echo(f"from {_moment(counts.first)} to {_moment(counts.last)}")
+    for scope in scopes:
+        click.echo(f"scope {scope.scope}: {scope.spans} spans, {scope.traces} traces, last {_moment(scope.last)}")
+
+
+@store.command(epilog=examples("memtrace-otel store check || echo damaged"))
+@database_option
+@json_option
+@clear_errors
+def check(database: Path, as_json: bool) -> None:
+    """Read the whole database and name what is damaged: exit status 0 sound, 1 damaged, 2 not to be opened."""
+    from memtrace_otel.store import SqliteStore
+
+    with SqliteStore.open(database, create=False) as opened:
+        damages = opened.check()
+    for damage in damages:
+        click.echo(json.dumps(asdict(damage)) if as_json else f"{damage.kind}: {damage.place}: {damage.reason}")
+    if damages:
+        fail(f"{len(damages)} damages in {database}", NOTHING_FOUND)
+    if not as_json:
+        click.echo(f"{database} is sound")
+
+
+@store.command(epilog=examples("memtrace-otel store compact --db run.db"))
+@database_option
+@clear_errors
+def compact(database: Path) -> None:
+    """Give the space of what was removed back to the file system."""
+    from memtrace_otel.store import SqliteStore
+
+    with SqliteStore.open(database, create=False) as opened:
+        compaction = opened.compact()
+    click.echo(f"{compaction.bytes} bytes given back")
+    _tell_readers(compaction.finished)
+
+
+@store.command(
+    epilog=examples("memtrace-otel store forget 8f14e45fceea167a", "memtrace-otel store forget 8f14e45fceea167a --yes")
+)
+@click.argument("scope")
+@database_option
+@click.confirmation_option(prompt="The contents cannot be had back. Erase them?")
+@clear_errors
+def forget(scope: str, database: Path) -> None:
+    """Erase the contents of a memory; who wrote and read what, and when, stays.
+
+    Addresses of whole contents in a content store are printed: they are yours to delete.
+    """
+    from memtrace_otel.store import SqliteStore
+
+    if not scope:
+        raise click.UsageError("give a scope")
+    with SqliteStore.open(database, create=False) as opened:
+        forgotten = opened.forget(scope)
+    if not forgotten.spans and not forgotten.quarantined:
+        fail(f"no such scope: {scope}; `memtrace-otel store stats` names them", NOTHING_FOUND)
+    click.echo(
+        f"erased: contents of {forgotten.spans} spans, what {forgotten.readers} spans of other scopes had read of them,"
+        f" {forgotten.verdicts} verdicts, {forgotten.quarantined} unreadable requests",
+        err=True,
+    )
+    for reference in forgotten.references:
+        click.echo(reference)
+    _tell_readers(forgotten.finished)
+
+
+@store.command(
+    epilog=examples(
+        "memtrace-otel store prune --older-than 30d --yes && memtrace-otel store compact",
+        "memtrace-otel store prune --max-size 2GB",
+        "memtrace-otel store prune --scope 8f14e45fceea167a --older-than 12h",
+    )
+)
+@click.option(
+    "--older-than", metavar="AGE", callback=_quantity(_SECONDS), help="Traces whose last span began that long ago: 30d."
+)
+@click.option(
+    "--max-size", metavar="SIZE", callback=_quantity(_BYTES), help="The oldest traces, until no more is used: 500MB."
+)
+@click.option("--scope", metavar="SCOPE", help="Only spans of this memory; alone: all of them.")
+@database_option
+@click.confirmation_option(prompt="Removed traces cannot be had back. Remove them?")
+@clear_errors
+def prune(older_than: int | None, max_size: int | None, scope: str | None, database: Path) -> None:
+    """Remove whole traces, the oldest first, by age, size or memory. `compact` makes the file smaller."""
+    from memtrace_otel.store import SqliteStore
+
+    if older_than is None and max_size is None and not scope:
+        raise click.UsageError("give --older-than, --max-size or --scope")
+    before = None if older_than is None else time.time_ns() - older_than * 10**9
+    with SqliteStore.open(database, create=False) as opened:
+        pruned = opened.prune(before=before, max_bytes=max_size, scope=scope)
+    click.echo(f"removed {pruned.spans} spans of {pruned.traces} traces")
+
+
+def _moment(nanoseconds: int) -> str:
+    try:
+        return datetime.fromtimestamp(nanoseconds // 10**9, UTC).isoformat()
+    except (ValueError, OverflowError):  # a clock past the year 9999
+        return f"{nanoseconds} ns"
+
+
+def _tell_readers(finished: bool) -> None:
+    if not finished:
+        click.echo("another process reads older pages: run `memtrace-otel store compact` when it is done", err=True)

@@ -1,0 +1,84 @@
+"""`memtrace-otel store`: its words, its exit statuses, what it asks before."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from memtrace_otel.cli.store import store
+from memtrace_otel.model import Variable
+from memtrace_otel.otlp import encode_request
+from memtrace_otel.store import SqliteStore
+from memtrace_otel.testing import contract_span
+
+SCOPE = "a" * 16
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    path = tmp_path / "a.db"
+    said = Variable("memory:1", content="a secret", action="ADD", store="s3://contents/1")
+    now = time.time_ns() // 10**9
+    with SqliteStore.open(path) as opened:
+        opened.add_request(encode_request([contract_span(1, 1, 1, kind="create", scope=SCOPE, outputs=(said,))]))
+        opened.add_request(encode_request([contract_span(2, 2, now, kind="create", scope="b" * 16)]))
+    return path
+
+
+def run(database: Path, *arguments: str, answer: str = "") -> Result:
+    return CliRunner().invoke(store, [*arguments, "--db", str(database)], input=answer, catch_exceptions=False)
+
+
+def test_stats_name_the_scopes(database: Path) -> None:
+    assert f"scope {SCOPE}: 1 spans, 1 traces, last 1970-01-01T00:00:01+00:00" in run(database, "stats").stdout
+    counts = json.loads(run(database, "stats", "--json").stdout)
+    assert (counts["spans"], counts["free"] >= 0, counts["used"] > 0) == (2, True, True)
+    assert [scope["scope"] for scope in counts["by_scope"]] == [SCOPE, "b" * 16]
+
+
+def test_check_ends_with_one_when_something_is_damaged(database: Path) -> None:
+    with SqliteStore.open(database) as opened:
+        opened.decode()
+    sound = run(database, "check")
+    assert (sound.exit_code, sound.stdout) == (0, f"{database} is sound\n")
+    connection = sqlite3.connect(database, isolation_level=None)
+    connection.execute("UPDATE span SET body = x'ff' WHERE id = 1")
+    connection.close()
+    damaged = run(database, "check", "--json")
+    assert damaged.exit_code == 1
+    assert json.loads(damaged.stdout)["kind"] == "undecodable"
+    assert "1 damages" in damaged.stderr
+    assert run(database.with_name("none.db"), "check").exit_code == 2
+
+
+def test_forget_prints_where_whole_contents_lie(database: Path) -> None:
+    done = run(database, "forget", SCOPE, "--yes")
+    assert (done.exit_code, done.stdout) == (0, "s3://contents/1\n")
+    assert b"a secret" not in database.read_bytes()
+    unknown = run(database, "forget", "c" * 16, "--yes")
+    assert (unknown.exit_code, "store stats" in unknown.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("arguments", [("forget", SCOPE), ("prune", "--older-than", "1s")])
+def test_nothing_is_removed_without_a_yes(database: Path, arguments: tuple[str, ...]) -> None:
+    assert run(database, *arguments, answer="n\n").exit_code == 1
+    with SqliteStore.open(database) as opened:
+        assert opened.trace(f"{1:032x}")[0].outputs[0].content == "a secret"
+    assert run(database, *arguments, answer="y\n").exit_code == 0
+
+
+def test_prune_by_age_and_compact(database: Path) -> None:
+    assert run(database, "prune", "--older-than", "1.5d", "--yes").stdout == "removed 1 spans of 1 traces\n"
+    assert run(database, "prune", "--max-size", "1GiB", "--yes").stdout == "removed 0 spans of 0 traces\n"
+    assert run(database, "prune", "--scope", "b" * 16, "--yes").stdout == "removed 1 spans of 1 traces\n"
+    assert "bytes given back" in run(database, "compact").stdout
+
+
+@pytest.mark.parametrize("arguments", [(), ("--older-than", "soon"), ("--older-than", "30"), ("--max-size", "nanGB")])
+def test_prune_wants_a_limit_that_it_understands(database: Path, arguments: tuple[str, ...]) -> None:
+    assert run(database, "prune", *arguments, "--yes").exit_code == 2
