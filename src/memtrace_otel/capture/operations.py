@@ -35,8 +35,8 @@ _ACTIONS = {str(action): str(action) for action in Action}
 _KINDS = {str(kind): str(kind) for kind in OpKind}
 _NONE, _DELETE = str(Action.NONE), str(Action.DELETE)
 _origins = origins()
-_AS_STORED = frozenset({str(Role.HIT), str(Role.CANDIDATE), str(Role.PREVIOUS)})
-"""Parts of a record as the store returned it; in others it may be a preview or another rendering."""
+_LIVING = frozenset({str(Role.HIT), str(Role.CANDIDATE), str(Role.PREVIOUS)})
+"""Parts of a record that is in the store."""
 _MEMORY = frozenset({Role.HIT, Role.CONTEXT})
 _WRITING = frozenset({OpKind.INGEST, OpKind.EXTRACT, OpKind.DECIDE, OpKind.CREATE, OpKind.UPDATE, OpKind.DELETE})
 _current: ContextVar[Operation | None] = ContextVar("memtrace_current_operation", default=None)
@@ -259,7 +259,11 @@ class Operation:
             role = _ROLES.get(role) or self._unknown("role", Role.OTHER, _ROLES)
             text = content if type(content) is str else self._text(content)
             if origin is None:
-                origin = "" if kind in _ROOTS else self._find(ref, self.scope if scope is None else scope, role, text)
+                origin = (
+                    ""
+                    if kind in _ROOTS
+                    else self._find(ref, self.scope if scope is None else scope, bool(text) and role in _LIVING)
+                )
             score = score if score is None or type(score) is float else _number(score)
             self._inputs.append((ref, role, origin, text, score))
             return len(self._inputs) - 1
@@ -295,7 +299,7 @@ class Operation:
             else:
                 self._flow += flow
             if self._origin and action != _NONE:
-                before = _origins.wrote(self.scope, ref, self._origin, text, deleted=action == _DELETE)
+                before = _origins.wrote(self.scope, ref, self._origin, deleted=action == _DELETE)
                 self._replaced.append((self.scope, ref, before))
             return index
         except Exception as error:
@@ -389,9 +393,9 @@ class Operation:
         note_misuse(what, f"unknown {what} in an operation of {self.system}, recorded as {instead!s}; known: {words}")
         return str(instead)
 
-    def _find(self, ref: str, scope: str, role: str, text: str) -> str:
-        """Origin of the newest version of `ref`, '' when this process did not write it, or wrote another `text`."""
-        origin = _origins.find(scope, ref, text if role in _AS_STORED else "")
+    def _find(self, ref: str, scope: str, living: bool) -> str:
+        """Origin of the newest version of `ref`, '' when this process did not write it."""
+        origin = _origins.find(scope, ref, living=living)
         if not origin:
             self.mark(Incomplete.UNKNOWN_ORIGIN)
         return origin
@@ -415,7 +419,8 @@ class Operation:
         outer = current_operation()
         if self.kind == OpKind.RETRIEVE and outer is not None and outer._has_steps(self.system):
             return  # not what the turn searched for
-        turn = recall.turn_of(own[:32], alone=self._is_alone())
+        alone = self._is_alone()
+        turn = recall.turn_of(own[:32], alone=alone)
         if self.kind == OpKind.RESPOND:
             if any(role in _MEMORY for _, role, _, _, _ in self._inputs):
                 self.unmark(Incomplete.UNKNOWN_TURN)
@@ -426,7 +431,8 @@ class Operation:
                     turn.called(recall.Recalled(ref, own, text))
             return
         turn.retrieved(own, self.scope, self._inputs)
-        unanswered.searched(own)
+        if alone:
+            unanswered.searched(own)
 
     def _look_for_turn(self) -> None:
         """An answer outside any span and any turn, while searches of this process wait for theirs, may lack its own."""

@@ -8,28 +8,21 @@ from collections import OrderedDict
 from memtrace_otel.capture.config import config
 from memtrace_otel.capture.fork import after_fork
 
-Version = tuple[str, int]
-"""Origin and hash of the content."""
-_NOT_SAID = 0
-_DELETED = 1
+Version = tuple[str, bool]
+"""Origin, and whether it deleted the record."""
 
 
 class OriginTable:
     """A map (scope, ref) -> newest version, of MEMTRACE_ORIGIN_ENTRIES entries; those written or read longest ago are
-    forgotten first.
-
-    Of a version its origin is kept and the hash of its content, which Python keeps with a text: comparing what is read
-    with what was written costs next to nothing.
-    """
+    forgotten first."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._versions: OrderedDict[tuple[str, str], Version] = OrderedDict()
 
-    def wrote(self, scope: str, ref: str, origin: str, text: str = "", *, deleted: bool = False) -> Version | None:
-        """Remember that `origin` produced the newest version of `ref`, `text` or ('') not said what, or deleted it;
-        return the version before."""
-        version = origin, _DELETED if deleted else hash(text) if text else _NOT_SAID
+    def wrote(self, scope: str, ref: str, origin: str, *, deleted: bool = False) -> Version | None:
+        """Remember that `origin` produced the newest version of `ref` or deleted it; return the version before."""
+        version = origin, deleted
         entries = config().origin_entries
         with self._lock:
             previous = self._versions.get((scope, ref))
@@ -42,26 +35,26 @@ class OriginTable:
     def take_back(self, scope: str, ref: str, origin: str, previous: Version | None) -> None:
         """Make `previous` the newest version again, unless a later one than `origin`'s was written meanwhile."""
         with self._lock:
-            if self._versions.get((scope, ref), ("", 0))[0] != origin:
+            if self._versions.get((scope, ref), ("", False))[0] != origin:
                 return
             if previous:
                 self._versions[scope, ref] = previous
             else:
                 del self._versions[scope, ref]
 
-    def find(self, scope: str, ref: str, text: str = "") -> str:
+    def find(self, scope: str, ref: str, *, living: bool = False) -> str:
         """Return the origin of the newest version written here, '' when this process did not write it.
 
-        With the `text` that was read of a living record: '' also when the newest version has another one or is a
-        tombstone, so that somebody else wrote what was read.
+        Of a record that was read while it lived (`living`): '' also when the newest version is a tombstone, since
+        somebody else has written it again.
         """
         with self._lock:
             version = self._versions.get((scope, ref))
             if version is None:
                 return ""
             self._versions.move_to_end((scope, ref))
-        origin, content = version
-        return "" if text and content != _NOT_SAID and content != hash(text) else origin
+        origin, deleted = version
+        return "" if living and deleted else origin
 
     def forget(self) -> None:
         """Drop every entry (and the lock, which a fork may have left held)."""
