@@ -102,7 +102,7 @@ def compact(database: Path) -> None:
     with SqliteStore.open(database, create=False) as opened:
         compaction = opened.compact()
     click.echo(f"{compaction.bytes} bytes given back")
-    _tell_readers(compaction.finished)
+    _tell_unfinished(compaction.finished)
 
 
 @store.command(
@@ -132,7 +132,7 @@ def forget(scope: str, database: Path) -> None:
     )
     for reference in forgotten.references:
         click.echo(reference)
-    _tell_readers(forgotten.finished)
+    _tell_unfinished(forgotten.finished)
 
 
 @store.command(
@@ -171,6 +171,8 @@ def _moment(nanoseconds: int) -> str:
         return f"{nanoseconds} ns"
 
 
-def _tell_readers(finished: bool) -> None:
+def _tell_unfinished(finished: bool) -> None:
     if not finished:
-        click.echo("another process reads older pages: run `memtrace-otel store compact` when it is done", err=True)
+        click.echo(
+            "older pages are left (another process reads them?): run `memtrace-otel store compact` later", err=True
+        )

@@ -47,7 +47,7 @@ def connect(path: Path, *, create: bool, busy_seconds: float = BUSY_SECONDS) -> 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Generator[None]:
     """Hold the single write lock of the database from the start: a later upgrade could fail for a stale snapshot."""
-    _begin(connection)
+    execute_patiently(connection, "BEGIN IMMEDIATE")
     try:
         yield
         connection.execute("COMMIT")
@@ -57,8 +57,8 @@ def transaction(connection: sqlite3.Connection) -> Generator[None]:
         raise
 
 
-def _begin(connection: sqlite3.Connection) -> None:
-    """Take the write lock as soon as it is free.
+def execute_patiently(connection: sqlite3.Connection, statement: str) -> None:
+    """Execute a statement that takes the write lock, as soon as it is free.
 
     SQLite itself looks ever more rarely, up to 0.1 s apart: beside a process that writes all the time it never finds
     the lock free.
@@ -69,7 +69,7 @@ def _begin(connection: sqlite3.Connection) -> None:
     try:
         while True:
             try:
-                connection.execute("BEGIN IMMEDIATE")
+                connection.execute(statement)
                 return
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:

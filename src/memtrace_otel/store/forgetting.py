@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from sqlite3 import Connection
+from sqlite3 import Connection, OperationalError
 
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -45,8 +45,16 @@ def forget(connection: Connection, scope: str) -> Forgotten:
             _write(connection, id, span)
         verdicts = _erase_verdicts(connection, found, rename)
         quarantined = _empty_unreadable(connection, scope, found)
-    finished = compact(connection).finished  # freed pages and the log still hold what was erased
+    finished = _overwritten(connection)
     return Forgotten(len(found.spans), len(readers), verdicts, quarantined, tuple(references), finished)
+
+
+def _overwritten(connection: Connection) -> bool:
+    """Freed pages and the log still hold what was erased: write the file anew, or say that this is left to do."""
+    try:
+        return compact(connection).finished
+    except OperationalError:  # the disk is full, another process does not let go of the write lock
+        return False
 
 
 def _find(connection: Connection, scope: str) -> _Found:
@@ -67,14 +75,15 @@ def _follow(connection: Connection, found: _Found, traces: set[str], origins: se
             origins |= _add(connection, found, "trace_id = ?", trace_id)
         traces = set[str]()
         for origin in origins:
-            query = "SELECT trace_id FROM span WHERE scope = '' AND id IN (SELECT span FROM reader WHERE origin = ?)"
+            query = "SELECT trace_id FROM span WHERE +scope = '' AND id IN (SELECT span FROM reader WHERE origin = ?)"
             traces |= {trace_id for (trace_id,) in connection.execute(query, (origin,))} - found.traces
         origins = set[str]()
 
 
 def _add(connection: Connection, found: _Found, condition: str, value: str | int) -> set[str]:
     """Add the spans without a scope that meet `condition`; return the origins of those that are new."""
-    query = f"SELECT trace_id, span_id, id FROM span WHERE scope = '' AND {condition}"
+    # by trace or row: the plus sign hides the index over all spans without a scope
+    query = f"SELECT trace_id, span_id, id FROM span WHERE +scope = '' AND {condition}"
     rows = {make_origin(trace_id, span_id): id for trace_id, span_id, id in connection.execute(query, (value,))}
     new = rows.keys() - found.spans.keys()
     found.spans.update(rows)

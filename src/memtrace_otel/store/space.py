@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from sqlite3 import Connection
 
-from memtrace_otel.store.connection import pragma, transaction
+from memtrace_otel.store.connection import execute_patiently, pragma, transaction
 from memtrace_otel.store.upkeep import Compaction, StoreSize
 
+_LOG_SECONDS = 1.0
+_LOOK_SECONDS = 0.001
 _UNUSED_SOURCES = """
 DELETE FROM source WHERE id NOT IN (SELECT source FROM span) AND id < (SELECT max(id) FROM source)
 """
@@ -24,18 +27,25 @@ def compact(connection: Connection) -> Compaction:
     before = size(connection)
     with transaction(connection):
         connection.execute(_UNUSED_SOURCES)
-    connection.execute("VACUUM")
+    execute_patiently(connection, "VACUUM")
     finished = _empty_log(connection)
     after = size(connection)
     return Compaction(before.used + before.free - after.used - after.free, finished)
 
 
 def _empty_log(connection: Connection) -> bool:
-    """Copy the log into the file and cut it to nothing; False, at once, while another process needs it."""
+    """Copy the log into the file and cut it to nothing; False when other processes need it all the time.
+
+    SQLite would wait for readers with the write lock in its hand: it is told not to, and asked again.
+    """
     patience = pragma(connection, "busy_timeout")
-    connection.execute("PRAGMA busy_timeout = 0")  # waiting for readers would keep writers waiting
+    deadline = time.monotonic() + _LOG_SECONDS
+    connection.execute("PRAGMA busy_timeout = 0")
     try:
-        busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOOK_SECONDS)
     finally:
         connection.execute(f"PRAGMA busy_timeout = {patience}")
-    return not busy
+    return True

@@ -48,7 +48,7 @@ class Pruned:
 class Forgotten:
     """What was erased: `spans` lost their contents, `readers` of other scopes lost those of the variables they read
     from these spans. `references` are the whole contents in a content store, which is not touched. Not `finished` while
-    another process still reads older pages: `compact` again then removes the last copies from the files."""
+    the files hold copies, since another process reads older pages or they could not be written anew: `compact` then."""
 
     spans: int
     readers: int

@@ -141,6 +141,22 @@ def test_a_failing_forget_changes_nothing(path: Path, monkeypatch: pytest.Monkey
         assert span.outputs[0].content == SECRET
 
 
+def test_what_was_erased_is_so_when_the_file_cannot_be_written_anew(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: sqlite3.Connection) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with SqliteStore.open(path) as store:
+        store.add_request(secret_span())
+        with monkeypatch.context() as patch:
+            patch.setattr("memtrace_otel.store.forgetting.compact", full)
+            assert not store.forget(SCOPE).finished
+        assert store.trace(f"{1:032x}")[0].outputs[0].content == ""
+        assert store.compact().finished
+    assert SECRET.encode() not in bytes_on_disk(path)
+
+
 def test_a_reader_in_a_transaction_keeps_nobody_waiting_and_is_told_of(path: Path) -> None:
     with SqliteStore.open(path) as store:
         store.add_request(secret_span())
