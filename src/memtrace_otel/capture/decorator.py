@@ -6,7 +6,6 @@ import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
-from io import StringIO
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -133,13 +132,14 @@ def decorate(function: F, recipe: Recipe, tracer: Tracer | None, fresh: Callable
 class _Call:
     """One recorded call. As a context manager it ends the operation with what left its body."""
 
-    __slots__ = ("_each", "_given", "_recipe", "_streamed", "_yielded", "operation")
+    __slots__ = ("_each", "_given", "_recipe", "_streamed", "_streamed_size", "_yielded", "operation")
 
     def __init__(self, operation: Operation, recipe: Recipe) -> None:
         self.operation, self._recipe = operation, recipe
         self._given: set[str] = set()  # refs of the inputs
         self._each: list[int] = []  # the inputs that fed one output each
-        self._streamed: StringIO | None = None  # the pieces of a text so far
+        self._streamed: list[str] | None = None  # the pieces of a text so far
+        self._streamed_size = 0
         self._yielded = 0
 
     def __enter__(self) -> _Call:
@@ -147,7 +147,7 @@ class _Call:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self._streamed is not None:
-            self._wrote(self._streamed.getvalue())
+            self._wrote("".join(self._streamed))
         self.operation.end(None if isinstance(error, GeneratorExit) else error)  # whoever reads a stream may stop early
 
     @guarded("operation.arguments", None)
@@ -191,9 +191,10 @@ class _Call:
         self._yielded += 1
         if self._recipe.output in _TEXTS:
             if self._streamed is None:
-                self._streamed = StringIO()
-            if self._streamed.tell() < _MAX_STREAMED:
-                self._streamed.write(as_text(item)[0])
+                self._streamed = []
+            if self._streamed_size < _MAX_STREAMED:
+                self._streamed.append(as_text(item)[0])
+                self._streamed_size += len(self._streamed[-1])
             else:
                 self.operation.mark(Incomplete.TRUNCATED)
         elif self._yielded <= _MAX_YIELDED:

@@ -6,43 +6,34 @@ what was searched there with what is answered here.
 
 from __future__ import annotations
 
-import threading
+from collections import deque
+from contextlib import suppress
 from time import monotonic
 
 from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.recall import Turn
 
-_SEARCHES = 256
 _SECONDS = 60.0  # an answer is not long in coming
-_lock = threading.Lock()
-_unanswered: dict[str, float] = {}  # origins of searches and when they ended, oldest first
+_unanswered: deque[tuple[str, float]] = deque(maxlen=256)  # origins of searches and when they ended, oldest first
 
 
 def searched(origin: str) -> None:
     """Note that a search has ended."""
-    with _lock:
-        _unanswered[origin] = monotonic()
-        if len(_unanswered) > _SEARCHES:
-            del _unanswered[next(iter(_unanswered))]
+    _unanswered.append((origin, monotonic()))  # atomic: no lock
 
 
 def answered(turn: Turn | None) -> bool:
     """Note that an answer is given in `turn`; return whether one without a search in its turn may be of another's."""
-    own = turn.retrievals() if turn else ()
-    with _lock:
-        for search in own:
-            _unanswered.pop(search.origin, None)
-        newest = next(reversed(_unanswered.values()), None)
-        return not own and newest is not None and monotonic() - newest < _SECONDS
-
-
-def forget() -> None:
-    """Drop everything."""
-    _unanswered.clear()
+    own = {search.origin for search in turn.retrievals()} if turn else set[str]()
+    waiting = list(_unanswered)
+    for search in waiting:
+        if search[0] in own:
+            with suppress(ValueError):  # another answer of the turn was first
+                _unanswered.remove(search)
+    return not own and bool(waiting) and monotonic() - waiting[-1][1] < _SECONDS
 
 
 @after_fork
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()  # the parent may have held it
-    forget()
+def forget() -> None:
+    """Drop everything."""
+    _unanswered.clear()

@@ -59,7 +59,11 @@ class Patches:
             return
         with self._lock:
             if not any(attribute == name for attribute, _, _ in self._replaced.get(owner, ())):
-                self.replace(owner, name, wrapt.FunctionWrapper(original, observed(step, self)))
+                self.replace(owner, name, self.around(original, step))
+
+    def around(self, function: Any, step: StepFunction) -> Any:
+        """`function` with `step` around each of its calls."""
+        return wrapt.FunctionWrapper(function, observed(step, self))
 
     def wrap_all(self, owner: Any, steps: Mapping[str, StepFunction]) -> None:
         """Wrap several names of one owner."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-import wrapt
-
 from memtrace_otel.capture import Operation
 from memtrace_otel.instrumentation.everos.calls import Call
 from memtrace_otel.instrumentation.everos.recall import read_query
 from memtrace_otel.instrumentation.everos.session import ask, search_of
 from memtrace_otel.instrumentation.everos.variables import candidate_ref, value
-from memtrace_otel.instrumentation.steps import Step, observed
+from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import OpKind, Role
 
 _HYBRID = "memory_system.hybrid_retrieval"
@@ -61,7 +59,7 @@ def build_reranker(call: Call) -> Step:
     """`build_rerank_fn` and its like: the function that they return asks a cross-encoder."""
     reranker = yield
     if search_of() is not None:
-        call.hand_out(wrapt.FunctionWrapper(reranker, observed(cross_encode, call.patches)))
+        call.hand_out(call.patches.around(reranker, cross_encode))
 
 
 def cross_encode(call: Call) -> Step:
