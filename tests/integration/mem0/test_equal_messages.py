@@ -128,3 +128,19 @@ async def test_earlier_messages_of_another_process_are_themselves(
     (other,) = shown[0]
     assert other not in (first, second)
     assert shown[1] == [other, first]
+
+
+async def test_of_a_long_call_mem0_keeps_messages_that_stay_who_they_were(
+    program: Program, recording: Recording, model: ModelStub
+) -> None:
+    """2.x keeps ten messages: which ones of a call of more is its choice, and they are known here."""
+    if IS_V1:
+        return
+    talk = [{"role": "user", "content": f"I saw film {number}."} for number in range(25)]
+    for fact in ("Ann watches films", "Ann owns bicycles"):
+        model.script.append(said(fact))
+        await program.call("add", talk if fact == "Ann watches films" else YES, user_id="ann")
+    told = given(seen(recording, "upsert_memory")[0])
+    shown = [item["ref"] for item in seen(recording, "memtrace.extract")[1].inputs("history")]
+    assert len(shown) == 10
+    assert set(shown) <= set(told)

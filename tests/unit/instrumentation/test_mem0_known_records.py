@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from memtrace_otel.instrumentation.mem0 import known_records
@@ -40,3 +42,26 @@ def test_what_was_added_for_two_agents_goes_with_the_second() -> None:
     assert records.take("memories", scope="of ann", ids=one) == []
     assert records.take("memories", scope="of ann", ids=other) == [shared]
     assert records.take("memories", scope="of ann") == [seen_only]
+
+
+@pytest.mark.parametrize(("runs", "goes"), [(16, True), (17, False), (1000, False)])
+def test_what_was_added_for_many_stays_until_all_of_its_owner_goes(runs: int, goes: bool) -> None:
+    record = KnownRecord("memories", "of ann", "1")
+    all_ids = [frozenset({("run_id", str(number))}) for number in range(runs)]
+    records = KnownRecords()
+    for ids in all_ids:
+        records.saw(record, ids)
+    taken = [records.take("memories", scope="of ann", ids=ids) for ids in all_ids]
+    assert taken == [[]] * (runs - 1) + [[record] if goes else []]
+    assert records.take("memories", scope="of ann") == ([] if goes else [record])
+
+
+def test_what_was_added_for_many_takes_little_memory() -> None:
+    records = KnownRecords()
+    tracemalloc.start()
+    try:
+        for number in range(10_000):
+            records.saw(KnownRecord("memories", "of ann", "1"), frozenset({("run_id", str(number))}))
+        assert tracemalloc.get_traced_memory()[0] < 100_000
+    finally:
+        tracemalloc.stop()

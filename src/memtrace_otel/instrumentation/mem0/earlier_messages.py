@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from memtrace_otel.capture import variable_ref
+from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.session import provider_session
 from memtrace_otel.instrumentation.mem0.variables import Turn, turns
@@ -17,6 +19,8 @@ from memtrace_otel.semconv import RefKind
 
 _CONVERSATIONS = 1000
 _CALLS = 16  # Mem0 keeps ten messages
+_MESSAGES = 10  # of a call it keeps the first ones: they have one time, and SQLite takes equal rows as they come
+_lock = threading.Lock()
 
 Conversation = tuple[str, str]
 """Owner and session of messages that Mem0 keeps together."""
@@ -24,7 +28,7 @@ Conversation = tuple[str, str]
 
 @dataclass(slots=True)
 class Saved:
-    """The messages that one call saved, as (digest of the text, ref), and when: `ended` is None while it does."""
+    """The messages that one call saved, as (digest of the text, ref), and when: `ended` is None until it did."""
 
     messages: list[tuple[str, str]]
     began: datetime
@@ -39,18 +43,22 @@ class EarlierMessages:
 
     def save(self, conversation: Conversation, messages: Sequence[Turn]) -> Saved:
         """Note messages that are about to be saved."""
-        saved = Saved([(_digest(turn.content), turn.ref) for turn in messages], datetime.now(UTC))
-        calls = self._saved.setdefault(conversation, [])
-        calls.append(saved)
-        del calls[:-_CALLS]
-        self._saved.move_to_end(conversation)
-        while len(self._saved) > _CONVERSATIONS:
-            self._saved.popitem(last=False)
+        kept = [(_digest(turn.content), turn.ref) for turn in messages[:_MESSAGES]]
+        saved = Saved(kept, datetime.now(UTC))
+        with _lock:
+            calls = self._saved.setdefault(conversation, [])
+            calls.append(saved)
+            del calls[:-_CALLS]
+            self._saved.move_to_end(conversation)
+            while len(self._saved) > _CONVERSATIONS:
+                self._saved.popitem(last=False)
         return saved
 
     def find(self, conversation: Conversation, rows: Sequence[Mapping[str, Any]]) -> list[Turn]:
         """The messages that these rows are. One that another process saved is named by its text and time."""
-        left = [(saved, list(saved.messages)) for saved in self._saved.get(conversation, ())]
+        with _lock:
+            calls = list(self._saved.get(conversation, ()))
+        left = [(saved, list(saved.messages)) for saved in calls]
         by_time: dict[str, list[Mapping[str, Any]]] = {}
         for row in rows:
             by_time.setdefault(str(row.get("created_at")), []).append(row)
@@ -87,7 +95,7 @@ def _take(left: list[tuple[Saved, list[tuple[str, str]]]], digest: str, time: st
     """Ref of a message with this text that was saved at this time, '' when none was saved here; each is taken once."""
     at = datetime.fromisoformat(time) if time else None
     for saved, messages in left:
-        if at is None or not saved.began <= at <= (saved.ended or at):
+        if at is None or saved.ended is None or not saved.began <= at <= saved.ended:
             continue
         for message in messages:
             if message[0] == digest:
@@ -98,3 +106,9 @@ def _take(left: list[tuple[Saved, list[tuple[str, str]]]], digest: str, time: st
 
 def _digest(content: object) -> str:
     return variable_ref(RefKind.MESSAGE, content)
+
+
+@after_fork
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # the parent may have held it

@@ -3,10 +3,15 @@ whole store or all memories of an owner are."""
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from typing import NamedTuple
 
+from memtrace_otel.capture.fork import after_fork
+
 MOST = 10_000
+_FEW = 16  # what a record was added for, beyond which it is not taken apart any more
+_lock = threading.Lock()  # Mem0 works on its graph in threads
 
 Ids = frozenset[tuple[str, str]]
 """Further ids (agent, run) that a relation was added for, beside its owner."""
@@ -35,15 +40,16 @@ class KnownRecords:
         """Note a record that is there, and what it was added for, if that is known."""
         if not record.scope:
             return
-        added_for = self._records.setdefault(record, set())
-        if ids is not None:
-            added_for.add(ids)
-        self._records.move_to_end(record)
-        self._scopes[record.id] = record.scope
-        self._scopes.move_to_end(record.id)
-        for known in (self._records, self._scopes):
-            while len(known) > MOST:
-                known.popitem(last=False)
+        with _lock:
+            added_for = self._records.setdefault(record, set())
+            if ids is not None and len(added_for) <= _FEW:  # one more than that stands for many
+                added_for.add(ids)
+            self._records.move_to_end(record)
+            self._scopes[record.id] = record.scope
+            self._scopes.move_to_end(record.id)
+            for known in (self._records, self._scopes):
+                while len(known) > MOST:
+                    known.popitem(last=False)
 
     def __contains__(self, record: KnownRecord) -> bool:
         return record in self._records
@@ -56,28 +62,33 @@ class KnownRecords:
         self, store: str, *, place: int = 0, scope: str = "", prefix: str = "", ids: Ids = frozenset()
     ) -> list[KnownRecord]:
         """Forget and return the records of a store (of one owner, with ids that begin with `prefix`; with `ids`, those
-        added for nothing but them)."""
-        found = [
-            record
-            for record in list(self._records)
-            if (record.store, record.place) == (store, place)
-            and scope in ("", record.scope)
-            and record.id.startswith(prefix)
-            and self._goes(record, ids)
-        ]
-        for record in found:
-            self.lost(record)
+        added for nothing but them: one added for many stays)."""
+        found: list[KnownRecord] = []
+        with _lock:
+            for record, added_for in self._records.items():
+                if (record.store, record.place) != (store, place) or scope not in ("", record.scope):
+                    continue
+                if not record.id.startswith(prefix):
+                    continue
+                if ids:
+                    gone = {added for added in added_for if ids <= added}
+                    if not gone or len(added_for) > _FEW:
+                        continue
+                    added_for -= gone
+                    if added_for:
+                        continue
+                found.append(record)
+            for record in found:
+                del self._records[record]
         return found
-
-    def _goes(self, record: KnownRecord, ids: Ids) -> bool:
-        """Whether nothing is left of a record when what was added for `ids` goes."""
-        if not ids:
-            return True
-        added_for = self._records.get(record, set())
-        gone = {added for added in added_for if ids <= added}
-        added_for -= gone
-        return bool(gone) and not added_for
 
     def lost(self, record: KnownRecord) -> None:
         """Note that a record is gone."""
-        self._records.pop(record, None)
+        with _lock:
+            self._records.pop(record, None)
+
+
+@after_fork
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # the parent may have held it
