@@ -14,6 +14,7 @@ from memtrace_otel.attribution import attribute, find_failures
 from memtrace_otel.capture import drops, feedback
 from memtrace_otel.graph import EvolutionGraph, build_graph
 from memtrace_otel.instrumentation.openai import conversations
+from memtrace_otel.instrumentation.openai.calls import call_text
 from memtrace_otel.model import OperationSpan, Verdict, make_origin, ref_kind
 from memtrace_otel.otlp import decode_request
 from tests.conftest import Recording
@@ -189,6 +190,42 @@ def test_a_summary_made_by_the_model_is_linked_to_its_reply(
     [shortened] = recording.named("chat m2")
     assert shortened.context is not None
     assert f"answer:{shortened.context.span_id:016x}" in {v.ref for v in summary.inputs}
+
+
+def test_a_summary_in_the_system_prompt_stays_while_it_is_repeated(chat: Chat, recording: Recording) -> None:
+    for number in range(2):
+        chat.say(f"Fact {number}: my number is {number + 4711}.", f"Noted {number}.")
+    summary = {"role": "system", "content": "Summary: the number of fact 0 is 4711."}
+    chat.history = [SYSTEM, summary, *chat.history[3:]]
+    chat.say("Which numbers have I named?", "Two.")
+    chat.say("And which one is greater?", "The second.")
+    summarised = operations(recording, "summarize")
+    assert len(summarised) == 1
+    assert "helpful" not in summarised[0].outputs[0].content
+    assert not [
+        v for span in operations(recording, "trim") for v in span.outputs if v.ref == summarised[0].outputs[0].ref
+    ]
+
+
+def test_two_people_who_say_the_same_keep_their_histories(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    ada, bob = Chat(client, server, recording), Chat(client, server, recording)
+    for person, name in ((ada, "Ada"), (bob, "Bob")):
+        person.history = [{"role": "system", "content": f"You help {name}."}]
+    for person in (ada, bob):
+        person.say("Hello", "Hi, how can I help?")
+        person.say("My boat is red.", "Noted.")
+    for person in (ada, bob):
+        person.say("Which colour is it?", "Red.")
+    scopes = [span.scope for span in answers(recording)]
+    assert scopes[1] == scopes[4] != scopes[3] == scopes[5]
+
+
+def test_a_tool_call_repeated_with_other_blanks_is_the_same() -> None:
+    assert call_text("find", '{"query":"boat"}') == call_text("find", '{ "query": "boat" }')
+    assert call_text("find", '{"query":"boat"}') != call_text("find", '{"query":"boats"}')
+    assert call_text("find", "not JSON") != call_text("find", "not  JSON")
 
 
 def test_an_edited_question_is_a_fork_and_deletes_nothing(chat: Chat, recording: Recording) -> None:

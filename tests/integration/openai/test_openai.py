@@ -92,6 +92,37 @@ def test_an_answer_reads_the_memory_versions_that_are_in_its_prompt(
     assert "Green" not in str(chat.to_json())
 
 
+@pytest.mark.parametrize(
+    ("message", "asked"),
+    [
+        ("What does Ana drink in Paris, and why?", "What does Ana drink in Paris, and why?"),
+        (f"Notes:\n{TEA}\n\nQuestion: What does Ana drink?", "What does Ana drink?"),
+        ("Notes:\n(none)\n\nQuestion: What does Ana drink?", "What does Ana drink?"),
+        (f"She told us: {TEA} So what does Ana drink?", "Ana drink"),
+    ],
+)
+def test_the_query_of_an_answer_is_what_the_user_asked(
+    recording: Recording, server: ModelServer, client: openai.OpenAI, content_on: None, message: str, asked: str
+) -> None:
+    """A search may have been put in other words; a message may hold notes around the question."""
+    searched = "Ana drink" if asked != "What does Ana drink?" else asked
+    server.replies = ["Green tea."]
+    remember(recording)
+    with recording.tracer.start_as_current_span("turn"):
+        with operation("search_memory", kind="retrieve", system="t", scope=SCOPE, tracer=recording.tracer) as op:
+            op.read("query:q", role="query", content=searched)
+            op.read("memory:tea", role="hit", content=TEA)
+        system = {"role": "system", "content": f"Memories:\n- {TEA}"}
+        client.chat.completions.create(model="m1", messages=[system, {"role": "user", "content": message}])  # type: ignore[list-item]
+    [chat] = recording.named("chat m1")
+    queries = [
+        text
+        for (_, role, _), text in zip(inputs(chat), values(chat, semconv.INPUTS_CONTENTS), strict=True)
+        if role == "query"
+    ]
+    assert queries == [asked]
+
+
 def test_an_answer_after_a_search_that_found_nothing_is_joined_to_it(
     recording: Recording, server: ModelServer, client: openai.OpenAI
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -140,7 +141,9 @@ def described(last: object) -> object:
 
 
 def call_text(name: str, arguments: str) -> str:
-    """A tool call as text."""
+    """A tool call as text; frameworks repeat the arguments with other blanks."""
+    with suppress(ValueError):
+        arguments = json.dumps(json.loads(arguments), ensure_ascii=False)
     return json.dumps([name, arguments], ensure_ascii=False)
 
 

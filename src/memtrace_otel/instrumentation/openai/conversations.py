@@ -165,7 +165,8 @@ def _best(ids: Sequence[str], messages: Sequence[Message], keys: Sequence[str]) 
     found = [one for one in found if one.conversation.id == _recent.get() or _tells(one.kept, messages)]
     if not found:
         return None
-    fits = [(len(one.kept), one.conversation.id in _known) for one in found]
+    asked = instructions_key(messages)
+    fits = [(one.conversation.id in _known, len(one.kept), one.conversation.instructions == asked) for one in found]
     equal = [one for one, fit in zip(found, fits, strict=True) if fit == max(fits)]
     recent = [one for one in equal if one.conversation.id == _recent.get()]
     return recent[0] if recent else replace(equal[0], certain=False)
@@ -195,7 +196,7 @@ def _aligned(conversation: Conversation, messages: Sequence[Message], keys: Sequ
     taken: set[int] = set()
     for place, key in enumerate(keys):
         asked = place == len(keys) - 1 and messages[place].role == "user"  # equal to an earlier question or not
-        if asked or messages[place].role in INSTRUCTIONS:
+        if asked or (messages[place].role in INSTRUCTIONS and key not in places):  # a summary may stand there
             continue
         known = places.get(key, ())
         after = bisect_left(known, at)

@@ -99,7 +99,7 @@ class History:
         if summaries:
             self._summarise(messages, summaries, removed)
         elif changed:
-            self._summarise(messages, [i for i, m in enumerate(messages) if m.role in INSTRUCTIONS], removed)
+            self._summarise(messages, [i for i, m in enumerate(messages) if m.role in INSTRUCTIONS][-1:], removed)
         else:
             self._trim(removed)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 
 from opentelemetry import trace
@@ -28,6 +29,8 @@ from memtrace_otel.model import make_ref, split_origin
 from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
 
 SYSTEM = "openai"
+_QUOTES = "\"'`*"
+_LABELLED = re.compile(r"^[^:?.!]{1,40}: *")
 _NOT_OURS = frozenset({OpKind.OTHER, OpKind.ASSEMBLE})
 """Operations around a model call that leave it an answer; in every other one it is a step of theirs."""
 
@@ -143,10 +146,16 @@ class ModelCall:
         if not whole:
             operation.mark(Incomplete.BUDGET)
         question = self._question()
-        if queries:
-            operation.read(queries[-1].ref, role=Role.QUERY, content=queries[-1].text)
-        elif question:
+        asked = [query for query in queries if _puts(question, query.text)]
+        if not asked and any(recall.quotes(question, hit.text) for hit in found):
+            asked = queries  # a message around notes and a question
+        queries = asked or queries
+        if asked:
+            operation.read(asked[-1].ref, role=Role.QUERY, content=asked[-1].text)
+        elif question:  # searched in other words
             operation.read(variable_ref(RefKind.QUERY, question), role=Role.QUERY, content=question)
+        elif queries:
+            operation.read(queries[-1].ref, role=Role.QUERY, content=queries[-1].text)
         nothing = turn.fruitless_for(queries) if turn else []
         for retrieval in dict.fromkeys((*(hit.retrieved_by for hit in found), *nothing)):
             operation.read(make_ref(RefKind.CONTEXT, split_origin(retrieval)[1]), role=Role.CONTEXT, origin=retrieval)
@@ -215,3 +224,10 @@ class ModelCall:
             ):
                 return answer
         return None
+
+
+def _puts(message: str, query: str) -> bool:
+    """Whether a message asks this: as a whole, in a line of its own, or behind a label ("Question: ...")."""
+    asked = recall.fold(query).strip(_QUOTES)
+    lines = [recall.fold(line).strip(_QUOTES) for line in (message, *message.splitlines())]
+    return bool(asked) and any(line == asked or _LABELLED.sub("", line).strip(_QUOTES) == asked for line in lines)
