@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,13 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 
+from memtrace_otel.instrumentation.langchain.chat import message_of
+from memtrace_otel.instrumentation.langchain.documents import KnownTexts
+from memtrace_otel.instrumentation.langchain.identity import Records
 from memtrace_otel.instrumentation.langgraph import LangGraphInstrumentor
+from memtrace_otel.instrumentation.langgraph.runs import _aligned
+from memtrace_otel.instrumentation.langgraph.threads import Held, Threads, entries_of
+from memtrace_otel.instrumentation.langmem.reflection import Delayed
 from memtrace_otel.model import OperationSpan
 from tests.conftest import Recording
 from tests.integration.langchain.conftest import ChatStub, contents, graph_of, kinds, operations
@@ -148,3 +156,83 @@ def test_outside_a_run_and_without_observing_threads_the_history_is_the_conversa
     for text in ("I live in Rome.", "Where is it that I live?"):
         graph.invoke({"messages": [HumanMessage(text)]}, config)
     assert [op.system for op in operations(recording)].count("long_context") == 2
+
+
+USED: Any = {"name": "search", "args": {"q": "thé"}, "id": "c1"}
+TEA = [
+    HumanMessage("What tea?", id="u1"),
+    AIMessage("Let me look.", id="a1", tool_calls=[USED]),
+    ToolMessage("green", tool_call_id="c1", id="t1"),
+    AIMessage([{"type": "text", "text": "Green"}, {"type": "text", "text": "tea."}], id="a2"),
+    HumanMessage("yes", id="u2"),
+    AIMessage("yes", id="a3"),
+    HumanMessage("More?", id="u3"),
+]
+
+
+def found(prompt: list[Any], thread: list[Any] = TEA, *, ids: bool = True, **texts: str) -> list[str]:
+    """What each message of a prompt is in a thread, '' for none."""
+    values = {"messages": thread, **texts}
+    held = {e.ref: Held(e.channel, e.key, "o", e.said) for e in entries_of("t", values).values()}
+    said = [message_of(m if ids else m.model_copy(update={"id": None})) for m in prompt]
+    entries = _aligned(said, held, "t")
+    return [entries[place].ref.removeprefix("state:t/") if place in entries else "" for place in range(len(prompt))]
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_messages_are_recognised_by_who_says_what(ids: bool) -> None:
+    whole = ["u1", "a1", "t1", "a2", "u2", "a3", ""]
+    assert found(TEA, ids=ids) == whole
+    assert found(TEA[3:], ids=ids) == whole[3:]
+    assert found([TEA[4], TEA[6]], ids=ids) == ["u2", ""]  # "yes" is the user's
+    assert found([*TEA[:6], HumanMessage("What tea?"), TEA[6]], ids=ids) == [*whole[:6], "", ""]
+    assert found([HumanMessage("yes"), *TEA], ids=ids) == ["", *whole]
+    assert found([HumanMessage("A summary of it."), *TEA[5:]], ids=ids, summary="A summary of it.")[0] == "summary"
+    assert found([HumanMessage("rewritten"), *TEA[1:]], ids=ids) == ["", *whole[1:]]
+
+
+def test_ids_tell_equal_messages_apart() -> None:
+    same = [HumanMessage("ok", id=f"u{number}") for number in range(4)]
+    assert found([same[0], same[2], same[3]], same) == ["u0", "u2", ""]
+    assert found([same[0], HumanMessage("ok", id="another"), same[3]], same) == ["u0", "", ""]
+    assert found([same[2].model_copy(update={"content": "cleared"}), same[3]], same) == ["", ""]
+
+
+def test_an_equal_question_asked_again_leaves_the_earlier_one() -> None:
+    thread = [HumanMessage("yes", id="u1"), AIMessage("ok", id="a1"), HumanMessage("yes", id="u2")]
+    assert found(thread, thread, ids=False) == ["u1", "a1", ""]
+
+
+def test_a_long_thread_is_aligned_quickly() -> None:
+    thread = [HumanMessage(f"m{number}", id=f"u{number}") for number in range(4000)]
+    held = {e.ref: Held(e.channel, e.key, "o", e.said) for e in entries_of("t", {"messages": thread}).values()}
+    prompt = [message_of(HumanMessage(f"rewritten {number}")) for number in range(4000)]
+    started = time.process_time()
+    assert _aligned(prompt, held, "t") == {}
+    assert time.process_time() - started < 0.2
+
+
+def test_a_call_of_a_tool_is_read_as_the_thread_has_it(
+    model: ChatOpenAI, server: ChatStub, recording: Recording
+) -> None:
+    def answer(state: MessagesState) -> Any:
+        if len(state["messages"]) == 1:
+            return {"messages": TEA[1:3]}
+        return {"messages": [model.invoke(state["messages"])]}
+
+    server.script = ["Green tea."]
+    say(graph_with(answer, InMemorySaver()), ["What tea?", "Which one is it?"])
+    *_, answered = kinds(recording, "respond")
+    assert states(answered) == ["state:t1/a1", "state:t1/h0", "state:t1/t1"]
+    assert not [v for v in answered.inputs if v.ref.startswith("message:")]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+@pytest.mark.parametrize("kind", [Threads, Records, KnownTexts, Delayed])
+def test_a_forked_child_has_a_lock_of_its_own(kind: Any) -> None:
+    table = kind()
+    with table._lock:
+        child = os.fork()
+        if not child:
+            os._exit(int(table._lock.locked()))
+        assert os.waitpid(child, 0)[1] == 0

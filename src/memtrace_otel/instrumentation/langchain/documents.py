@@ -15,6 +15,7 @@ from itertools import zip_longest
 from typing import Any, cast
 
 from memtrace_otel.capture import Operation, variable_ref
+from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.model import make_ref, split_ref
 from memtrace_otel.semconv import Incomplete, RefKind, Role
 
@@ -124,6 +125,7 @@ class KnownTexts:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        new_lock_after_fork(self)
         self._objects: OrderedDict[int, tuple[weakref.ref[object], Known]] = OrderedDict()
         self._contents: OrderedDict[str, list[Known]] = OrderedDict()
 

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from opentelemetry import trace
 
 from memtrace_otel.capture import Operation, origins, recall
+from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.semconv import Action, Role
 
 _MOST = 10_000
@@ -32,6 +33,7 @@ class Records:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        new_lock_after_fork(self)
         self._written: OrderedDict[_Record, None] = OrderedDict()
         self._deleted: OrderedDict[_Record, None] = OrderedDict()
 

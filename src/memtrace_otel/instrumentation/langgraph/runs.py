@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from memtrace_otel.instrumentation.langgraph.threads import Held
+from memtrace_otel.instrumentation.langgraph.threads import Held, said_key
 from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message
 from memtrace_otel.instrumentation.openai.conversations import Entry
 from memtrace_otel.instrumentation.openai.history import Kept, asked_last
+from memtrace_otel.model import make_ref
+from memtrace_otel.semconv import RefKind
 
 if TYPE_CHECKING:
     from memtrace_otel.instrumentation.langgraph.patches import LangGraphPatches
@@ -25,7 +28,7 @@ def kept_by_thread(patches: LangGraphPatches, messages: Sequence[Message]) -> Ke
     scope = patches.scope_of(saver, thread)
     steps = cast(Mapping[str, Any], settings.get("checkpoint_map") or {})
     held = patches.threads.held(scope, thread, str(steps.get("") or ""))
-    entries = _aligned(messages, held)
+    entries = _aligned(messages, held, thread)
     in_subgraph = "|" in str(settings.get("checkpoint_ns") or "")
     return None if in_subgraph and not entries else Kept(scope, entries)
 
@@ -37,18 +40,49 @@ def _settings() -> Mapping[str, Any]:
     return cast(Mapping[str, Any], config.get("configurable") or {})
 
 
-def _aligned(messages: Sequence[Message], held: Mapping[str, Held]) -> dict[int, Entry]:
-    """The messages of a prompt that are in a thread, newest first in the order of both."""
-    rows, query = list(held.items()), asked_last(messages)
-    found: dict[int, Entry] = {}
-    for place in range(len(messages) - 1, -1, -1):
-        message = messages[place]
-        if place == query or message.role in INSTRUCTIONS:
-            continue
-        key = hash(message.text)
-        at = next((at for at in range(len(rows) - 1, -1, -1) if rows[at][1].key == key), None)
-        if at is not None:
-            ref, version = rows[at]
-            found[place] = Entry("", ref, version.origin)
-            del rows[at:]
-    return dict(sorted(found.items()))
+def _aligned(messages: Sequence[Message], held: Mapping[str, Held], thread: str) -> dict[int, Entry]:
+    """The messages of a prompt that are in a thread: by their id where they say what it holds, else by who says what in
+    the order of both. The last question takes part, so that no equal one before it is taken for it."""
+    keys: list[str | int | None] = [said_key(message) for message in messages]
+    own: dict[int, str] = {}
+    for place, message in enumerate(messages):
+        ref = make_ref(RefKind.STATE, f"{thread}/{message.id}") if message.id else ""
+        if ref in held and held[ref].said == keys[place] and message.role not in INSTRUCTIONS:
+            own[place] = keys[place] = ref
+    for place, message in enumerate(messages):
+        if message.role in INSTRUCTIONS or (own and message.id and place not in own):  # has an id, and not the thread's
+            keys[place] = None
+    claimed, refs = set(own.values()), list(held)
+    rows = [ref if ref in claimed else version.said for ref, version in held.items()]
+    found = {place: refs[at] for place, at in _paired(keys, rows).items()} | own
+    texts = {version.key: ref for ref, version in held.items() if not version.said}  # of channels: nobody's
+    if texts:
+        for place, message in enumerate(messages):
+            if place not in found and message.role not in INSTRUCTIONS and hash(message.text) in texts:
+                found[place] = texts[hash(message.text)]
+    found.pop(asked_last(messages), None)
+    return {place: Entry("", ref, held[ref].origin) for place, ref in sorted(found.items())}
+
+
+def _paired(keys: Sequence[object], rows: Sequence[object]) -> dict[int, int]:
+    """Places with equal keys, in the order of both: newest first, for a trimmed prompt; oldest first where that finds
+    more, since a late message that repeats an early one would leave out all between."""
+    oldest, newest = _first_fits(keys, rows), _first_fits(keys[::-1], rows[::-1])
+    if len(oldest) > len(newest):
+        return oldest
+    return {len(keys) - 1 - place: len(rows) - 1 - at for place, at in newest.items()}
+
+
+def _first_fits(keys: Sequence[object], rows: Sequence[object]) -> dict[int, int]:
+    places: dict[object, list[int]] = {}
+    for at, row in enumerate(rows):
+        places.setdefault(row, []).append(at)
+    pairs: dict[int, int] = {}
+    after = 0
+    for place, key in enumerate(keys):
+        known = places.get(key, ())
+        index = bisect_left(known, after)
+        if index < len(known):
+            pairs[place] = known[index]
+            after = known[index] + 1
+    return pairs

@@ -9,24 +9,28 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
 from memtrace_otel.capture import as_text
+from memtrace_otel.capture.fork import new_lock_after_fork
+from memtrace_otel.instrumentation.langchain.chat import message_of
+from memtrace_otel.instrumentation.openai.calls import Message
 from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import RefKind
 
 _THREADS = 1024
-_HELD = 1 << 17  # entries of all checkpoints, about 16 MB
+_HELD = 1 << 17  # entries of all checkpoints, about 21 MB
 _HIDDEN = ("__", "branch:", "start:")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A message or text of a thread. `id` is the message's own, '' for the text of a channel; `key` tells whether it
-    has changed."""
+    has changed, `said` (see `said_key`) where a prompt repeats it."""
 
     ref: str
     channel: str
     id: str
     role: str
     key: int
+    said: int = 0
     content: object = field(compare=False, repr=False, default=None)
 
     @property
@@ -43,7 +47,7 @@ def entries_of(thread: str, values: Mapping[str, Any], channels: Collection[str]
             continue
         if isinstance(value, str) and " " in value:  # a summary, not a name or an id
             ref = make_ref(RefKind.STATE, f"{thread}/{channel}")
-            found[ref] = Entry(ref, channel, "", "text", hash(value), value)
+            found[ref] = Entry(ref, channel, "", "text", hash(value), content=value)
         elif isinstance(value, list):
             for entry in _messages(thread, channel, cast(Sequence[Any], value)):
                 found[entry.ref] = entry
@@ -59,8 +63,14 @@ def _messages(thread: str, channel: str, messages: Sequence[Any]) -> list[Entry]
         said = content or getattr(message, "tool_calls", None) or ""
         key = hash(said) if isinstance(said, str) else hash(as_text(said)[0])  # a str remembers its hash
         ref = make_ref(RefKind.STATE, f"{thread}/{id}")
-        entries.append(Entry(ref, channel, str(id), str(getattr(message, "type", "")), key, said))
+        role, in_prompt = str(getattr(message, "type", "")), said_key(message_of(message))
+        entries.append(Entry(ref, channel, str(id), role, key, in_prompt, said))
     return entries
+
+
+def said_key(message: Message) -> int:
+    """What tells a message of a prompt from others: who says what, tool calls and all."""
+    return hash((message.role, message.text))
 
 
 class Held(NamedTuple):
@@ -69,6 +79,7 @@ class Held(NamedTuple):
     channel: str
     key: int
     origin: str = ""
+    said: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +101,7 @@ class Threads:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        new_lock_after_fork(self)
         self._living: OrderedDict[tuple[str, str], dict[str, Held]] = OrderedDict()
         self._checkpoints: OrderedDict[tuple[str, str, str], dict[str, Held]] = OrderedDict()
         self._size = 0
@@ -113,7 +125,7 @@ class Threads:
 
     def apply(self, scope: str, thread: str, checkpoint: str, change: Change, origin: str = "") -> None:
         """Make the change of a checkpoint known, written by the operation `origin`."""
-        written = {e.ref: Held(e.channel, e.key, origin) for e in (*change.added, *change.updated)}
+        written = {e.ref: Held(e.channel, e.key, origin, e.said) for e in (*change.added, *change.updated)}
         with self._lock:
             living = self._living.setdefault((scope, thread), {})
             living.update(written)

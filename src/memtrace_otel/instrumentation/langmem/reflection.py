@@ -7,6 +7,7 @@ from collections import OrderedDict
 
 from opentelemetry.context import Context, get_current
 
+from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.instrumentation.langmem.calls import Call
 from memtrace_otel.instrumentation.steps import Step
 
@@ -18,6 +19,7 @@ class Delayed:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        new_lock_after_fork(self)
         self._waiting: OrderedDict[int, tuple[object, Context]] = OrderedDict()
 
     def put(self, payload: object) -> None:
