@@ -17,7 +17,7 @@ from memtrace_otel.instrumentation.llamaindex.owners import store_name
 from memtrace_otel.instrumentation.llamaindex.points import POINTS, RETRIEVER, VECTOR_STORE
 from memtrace_otel.instrumentation.object_names import ObjectNames
 from memtrace_otel.instrumentation.patches import Patches
-from memtrace_otel.instrumentation.steps import StepFunction, observed
+from memtrace_otel.instrumentation.steps import StepFunction
 from memtrace_otel.instrumentation.threads import with_context_threads
 
 SYSTEM = "llamaindex"
@@ -72,7 +72,7 @@ class LlamaIndexPatches(Patches):
         def within(function: Any, step: StepFunction) -> Any:
             decorator = getattr(function, "_self_wrapper", None)
             if decorator is None:
-                return wrapt.FunctionWrapper(function, observed(step, self))
+                return self.around(function, step)
             return wrapt.FunctionWrapper(within(function.__wrapped__, step), decorator)
 
         for name, step in steps.items():
