@@ -7,18 +7,27 @@ import threading
 from typing import Any
 from weakref import finalize
 
+from memtrace_otel.capture.fork import after_fork
+
+_lock = threading.Lock()
+
+
+@after_fork
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # the parent may have held it
+
 
 class ObjectNames:
     """A name for every object, as long as it lives. Objects are told apart by identity: equal ones are not the same."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._names: dict[int, str] = {}
 
     def name(self, value: Any, new: str = "") -> str:
         """The name of this object, '' for one whose end nobody is told of; `new` is the name of one that has none yet
         (made up if empty)."""
-        with self._lock:
+        with _lock:
             known = self._names.get(id(value))
             if known is None:
                 try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -18,10 +19,13 @@ from llama_index.core.memory import (
     StaticMemoryBlock,
     VectorMemoryBlock,
 )
-from llama_index.core.storage.chat_store import SimpleChatStore
+from llama_index.core.storage.chat_store import BaseChatStore, SimpleChatStore
 from llama_index.core.vector_stores import SimpleVectorStore
 
+from memtrace_otel.capture.guard import drops
 from memtrace_otel.graph import VersionKey
+from memtrace_otel.instrumentation import object_names
+from memtrace_otel.instrumentation.llamaindex import ledger, messages
 from memtrace_otel.model import OperationSpan, content_digest
 from tests.conftest import Recording
 from tests.integration.llamaindex.conftest import RagModel, graph_of, operations, purpose, reads, tree
@@ -318,3 +322,87 @@ async def test_what_was_said_before_this_process_goes_by_text_and_place(recordin
     yes = f"message:{content_digest('Yes.')}"
     assert messages_of(first) == [yes, f"message:{content_digest('Tea?')}", f"{yes}.2"]
     assert messages_of(second) == [*messages_of(first), *messages_of(put)]
+
+
+class Table(BaseChatStore):
+    """A chat store of the application that does not hold its messages in this process."""
+
+    rows: dict[str, list[ChatMessage]] = Field(default_factory=dict)
+
+    def set_messages(self, key: str, messages: list[ChatMessage]) -> None:
+        self.rows[key] = list(messages)
+
+    def get_messages(self, key: str) -> list[ChatMessage]:
+        return list(self.rows.get(key, []))
+
+    def add_message(self, key: str, message: ChatMessage) -> None:
+        self.rows.setdefault(key, []).append(message)
+
+    def delete_messages(self, key: str) -> list[ChatMessage] | None:
+        return self.rows.pop(key, None)
+
+    def delete_message(self, key: str, idx: int) -> ChatMessage | None:
+        return self.rows[key].pop(idx)
+
+    def delete_last_message(self, key: str) -> ChatMessage | None:
+        return self.rows[key].pop()
+
+    def get_keys(self) -> list[str]:
+        return list(self.rows)
+
+
+def test_a_queue_that_nobody_told_is_written_without_content(recording: Recording) -> None:
+    memory = buffer(chat_store=Table())
+    memory.set([said("I live in Paris."), said("Nice!", "assistant")])
+    memory.put(said("My dog is Rex."))
+    memory.get()
+    first, put, get = operations(recording)
+    assert [(v.ref, v.action, v.content) for v in first.outputs] == [(STATE, "ADD", "I live in Paris.\nNice!")]
+    assert [(v.ref, v.action, v.content or "") for v in put.outputs] == [(STATE, "UPDATE", "")]
+    assert [v.origin for v in reads(get, "hit")] == [put.origin]
+
+
+def test_a_message_that_another_process_adds_is_none_of_those_known(recording: Recording) -> None:
+    store = SimpleChatStore()
+    memory = buffer(chat_store=store)
+    for text in ("Yes.", "Yes."):
+        store.add_message("s1", said(text))
+        memory.get()
+    memory.put(said("Yes."))
+    store.add_message("s1", said("Yes."))
+    memory.get()
+    first, second, put, last = map(messages_of, operations(recording))
+    assert set(second) == {*first, f"{first[0]}.2"}
+    assert set(last) == {*second, *put, f"{first[0]}.3"}
+
+
+def test_a_queue_that_moved_on_elsewhere_keeps_its_messages() -> None:
+    queues = messages.Queues()
+    known = queues.append("s", [said(text) for text in ("Hi.", "Tea?", "Yes.", "Green?")])
+    *old, new = queues.recognise("s", [said(text) for text in ("Yes.", "Green?", "Black.")])
+    assert old == known[2:]
+    assert new.ref == f"message:{content_digest('Black.')}"
+
+
+# --- what this process knows of queues ------------------------------------------------------------------------------
+def test_queues_are_bounded_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "_PLACES", 5)
+    dropped, queues = drops["llamaindex.queues"], messages.Queues()
+    one, two = [said("a"), said("b")], [said("c"), said("d")]
+    first, second = queues.append("one", one), queues.append("two", two)
+    assert queues.recognise("one", one) == first
+    queues.append("three", two)  # too much: "two" was asked for longest ago
+    assert drops["llamaindex.queues"] == dropped + 1
+    assert queues.recognise("one", one) == first
+    assert queues.recognise("two", two) != second
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks")
+@pytest.mark.parametrize("module", [messages, ledger, object_names])
+def test_a_forked_child_does_not_wait_for_a_lock_of_its_parent(module: Any) -> None:
+    held = module._lock
+    with held:
+        if (child := os.fork()) == 0:
+            os._exit(0 if module._lock.acquire(timeout=5) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert module._lock is held

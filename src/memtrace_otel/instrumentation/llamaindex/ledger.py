@@ -6,9 +6,17 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece
 
 _RECORDS = 50_000
+_lock = threading.Lock()
+
+
+@after_fork
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # the parent may have held it
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +32,6 @@ class Ledger:
     """Bounded; what was stored longest ago is forgotten first."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._stored: OrderedDict[tuple[str, str], Stored] = OrderedDict()
         self._scopes: dict[str, str] = {}
         self._chunks: dict[tuple[str, str], dict[str, None]] = {}
@@ -44,7 +51,7 @@ class Ledger:
 
     def put(self, scope: str, piece: Piece) -> None:
         """Note that a version was stored."""
-        with self._lock:
+        with _lock:
             self._forget(scope, piece.ref)  # it may have been cut from another document
             self._stored[scope, piece.ref] = Stored(piece.ref, piece.fingerprint, piece.document)
             self._scopes[piece.ref] = scope
@@ -54,17 +61,18 @@ class Ledger:
 
     def remove(self, scope: str, ref: str) -> Stored | None:
         """Note that a record was deleted; returns the version that was stored."""
-        with self._lock:
+        with _lock:
             return self._forget(scope, ref)
 
     def cut_from(self, scope: str, document: str) -> list[Stored]:
         """The stored chunks of a document."""
-        with self._lock:
-            return [self._stored[scope, ref] for ref in self._chunks.get((scope, document), {})]
+        with _lock:
+            refs = self._chunks.get((scope, document), {})
+            return [self._stored[scope, ref] for ref in refs if (scope, ref) in self._stored]  # a fork may come between
 
     def all_of(self, scope: str) -> list[Stored]:
         """Everything stored for an owner."""
-        with self._lock:
+        with _lock:
             return [stored for (owner, _), stored in self._stored.items() if owner == scope]
 
     def _forget(self, scope: str, ref: str) -> Stored | None:

@@ -71,10 +71,10 @@ def put(call: Call) -> Step:
 
 def set_messages(call: Call) -> Step:
     """`set`, `aset`: the messages that make the queue from now on."""
-    yield from _write(call, call.patches.queues.replace)
+    yield from _write(call, call.patches.queues.replace, whole=True)
 
 
-def _write(call: Call, place: Callable[[str, Sequence[Any]], list[Message]]) -> Step:
+def _write(call: Call, place: Callable[[str, Sequence[Any]], list[Message]], *, whole: bool = False) -> Step:
     if not call.enter("memory.write"):
         return
     arguments = call.arguments()
@@ -89,8 +89,13 @@ def _write(call: Call, place: Callable[[str, Sequence[Any]], list[Message]]) -> 
         replies = [message for message in given if getattr(message.role, "value", message.role) == "assistant"]
         answering.keep([message_text(message) for message in replies])
     yield
-    if conversation.writes:  # this memory does not look at its queue
-        conversation.saw(_kept(call.instance) or given)
+    if not conversation.writes:
+        return
+    queue = _kept(call.instance) or (given if whole else ())  # this memory does not look at its queue
+    if queue:
+        conversation.saw(queue)
+    else:  # nor does its store tell without being asked
+        write_state(operation, conversation.ref, None, conversation.sources)
 
 
 def get(call: Call) -> Step:

@@ -8,14 +8,25 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from memtrace_otel.capture.fork import after_fork
+from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.instrumentation.llamaindex.nodes import message_ref, message_text
 
 _QUEUES = 1024
 _MESSAGES = 10_000
+_PLACES = 100_000  # of all queues, about 17 MB
+_lock = threading.Lock()
+
+
+@after_fork
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # the parent may have held it
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,59 +51,62 @@ def said_now(messages: Iterable[Any]) -> list[Message]:
 
 
 class Queues:
-    """The active messages of conversations, oldest first, as far as this process knows; the conversation that was
-    asked for longest ago is forgotten first."""
+    """The active messages of conversations, oldest first, as far as this process knows. Bounded in number and in all;
+    the conversation that was asked for longest ago is forgotten first."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._queues: OrderedDict[str, list[_Place]] = OrderedDict()
 
     def append(self, name: str, messages: Iterable[Any]) -> list[Message]:
         """Messages that are put at the end of a queue."""
         said = said_now(messages)
-        with self._lock:
-            queue = self._queue(name)
+        with self._queue(name) as queue:
             queue += _places(said)
-            del queue[:-_MESSAGES]
         return said
 
     def replace(self, name: str, messages: Iterable[Any]) -> list[Message]:
         """Messages that make the queue from now on: those that stood in it stay what they are."""
         said = said_now(messages)
-        with self._lock:
-            queue = self._queue(name)
+        with self._queue(name) as queue:
             refs = _aligned(queue, [message.text for message in said])
             found = [Message(ref or message.ref, message.text) for ref, message in zip(refs, said, strict=True)]
             queue[:] = _places(found)
         return found
 
     def recognise(self, name: str, messages: Iterable[Any]) -> list[Message]:
-        """The messages that a chat store tells. Those from before this process go by their text and their number among
-        equal ones."""
-        texts, earlier = _texts(messages), Counter[str]()
-        found: list[Message] = []
-        with self._lock:
-            queue = self._queue(name)
-            for ref, text in zip(_aligned(queue, texts), texts, strict=True):
-                if not ref:
-                    earlier[text] += 1
-                    ref = message_ref(text) + (f".{earlier[text]}" if earlier[text] > 1 else "")
-                found.append(Message(ref, text))
-            if earlier:
+        """The messages that a chat store tells. Those put in elsewhere go by their text and their number among equal
+        ones; a number that is taken is another's."""
+        texts = _texts(messages)
+        with self._queue(name) as queue:
+            refs = _aligned(queue, texts)
+            known = all(refs)
+            if not known:
+                _find_moved(refs, queue, texts)
+                _number(refs, {place.ref for place in queue}, texts)
+            found = [Message(ref, text) for ref, text in zip(refs, texts, strict=True)]
+            if not known:
                 queue[:] = _places(found)
         return found
 
     def shorten(self, name: str, removed: int) -> None:
         """Forget the oldest messages of a queue."""
-        with self._lock:
-            del self._queue(name)[:removed]
+        with self._queue(name) as queue:
+            del queue[:removed]
 
-    def _queue(self, name: str) -> list[_Place]:
-        queue = self._queues.setdefault(name, [])
-        self._queues.move_to_end(name)
-        while len(self._queues) > _QUEUES:
-            self._queues.popitem(last=False)
-        return queue
+    @contextmanager
+    def _queue(self, name: str) -> Iterator[list[_Place]]:
+        """A queue to look at and to change."""
+        with _lock:
+            queue = self._queues.setdefault(name, [])
+            self._queues.move_to_end(name)
+            yield queue
+            del queue[:-_MESSAGES]
+            places = sum(map(len, self._queues.values()))
+            while len(self._queues) > _QUEUES or places > _PLACES:
+                forgotten = self._queues.popitem(last=False)[1]
+                places -= len(forgotten)
+                if forgotten:
+                    note_drop("llamaindex.queues")
 
 
 def _texts(messages: Iterable[Any]) -> list[str]:
@@ -115,6 +129,27 @@ def _aligned(queue: Sequence[_Place], texts: Sequence[str]) -> list[str]:
         start = min(start, most - end)
     refs = [place.ref for place in queue]
     return refs[:start] + [""] * (len(texts) - start - end) + refs[len(refs) - end :]
+
+
+def _find_moved(refs: list[str], queue: Sequence[_Place], texts: Sequence[str]) -> None:
+    """Fill in places of the queue with the same text that nothing stands for yet, the newest first."""
+    used, left = set(refs), dict[int, list[str]]()
+    for place in queue:
+        if place.ref not in used:
+            left.setdefault(place.key, []).append(place.ref)
+    for index in reversed(range(len(refs))):
+        if not refs[index] and (same := left.get(hash(texts[index]))):
+            refs[index] = same.pop()
+
+
+def _number(refs: list[str], taken: Container[str], texts: Sequence[str]) -> None:
+    """Fill in what still has no ref."""
+    numbers = Counter[str]()
+    for index, text in enumerate(texts):
+        while not refs[index]:
+            numbers[text] += 1
+            ref = message_ref(text) + (f".{numbers[text]}" if numbers[text] > 1 else "")
+            refs[index] = "" if ref in taken else ref
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
