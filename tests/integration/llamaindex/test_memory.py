@@ -231,6 +231,17 @@ async def test_two_sessions_are_two_owners(recording: Recording) -> None:
     assert {v.ref for span in (one, other) for v in span.outputs} == {STATE, "state:s2"}
 
 
+def test_two_memories_that_nobody_named_are_two(recording: Recording) -> None:
+    for name in ("Ada", "Bob"):
+        memory = ChatMemoryBuffer.from_defaults(tokenizer_fn=str.split)
+        memory.put(said(f"I am {name}."))
+        memory.put(said(f"Hello {name}.", "assistant"))
+    first, _, second, last = operations(recording)
+    assert first.scope != second.scope == last.scope
+    assert [v for v in second.inputs if v.role == "previous"] == []
+    assert [v.origin for v in last.inputs if v.role == "previous"] == [second.origin]
+
+
 def buffer(**options: Any) -> ChatMemoryBuffer:
     return ChatMemoryBuffer.from_defaults(tokenizer_fn=str.split, chat_store_key="s1", **options)
 

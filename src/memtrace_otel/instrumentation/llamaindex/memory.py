@@ -23,6 +23,7 @@ from memtrace_otel.instrumentation.steps import Step, StepFunction
 from memtrace_otel.model import make_ref, split_origin
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
+_DEFAULT_KEY = "chat_history"  # LlamaIndex' DEFAULT_CHAT_STORE_KEY
 _SHOWN = 50
 
 
@@ -216,7 +217,9 @@ def write_state(operation: Operation, ref: str, content: object, sources: list[i
 def _open(call: Call, name: str, kind: OpKind) -> Operation:
     store, session = store_of(call.instance), session_of(call.instance)
     call.patches.cover(cast("type[object]", type(store)), CHAT_STORE)
-    scope = scope_id(store_name(store), run=session)
+    nameless = session == _DEFAULT_KEY and isinstance(getattr(store, "store", None), dict)
+    own = call.patches.name_of(store) if nameless else ""  # all memories that nobody named go by the same key
+    scope = scope_id(f"{store_name(store)}{own}", run=session)
     attributes = {semconv.GEN_AI_MEMORY_STORE_ID: store_name(store), semconv.GEN_AI_MEMORY_RECORD_ID: session}
     return call.open(name, kind, scope=scope, purpose=purpose(call), attributes=attributes)
 
