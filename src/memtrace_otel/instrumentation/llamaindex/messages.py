@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -94,7 +94,7 @@ class Queues:
             del queue[:removed]
 
     @contextmanager
-    def _queue(self, name: str) -> Iterator[list[_Place]]:
+    def _queue(self, name: str) -> Generator[list[_Place]]:
         """A queue to look at and to change."""
         with _lock:
             queue = self._queues.setdefault(name, [])
