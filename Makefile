@@ -7,6 +7,7 @@ PYTHON_BENCH ?= $(shell for p in python3 python3.13 python3.12 $(wildcard $(HOME
 VENV ?= .venv
 VENV_BENCH ?= $(VENV)-bench
 BIN = $(VENV)/bin
+COVERAGE ?= --cov --cov-report=term:skip-covered
 MEM0 = mem0ai==2.2.1
 PIP = -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
@@ -49,7 +50,7 @@ demo: $(VENV)/.demo
 	@$(BIN)/memtrace-otel demo --dir build/demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist loadfile $(COVERAGE)
 
 systems:
 	tests/environments/run.sh

@@ -12,13 +12,14 @@ import json
 import os
 import pkgutil
 import platform
+import shutil
 import subprocess
 import sys
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.bench import measures
+from tests.bench import measures, workload
 from tests.bench.measure import Measure
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +39,7 @@ def main() -> int:
         for row in import_module(f"tests.bench.measures.{chosen.child}").measure():
             print(json.dumps({name: getattr(row, name) for name in FIELDS}), flush=True)
         return 0
+    shutil.rmtree(workload.FOLDER, ignore_errors=True)
     rows: list[dict[str, object]] = []
     for name in chosen.only or names:
         print(f"{name} ...", file=sys.stderr, flush=True)

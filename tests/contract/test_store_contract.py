@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from memtrace_otel.store import SqliteStore
-from memtrace_otel.testing import Fill, StoreContract, UpkeepContract
+from memtrace_otel.testing import DurableContract, Fill, StoreContract, UpkeepContract
 
 
 class TestSqliteStore(StoreContract):
@@ -21,6 +22,13 @@ class TestSqliteStore(StoreContract):
     @pytest.fixture
     def fill(self, store: SqliteStore) -> Fill:
         return partial(self.fill_store, store)
+
+
+class TestDurabilityOfSqliteStore(DurableContract):
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> Iterator[Callable[[], SqliteStore]]:
+        with ExitStack() as stack:
+            yield lambda: stack.enter_context(SqliteStore.open(tmp_path / "store.db"))
 
 
 class TestUpkeepOfSqliteStore(UpkeepContract):

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What the end-to-end tests need beyond Python: a browser with a font to write with, and Jaeger, built once.
+# What the end-to-end tests need beyond Python: a browser with a font to write with, Jaeger and OTLP clients of other
+# languages, built once.
 # Does nothing when all is there, and names what cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -30,3 +31,4 @@ fi
 
 command -v go >/dev/null || fail "Jaeger is built from its Go module: Go 1.24 or newer is needed on PATH (https://go.dev/dl)"
 backends/jaeger/build.sh >/dev/null
+clients/build.sh >/dev/null

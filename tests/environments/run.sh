@@ -22,25 +22,45 @@ if [ ${#names[@]} -eq 0 ]; then
   for file in "$environments"/*.txt; do names+=("$(basename "$file" .txt)"); done
 fi
 
+install() {  # one at a time
+  local pins="$environments/$1.txt" venv=".venvs/$1" wanted version python
+  [ -f "$pins" ] || { echo "no environment $1: there is no $pins" >&2; exit 2; }
+  wanted=$(cat "$pins" pyproject.toml | cksum)
+  [ "$(cat "$venv/.installed" 2>/dev/null)" = "$wanted" ] && return
+  version=$(comment python "$1")
+  python=$(python_of "$version") || { echo "$1 needs Python $version or newer" >&2; exit 1; }
+  echo "installing $venv ..."
+  rm -rf "$venv"
+  "$python" -m venv "$venv"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$pins"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+  echo "$wanted" > "$venv/.installed"
+}
+
+run() {  # its folders one after the other, so that none inherits what another left in the process
+  local venv=".venvs/$1" failed=0 folder
+  rm -f "$venv/.failed"
+  for folder in $(comment tests "$1"); do
+    "$venv/bin/python" -m pytest -o cache_dir="$venv/.cache" "$folder" && continue
+    # A system that is not the same from run to run, also without us, says so in its file.
+    [ -n "$(comment unsteady "$1")" ] && "$venv/bin/python" -m pytest -o cache_dir="$venv/.cache" --last-failed "$folder" || failed=1
+  done > "$venv/.log" 2>&1
+  [ "$failed" = 0 ] || touch "$venv/.failed"
+  { echo "tested $1"; cat "$venv/.log"; } | cut -c-300
+}
+
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+for name in "${names[@]}"; do
+  install "$name"  # while those before it are tested
+  while [ "$(jobs -rp | wc -l)" -ge "${JOBS:-$(nproc)}" ]; do wait -n || true; done
+  echo "testing $name"
+  run "$name" &
+done
+wait
+
 failed=()
 for name in "${names[@]}"; do
-  pins="$environments/$name.txt"
-  [ -f "$pins" ] || { echo "no environment $name: there is no $pins" >&2; exit 2; }
-  venv=".venvs/$name"
-  wanted=$(cat "$pins" pyproject.toml | cksum)
-  if [ "$(cat "$venv/.installed" 2>/dev/null)" != "$wanted" ]; then
-    version=$(comment python "$name")
-    python=$(python_of "$version") || { echo "$name needs Python $version or newer" >&2; exit 1; }
-    echo "installing $venv ..."
-    rm -rf "$venv"
-    "$python" -m venv "$venv"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$pins"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --editable .
-    echo "$wanted" > "$venv/.installed"
-  fi
-  echo "testing $name"
-  # shellcheck disable=SC2046  # several folders
-  "$venv/bin/python" -m pytest $(comment tests "$name") 2>&1 | tee "$venv/.log" || failed+=("$name")
+  if [ -e ".venvs/$name/.failed" ]; then failed+=("$name"); fi
 done
 [ ${#failed[@]} -eq 0 ] && exit
 for name in "${failed[@]}"; do  # again at the end, where whoever reads only that sees it

@@ -126,16 +126,32 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class StreamingHandler(_Handler):
-    """Sends the reply of a chat call word by word when the call asks for a stream."""
+    """Sends the reply of a chat call word by word when the call asks for a stream. A reply
+    `{"calls": [[name, arguments], ...]}` is a list of tool calls, which a stream has in its first chunk."""
 
     def _send(self, value: dict[str, Any], status: int = 200) -> None:
-        if status != 200 or "choices" not in value or not self.asked.get("stream"):
+        if status != 200 or "choices" not in value:
             super()._send(value, status)
             return
-        words = value["choices"][0]["message"]["content"].split(" ")
-        deltas = [word if number == 0 else f" {word}" for number, word in enumerate(words)]
-        chunks = [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": delta}}]} for delta in deltas]
-        chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        choice = value["choices"][0]
+        reply = choice["message"]["content"]
+        if reply.startswith('{"calls"'):
+            calls = [_tool_call(n, *call) for n, call in enumerate(json.loads(reply)["calls"])]
+            choice |= {"message": {"role": "assistant", "content": None, "tool_calls": calls}}
+            choice["finish_reason"] = "tool_calls"
+        if self.asked.get("stream"):
+            self._send_chunks(choice)
+        else:
+            super()._send(value)
+
+    def _send_chunks(self, choice: dict[str, Any]) -> None:
+        message, end = choice["message"], choice["finish_reason"]
+        words = (message["content"] or "").split(" ")
+        texts = [word if number == 0 else f" {word}" for number, word in enumerate(words)]
+        deltas = [{"role": "assistant", "content": text} for text in texts]
+        deltas[0] |= {"tool_calls": message["tool_calls"]} if "tool_calls" in message else {}
+        chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+        chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": end}]})
         head = {"id": "stub", "object": "chat.completion.chunk", "created": 0, "model": "stub"}
         body = "".join(f"data: {json.dumps(head | chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
         self.send_response(200)
@@ -143,3 +159,8 @@ class StreamingHandler(_Handler):
         self.send_header("content-length", str(len(body.encode())))
         self.end_headers()
         self.wfile.write(body.encode())
+
+
+def _tool_call(number: int, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return {"index": number, "id": f"call{number}", "type": "function", "function": function}

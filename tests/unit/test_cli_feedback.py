@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -56,14 +57,48 @@ def test_feedback_makes_a_trace_failing(database: Path, told: list[ReadableSpan]
     assert failures(database, trace_id) == ["update"]
 
 
-def test_a_score_is_enough_and_a_later_label_wins(database: Path, told: list[ReadableSpan], trace_id: str) -> None:
+def test_what_is_said_last_decides(database: Path, told: list[ReadableSpan], trace_id: str) -> None:
     add(database, told)
     run("feedback", trace_id, "--score", "0.2", "--expected", "At 9:40", "--db", database)
     assert failures(database, trace_id) == ["update"]
     run("feedback", trace_id, "--label", "pass", "--db", database)
     assert failures(database, trace_id) == []
-    run("feedback", trace_id, "--score", "0.2", "--expected", "At 9:40", "--db", database)  # said already
-    assert failures(database, trace_id) == []
+    run("feedback", trace_id, "--score", "0.2", "--expected", "At 9:40", "--db", database)
+    assert failures(database, trace_id) == ["update"]
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ((("fail", 5), ("pass", 5)), []),
+        ((("pass", 5), ("fail", 5)), ["update"]),
+        ((("fail", 5), ("pass", 5), ("fail", 5)), ["update"]),
+        ((("fail", 6), ("pass", 5)), ["update"]),  # given later, said earlier
+        ((("pass", 6), ("fail", 5)), []),
+    ],
+)
+def test_with_a_time_the_last_time_decides_and_at_one_time_who_comes_later(
+    database: Path, told: list[ReadableSpan], trace_id: str, said: Sequence[tuple[str, int]], found: list[str]
+) -> None:
+    add(database, told)
+    now = datetime.now(UTC)
+    for label, seconds in said:
+        time = (now + timedelta(seconds=seconds)).isoformat()
+        arguments = ("--label", label, "--expected", "At 9:40", "--time", time, "--db", database)
+        assert run("feedback", trace_id, *arguments).exit_code == 0
+    assert failures(database, trace_id) == found
+
+
+def test_texts_are_redacted(
+    database: Path, told: list[ReadableSpan], trace_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(database, told)
+    monkeypatch.setenv("MEMTRACE_REDACT_PATTERNS", "email")
+    run("feedback", trace_id, "--label", "fail", "--expected", "At 9:40, ana@example.org", "--db", database)
+    with SqliteStore.open(database) as store:
+        (judge,) = [span for span in store.trace(trace_id) if span.kind == "judge"]
+    assert judge.inputs[0].content == "At 9:40, [redacted: email]"
+    assert failures(database, trace_id) == ["update"]
 
 
 def test_an_unknown_trace_is_kept_until_its_spans_arrive(
@@ -82,13 +117,13 @@ def test_an_unknown_trace_is_kept_until_its_spans_arrive(
     assert len(failures(database, UNKNOWN)) == 1
 
 
-def test_the_same_feedback_counts_once_and_is_left_to_a_server(database: Path) -> None:
+def test_it_is_left_to_a_server(database: Path) -> None:
     for _ in range(2):
         run("feedback", UNKNOWN, "--label", "fail", "--db", database)
     with sqlite3.connect(database) as connection:
         assert connection.execute("SELECT count(*) FROM inbox").fetchone() == (2,)
     with SqliteStore.open(database) as store:
-        assert [span.kind for span in store.trace(UNKNOWN)] == ["judge"]
+        assert [span.kind for span in store.trace(UNKNOWN)] == ["judge", "judge"]
 
 
 @pytest.mark.parametrize(

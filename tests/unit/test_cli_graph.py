@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from memtrace_otel.cli import main
+from memtrace_otel.graph import build_graph
+from memtrace_otel.graph.export import node_id
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.store import SqliteStore
 from tests.unit.graph.conftest import ALICE, life_of_a_fact, origin_of
@@ -107,3 +109,34 @@ def test_parquet_is_a_folder_of_three_tables(database: Path, tmp_path: Path) -> 
             row = row | {"attributes": json.loads(row["attributes"])} if name == "operations" else row
             assert {field: row[field] for field in told} == told
             assert all(row[field] is None for field in row.keys() - told.keys())
+
+
+def test_what_a_node_came_from_and_went_to(database: Path) -> None:
+    before = rows("ancestors", f"memory:home|{LISBON}", "--db", database)
+    assert {row["what"] for row in before} >= {"message:m2", "[memtrace.extract]", "fact:lisbon", "[memtrace.update]"}
+    assert "message:m3" not in {row["what"] for row in before}
+    after = {row["what"] for row in rows("descendants", "message:m3", "--db", database)}
+    assert after >= {"memory:tea", "[memtrace.create]", f"answer:{1:016x}"}
+    assert "memory:home" not in after
+    assert "memory:tea" in run("descendants", "message:m3", "--db", database).stdout
+    assert run("ancestors", "message:m1", "--db", database).exit_code == 1
+    assert run("ancestors", "message:nobody", "--db", database).exit_code == 2
+
+
+def test_who_read_a_version(database: Path) -> None:
+    found = rows("readers", f"memory:home|{LISBON}", "--db", database)
+    assert [(row["id"], row["role"], row["rank"], row["score"]) for row in found] == [(origin_of(4, 2), "hit", 1, 0.9)]
+    printed = run("readers", "memory:home", "--db", database).stdout
+    assert "memtrace.retrieve" in printed
+    assert "0.9" in printed
+    assert run("readers", f"memory:home|{PARIS}", "--db", database).exit_code == 0  # the update, as previous
+    assert run("readers", origin_of(4, 2), "--db", database).exit_code == 2
+
+
+def test_a_slice_of_an_answer_is_that_of_the_whole_graph(database: Path) -> None:
+    with SqliteStore.open(database) as store:
+        whole = build_graph(store.spans())
+    answer = origin_of(4, 1)
+    document = json.loads(run("slice", answer, "--db", database).stdout)
+    ids = {node["id"] for node in (*document["operations"], *document["versions"])}
+    assert ids == {node_id(node) for node in whole.slice_of_answer(answer)}

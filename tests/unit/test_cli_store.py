@@ -82,3 +82,21 @@ def test_prune_by_age_and_compact(database: Path) -> None:
 @pytest.mark.parametrize("arguments", [(), ("--older-than", "soon"), ("--older-than", "30"), ("--max-size", "nanGB")])
 def test_prune_wants_a_limit_that_it_understands(database: Path, arguments: tuple[str, ...]) -> None:
     assert run(database, "prune", *arguments, "--yes").exit_code == 2
+
+
+def test_a_clock_that_jumped_removes_nothing_by_age(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    future = time.time_ns() + 40 * 365 * 86400 * 10**9
+    monkeypatch.setattr("time.time_ns", lambda: future)
+    refused = run(database, "prune", "--older-than", "30d", "--yes")
+    assert refused.exit_code == 2
+    assert "nothing removed" in refused.stderr
+    assert "this clock says" in refused.stderr
+    with SqliteStore.open(database) as opened:
+        assert opened.stats().spans == 2
+    assert run(database, "prune", "--older-than", "30d", "--all", "--yes").stdout.startswith("removed 2 spans")
+
+
+def test_forget_without_compact_says_what_is_left_to_do(database: Path) -> None:
+    done = run(database, "forget", SCOPE, "--no-compact", "--yes")
+    assert "run `memtrace-otel store compact` later" in done.stderr
+    assert done.exit_code == 0

@@ -34,12 +34,14 @@ _RETRIEVAL: Mapping[str, frozenset[str]] = {
 }
 
 announced: ContextVar[Span | None] = ContextVar("memtrace_announced_span", default=None)
-"""The span that another instrumentation has for the call under way but did not make current."""
+announced_retrieval: ContextVar[Span | None] = ContextVar("memtrace_announced_retrieval", default=None)
+"""The span that another instrumentation has for the model call, or the retrieval, under way but did not make current.
+It may say only in the end of which kind it is, so whoever announces it does."""
 
 
 def model_call_of_another() -> Span | None:
     """The span that another instrumentation made for the model call under way: the current or the announced one."""
-    return _of_another(_CHAT)
+    return _of_another(_CHAT, announced)
 
 
 def retrieval_of_another(name: str = "") -> Span | None:
@@ -47,7 +49,7 @@ def retrieval_of_another(name: str = "") -> Span | None:
 
     `name`: what it calls the span of this retrieval, for one that says only in the end what kind of span it was.
     """
-    return _of_another(_RETRIEVAL, name)
+    return _of_another(_RETRIEVAL, announced_retrieval, name)
 
 
 def mark_step(around: Operation | None) -> None:
@@ -60,7 +62,9 @@ def mark_step(around: Operation | None) -> None:
         span.set_attributes({**told, **purpose, semconv.SEQ: next_sequence()})
 
 
-def _of_another(described: Mapping[str, frozenset[str]], name: str = "") -> Span | None:
+def _of_another(
+    described: Mapping[str, frozenset[str]], announced: ContextVar[Span | None], name: str = ""
+) -> Span | None:
     span = trace.get_current_span()
     attributes = _attributes(span)
     fits = any(attributes.get(key) in values for key, values in described.items())
@@ -95,9 +99,10 @@ class AdoptingTracer(Tracer):
         """Start a span, or enrich the adopted one with the attributes it would have had."""
         if not self._adopted:
             return self._tracer.start_span(name, *args, **kwargs)
-        span = _Adopted(self._adopted.pop())
-        attributes = cast("Mapping[str, AttributeValue] | None", args[2] if len(args) > 2 else kwargs.get("attributes"))
-        span.set_attributes(attributes or {})
+        given = cast("Mapping[str, AttributeValue] | None", args[2] if len(args) > 2 else kwargs.get("attributes"))
+        attributes = given or {}
+        span = _Adopted(self._adopted.pop(), self._tracer, attributes)
+        span.set_attributes(attributes)
         return span
 
     @contextmanager
@@ -108,15 +113,28 @@ class AdoptingTracer(Tracer):
 
 
 class _Adopted(Span):
-    """What we may do to somebody else's span: add attributes and links. Its name, status and end are not ours."""
+    """What we may do to somebody else's span: add attributes and links. Its name, status and end are not ours.
 
-    def __init__(self, span: Span) -> None:
-        self._span = span
+    It may have ended before us (a stream that is thrown away): what is told later goes on a part of it.
+    """
+
+    def __init__(self, span: Span, tracer: Tracer, first: Mapping[str, AttributeValue]) -> None:
+        self._span, self._tracer, self._first = span, tracer, first
+        self._part: Span | None = None
 
     @property
     def parent(self) -> SpanContext | None:
         """As an SDK span has it: whether this one is a trace by itself."""
         return getattr(self._span, "parent", None)
+
+    def _open(self) -> Span:
+        """The span to write to."""
+        if self._part is None and not self._span.is_recording():
+            told = {key: self._first[key] for key in (semconv.OP_KIND, semconv.SYSTEM) if key in self._first}
+            name = f"{semconv.SPAN_NAME_PREFIX}{told.get(semconv.OP_KIND, semconv.OpKind.OTHER)}"
+            within = trace.set_span_in_context(self._span)
+            self._part = self._tracer.start_span(name, within, attributes={**told, semconv.PART: 1})
+        return self._part or self._span
 
     def get_span_context(self) -> SpanContext:
         return self._span.get_span_context()
@@ -125,16 +143,16 @@ class _Adopted(Span):
         return self._span.is_recording()
 
     def set_attributes(self, attributes: Mapping[str, AttributeValue]) -> None:
-        self._span.set_attributes({key: value for key, value in attributes.items() if key.startswith(_OURS)})
+        self._open().set_attributes({key: value for key, value in attributes.items() if key.startswith(_OURS)})
 
     def set_attribute(self, key: str, value: AttributeValue) -> None:
         self.set_attributes({key: value})
 
     def add_link(self, context: SpanContext, attributes: Attributes = None) -> None:
-        self._span.add_link(context, attributes)
+        self._open().add_link(context, attributes)
 
     def add_event(self, name: str, attributes: Attributes = None, timestamp: int | None = None) -> None:
-        self._span.add_event(name, attributes, timestamp)
+        self._open().add_event(name, attributes, timestamp)
 
     def update_name(self, name: str) -> None:
         pass
@@ -146,4 +164,5 @@ class _Adopted(Span):
         pass
 
     def end(self, end_time: int | None = None) -> None:
-        pass
+        if self._part is not None:
+            self._part.end(end_time)

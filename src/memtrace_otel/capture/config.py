@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 from memtrace_otel import settings
@@ -56,12 +57,14 @@ def read_config() -> CaptureConfig:
         span_parts=settings.SPAN_PARTS.read(),
         origin_entries=settings.ORIGIN_ENTRIES.read(),
         record_origin=settings.RECORD_ORIGIN.read(),
-        redaction=_redaction() if content or url else None,
+        redaction=redaction() if content or url else None,
         store=_store(url, key) if url else None,
     )
 
 
-def _redaction() -> Redaction | None:
+@cache
+def redaction() -> Redaction | None:
+    """What every text goes through that may leave; importing it takes some milliseconds."""
     from memtrace_otel.capture.redaction import read_redaction
 
     return read_redaction(_callback)
@@ -76,6 +79,7 @@ def _store(url: str, key: str) -> ContentStore:
 def use_config(value: CaptureConfig | None) -> None:
     """Replace the configuration (None: look the settings up again at the next use)."""
     global _current
+    redaction.cache_clear()
     _current = value
 
 

@@ -9,7 +9,8 @@ from typing import NamedTuple, cast
 
 from opentelemetry.util.types import AttributeValue
 
-from memtrace_otel.capture.config import CaptureConfig, config
+from memtrace_otel.capture.config import CaptureConfig, config, redaction
+from memtrace_otel.capture.guard import let_through
 from memtrace_otel.model import content_digest, make_ref
 from memtrace_otel.semconv import Incomplete
 
@@ -31,7 +32,8 @@ def as_text(value: object) -> tuple[str, bool]:
         return _as_json(value), True
     except (TypeError, ValueError, RecursionError):
         return f"<{type(value).__name__}>", False
-    except Exception:  # a hostile __iter__ or __str__ of the observed program
+    except Exception as error:  # a hostile __iter__ or __str__ of the observed program
+        let_through(error)
         return f"<{type(value).__name__}>", False
 
 
@@ -100,6 +102,18 @@ def describe(text: str, limits: CaptureConfig, *, inline: bool) -> Described:
     return Described(content_digest(text, key), size, shown, store, reasons)
 
 
+def plain(texts: list[str], limits: CaptureConfig) -> bool:
+    """Whether all of `texts` may go on a span as they are: a quick look, and nearly always the answer. What it says no
+    to needs `describe`."""
+    if not all(map(str.isascii, texts)):
+        return False
+    if not limits.content:
+        return limits.store is None and limits.redaction is None
+    if max(map(len, texts), default=0) > limits.preview_bytes:
+        return False
+    return limits.redaction is None or limits.redaction.passes(texts, limits.preview_bytes)
+
+
 def digest(text: str, limits: CaptureConfig) -> str:
     """The digest of a content on spans.
 
@@ -121,11 +135,11 @@ def _searched(limits: CaptureConfig) -> int:
 
 
 def show(text: str, limits: CaptureConfig, most: int = 0) -> str:
-    """What may be shown of a text that is no variable (an error message, a query attribute): redacted when contents are
-    captured, at most `most` UTF-8 bytes (0: the preview limit)."""
+    """What may be shown of a text that is no variable (an error message, a query attribute): redacted, at most `most`
+    UTF-8 bytes (0: the preview limit)."""
     text = _encodable(text)
-    if limits.content and limits.redaction is not None:
-        text, _ = limits.redaction.apply(text, most or limits.preview_bytes)
+    if (rules := limits.redaction or redaction()) is not None:
+        text, _ = rules.apply(text, most or limits.preview_bytes)
     return preview(text, most or limits.preview_bytes)[0]
 
 

@@ -178,6 +178,7 @@ class ContentStore:
                 note_drop("content_store")
                 return ""
             if not self._started:
+                _flush_before_executors_end()
                 threading.Thread(target=self._write_all, name="memtrace-content-store", daemon=True).start()
                 self._started = True
             self._queue.append((name, data))
@@ -240,6 +241,7 @@ class ContentStore:
 
 
 _stores: weakref.WeakSet[ContentStore] = weakref.WeakSet()
+_deadline = 0.0  # of the flush at the end of the process, once that has begun
 _opened: dict[tuple[str, str], ContentStore] = {}
 
 
@@ -276,9 +278,18 @@ def read_content(uri: str, store: str, *, key: str = "", limit: int = READ_BYTES
 
 
 def _flush_all() -> None:
-    deadline = time.monotonic() + EXIT_WAIT
+    global _deadline  # of all calls together
+    _deadline = _deadline or time.monotonic() + EXIT_WAIT
     for store in list(_stores):
-        store.flush(deadline - time.monotonic())
+        store.flush(max(0.0, _deadline - time.monotonic()))
+
+
+def _flush_before_executors_end() -> None:
+    """File systems that are asynchronous inside (S3) need executors, and these end before `atexit`, last one first."""
+    import concurrent.futures.thread  # noqa: F401  # pyright: ignore[reportUnusedImport]  # registers their end
+
+    with suppress(AttributeError, RuntimeError):  # a private name of CPython's; at the end it refuses
+        getattr(threading, "_register_atexit")(_flush_all)  # noqa: B009
 
 
 @after_fork

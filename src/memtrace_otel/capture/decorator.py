@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from memtrace_otel.capture.abandoned import abandon, collecting
 from memtrace_otel.capture.content import as_text, variable_ref
 from memtrace_otel.capture.guard import guard, guarded, note_drop, note_misuse
 from memtrace_otel.capture.tracing import active_tracer
@@ -62,6 +63,8 @@ def decorate(function: F, recipe: Recipe, tracer: Tracer | None, fresh: Callable
                         item = await step
                     except StopAsyncIteration:
                         return
+                    finally:
+                        del step  # as below: what was thrown names this frame
                     call.yielded(item)
                     try:
                         sent = yield item
@@ -78,20 +81,24 @@ def decorate(function: F, recipe: Recipe, tracer: Tracer | None, fresh: Callable
         return cast(F, run_async_generator)
 
     if inspect.isgeneratorfunction(function):
+        yielding = cast(Callable[..., Generator[Any, Any, Any]], function)
 
         @wraps(function)
         def run_generator(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+            if active_tracer(tracer) is None:
+                return (yield from yielding(*args, **kwargs))
             sent: Any = None
             thrown: BaseException | None = None
             with begin(args, kwargs) as call:
-                inner = cast(Generator[Any, Any, Any], function(*args, **kwargs))
+                inner = yielding(*args, **kwargs)
                 while True:
                     try:
                         item = inner.send(sent) if thrown is None else inner.throw(thrown)
                     except StopIteration as stop:
                         return stop.value
+                    finally:
+                        sent = thrown = None  # an error that names its own frame would keep the arguments alive
                     call.yielded(item)
-                    sent, thrown = None, None
                     try:
                         sent = yield item
                     except GeneratorExit:
@@ -146,9 +153,16 @@ class _Call:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        stopped = None if isinstance(error, GeneratorExit) else error  # whoever reads a stream may stop early
+        if collecting():
+            abandon(partial(self._end, stopped))
+        else:
+            self._end(stopped)
+
+    def _end(self, error: BaseException | None) -> None:
         if self._streamed is not None:
             self._wrote("".join(self._streamed))
-        self.operation.end(None if isinstance(error, GeneratorExit) else error)  # whoever reads a stream may stop early
+        self.operation.end(error)
 
     @guarded("operation.arguments", None)
     def given(self, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -201,7 +215,7 @@ class _Call:
             self._wrote(item, self._each[self._yielded - 1 : self._yielded] or None)
         else:
             self.operation.mark(Incomplete.BUDGET)
-            note_drop("variables")
+            note_drop("variables", system=self.operation.system)
 
     @guarded("operation.result", None)
     def _wrote(self, value: object, sources: list[int] | None = None) -> None:
@@ -210,6 +224,14 @@ class _Call:
         ref = variable_ref(kind, value)
         if ref not in self._given:
             self.operation.wrote(ref, action=action, role=_role_of(kind), content=value, sources=sources)
+
+
+def name_of(function: object) -> str:
+    """Qualified name of a function; of another callable that of its type, since its repr may hold its arguments."""
+    with guard("operation.name"):
+        named = function if hasattr(function, "__qualname__") else type(function)
+        return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', '')}"
+    return ""
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:

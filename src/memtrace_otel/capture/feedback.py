@@ -8,10 +8,10 @@ from memtrace_otel import semconv
 from memtrace_otel.capture import recall
 from memtrace_otel.capture.content import variable_ref
 from memtrace_otel.capture.evaluation import write_evaluation
-from memtrace_otel.capture.guard import guarded
+from memtrace_otel.capture.guard import guarded, note_misuse
 from memtrace_otel.capture.operations import Operation
 from memtrace_otel.capture.tracing import context_of
-from memtrace_otel.model import make_origin, make_ref, split_origin
+from memtrace_otel.model import evaluation_problem, make_origin, make_ref, split_origin
 from memtrace_otel.semconv import OpKind, RefKind, Role
 
 
@@ -26,14 +26,18 @@ def feedback(
     answer: str = "",
     tracer: trace.Tracer | None = None,
 ) -> bool:
-    """Record an evaluation of an answer; returns whether an answer was found to attach it to. Never raises.
+    """Record an evaluation of an answer; returns whether that was done: False without an answer to attach it to, and
+    for what says nothing, which is counted and logged. Never raises.
 
     `answer` is the origin (`<trace id>-<span id>`) of the answering span; without it, the newest answer of the current
     trace or execution context is meant. `label` is one of the labels of the conventions (`fail`, `incorrect`,
     `pass`...), `score` a number that fails below MEMTRACE_EVALUATION_THRESHOLD, `expected` the right answer when known.
     """
+    if problem := evaluation_problem(label, score):
+        note_misuse("feedback", f"feedback(...) is not recorded: {problem}")
+        return False
     given = _answer(answer)
-    if given is None or not (label or score is not None):
+    if given is None:
         return False
     with Operation(
         semconv.SPAN_NAME_PREFIX + OpKind.JUDGE,
@@ -50,8 +54,7 @@ def feedback(
 
 
 def _in_trace(origin: str) -> bool:
-    here = trace.get_current_span().get_span_context()
-    return here.is_valid and f"{here.trace_id:032x}" == split_origin(origin)[0]
+    return recall.trace_here() == split_origin(origin)[0]
 
 
 def _answer(origin: str) -> recall.Recalled | None:
@@ -59,6 +62,5 @@ def _answer(origin: str) -> recall.Recalled | None:
         return recall.Recalled(
             make_ref(RefKind.ANSWER, split_origin(origin)[1]), make_origin(*split_origin(origin)), ""
         )
-    here = trace.get_current_span().get_span_context()
-    turn = recall.recall(f"{here.trace_id:032x}" if here.is_valid else "")
+    turn = recall.turn_here()
     return next(iter(turn.newest_answers()), None) if turn else None

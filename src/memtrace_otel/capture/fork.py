@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
+
+_REENTRANT = type(threading.RLock())
+_owners: dict[int, ref[Any]] = {}  # by identity: owners may be equal, or have no hash
 
 
 def after_fork(function: Callable[[], None]) -> Callable[[], None]:
@@ -17,11 +20,13 @@ def after_fork(function: Callable[[], None]) -> Callable[[], None]:
 
 
 def new_lock_after_fork(owner: Any) -> None:
-    """Give `owner` a new `_lock` in every forked child, as long as it lives."""
-    known = weakref.ref(owner)
+    """Give `owner` a new `_lock`, of the kind that it has, in every forked child, as long as it lives."""
+    known = id(owner)
+    _owners[known] = ref(owner, lambda _: _owners.pop(known, None))
 
-    def renew() -> None:
-        if (living := known()) is not None:
-            living._lock = threading.Lock()
 
-    after_fork(renew)
+@after_fork
+def _new_locks() -> None:
+    for known in list(_owners.values()):
+        if (owner := known()) is not None:
+            owner._lock = threading.RLock() if isinstance(owner._lock, _REENTRANT) else threading.Lock()

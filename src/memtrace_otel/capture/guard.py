@@ -6,12 +6,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from functools import wraps
-from types import TracebackType
-from typing import ParamSpec, TypeVar
+from types import FrameType, TracebackType
+from typing import ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
 R = TypeVar("R")
 D = TypeVar("D")
+_Values = tuple[object, ...]
 
 _logger = logging.getLogger("memtrace_otel.capture")
 
@@ -19,13 +20,39 @@ drops: Counter[str] = Counter()
 """What capture lost in this process, by reason. Only ever grows."""
 
 
-def note_drop(reason: str, amount: int = 1) -> None:
-    """Count something that was not recorded."""
+drops_by_system: Counter[tuple[str, str]] = Counter()
+"""Those of them that were of one memory system: (reason, system)."""
+_MAX_SERIES = 256  # programs make up names of systems
+
+
+def note_drop(reason: str, amount: int = 1, system: str = "") -> None:
+    """Count something that was not recorded, of an operation of this system where that is known."""
     drops[reason] += amount
+    if system and (len(drops_by_system) < _MAX_SERIES or (reason, system) in drops_by_system):
+        drops_by_system[reason, system] += amount
+
+
+def let_through(error: BaseException) -> None:
+    """Raise it again when a signal handler of the program raised it (a time limit, say) while our code ran."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if frame.f_back is not None and _is_handler(frame, frame.f_back):
+            raise error
+        traceback = traceback.tb_next
+
+
+def _is_handler(frame: FrameType, interrupted: FrameType) -> bool:
+    """Whether a frame was given the frame that called it, which only the interpreter does: to signal handlers."""
+    return any(
+        value is interrupted or (type(value) is tuple and any(one is interrupted for one in cast(_Values, value)))
+        for value in list(frame.f_locals.values())
+    )
 
 
 def note_error(where: str, error: Exception) -> None:
     """Count an error of ours and log it the first time (type only: the message may hold content)."""
+    let_through(error)
     drops[f"error:{where}"] += 1
     if drops[f"error:{where}"] == 1:
         _logger.warning(

@@ -143,17 +143,17 @@ def _cuts(weights: list[int], origins: list[str], limits: CaptureConfig) -> list
     return [*cuts, len(weights)]
 
 
-def complete_flow(named: Flow, fed_by_all: list[int], inputs: int) -> Flow | None:
-    """Add to the pairs that the program named those of the outputs it said nothing of: all `inputs` inputs fed them.
+def flow_of(sources: list[list[int] | None], inputs: int) -> Flow | None:
+    """The flow, from the indices of the inputs that fed each output, None for all of the `inputs` inputs.
 
     None when the pairs are too many to write. Where no pair was named, none is needed.
     """
-    if not named:
+    if not any(sources):
         return []
-    if len(named) + len(fed_by_all) * inputs > _MAX_FLOW:
+    fed = [range(inputs) if named is None else named for named in sources]
+    if sum(map(len, fed)) > _MAX_FLOW:
         return None
-    pairs = {*named, *((i, o) for o in fed_by_all for i in range(inputs))}
-    return sorted(pairs, key=lambda pair: pair[::-1])
+    return [(i, o) for o, named in enumerate(fed) for i in sorted({*named})]
 
 
 def _fits(inputs: Inputs, outputs: Outputs, flow: Flow, limits: CaptureConfig) -> bool:

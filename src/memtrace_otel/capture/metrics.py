@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
 from memtrace_otel import semconv
 from memtrace_otel.capture.fork import after_fork
-from memtrace_otel.capture.guard import drops
+from memtrace_otel.capture.guard import drops, drops_by_system
 from memtrace_otel.semconv import Incomplete, OpKind
 from memtrace_otel.version import __version__
 
@@ -31,9 +31,8 @@ _duration: Histogram | None = None
 class Pipeline(Protocol):
     """What the metrics ask of a span processor."""
 
-    @property
-    def waiting(self) -> int:
-        """Spans in memory that are not exported yet."""
+    def waiting_by_system(self) -> Counter[str]:
+        """Spans in memory that are not exported yet, by memory system; '' for those of none."""
         ...
 
     @property
@@ -91,13 +90,13 @@ def publish(provider: MeterProvider | None = None) -> Histogram:
     ):
         meter.create_observable_counter(name, [_observed(_by(semconv.SYSTEM, tally))], "{operation}", text)
     meter.create_observable_counter(
-        semconv.METRIC_DROPS, [_observed(_by(semconv.DROP_REASON, drops))], "{item}", "What capture lost, by reason."
+        semconv.METRIC_DROPS, [_observed(_dropped)], "{item}", "What capture lost, by reason and memory system."
     )
     meter.create_observable_up_down_counter(
         semconv.METRIC_QUEUE,
-        [_observed(lambda: [({}, sum(pipeline.waiting for pipeline in list(pipelines)))])],
+        [_observed(_waiting)],
         "{span}",
-        "Spans in memory that are not exported yet.",
+        "Spans in memory that are not exported yet, by memory system.",
     )
     meter.create_observable_up_down_counter(
         semconv.METRIC_SPOOL,
@@ -112,6 +111,29 @@ def publish(provider: MeterProvider | None = None) -> Histogram:
         explicit_bucket_boundaries_advisory=_BUCKETS,
     )
     return _duration
+
+
+def _dropped() -> Iterable[tuple[dict[str, str], int]]:
+    """Drops by reason and system, and by reason alone where no system is known."""
+    unknown, known = Counter(drops), list(drops_by_system.items())
+    for (reason, system), amount in known:
+        unknown[reason] -= amount
+        yield {semconv.DROP_REASON: reason, semconv.SYSTEM: system}, amount
+    yield from (({semconv.DROP_REASON: reason}, amount) for reason, amount in unknown.items() if amount > 0)
+
+
+_waited: set[str] = {""}
+"""Systems whose spans have waited: a queue that is empty again says so."""
+
+
+def _waiting() -> Iterable[tuple[dict[str, str], int]]:
+    waiting = sum((pipeline.waiting_by_system() for pipeline in list(pipelines)), Counter[str]())
+    if len(_waited) < _MAX_SERIES:
+        _waited.update(waiting)
+    for system in sorted(_waited):
+        yield {semconv.SYSTEM: system} if system else {}, waiting.pop(system, 0)
+    if rest := sum(waiting.values()):
+        yield {semconv.SYSTEM: str(OpKind.OTHER)}, rest
 
 
 def _by(attribute: str, tally: dict[str, int]) -> Callable[[], Iterable[tuple[dict[str, str], int]]]:
@@ -129,5 +151,5 @@ def _observed(
 @after_fork
 def _after_fork() -> None:
     """A child has done nothing yet."""
-    for tally in (_operations, _truncations, _unknown_origins, drops):
+    for tally in (_operations, _truncations, _unknown_origins, drops, drops_by_system):
         tally.clear()

@@ -14,17 +14,18 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import recall, unanswered
+from memtrace_otel.capture import turns
+from memtrace_otel.capture.abandoned import abandon, collecting, settle_abandoned
 from memtrace_otel.capture.config import CaptureConfig, config
 from memtrace_otel.capture.content import as_text, show, show_value, variable_ref
-from memtrace_otel.capture.decorator import Recipe, decorate
+from memtrace_otel.capture.decorator import Recipe, decorate, name_of
 from memtrace_otel.capture.guard import guard, guarded, note_drop, note_error, note_misuse
-from memtrace_otel.capture.layout import Flow, Read, Written, complete_flow, lay_out
+from memtrace_otel.capture.layout import Read, Written, flow_of, lay_out
 from memtrace_otel.capture.metrics import operation_ended
 from memtrace_otel.capture.origins import Version, origins
 from memtrace_otel.capture.tracing import active_tracer
 from memtrace_otel.capture.writing import described, next_sequence, write_continuation, write_part
-from memtrace_otel.model import make_ref, ref_kind, split_origin
+from memtrace_otel.model import make_ref, ref_kind
 from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -37,8 +38,9 @@ _NONE, _DELETE = str(Action.NONE), str(Action.DELETE)
 _origins = origins()
 _LIVING = frozenset({str(Role.HIT), str(Role.CANDIDATE), str(Role.PREVIOUS)})
 """Parts of a record that is in the store."""
-_MEMORY = frozenset({Role.HIT, Role.CONTEXT})
-_WRITING = frozenset({OpKind.INGEST, OpKind.EXTRACT, OpKind.DECIDE, OpKind.CREATE, OpKind.UPDATE, OpKind.DELETE})
+_HIT = str(Role.HIT)
+_RETRIEVE, _RESPOND = str(OpKind.RETRIEVE), str(OpKind.RESPOND)
+_UNKNOWN_TURN = str(Incomplete.UNKNOWN_TURN)
 _current: ContextVar[Operation | None] = ContextVar("memtrace_current_operation", default=None)
 
 
@@ -61,8 +63,6 @@ class Operation:
     __slots__ = (
         "_active",
         "_attributes",
-        "_fed_by_all",
-        "_flow",
         "_incomplete",
         "_inputs",
         "_left",
@@ -74,6 +74,7 @@ class Operation:
         "_recording",
         "_replaced",
         "_sequence",
+        "_sources",
         "_span_kind",
         "_span_token",
         "_started",
@@ -122,11 +123,11 @@ class Operation:
             tracer = active_tracer(self._tracer)
             if tracer is None:
                 return
+            settle_abandoned()
             self._tracer, self._active, self._started = tracer, True, perf_counter()
             self._inputs: list[Read] = []
             self._outputs: list[Written] = []
-            self._flow: Flow = []
-            self._fed_by_all: list[int] = []
+            self._sources: list[list[int] | None] = []
             self._replaced: list[tuple[str, str, Version | None]] = []
             self._incomplete: dict[str, None] = {}
             self._left: tuple[otel_context.Context, Operation | None] | None = None
@@ -137,11 +138,11 @@ class Operation:
             self.span = tracer.start_span(self.name, self._parent, self._span_kind, self._first_attributes())
             context = self.span.get_span_context()
             if context.is_valid:
-                self._origin = f"{context.trace_id:032x}-{context.span_id:016x}"
+                self._origin = "%032x-%016x" % (context.trace_id, context.span_id)  # noqa: UP031  # f-strings are slower
             if self.span.is_recording():
                 self._recording, self._sequence = True, next_sequence()
-            if self.kind == OpKind.RESPOND:
-                self._look_for_turn()
+            if self.kind == _RESPOND and turns.may_lack_turn(self._origin, alone=self._is_alone()):
+                self._incomplete[_UNKNOWN_TURN] = None
             around = _current.get()
             self._outer = around and around.or_around()
             self.resume()
@@ -150,7 +151,7 @@ class Operation:
 
     def resume(self) -> None:
         """Make what was current at `leave` current again: the span, or one that was opened below it."""
-        if not self._active:
+        if not self._active or collecting():
             return
         context, operation = self._left or (trace.set_span_in_context(self.span, self._parent), self)
         self._span_token = otel_context.attach(context)
@@ -163,7 +164,7 @@ class Operation:
             self._left = left
 
     def _give_back(self) -> bool:
-        if not self._active or self._token is None or self._span_token is None:
+        if not self._active or self._token is None or self._span_token is None or collecting():
             return False
         token, span_token = self._token, self._span_token
         self._token = self._span_token = None
@@ -178,8 +179,20 @@ class Operation:
         """Write variables and links to the span and end it; `error` is what the observed code raised."""
         if not self._active:
             return
+        if collecting():
+            abandon(lambda: self.end(error))
+            return
         self._give_back()
         try:
+            self._tell(error)
+        finally:
+            self._close(error)
+
+    def _tell(self, error: BaseException | None) -> None:
+        """Leave to the turn what it is to know, and to the span what happened."""
+        try:
+            if _UNKNOWN_TURN in self._incomplete and turns.lacks_nothing(self._inputs, self._started):
+                del self._incomplete[_UNKNOWN_TURN]
             if error is None:
                 self._remember()
             else:
@@ -193,6 +206,8 @@ class Operation:
             self._failed("operation.end", failure)
             with guard("operation.end"):
                 self.span.set_attributes({semconv.SEQ: self._sequence, semconv.INCOMPLETE: list(self._incomplete)})
+
+    def _close(self, error: BaseException | None) -> None:
         self._active, self._outer = False, self._outer and self._outer.or_around()
         try:
             self.span.end()
@@ -209,8 +224,7 @@ class Operation:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._active:
-            self.end(error)
+        self.end(error)
 
     async def __aenter__(self) -> Operation:
         return self.__enter__()
@@ -248,8 +262,8 @@ class Operation:
         score: float | None = None,
         scope: str | None = None,
     ) -> int:
-        """Record an input and return its index. `origin` None looks the version up among those this process wrote: a
-        hit, candidate or previous version with another content than it wrote last was written by somebody else."""
+        """Record an input and return its index. `origin` None looks up the version that this process wrote last; a hit,
+        candidate or previous version of a record that it has deleted was written by somebody else."""
         if not self._active:
             return -1
         try:
@@ -292,12 +306,9 @@ class Operation:
             action = _ACTIONS.get(action) or self._unknown("action", Action.DERIVE, _ACTIONS)
             text = content if type(content) is str else self._text(content)
             index = len(self._outputs)
-            flow = None if sources is None else [(source, index) for source in sources if source >= 0]
+            fed_by = None if sources is None else [source for source in sources if source >= 0]
             self._outputs.append((ref, role, action, text, store, event_time))
-            if flow is None:
-                self._fed_by_all.append(index)
-            else:
-                self._flow += flow
+            self._sources.append(fed_by)
             if self._origin and action != _NONE:
                 before = _origins.wrote(self.scope, ref, self._origin, deleted=action == _DELETE)
                 self._replaced.append((self.scope, ref, before))
@@ -311,13 +322,13 @@ class Operation:
         for content in contents:
             self.read(variable_ref(kind, content), role=Role.HIT, content=content)
         if self._origin:
-            context = make_ref(RefKind.CONTEXT, split_origin(self._origin)[1])
-            self.wrote(context, role=Role.CONTEXT, content="\n".join(as_text(content)[0] for content in contents))
+            self._context()
 
     @guarded("operation.set", None)
     def set(self, name: str, value: AttributeValue) -> None:
         """Set an attribute of the span. Texts, also those in a sequence, are redacted and cut at the preview limit."""
-        self.span.set_attribute(name, show_value(value, config()))
+        if self._active:
+            self.span.set_attribute(name, show_value(value, config()))
 
     @guarded("operation.become", None)
     def become(self, name: str, kind: str) -> None:
@@ -339,7 +350,7 @@ class Operation:
 
     def __call__(self, function: F) -> F:
         """Wrap a function, coroutine function, generator function or async generator function: every call is one
-        operation of these options.
+        operation of these options. Without a `scope` it has that of the operation around it, of the same system.
 
         `inputs` maps parameter names to ref kinds: their values are recorded as they are before the call, a list or
         tuple as one input per item. `output` is the ref kind of the returned value: a list or tuple gives one output
@@ -347,15 +358,15 @@ class Operation:
         context is streamed. A value that comes back unchanged is no output. `each` names the parameter whose n-th item
         alone the n-th returned item was made of; by default every input fed every output.
         """
-        code_name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', repr(function))}"
-        attributes = {semconv.CODE_FUNCTION_NAME: code_name, **(self._attributes or {})}
+        attributes = {semconv.CODE_FUNCTION_NAME: name_of(function), **(self._attributes or {})}
 
         def fresh() -> Operation:
+            around = None if self.scope else current_operation()
             return Operation(
                 self.name,
                 kind=self.kind,
                 system=self.system,
-                scope=self.scope,
+                scope=around.scope if around is not None and around.system == self.system else self.scope,
                 purpose=self.purpose,
                 tracer=self._tracer,
                 span_kind=self._span_kind,
@@ -413,53 +424,40 @@ class Operation:
 
     def _remember(self) -> None:
         """Let later model calls of this turn find what was retrieved and answered."""
-        own = self._origin
-        if not own or self.kind not in (OpKind.RETRIEVE, OpKind.RESPOND):
+        if not self._origin:
             return
-        outer = current_operation()
-        if self.kind == OpKind.RETRIEVE and outer is not None and outer._has_steps(self.system):
-            return  # not what the turn searched for
-        alone = self._is_alone()
-        turn = recall.turn_of(own[:32], alone=alone)
-        if self.kind == OpKind.RESPOND:
-            if any(role in _MEMORY for _, role, _, _, _ in self._inputs):
-                self.unmark(Incomplete.UNKNOWN_TURN)
-            for ref, _, _, text, _, _ in self._outputs:
-                if ref_kind(ref) == RefKind.ANSWER:
-                    turn.answered(recall.Recalled(ref, own, text))
-                elif ref_kind(ref) == RefKind.COMPLETION:
-                    turn.called(recall.Recalled(ref, own, text))
-            return
-        turn.retrieved(own, self.scope, self._inputs)
-        if alone:
-            unanswered.searched(own)
+        if self.kind == _RESPOND:
+            turns.responded(self._origin, self._outputs, alone=self._is_alone())
+        elif self.kind == _RETRIEVE:
+            around = current_operation()
+            if around is None or not turns.is_step(self.system, around.kind, around.system):
+                turns.searched(self._origin, self.scope, self._inputs, self._context(), alone=self._is_alone())
 
-    def _look_for_turn(self) -> None:
-        """An answer outside any span and any turn, while searches of this process wait for theirs, may lack its own."""
-        alone = self._is_alone()
-        if unanswered.answered(recall.recall("" if alone else self._origin[:32])) and alone:
-            self.mark(Incomplete.UNKNOWN_TURN)
+    def _context(self) -> str:
+        """Ref of what a retrieval made for the answer; one that says nothing of it handed over its hits."""
+        for made in self._outputs:
+            if ref_kind(made[0]) == RefKind.CONTEXT:
+                return made[0]
+        ref, hits = make_ref(RefKind.CONTEXT, self._origin[33:]), [one[3] for one in self._inputs if one[1] == _HIT]
+        self.wrote(ref, role=Role.CONTEXT, content="\n".join(hits))
+        return ref
 
     def _is_alone(self) -> bool:
         """Whether the span begins a trace."""
         return getattr(self.span, "parent", None) is None
-
-    def _has_steps(self, system: str) -> bool:
-        """Whether a look-up of this system inside the operation is a step of it."""
-        return self.kind in _WRITING or (self.kind == OpKind.RETRIEVE and self.system == system)
 
     def _write(self, tracer: trace.Tracer, error: BaseException | None) -> None:
         limits = config()
         inputs, outputs, reasons = described(self._inputs, self._outputs, limits)
         for reason in reasons:
             self._incomplete[str(reason)] = None
-        flow = complete_flow(self._flow, self._fed_by_all, len(self._inputs))
+        flow = flow_of(self._sources, len(self._inputs))
         if flow is None:
             self.mark(Incomplete.BUDGET)
         parts, dropped = lay_out(inputs, outputs, flow or [], limits)
         if dropped:
             self.mark(Incomplete.BUDGET)
-            note_drop("variables", dropped)
+            note_drop("variables", dropped, self.system)
         attributes: dict[str, AttributeValue] = {semconv.SEQ: self._sequence}
         if self.scope:
             attributes[semconv.SCOPE] = self.scope
@@ -474,10 +472,6 @@ class Operation:
             if self.scope:
                 attributes[semconv.SCOPE] = self.scope
             write_continuation(tracer, self.span, attributes, part, self._origin)
-
-
-operation = Operation
-"""`with operation("search_memory", kind="retrieve", system="my_rag") as op: ...`, or as a decorator."""
 
 
 def _shown(error: BaseException, limits: CaptureConfig) -> str:

@@ -22,12 +22,10 @@ class OriginTable:
 
     def wrote(self, scope: str, ref: str, origin: str, *, deleted: bool = False) -> Version | None:
         """Remember that `origin` produced the newest version of `ref` or deleted it; return the version before."""
-        version = origin, deleted
-        entries = config().origin_entries
+        key, version, entries = (scope, ref), (origin, deleted), config().origin_entries
         with self._lock:
-            previous = self._versions.get((scope, ref))
-            self._versions[scope, ref] = version
-            self._versions.move_to_end((scope, ref))
+            previous = self._versions.pop(key, None)
+            self._versions[key] = version  # the last one now
             while len(self._versions) > entries:
                 self._versions.popitem(last=False)
         return previous
@@ -48,11 +46,12 @@ class OriginTable:
         Of a record that was read while it lived (`living`): '' also when the newest version is a tombstone, since
         somebody else has written it again.
         """
+        key = scope, ref
         with self._lock:
-            version = self._versions.get((scope, ref))
+            version = self._versions.get(key)
             if version is None:
                 return ""
-            self._versions.move_to_end((scope, ref))
+            self._versions.move_to_end(key)
         origin, deleted = version
         return "" if living and deleted else origin
 

@@ -8,18 +8,23 @@ for in the prompt. Contents stay in memory, whatever the capture switch says; th
 from __future__ import annotations
 
 import json
+import re
 import threading
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from contextvars import ContextVar
 from sys import getsizeof
-from time import monotonic
+from time import perf_counter
 from typing import NamedTuple
 from weakref import ref
+
+from opentelemetry import trace
 
 from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.capture.layout import Read
-from memtrace_otel.semconv import Role
+from memtrace_otel.model import ref_kind
+from memtrace_otel.semconv import RefKind, Role
 
 _BYTES = 32 << 20  # of all turns together
 _TURN_BYTES = 8 << 20  # of one turn
@@ -31,9 +36,14 @@ _RETRIEVALS = 256
 _ANSWERS = 64
 _HERE = 16  # searches that an execution context remembers as its own
 _MIN_TEXT = 4
+_WORD = re.compile(r"\w+")
 _OCCURRENCES = 64
 _PROMPT = 1_000_000  # characters of a prompt that are searched
 _WORK = 1 << 26  # characters of a prompt, times the texts looked for in it: at most a tenth of a second
+
+
+Place = tuple[object, ...]
+"""A run in the tree of a library's runs: ids from the outermost run to it."""
 
 
 class Recalled(NamedTuple):
@@ -53,23 +63,40 @@ class Recalled(NamedTuple):
 
 
 class Retrieval(NamedTuple):
-    """One search: what its operation read, kept as it is until a prompt has to be matched."""
+    """One search: what its operation read, kept as it is until a prompt has to be matched, and where it was made."""
 
     origin: str
     scope: str
     read: list[Read]
+    place: Place
+    bytes: int
+    """In memory, about."""
+    ended: float
+    """When, in seconds of `perf_counter`."""
+    context: str
+    """Ref of what it made for the answer."""
+    given_to: set[str | int]
+    """Who was given what it found: traces of answers, and turns of those outside any span."""
 
     def query(self) -> Recalled | None:
         """What was asked, None when the operation did not say."""
-        return next(reversed(self._playing(Role.QUERY)), None)
+        return next(reversed(self.queries()), None)
+
+    def queries(self) -> list[Recalled]:
+        """Everything that was asked, the words that were searched for last."""
+        return self._playing(Role.QUERY)
 
     def hits(self) -> list[Recalled]:
         """What was returned."""
         return self._playing(Role.HIT)
 
+    def of_history(self) -> bool:
+        """Whether a conversation's own messages were read, in one of its runs."""
+        return bool(self.place) and any(ref_kind(hit.ref) == RefKind.STATE for hit in self.hits())
+
     def size(self) -> int:
         """Bytes in memory, about."""
-        return _ENTRY_BYTES * (len(self.read) + 1) + sum([getsizeof(text) for _, _, _, text, _ in self.read])
+        return self.bytes
 
     def _playing(self, part: str) -> list[Recalled]:
         return [
@@ -88,32 +115,44 @@ class InPrompt(NamedTuple):
 
 
 class Turn:
-    """The retrievals, answers and tool calls of one trace, oldest first; the oldest are forgotten first."""
+    """The retrievals, answers and tool calls of one trace, oldest first; the oldest are forgotten first.
 
-    __slots__ = ("__weakref__", "_answers", "_calls", "_entries", "_retrievals", "of_trace", "size", "used")
+    `before`: what the execution context had searched when the turn began. A prompt may hold that, too.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("__weakref__", "_answers", "_before", "_calls", "_entries", "_retrievals", "of_trace", "size", "used")
+
+    def __init__(self, before: tuple[Retrieval, ...] = ()) -> None:
+        self._before = before
         self._retrievals: list[Retrieval] = []
         self._answers: list[Recalled] = []
         self._calls: list[Recalled] = []
-        self._entries = 0  # of all retrievals
+        self._entries = 0  # of its own retrievals
         self.of_trace = False
         """Whether it is the turn of a trace, not only of an execution context."""
         self.size = 0
-        """Bytes in memory, about."""
+        """Bytes of its own in memory, about."""
         self.used = 0.0
         """When something was added last."""
 
-    def retrieved(self, origin: str, scope: str, read: list[Read]) -> None:
-        """Note what the operation of a retrieval read: its query and its hits."""
-        done = Retrieval(origin, scope, read[:_ENTRIES])
+    def retrieved(self, origin: str, scope: str, read: list[Read], context: str = "") -> Retrieval:
+        """Note what the operation of a retrieval read, its query and its hits, and the ref of what it made of them."""
+        if len(read) > _ENTRIES:
+            read = read[:_ENTRIES]
+        size = _ENTRY_BYTES * (len(read) + 1) + sum([getsizeof(entry[3]) for entry in read])
+        done = Retrieval(origin, scope, read, place.get(), size, perf_counter(), context, set())
         _searched_here.set((*_searched_here.get()[1 - _HERE :], origin))
         with _lock:
             self._retrievals.append(done)
             self._entries += len(done.read)
-            self._grew(done.size())
+            self._grew(size, done.ended)
             while self._entries > _ENTRIES or len(self._retrievals) > _RETRIEVALS:
                 self._forget_first(self._retrievals)
+        return done
+
+    def newest_retrievals(self) -> tuple[Retrieval, ...]:
+        """What was searched lately, oldest first."""
+        return (*self._before, *self._retrievals[-_HERE:])[-_HERE:]
 
     def answered(self, answer: Recalled) -> None:
         """Note an answer."""
@@ -134,36 +173,58 @@ class Turn:
         return next((call for call in calls if long_enough and any(form in call.text for form in forms)), None)
 
     def retrievals(self) -> list[Retrieval]:
-        """What was searched so far, oldest first."""
+        """What was searched so far, oldest first: before the turn began, no history of another conversation."""
+        here = place.get()[:1]
         with _lock:
-            return list(self._retrievals)
+            return [
+                *[done for done in self._before if not done.of_history() or done.place[:1] == here],
+                *self._retrievals,
+            ]
 
     def newest_answers(self) -> list[Recalled]:
         """The answers given so far, newest first."""
         with _lock:
             return self._answers[::-1]
 
-    def found_in(self, prompt: str) -> InPrompt:
-        """The queries and the retrieved versions that the prompt holds."""
-        searched, folded = self.retrievals(), fold(prompt[:_PROMPT])
+    def found_in(self, prompt: str, trace_id: str = "") -> InPrompt:
+        """The queries and retrieved versions that a prompt holds, of a model call in this trace ('': outside any).
+
+        What a call of another trace or turn was given is not found again, unless the prompt asks for it: the words of
+        one user's memory may be in another user's question.
+        """
+        searched, folded, asker = self.retrievals(), fold(prompt[:_PROMPT]), trace_id or id(self)
         asked = {query.ref: query for done in searched if (query := done.query())}
         queries, all_queries = found_in(folded, asked.values())
+        again = {done.origin for done in _asking({query.ref for query in queries}, searched)}
+        searched = [done for done in searched if not done.given_to or asker in done.given_to or done.origin in again]
         hits, all_hits = found_in(folded, [hit for done in searched for hit in done.hits()])
-        question = queries[-1].ref if queries else ""
-        wanted = {done.origin for done in searched if (query := done.query()) and query.ref == question}
+        wanted = _wanted(searched, queries[-1].ref if queries else "", folded)
         return InPrompt(queries, _of_one_search_each(hits, searched, wanted), all_queries and all_hits)
 
+    def gave(self, hits: Iterable[Recalled], trace_id: str = "") -> None:
+        """Note that a model call in this trace was given these hits."""
+        searches = {hit.retrieved_by for hit in hits}
+        for done in self.retrievals():
+            if done.origin in searches:
+                done.given_to.add(trace_id or id(self))
+
     def fruitless_for(self, queries: Iterable[Recalled]) -> list[str]:
-        """The retrievals that returned nothing for one of these queries: an empty result is in every prompt."""
+        """The retrievals that returned nothing for one of these queries: an empty result is in every prompt. Those of
+        the turn before, and of a run beside the one that asks, count where there are no others."""
         refs = {query.ref for query in queries}
-        return [
-            done.origin
-            for done in self.retrievals()
-            if not done.hits() and (query := done.query()) and query.ref in refs
-        ]
+        with _lock:
+            own, before = list(self._retrievals), list(self._before)
+        found = _asking(refs, own) or _asking(refs, before)
+        nearest = max(map(_nearness, found), default=0)
+        return [done.origin for done in found if not done.hits() and _nearness(done) in (len(done.place), nearest)]
+
+    def kept_alive(self) -> int:
+        """Bytes in memory that live as long as the turn, about."""
+        return self.size + sum(done.bytes for done in self._before)
 
     def forget(self) -> None:
         """Drop everything."""
+        self._before = ()
         for entries in (self._retrievals, self._answers, self._calls):
             entries.clear()
         self._entries = self.size = 0
@@ -171,14 +232,14 @@ class Turn:
     def _said(self, replies: list[Recalled], new: Recalled) -> None:
         with _lock:
             replies.append(new)
-            self._grew(new.size())
+            self._grew(new.size(), perf_counter())
             if len(replies) > _ANSWERS:
                 self._forget_first(replies)
 
-    def _grew(self, size: int) -> None:
+    def _grew(self, size: int, now: float) -> None:
         """Count what was added and make room for it; the lock is held."""
         global _held
-        self.used = monotonic()
+        self.used = now
         if not self.size:
             _living.append(ref(self))
             size += _EMPTY_TURN_BYTES
@@ -200,46 +261,65 @@ class Turn:
 _lock = threading.Lock()
 _turns: dict[str, Turn] = {}  # by trace; a turn outside any trace lives as long as a context knows it
 _living: list[ref[Turn]] = []  # every turn that holds something
-_held = 0  # bytes of the living turns, or more: those that died are found when room is needed
+_held = 0  # bytes that the living turns keep, or more: those that died are found when room is needed
 _recent: ContextVar[Turn | None] = ContextVar("memtrace_recent_turn", default=None)
+_outside: ContextVar[Turn | None] = ContextVar("memtrace_turn_outside_traces", default=None)  # the most recent of these
 _searched_here: ContextVar[tuple[str, ...]] = ContextVar("memtrace_searched_here", default=())
+place: ContextVar[Place] = ContextVar("memtrace_place", default=())
+"""The run that this context is in, for libraries that tell."""
 _shared: ContextVar[Turn | None] = ContextVar("memtrace_shared_turn", default=None)
 
 
 def share_turn(turn: Turn | None = None) -> Turn:
     """Make a turn, a new one when none is given, that of this context and of the copies made of it: for libraries that
     run the parts of a turn in copies, when no span is around the turn."""
-    turn = turn or Turn()
+    turn = turn or Turn(_searched_before())
     _recent.set(turn)
+    if not turn.of_trace:
+        _outside.set(turn)
     _shared.set(turn)
     return turn
+
+
+def unshare_turn(turn: Turn) -> None:
+    """The turn is over: what follows in this context is another, which knows what this one has searched."""
+    if _shared.get() is turn:
+        _shared.set(None)
 
 
 def turn_of(trace_id: str, *, alone: bool = False) -> Turn:
     """The turn of a trace, made when new; it becomes the context's most recent one. A trace that is nothing but one
     operation (`alone`) belongs to the context: to its shared turn, if there is one."""
-    with _lock:
-        turn = _turns.get(trace_id)
-        if turn is None:
-            turn = (_shared.get() if alone else None) or Turn()
-            if not alone:
-                _turns[trace_id] = turn
-                turn.of_trace = True
+    turn = _turns.get(trace_id)
+    if turn is None and alone:
+        turn = _shared.get() or Turn(_searched_before())
+        _outside.set(turn)
+    elif turn is None:
+        with _lock:
+            turn = _turns.setdefault(trace_id, Turn())
+            turn.of_trace = True
     _recent.set(turn)
     return turn
+
+
+def _searched_before() -> tuple[Retrieval, ...]:
+    """What this context has searched lately, outside any trace."""
+    outside = _outside.get()
+    return outside.newest_retrievals() if outside else ()
 
 
 def _make_room() -> None:
     """Forget the turns used longest ago until a quarter is free; one that may still go on is counted. Hold the lock."""
     global _held
     turns = sorted([turn for known in _living if (turn := known())], key=lambda turn: turn.used)
-    _held = sum(turn.size for turn in turns)
-    over = monotonic() - _OVER_SECONDS
+    kept = [turn.kept_alive() for turn in turns]
+    _held = sum(kept)
+    over = perf_counter() - _OVER_SECONDS
     forgotten: set[Turn] = set()
-    for turn in turns:
+    for turn, size in zip(turns, kept, strict=True):
         if _held <= _BYTES * 3 // 4:
             break
-        _held -= turn.size
+        _held -= size
         if turn.used > over:
             note_drop("recall")
         turn.forget()
@@ -254,27 +334,65 @@ def recall(trace_id: str) -> Turn | None:
 
     A search outside any span belongs to the context, too, when a span (another instrumentation's, say) begins after it.
     """
-    recent = _recent.get()
-    if not trace_id:
-        return recent
-    with _lock:
-        turn = _turns.get(trace_id)
-    return turn or (recent if recent is not None and not recent.of_trace else None)
+    return (_turns.get(trace_id) or _outside.get()) if trace_id else _recent.get()
+
+
+def trace_here() -> str:
+    """Id of the trace of the current span, '' outside any span."""
+    here = trace.get_current_span().get_span_context()
+    return f"{here.trace_id:032x}" if here.is_valid else ""
+
+
+def turn_here() -> Turn | None:
+    """What the current turn has retrieved and answered so far; to be asked before an operation starts."""
+    return recall(trace_here())
 
 
 def _of_one_search_each(hits: list[Recalled], searched: list[Retrieval], wanted: set[str]) -> list[Recalled]:
     """Several searches of a turn may have returned an equal text; the prompt holds what one of them returned.
 
-    That is one for the question of the prompt (`wanted`), else one of this execution context, else the newest.
+    That is one for the question of the prompt (`wanted`), of the run that is nearest, of this execution context, that
+    returned most of what the prompt holds, and the newest.
     """
-    here = _searched_here.get()
-    place = {done.origin: (done.origin in wanted, done.origin in here, at) for at, done in enumerate(searched)}
+    here, returned = _searched_here.get(), Counter(hit.retrieved_by for hit in hits)
+    rank = {
+        done.origin: (done.origin in wanted, _nearness(done), done.origin in here, returned[done.origin], at)
+        for at, done in enumerate(searched)
+    }
     chosen: dict[str, str] = {}
     for hit in hits:
         text = fold(hit.text)
-        if text not in chosen or place[hit.retrieved_by] > place[chosen[text]]:
+        if text not in chosen or rank[hit.retrieved_by] > rank[chosen[text]]:
             chosen[text] = hit.retrieved_by
     return [hit for hit in hits if chosen[fold(hit.text)] == hit.retrieved_by]
+
+
+def _wanted(searched: Iterable[Retrieval], question: str, prompt: str) -> set[str]:
+    """The searches for this query of the prompt; without one those of whose words the prompt holds most."""
+    asked = {done.origin: query for done in searched if (query := done.query())}
+    if question:
+        return {origin for origin, query in asked.items() if query.ref == question}
+    words = words_of(prompt)
+    shares = {origin: len(wanted & words) / len(wanted) for origin, q in asked.items() if (wanted := words_of(q.text))}
+    most = max(shares.values(), default=0.0)
+    return {origin for origin, share in shares.items() if share == most > 0}
+
+
+def _asking(refs: Collection[str], searched: Iterable[Retrieval]) -> list[Retrieval]:
+    """The searches for one of these queries."""
+    return [done for done in searched if (query := done.query()) and query.ref in refs]
+
+
+def _nearness(done: Retrieval) -> int:
+    """How many of the runs around this context were around a search, too."""
+    here = place.get()
+    around = min(len(here), len(done.place))
+    return next((depth for depth in range(around) if here[depth] != done.place[depth]), around)
+
+
+def words_of(text: str) -> frozenset[str]:
+    """The words of a text, however they are written."""
+    return frozenset(_WORD.findall(text.casefold()))
 
 
 def fold(text: str) -> str:
@@ -331,8 +449,9 @@ def forget() -> None:
     _turns.clear()
     _living.clear()
     _held = 0
-    _recent.set(None)
-    _shared.set(None)
+    for known in (_recent, _outside, _shared):
+        known.set(None)
+    place.set(())
 
 
 @after_fork

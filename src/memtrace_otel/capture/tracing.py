@@ -20,7 +20,8 @@ def get_tracer(name: str = semconv.SCOPE_PREFIX, provider: TracerProvider | None
 
 _default = get_tracer()
 _look = ProxyTracerProvider().get_tracer  # finds a provider set since, three times faster than get_tracer_provider()
-_look_again = 0.0
+idle_until = 0.0
+"""Until then (`perf_counter`) no SDK is looked for again, none was set up; 0 when one is."""
 _LOOK_SECONDS = 0.0001
 _SUPPRESSED = "suppress_instrumentation"  # what opentelemetry.instrumentation.utils sets; its import takes 40 ms
 
@@ -31,16 +32,16 @@ def active_tracer(tracer: Tracer | None = None) -> Tracer | None:
     That is: no SDK is set up (one set up later is found within a tenth of a millisecond), OTEL_SDK_DISABLED, or
     instrumentation is suppressed in this context. A sampler that says no does not count: its span has an identity.
     """
-    global _default, _look_again
+    global _default, idle_until
     if tracer is None or type(tracer) is ProxyTracer:
         if type(_default) is ProxyTracer:
             now = perf_counter()
-            if now < _look_again:
+            if now < idle_until:
                 return None
-            _look_again = now + _LOOK_SECONDS
+            idle_until = now + _LOOK_SECONDS
             if type(_look(semconv.SCOPE_PREFIX)) is ProxyTracer:
                 return None
-            _default = get_tracer()
+            _default, idle_until = get_tracer(), 0.0
         if tracer is None or type(_default) is NoOpTracer:
             tracer = _default
     return None if type(tracer) is NoOpTracer or get_value(_SUPPRESSED) else tracer

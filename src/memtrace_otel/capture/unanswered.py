@@ -1,36 +1,94 @@
-"""Searches that no answer has followed in their turn: one outside any turn may be theirs, but nothing tells.
+"""Searches that no answer has followed in their turn: one outside any turn may be theirs, but nothing joins the two.
 
 That is so in a plain asyncio task or thread without a span around the turn: neither trace nor execution context joins
-what was searched there with what is answered here.
+what was searched there with what is answered here. What the answer was given tells whether they may belong together:
+it quotes what was searched for or found, or the user says most of the words of the query. A program that searches in
+other words than the user's and hands over nothing of what it found, or that in words of its own, is not recognised.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
-from time import monotonic
+from itertools import accumulate
+from sys import getsizeof
+from time import perf_counter
 
 from memtrace_otel.capture.fork import after_fork
-from memtrace_otel.capture.recall import Turn
+from memtrace_otel.capture.layout import Read
+from memtrace_otel.capture.recall import Retrieval, Turn, fold, found_in, words_of
+from memtrace_otel.semconv import Role
 
 _SECONDS = 60.0  # an answer is not long in coming
-_unanswered: deque[tuple[str, float]] = deque(maxlen=256)  # origins of searches and when they ended, oldest first
+_SEARCHES = 256
+_BYTES = 64 << 10  # of the texts of one search
+_MOST = 0.5  # of the words of a query
+_SAID = frozenset({Role.QUERY, Role.MESSAGE, Role.HISTORY})
+
+_unanswered: deque[Retrieval] = deque(maxlen=_SEARCHES)  # oldest first; every access is atomic: no lock
 
 
-def searched(origin: str) -> None:
+def searched(done: Retrieval) -> None:
     """Note that a search has ended."""
-    _unanswered.append((origin, monotonic()))  # atomic: no lock
+    _unanswered.append(done if done.bytes <= _BYTES else _cut(done))
+    _forget_until(done.ended - _SECONDS)
+
+
+def _cut(done: Retrieval) -> Retrieval:
+    """As much of it as may be kept; its `bytes` still tell that this is not all."""
+    sizes = accumulate(getsizeof(entry[3]) for entry in done.read)
+    return done._replace(read=[one for one, size in zip(done.read, sizes, strict=True) if size <= _BYTES])
 
 
 def answered(turn: Turn | None) -> bool:
     """Note that an answer is given in `turn`; return whether one without a search in its turn may be of another's."""
     own = {search.origin for search in turn.retrievals()} if turn else set[str]()
+    _forget_until(perf_counter() - _SECONDS)
     waiting = list(_unanswered)
     for search in waiting:
-        if search[0] in own:
-            with suppress(ValueError):  # another answer of the turn was first
-                _unanswered.remove(search)
-    return not own and bool(waiting) and monotonic() - waiting[-1][1] < _SECONDS
+        if search.origin in own:
+            _remove(search)  # unless another answer of the turn was first
+    return not own and bool(waiting)
+
+
+def may_be_answered(read: Sequence[Read], started: float) -> bool:
+    """Whether a model call that started then (`perf_counter`) and was given this may have read one of the searches;
+    also when nothing tells."""
+    prompt = " ".join(text for _, _, _, text, _ in read)
+    if not prompt.strip():
+        return True
+    prompt = fold(prompt)
+    words = words_of(" ".join(text for _, role, _, text, _ in read if role in _SAID))
+    return any(_concerns(search, prompt, words) for search in list(_unanswered) if search.ended <= started)
+
+
+def _concerns(search: Retrieval, prompt: str, words: frozenset[str]) -> bool:
+    """Whether a model call with this prompt, of which the user said `words`, may have read a search."""
+    asked = [query for query in search.queries() if query.text]
+    texts = [*asked, *[hit for hit in search.hits() if hit.text]]
+    if search.bytes > _BYTES or not texts:
+        return True
+    found, all_of_them = found_in(prompt, texts)
+    return bool(found) or not all_of_them or any(_mostly_in(words, query.text) for query in asked)
+
+
+def _mostly_in(words: frozenset[str], query: str) -> bool:
+    wanted = words_of(query)
+    return len(wanted & words) >= _MOST * len(wanted)
+
+
+def _forget_until(moment: float) -> None:
+    try:
+        while (first := _unanswered[0]).ended < moment:
+            _remove(first)
+    except IndexError:  # none is left
+        pass
+
+
+def _remove(search: Retrieval) -> None:
+    with suppress(ValueError, IndexError):
+        _unanswered.remove(search)
 
 
 @after_fork

@@ -12,10 +12,10 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture.config import CaptureConfig
-from memtrace_otel.capture.content import describe, digest
+from memtrace_otel.capture.content import describe, digest, plain
 from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.layout import Inputs, Outputs, Part, Read, Written
-from memtrace_otel.model import is_origin, split_origin
+from memtrace_otel.model import content_digests, is_origin, split_origin
 from memtrace_otel.semconv import Incomplete, LinkType, Role
 
 _LINK_OF_ROLE = {
@@ -26,6 +26,7 @@ _LINK_OF_ROLE = {
     str(Role.ANSWER): str(LinkType.EVALUATES),
 }
 _DERIVED = str(LinkType.DERIVED_FROM)
+_CONTENT_OFF = str(Incomplete.CONTENT_OFF)
 _MAX_LINK_REFS = 16  # the arrays name them all
 _PROCESS_BITS = 21  # a number stays below 2**53, which JSON readers take exactly
 
@@ -55,71 +56,76 @@ def described(read: list[Read], written: list[Written], limits: CaptureConfig) -
     The text of a version is shown where it was made, so of the inputs only those without an origin are.
     """
     reasons: list[str] = []
-    inputs, outputs = _inputs(read, limits, reasons), _outputs(written, limits, reasons)
-    if not limits.content and (any(inputs.digests) or any(outputs.digests)):
-        reasons.append(Incomplete.CONTENT_OFF)
-    return inputs, outputs, reasons
-
-
-def _inputs(read: list[Read], limits: CaptureConfig, reasons: list[str]) -> Inputs:
-    if limits.content or limits.store is not None:
-        digests: list[str] = []
-        contents: list[str] = []
-        stores: list[str] = []
-        for _, _, origin, text, _ in read:
-            seen, _, content, uri, why = describe(text, limits, inline=not origin)
-            digests.append(seen)
-            contents.append(content)
-            stores.append(uri)
-            reasons += why
-    else:
-        digests = [digest(entry[3], limits) if entry[3] else "" for entry in read]
-        contents = stores = [""] * len(read)
-    return Inputs(
+    given, made = [entry[3] for entry in read], [entry[3] for entry in written]
+    inputs = Inputs(
         [entry[0] for entry in read],
         [entry[1] for entry in read],
         [entry[2] for entry in read],
-        digests,
-        contents,
+        nothing := [""] * len(read),
+        nothing,
         [entry[4] for entry in read],
-        stores,
+        nothing,
     )
+    outputs = Outputs(
+        [entry[0] for entry in written],
+        [entry[1] for entry in written],
+        [entry[2] for entry in written],
+        none := [""] * len(written),
+        [],
+        none,
+        [entry[4] for entry in written],
+        [entry[5] for entry in written],
+    )
+    if plain([*given, *made], limits):
+        inputs.digests = content_digests(given, limits.digest_key)
+        outputs.digests, outputs.sizes = content_digests(made, limits.digest_key), [len(text) for text in made]
+        if limits.content:
+            inputs.contents = ["" if entry[2] else entry[3] for entry in read]
+            outputs.contents = made
+    else:
+        _describe_inputs(inputs, given, limits, reasons)
+        _describe_outputs(outputs, made, limits, reasons)
+    if not limits.content and (any(inputs.digests) or any(outputs.digests)):
+        reasons.append(_CONTENT_OFF)
+    return inputs, outputs, reasons
 
 
-def _outputs(written: list[Written], limits: CaptureConfig, reasons: list[str]) -> Outputs:
-    outputs = Outputs([], [], [], [], [], [], [], [])
-    for ref, role, action, text, store, event_time in written:
-        made, size, content, uri, why = describe(text, limits, inline=True)
-        reasons += why
-        outputs.refs.append(ref)
-        outputs.roles.append(role)
-        outputs.actions.append(action)
-        outputs.digests.append(made)
-        outputs.sizes.append(size)
-        outputs.contents.append(content)
-        outputs.stores.append(store or uri)
-        outputs.event_times.append(event_time)
-    return outputs
+def _describe_inputs(inputs: Inputs, texts: list[str], limits: CaptureConfig, reasons: list[str]) -> None:
+    if not limits.content and limits.store is None:
+        inputs.digests = [digest(text, limits) if text else "" for text in texts]
+        return
+    done = [describe(text, limits, inline=not origin) for text, origin in zip(texts, inputs.origins, strict=True)]
+    inputs.digests, inputs.contents = [one.digest for one in done], [one.shown for one in done]
+    inputs.stores = [one.store for one in done]
+    reasons += [why for one in done for why in one.reasons]
+
+
+def _describe_outputs(outputs: Outputs, texts: list[str], limits: CaptureConfig, reasons: list[str]) -> None:
+    done = [describe(text, limits, inline=True) for text in texts]
+    outputs.digests, outputs.contents = [one.digest for one in done], [one.shown for one in done]
+    outputs.sizes = [one.size for one in done]
+    outputs.stores = [given or one.store for given, one in zip(outputs.stores, done, strict=True)]
+    reasons += [why for one in done for why in one.reasons]
 
 
 def write_part(span: Span, attributes: dict[str, AttributeValue], part: Part, own: str) -> None:
     """Put `attributes` and one part of the variables on a span, with a link to each origin but `own`."""
-    part.inputs.put_on(attributes)
-    part.outputs.put_on(attributes)
-    if part.flow:
-        attributes[semconv.FLOW] = [f"{i}>{o}" for i, o in part.flow]
+    inputs, outputs, flow = part
+    inputs.put_on(attributes)
+    outputs.put_on(attributes)
+    if flow:
+        attributes[semconv.FLOW] = [f"{i}>{o}" for i, o in flow]
     span.set_attributes(attributes)
-    roles: dict[str, str] = {}
-    refs: dict[str, list[str]] = {}
-    for ref, role, origin in zip(part.inputs.refs, part.inputs.roles, part.inputs.origins, strict=True):
-        if origin in refs:
-            refs[origin].append(ref)
+    links: dict[str, tuple[str, list[str]]] = {}
+    for ref, role, origin in zip(inputs.refs, inputs.roles, inputs.origins, strict=True):
+        if origin in links:
+            links[origin][1].append(ref)
         elif origin and origin != own:
-            roles[origin], refs[origin] = role, [ref]
-    for origin, role in roles.items():
+            links[origin] = role, [ref]
+    for origin, (role, refs) in links.items():
         if (target := span_context(origin)) is not None:
             link_type = _LINK_OF_ROLE.get(role, _DERIVED)
-            span.add_link(target, {semconv.LINK_TYPE: link_type, semconv.LINK_REFS: refs[origin][:_MAX_LINK_REFS]})
+            span.add_link(target, {semconv.LINK_TYPE: link_type, semconv.LINK_REFS: refs[:_MAX_LINK_REFS]})
 
 
 def write_continuation(

@@ -15,6 +15,7 @@ from memtrace_otel.cli.feedback import feedback
 from memtrace_otel.cli.graph import graph
 from memtrace_otel.cli.observe import config, doctor, run
 from memtrace_otel.cli.options import examples
+from memtrace_otel.cli.score import score
 from memtrace_otel.cli.serve import serve
 from memtrace_otel.cli.spans import import_files
 from memtrace_otel.cli.store import store
@@ -30,6 +31,7 @@ _COMMANDS = (
     report,
     graph,
     import_files,
+    score,
     store,
     config,
     version,

@@ -41,14 +41,23 @@ def feedback(
 ) -> None:
     """Say that the newest answer of a trace was wrong, or right.
 
-    Kept as a judge span of the trace, which may be unknown until its spans arrive. The same feedback counts once; to
-    return to an earlier one, give its --time. A server that has the database open attributes the failure by itself.
+    Kept as a judge span of the trace, which may be unknown until its spans arrive. What was said last decides. Texts
+    are redacted as contents are, and not kept where contents are switched off. A server that has the database open
+    attributes the failure by itself.
     """
+    from memtrace_otel.capture.outside import outside
     from memtrace_otel.otlp.feedback import encode_feedback
     from memtrace_otel.store import SqliteStore
 
     request = encode_feedback(
-        trace_id, label=label, score=score, expected=expected, explanation=explanation, name=name, time=time
+        trace_id,
+        label=label,
+        score=score,
+        expected=expected,
+        explanation=explanation,
+        name=name,
+        time=time,
+        described=outside(),
     )
     with SqliteStore.open(database, create=False) as store:
         known = store.waiting_bytes() > 0 or store.is_known(trace_id)

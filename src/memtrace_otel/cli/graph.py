@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
+from memtrace_otel.cli.graph_export import export, export_options
 from memtrace_otel.cli.options import check_trace_ids, database_option, examples
 
 if TYPE_CHECKING:
     from memtrace_otel.graph import EvolutionGraph, NodeKey
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-_FORMATS = ("json", "dot", "graphml", "smartcomment", "parquet")
 
 
 class _Questions(click.Group):
@@ -40,17 +36,6 @@ def _nanoseconds(context: click.Context, parameter: click.Parameter, value: str 
         return round(moment.timestamp() * 1_000_000) * 1000
     except (ValueError, OverflowError):
         raise click.BadParameter(f"{value!r} is no time such as 2026-03-06 or 2026-03-06T10:04:31Z") from None
-
-
-def export_options(command: Callable[P, R]) -> Callable[P, R]:
-    """`--format`, `--output`."""
-    form = click.option(
-        "--format", "form", type=click.Choice(_FORMATS), default="json", show_default=True, help="Form of the export."
-    )
-    output = click.option(
-        "-o", "--output", type=click.Path(path_type=Path), help="File (parquet: folder) to write, else stdout."
-    )
-    return form(output(command))
 
 
 scope_option = click.option("--scope", metavar="SCOPE", help="Only this memory. Default: the whole database.")
@@ -92,7 +77,7 @@ def trace(trace_id: str, database: Path, form: str, output: Path | None) -> None
     with SqliteStore.open(database, create=False) as store:
         if not store.trace(trace_id):
             raise UnknownTraceError(trace_id)
-        _export(load_graph(store, trace_id), form, output)
+        export(load_graph(store, trace_id), form, output)
 
 
 @graph.command(
@@ -110,19 +95,18 @@ def trace(trace_id: str, database: Path, form: str, output: Path | None) -> None
 def slice_(node: str, database: Path, scope: str | None, form: str, output: Path | None) -> None:
     """Export what an answer came from, what a message led to, or both for any other node."""
     from memtrace_otel.graph import OperationKey
-    from memtrace_otel.model import ref_kind
-    from memtrace_otel.semconv import OpKind, RefKind
+    from memtrace_otel.model import is_origin, ref_kind
+    from memtrace_otel.semconv import RefKind
 
+    if is_origin(node) and (answered := _slice_of_answer(database, node)) is not None:
+        return export(answered, form, output)
     evolution = _load(database, scope)
     start = _find(evolution, node)
-    span = evolution.operation(start.origin) if isinstance(start, OperationKey) else None
-    if span is not None and span.kind in (OpKind.RESPOND, OpKind.JUDGE):
-        found = evolution.slice_of_answer(span.origin)
-    elif not isinstance(start, OperationKey) and ref_kind(start.ref) == RefKind.MESSAGE:
+    if not isinstance(start, OperationKey) and ref_kind(start.ref) == RefKind.MESSAGE:
         found = evolution.slice_of_message(start)
     else:
         found = evolution.ancestors(start) | evolution.descendants(start) | {start}
-    _export(evolution.part(found), form, output)
+    return export(evolution.part(found), form, output)
 
 
 @graph.command(epilog=examples("memtrace-otel graph history memory:17", "memtrace-otel graph history memory:17 --json"))
@@ -202,6 +186,71 @@ def paths(source: str, target: str, limit: int, database: Path, scope: str | Non
         fail(f"no way from {source} to {target}", NOTHING_FOUND)
 
 
+@graph.command(epilog=examples("memtrace-otel graph ancestors answer:00f067aa0ba902b7"))
+@click.argument("node")
+@database_option
+@scope_option
+@json_option
+@clear_errors
+def ancestors(node: str, database: Path, scope: str | None, as_json: bool) -> None:
+    """Show every operation and version that what NODE says came through, the first first."""
+    evolution = _load(database, scope)
+    _show_nodes(evolution, evolution.ancestors(_find(evolution, node)), as_json, f"{node} came from nothing recorded")
+
+
+@graph.command(epilog=examples("memtrace-otel graph descendants message:m17 --json"))
+@click.argument("node")
+@database_option
+@scope_option
+@json_option
+@clear_errors
+def descendants(node: str, database: Path, scope: str | None, as_json: bool) -> None:
+    """Show every operation and version that what NODE says went to, the first first."""
+    evolution = _load(database, scope)
+    _show_nodes(evolution, evolution.descendants(_find(evolution, node)), as_json, f"nothing recorded came of {node}")
+
+
+@graph.command(
+    epilog=examples("memtrace-otel graph readers 'memory:17|4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7'")
+)
+@click.argument("version")
+@database_option
+@scope_option
+@json_option
+@clear_errors
+def readers(version: str, database: Path, scope: str | None, as_json: bool) -> None:
+    """Show the operations that read a version, in which part, at which rank; of a ref alone: its last version."""
+    from memtrace_otel.graph import OperationKey
+    from memtrace_otel.report.memory import read_row
+
+    evolution = _load(database, scope)
+    found = _find(evolution, version)
+    if isinstance(found, OperationKey):
+        fail(f"an operation, no version: {version}")
+    _show([read_row(evolution, read) for read in evolution.readers(found)], as_json, f"nobody read {version}")
+
+
+def _slice_of_answer(database: Path, origin: str) -> EvolutionGraph | None:
+    """The slice of an answer or a judgement, straight from the file; None of any other operation."""
+    from memtrace_otel.graph import load_slice
+    from memtrace_otel.semconv import OpKind
+    from memtrace_otel.store import SqliteStore
+
+    with SqliteStore.open(database, create=False) as store:
+        kinds = {span.origin: span.kind for span in store.trace(origin[:32])}
+        return load_slice(store, origin) if kinds.get(origin) in (OpKind.RESPOND, OpKind.JUDGE) else None
+
+
+def _show_nodes(evolution: EvolutionGraph, nodes: Iterable[NodeKey], as_json: bool, nothing: str) -> None:
+    from memtrace_otel.report.memory import node_row
+    from memtrace_otel.report.text import one_line
+
+    rows = [node_row(evolution, node) for node in nodes]
+    for row in () if as_json else rows:
+        row["content"] = one_line(row["content"], 160)  # a prompt would fill the screen
+    _show(sorted(rows, key=lambda row: (row["time"], row["id"])), as_json, nothing)
+
+
 def _load(database: Path, scope: str | None) -> EvolutionGraph:
     from memtrace_otel.graph import load_scope
     from memtrace_otel.store import SqliteStore
@@ -234,24 +283,6 @@ def _label(evolution: EvolutionGraph, node: NodeKey) -> str:
         return node.ref
     span = evolution.operation(node.origin)
     return f"[{span.name if span else 'missing operation'}]"
-
-
-def _export(evolution: EvolutionGraph, form: str, output: Path | None) -> None:
-    from memtrace_otel.graph.export import render
-
-    if form == "parquet":
-        from memtrace_otel.graph.parquet import write_parquet
-
-        if output is None:
-            raise click.UsageError("parquet is written into a folder: give --output")
-        try:
-            write_parquet(evolution, output)
-        except ImportError as error:
-            fail(str(error))
-    elif output:
-        output.write_text(render(evolution, form), "utf-8")
-    else:
-        click.echo(render(evolution, form))
 
 
 def _show(rows: Sequence[dict[str, Any]], as_json: bool, nothing: str) -> None:

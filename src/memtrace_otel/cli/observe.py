@@ -101,7 +101,7 @@ def _summary(database: Path, started: int, command: Sequence[str]) -> Iterator[s
     if recorded.without_content:
         yield "  without contents, so most verdicts will be `unknown`: add --content"
     for finding in recorded.foreign:
-        yield f"  {finding.found}: {finding.remedy}"
+        yield f"  {finding.found}" + (f"; type: {finding.remedy}" if finding.remedy else "")
     if recorded.complete and not recorded.judged:
         yield "  no answer was judged; one line of the program does: memtrace_otel.feedback('fail', expected=...)"
     elsewhere = "" if database == Path(settings.DB_PATH.default).absolute() else f" --db {quote(str(database))}"

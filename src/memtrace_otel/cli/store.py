@@ -14,6 +14,7 @@ import click
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
 from memtrace_otel.cli.options import database_option, examples
 
+_READER = "another process reads them?"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
@@ -96,33 +97,35 @@ def check(database: Path, as_json: bool) -> None:
 @database_option
 @clear_errors
 def compact(database: Path) -> None:
-    """Give the space of what was removed back to the file system."""
+    """Pack the spans, to about a third, and give free space back to the file system."""
     from memtrace_otel.store import SqliteStore
 
     with SqliteStore.open(database, create=False) as opened:
         compaction = opened.compact()
     click.echo(f"{compaction.bytes} bytes given back")
-    _tell_unfinished(compaction.finished)
+    _tell_unfinished(compaction.finished, _READER)
 
 
 @store.command(
     epilog=examples("memtrace-otel store forget 8f14e45fceea167a", "memtrace-otel store forget 8f14e45fceea167a --yes")
 )
 @click.argument("scope")
+@click.option("--no-compact", is_flag=True, help="Do not write the file anew: copies stay in it until `compact`.")
 @database_option
 @click.confirmation_option(prompt="The contents cannot be had back. Erase them?")
 @clear_errors
-def forget(scope: str, database: Path) -> None:
+def forget(scope: str, no_compact: bool, database: Path) -> None:
     """Erase the contents of a memory; who wrote and read what, and when, stays.
 
-    Addresses of whole contents in a content store are printed: they are yours to delete.
+    Addresses of whole contents in a content store are printed: they are yours to delete. What was interrupted is taken
+    up by the same command.
     """
     from memtrace_otel.store import SqliteStore
 
     if not scope:
         raise click.UsageError("give a scope")
     with SqliteStore.open(database, create=False) as opened:
-        forgotten = opened.forget(scope)
+        forgotten = opened.forget(scope, compact=not no_compact)
     if not forgotten.spans and not forgotten.quarantined:
         fail(f"no such scope: {scope}; `memtrace-otel store stats` names them", NOTHING_FOUND)
     click.echo(
@@ -132,7 +135,7 @@ def forget(scope: str, database: Path) -> None:
     )
     for reference in forgotten.references:
         click.echo(reference)
-    _tell_unfinished(forgotten.finished)
+    _tell_unfinished(forgotten.finished, "told not to compact" if no_compact else _READER)
 
 
 @store.command(
@@ -149,17 +152,25 @@ def forget(scope: str, database: Path) -> None:
     "--max-size", metavar="SIZE", callback=_quantity(_BYTES), help="The oldest traces, until no more is used: 500MB."
 )
 @click.option("--scope", metavar="SCOPE", help="Only spans of this memory; alone: all of them.")
+@click.option("--all", "everything", is_flag=True, help="Also when by this clock every trace is older than AGE.")
 @database_option
 @click.confirmation_option(prompt="Removed traces cannot be had back. Remove them?")
 @clear_errors
-def prune(older_than: int | None, max_size: int | None, scope: str | None, database: Path) -> None:
-    """Remove whole traces, the oldest first, by age, size or memory. `compact` makes the file smaller."""
+def prune(older_than: int | None, max_size: int | None, scope: str | None, everything: bool, database: Path) -> None:
+    """Remove whole traces, the oldest first, by age, size or memory. `compact` makes the file smaller.
+
+    When every trace is too old, nothing is removed without --all: the clock may have jumped.
+    """
     from memtrace_otel.store import SqliteStore
 
     if older_than is None and max_size is None and not scope:
         raise click.UsageError("give --older-than, --max-size or --scope")
     before = None if older_than is None else time.time_ns() - older_than * 10**9
     with SqliteStore.open(database, create=False) as opened:
+        newest = opened.stats().last
+        if before is not None and 0 < newest < before and not everything:
+            moments = f"the newest span is of {_moment(newest)}, this clock says {_moment(time.time_ns())}"
+            fail(f"nothing removed: every trace is older than that ({moments}); --all removes them all")
         pruned = opened.prune(before=before, max_bytes=max_size, scope=scope)
     click.echo(f"removed {pruned.spans} spans of {pruned.traces} traces")
 
@@ -171,8 +182,6 @@ def _moment(nanoseconds: int) -> str:
         return f"{nanoseconds} ns"
 
 
-def _tell_unfinished(finished: bool) -> None:
+def _tell_unfinished(finished: bool, reason: str) -> None:
     if not finished:
-        click.echo(
-            "older pages are left (another process reads them?): run `memtrace-otel store compact` later", err=True
-        )
+        click.echo(f"older pages are left ({reason}): run `memtrace-otel store compact` later", err=True)

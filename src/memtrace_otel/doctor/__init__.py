@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from memtrace_otel import settings
-from memtrace_otel.doctor.content import check_content, check_digest_key, check_settings
+from memtrace_otel.doctor.content import check_content, check_digest_key, check_settings, check_usable
 from memtrace_otel.doctor.database import check_database
 from memtrace_otel.doctor.endpoint import check_endpoints
 from memtrace_otel.doctor.finding import Finding, State, problem
@@ -23,10 +23,10 @@ __all__ = ["CHECKS", "Finding", "ObservedProgram", "ProbeError", "State", "exami
 CHECKS: tuple[Callable[[ObservedProgram], Finding | Iterable[Finding] | None], ...] = (
     check_python,
     check_packages,
-    check_instrumentors,
-    check_other_instrumentations,
     check_switch,
     check_config_file,
+    check_instrumentors,
+    check_other_instrumentations,
     check_provider,
     check_sampler,
     check_limits,
@@ -36,6 +36,7 @@ CHECKS: tuple[Callable[[ObservedProgram], Finding | Iterable[Finding] | None], .
     check_foreign_instrumentations,
     check_digest_key,
     check_settings,
+    check_usable,
 )
 """What is checked of a program, in the order in which things must be right."""
 

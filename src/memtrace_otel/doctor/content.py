@@ -50,3 +50,25 @@ def check_settings(program: ObservedProgram) -> Iterator[Finding]:
             setting = settings.NAMES.get(name)
             env = setting.env if setting else name
             yield warning("settings", f"{value.problem}; {value.value or 'empty'} is used", f"unset {env}")
+
+
+def check_usable(program: ObservedProgram) -> Iterator[Finding]:
+    """Redaction and store of contents: what these settings name has to be there."""
+    withheld = "so no content leaves the program"
+    install = f"{program.python} -m pip install 'memtrace-otel[content]'  # fsspec, and its package for this URL"
+    for setting, harm, remedy in (
+        (
+            settings.REDACT_PATTERNS,
+            withheld,
+            f"export {settings.REDACT_PATTERNS.env}={settings.REDACT_PATTERNS.default}",
+        ),
+        (
+            settings.REDACT_CALLBACK,
+            withheld,
+            f"unset {settings.REDACT_CALLBACK.env}  # or `module:function` on its path",
+        ),
+        (settings.CONTENT_STORE, "so no content is stored", f"export {settings.CONTENT_STORE.env}=~/memtrace-contents"),
+    ):
+        if why := program.unusable.get(setting.name):
+            missing = setting is settings.CONTENT_STORE and why in ("ImportError", "ModuleNotFoundError")
+            yield problem("settings", f"{setting.env} cannot be used, {harm}: {why}", install if missing else remedy)

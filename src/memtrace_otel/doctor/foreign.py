@@ -1,14 +1,14 @@
-"""Contents that other instrumentations put on spans of theirs: our switch for contents does not hold them back."""
+"""Contents that other instrumentations put on spans of theirs: our switch, redaction and limits do not reach them."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from memtrace_otel import semconv, settings
-from memtrace_otel.doctor.finding import Finding, warning
+from memtrace_otel.doctor.finding import Finding, ok, warning
 from memtrace_otel.doctor.instrumentors import disabled_names
 from memtrace_otel.doctor.program import OURS, ObservedProgram, canonical, requirements
 from memtrace_otel.model import OperationSpan
@@ -55,12 +55,15 @@ CONVENTIONS = (
     ),
 )
 _HIDDEN = ("", "__REDACTED__")
+_CHECK = "contents of others"
+_UNTOUCHED = "redaction and the preview limit here do not reach them"
+_PLACE = re.compile(r"\.\d+\.")
+_SHOWN = 3
 
 
 def check_foreign_instrumentations(program: ObservedProgram) -> Iterator[Finding]:
-    """Instrumentations that will write contents although they are off here."""
-    if program.setting(settings.CAPTURE_CONTENT.name) in settings.CONTENT_ON:
-        return
+    """Instrumentations that will write contents: what is set here, the switch and the redaction, is not theirs."""
+    on = program.setting(settings.CAPTURE_CONTENT.name) in settings.CONTENT_ON
     disabled = disabled_names(program)
     for convention in CONVENTIONS:
         if not convention.built_on or all(
@@ -77,35 +80,44 @@ def check_foreign_instrumentations(program: ObservedProgram) -> Iterator[Finding
                 and convention.built_on in {canonical(one.name) for one in requirements(program.packages[one.package])}
             }
         )
-        if writing:
-            yield warning(
-                "contents of others",
-                f"{', '.join(writing)} puts contents on its spans, although they are off here, and they are recorded",
-                convention.remedy,
-            )
+        if not writing:
+            continue
+        said = f"{', '.join(writing)} puts contents on its spans"
+        if on:
+            yield ok(_CHECK, f"{said}, too: {_UNTOUCHED}")
+        else:
+            yield warning(_CHECK, f"{said}, although they are off here, and they are recorded", convention.remedy)
 
 
 def check_foreign_contents(spans: Iterable[OperationSpan]) -> Iterator[Finding]:
-    """Contents that spans of others hold, where those of ours were recorded without."""
-    kept = list(spans)
-    if not any(Incomplete.CONTENT_OFF in span.incomplete for span in kept):
-        return
-    found: Counter[tuple[str, Convention]] = Counter()
-    named: dict[tuple[str, Convention], str] = {}
-    for span in kept:
+    """Contents that spans of others hold. A warning where those of ours were recorded without, or redacted."""
+    found: defaultdict[tuple[str, Convention], Counter[str]] = defaultdict(Counter)
+    off = redacted = False
+    for span in spans:
+        off |= Incomplete.CONTENT_OFF in span.incomplete
+        redacted |= any(reason.startswith(f"{Incomplete.REDACTED}:") for reason in span.incomplete)
         if span.instrumentation_scope.startswith(semconv.SCOPE_PREFIX):
             continue
         for name, convention in dict.fromkeys(_contents(span)):
-            key = span.instrumentation_scope, convention
-            named.setdefault(key, name)
-            found[key] += 1
-    for (scope, convention), count in found.most_common():
-        yield warning(
-            "contents of others",
-            f"contents are off here, but {scope or 'an unnamed scope'} has put some on its spans ({count} attributes, "
-            f"{named[scope, convention]} for one), and the database holds them",
-            convention.remedy,
-        )
+            found[span.instrumentation_scope, convention][name] += 1
+    for (scope, convention), names in sorted(found.items(), key=lambda item: -item[1].total()):
+        who = f"{scope or 'an unnamed scope'} has put"
+        where = f"on its spans ({_named(names)}), and the database holds them"
+        if off:
+            yield warning(_CHECK, f"contents are off here, but {who} some {where}", convention.remedy)
+        elif redacted:
+            yield warning(_CHECK, f"contents are redacted here, but {who} some {where} as they were", convention.remedy)
+        else:
+            yield ok(_CHECK, f"{who} contents {where}: {_UNTOUCHED}")
+
+
+def _named(names: Counter[str]) -> str:
+    """The attributes, those of a list under one name, the most frequent ones first."""
+    kinds: Counter[str] = Counter()
+    for name, count in names.items():
+        kinds[_PLACE.sub(".*.", name)] += count
+    shown = [kind for kind, _ in kinds.most_common(_SHOWN)] + ["..."] * (len(kinds) > _SHOWN)
+    return f"{names.total()} attribute{'s' * (names.total() != 1)}: {', '.join(shown)}"
 
 
 def _contents(span: OperationSpan) -> Iterator[tuple[str, Convention]]:

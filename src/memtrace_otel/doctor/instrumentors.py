@@ -7,7 +7,16 @@ from collections.abc import Iterator
 from packaging.requirements import Requirement
 
 from memtrace_otel.doctor.finding import Finding, ok, problem, warning
-from memtrace_otel.doctor.program import OURS, Instrumentor, ObservedProgram, canonical, requirements
+from memtrace_otel.doctor.program import (
+    EDIT_CONFIG,
+    EXPORTER,
+    OURS,
+    Instrumentor,
+    ObservedProgram,
+    canonical,
+    requirements,
+)
+from memtrace_otel.instrumentation.instrumentor import CONFIG_FILE, switched_off_in
 
 DISABLED = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
 _MODELS = ("openai",)
@@ -66,6 +75,15 @@ def _check_one(
         left = sorted(disabled - {instrumentor.name, "*"})
         remedy = f"export {DISABLED}={','.join(left)}" if left else f"unset {DISABLED}"
         return problem(check, f"{libraries} is not watched: {DISABLED} names {instrumentor.name} or *", remedy)
+    file = program.environ.get(CONFIG_FILE)
+    if file and instrumentor.name in switched_off_in(file):
+        told = f"{libraries} is not watched: {file} says `enabled: false` under {instrumentor.name}"
+        return problem(check, told, f"edit {file}")
+    if not instrumentor.active and (unknown := program.unknown_exporter()):
+        said = f"{libraries} is not watched: nothing is set up, as {EXPORTER} names {unknown}, which is not installed"
+        return problem(check, said, f"export {EXPORTER}=memtrace")
+    if not instrumentor.active and file and not program.sdk:
+        return problem(check, f"{libraries} is not watched: nothing is set up from {file}", EDIT_CONFIG)
     if not instrumentor.active:
         said = next((line for line in program.log if instrumentor.name in line), "the log does not say why")
         return problem(check, f"{libraries} is not watched: {said}", f"{program.python} -m pip install -U {OURS}")
@@ -80,10 +98,10 @@ def disabled_names(program: ObservedProgram) -> set[str]:
 def check_other_instrumentations(program: ObservedProgram) -> Iterator[Finding]:
     """Instrumentations of others for the libraries that ours watch."""
     disabled = disabled_names(program)
-    watched = {
+    watched = {  # by those of ours that are at work: the others double nothing
         canonical(Requirement(library).name)
         for one in program.instrumentors
-        if one.package == OURS
+        if one.package == OURS and one.active
         for library in one.libraries
     }
     for other in program.instrumentors:

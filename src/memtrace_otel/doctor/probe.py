@@ -178,6 +178,27 @@ def settings_facts() -> dict[str, dict[str, str]]:
     return facts
 
 
+def unusable_facts() -> dict[str, str]:
+    """Settings that can be read, but whose values lead nowhere, and why: the program drops contents for them."""
+    from memtrace_otel import settings
+
+    found: dict[str, str] = {}
+    with suppress(ImportError, AttributeError):  # this package may be too old to have them
+        from memtrace_otel.capture.content_store import open_backend
+        from memtrace_otel.capture.redaction.callback import load_callback
+        from memtrace_otel.capture.redaction.patterns import read_patterns
+
+        if problems := read_patterns(settings.REDACT_PATTERNS.read()).problems:
+            found[settings.REDACT_PATTERNS.name] = "; ".join(problems)
+        for setting, use in ((settings.REDACT_CALLBACK, load_callback), (settings.CONTENT_STORE, open_backend)):
+            if value := setting.read():
+                try:
+                    use(value)
+                except Exception as error:  # of a secret only the kind of it
+                    found[setting.name] = type(error).__name__ if setting.secret else f"{type(error).__name__}: {error}"
+    return found
+
+
 def leave_the_spool_alone() -> None:
     """Keep our span processor out: it would send what waits on disk."""
     with suppress(ImportError):
@@ -210,7 +231,7 @@ def main() -> None:
         leave_the_spool_alone()
         initialize()
         facts |= {"instrumentors": instrumentors(), **provider_facts()}
-        facts["settings"] = settings_facts()
+        facts |= {"settings": settings_facts(), "unusable": unusable_facts()}
     except Exception as error:
         log.lines.append(f"{type(error).__name__}: {error}")
     facts["log"] = log.lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 _SECONDS = 60
 OURS = "memtrace-otel"
+EXPORTER = "OTEL_TRACES_EXPORTER"
+EDIT_CONFIG = "$EDITOR $OTEL_CONFIG_FILE"
 
 
 class ProbeError(Exception):
@@ -69,7 +71,8 @@ class ObservedProgram:
     """What `opentelemetry-instrument` sets up for a program in `environ`.
 
     Package names are canonical (lower case, `-`). `kept` is the share of new traces that the sampler keeps;
-    `attributes`, `links` and `length` are span limits, None when there is none; `log` is what was logged while loading.
+    `attributes`, `links` and `length` are span limits, None when there is none; `log` is what was logged while loading,
+    `unusable` why the values of settings, by name, lead nowhere.
     """
 
     environ: Mapping[str, str]
@@ -87,10 +90,17 @@ class ObservedProgram:
     attributes: int | None = None
     links: int | None = None
     length: int | None = None
+    unusable: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def setting(self, name: str) -> str:
         """The value of one of our settings, '' when the program has none of them."""
         return self.settings[name].value if name in self.settings else ""
+
+    def unknown_exporter(self) -> str:
+        """The name in OTEL_TRACES_EXPORTER that kept everything from being set up, '' when that was not the reason."""
+        names = (name.strip() for name in self.environ.get(EXPORTER, "").split(","))
+        said = [line for line in self.log if "opentelemetry_traces_exporter" in line]
+        return next((name for name in names if name and not self.sdk and any(repr(name) in line for line in said)), "")
 
 
 def observe_program(python: Path, environ: Mapping[str, str]) -> ObservedProgram:

@@ -7,12 +7,11 @@ from pathlib import Path
 
 from memtrace_otel import settings
 from memtrace_otel.doctor.finding import Finding, ok, problem, warning
-from memtrace_otel.doctor.program import OURS, ObservedProgram
+from memtrace_otel.doctor.program import EDIT_CONFIG, EXPORTER, OURS, ObservedProgram
 
 OUR_EXPORTER = "MemtraceSpanExporter"
 _CONFIGURATION = "opentelemetry-configuration"
 _HARMLESS = "ignoring configurator kwargs"  # said at every start with a file
-_EDIT = "$EDITOR $OTEL_CONFIG_FILE"
 _LEAST_ATTRIBUTES = 64
 _LEAST_LINKS = 32
 _LEAST_LENGTH = 256
@@ -43,7 +42,7 @@ def check_config_file(program: ObservedProgram) -> Iterator[Finding]:
         return
     said = [line for line in program.log if "onfig" in line and _HARMLESS not in line]
     if said:
-        yield problem("config file", f"{name}: {said[-1]}", _EDIT)
+        yield problem("config file", f"{name}: {said[-1]}", EDIT_CONFIG)
         return
     yield ok("config file", f"{name}; variables of the SDK with a place in that file are ignored")
 
@@ -53,6 +52,10 @@ def check_provider(program: ObservedProgram) -> Iterator[Finding]:
     if OURS not in program.packages:
         return
     if not program.sdk:
+        if unknown := program.unknown_exporter():
+            said = f"no tracer provider of the SDK: {EXPORTER} names {unknown}, which is not installed"
+            yield problem("provider", said, f"export {EXPORTER}=memtrace")
+            return
         reason = program.log[-1] if program.log else f"the provider is {program.provider or 'unknown'}"
         yield problem(
             "provider",
@@ -92,7 +95,7 @@ def check_sampler(program: ObservedProgram) -> Finding | None:
             "and with them the cause of later failures",
             "unset OTEL_TRACES_SAMPLER OTEL_TRACES_SAMPLER_ARG"
             if not program.environ.get("OTEL_CONFIG_FILE")
-            else f"{_EDIT}  # tracer_provider: sampler: parent_based: root: always_on",
+            else f"{EDIT_CONFIG}  # tracer_provider: sampler: parent_based: root: always_on",
         )
     return ok("sampler", "keeps every new trace")
 
@@ -125,5 +128,5 @@ def check_limits(program: ObservedProgram) -> Iterator[Finding]:
 def _raise_limit(limit: str, program: ObservedProgram) -> str:
     names = [name for name in (f"OTEL_SPAN_{limit}", f"OTEL_{limit}") if program.environ.get(name)]
     if program.environ.get("OTEL_CONFIG_FILE") or not names:
-        return f"{_EDIT}  # tracer_provider: limits: {limit.lower()}"
+        return f"{EDIT_CONFIG}  # tracer_provider: limits: {limit.lower()}"
     return f"unset {' '.join(names)}"

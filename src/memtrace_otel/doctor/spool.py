@@ -48,7 +48,7 @@ def check_spool(program: ObservedProgram) -> Iterator[Finding]:
         quiet = False
         yield warning(
             "spool",
-            f"{_megabytes(sum(size for size, _ in waiting))} wait in {base} for other receivers or service names",
+            f"{_megabytes(sum(size for size, _ in waiting))} wait in {base} for other receivers, headers or services",
             "export OTEL_SERVICE_NAME=...  # that of the program which left them, then run it",
         )
     if quiet:

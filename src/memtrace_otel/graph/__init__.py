@@ -6,6 +6,7 @@ from memtrace_otel.graph.extension import GrowingGraph
 from memtrace_otel.graph.keys import EdgeType, NodeKey, NodeType, OperationKey, Read, VersionKey
 from memtrace_otel.graph.load import load_graph, load_scope
 from memtrace_otel.graph.paths import Paths
+from memtrace_otel.graph.slicing import load_slice, slice_of_answer
 from memtrace_otel.graph.state import Change, ChangeKind
 
 __all__ = [
@@ -23,4 +24,6 @@ __all__ = [
     "build_graph",
     "load_graph",
     "load_scope",
+    "load_slice",
+    "slice_of_answer",
 ]

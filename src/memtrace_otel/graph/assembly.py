@@ -67,13 +67,13 @@ def assemble(spans: Iterable[OperationSpan]) -> Assembly:
         assembly.parents[origin] = make_origin(span.trace_id, span.parent_id) if span.parent_id else ""
         if _is_part(span):
             parts[_main_of(span, known)].append(span)
-    found = [span for span in known.values() if not _is_part(span) and _is_operation(span)]
+    found = [span for span in known.values() if not _is_part(span) and operates(span)]
     for main, continuations in parts.items():
         assembly.mains.update((part.origin, main) for part in continuations)
         if main not in known or _is_part(known[main]):  # the latter only in a cycle of parts
             found.append(_stand_in(main, continuations))
             assembly.reasons[main].add(Incomplete.LOST_PARTS)
-        elif not _is_operation(known[main]):
+        elif not operates(known[main]):
             found.append(known[main])
     for span in sorted(found, key=time_order):
         origin = span.origin
@@ -103,7 +103,8 @@ def _richness(span: OperationSpan) -> tuple[int, int, str]:
     return len(span.inputs) + len(span.outputs), span.end, repr(span)
 
 
-def _is_operation(span: OperationSpan) -> bool:
+def operates(span: OperationSpan) -> bool:
+    """Tell whether a span is a memory operation or an evaluation."""
     if span.kind or span.inputs or span.outputs:
         return True
     evaluates = any(event.name == semconv.EVALUATION_EVENT for event in span.events)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,10 +10,11 @@ import networkx as nx
 
 from memtrace_otel.graph.assembly import time_order
 from memtrace_otel.graph.history import causal_order
-from memtrace_otel.graph.keys import EdgeType, NodeKey, NodeType, OperationKey, Read, VersionKey
+from memtrace_otel.graph.indexes import Indexes
+from memtrace_otel.graph.keys import EdgeType, NodeKey, OperationKey, Read, VersionKey
 from memtrace_otel.graph.paths import Paths, paths_between
 from memtrace_otel.graph.state import Change, changes_between, state_at
-from memtrace_otel.graph.walk import backward, feeding, forward, message_slice, question_slice
+from memtrace_otel.graph.walk import GraphFlow, backward, feeding, forward, message_slice, question_slice
 from memtrace_otel.model import OperationSpan, ref_kind
 from memtrace_otel.semconv import RefKind
 
@@ -55,7 +55,7 @@ class EvolutionGraph(_Graph):
         self, kind: str | None = None, scope: str | None = None, trace_id: str | None = None
     ) -> list[OperationSpan]:
         """Return the known operations in time order; scopes are the inherited ones where a span has none."""
-        spans = self._spans if trace_id is None else self._by_trace.get(trace_id, [])
+        spans = self.indexes.spans if trace_id is None else self.indexes.traces.get(trace_id, [])
         return [
             span
             for span in spans
@@ -69,7 +69,7 @@ class EvolutionGraph(_Graph):
 
     def enclosed(self, origin: str) -> list[OperationSpan]:
         """Return the operations directly inside this one, in time order."""
-        return self._children.get(self._main(origin), [])
+        return list(self.indexes.children.get(self._main(origin), ()))
 
     def scope_of(self, origin: str) -> str:
         """Return the scope of an operation, its own or that of the nearest enclosing span; '' when unknown."""
@@ -141,18 +141,18 @@ class EvolutionGraph(_Graph):
 
     def refs(self) -> list[str]:
         """Return the ref of every variable, sorted."""
-        return sorted(self._versions)
+        return sorted(self.indexes.versions)
 
     def scopes(self) -> list[str]:
         """Return the scope of every owner whose memory operations touched, sorted."""
-        return sorted({scope for span in self._spans if (scope := self.scope_of(span.origin))})
+        return sorted({scope for span in self.indexes.spans if (scope := self.scope_of(span.origin))})
 
     def history(self, ref: str, scope: str = "") -> list[VersionKey]:
         """Return the versions of a variable, what was replaced before what replaced it; time breaks ties.
 
         With a scope, only versions written, or of unknown origin and read, in that scope.
         """
-        ordered = causal_order(self, self._versions.get(ref, []), self.time_of)
+        ordered = causal_order(self, self.indexes.versions.get(ref, ()), self.time_of)
         if not scope:
             return ordered
         return [key for key in ordered if (self.scope_of(key.origin) if key.origin else key.scope) == scope]
@@ -161,7 +161,7 @@ class EvolutionGraph(_Graph):
         """Return the messages, in time order of their first reading (or producing)."""
         found = [
             key
-            for ref, keys in self._versions.items()
+            for ref, keys in self.indexes.versions.items()
             if ref_kind(ref) == RefKind.MESSAGE
             for key in keys
             if scope is None or (self.scope_of(key.origin) if key.origin else key.scope) == scope
@@ -195,7 +195,8 @@ class EvolutionGraph(_Graph):
 
         Never a node of another question: behind a record neither questions nor answers are followed.
         """
-        return question_slice(self, OperationKey(self._main(origin)))
+        answer = OperationKey(self._main(origin))
+        return question_slice(GraphFlow(self), answer, self.outputs(origin)) if answer in self else set()
 
     def slice_of_message(self, message: VersionKey) -> set[NodeKey]:
         """Return a message and all that came of it, up to the answers that used it and their judgements."""
@@ -230,38 +231,11 @@ class EvolutionGraph(_Graph):
         """Reasons why the graph knows less than it should, with the number of operations (of spans for lost_spans)."""
         return self.graph.get("incomplete", {})
 
-    # --- indexes, made on first use ------------------------------------------------------------------------------
-    def forget_indexes(self) -> None:
-        """To be called by whoever changed the graph."""
-        for name in ("_spans", "_by_trace", "_children", "_versions"):
-            self.__dict__.pop(name, None)
-
+    # --- inside --------------------------------------------------------------------------------------------------
     @cached_property
-    def _spans(self) -> list[OperationSpan]:
-        spans = (node["span"] for _, node in self.nodes(data=True) if node["type"] == NodeType.OPERATION)
-        return sorted((span for span in spans if span is not None), key=time_order)
-
-    @cached_property
-    def _by_trace(self) -> dict[str, list[OperationSpan]]:
-        found: defaultdict[str, list[OperationSpan]] = defaultdict(list)
-        for span in self._spans:
-            found[span.trace_id].append(span)
-        return dict(found)
-
-    @cached_property
-    def _children(self) -> dict[str, list[OperationSpan]]:
-        found: defaultdict[str, list[OperationSpan]] = defaultdict(list)
-        for span in self._spans:
-            found[self.nodes[OperationKey(span.origin)]["parent"]].append(span)
-        return dict(found)
-
-    @cached_property
-    def _versions(self) -> dict[str, list[VersionKey]]:
-        found: defaultdict[str, list[VersionKey]] = defaultdict(list)
-        for node in self:
-            if isinstance(node, VersionKey):
-                found[node.ref].append(node)
-        return dict(found)
+    def indexes(self) -> Indexes:
+        """Made on first use; whoever changes the graph keeps them up to date."""
+        return Indexes(self.nodes.items())
 
     def _main(self, origin: str) -> str:
         return self.graph.get("mains", {}).get(origin, origin)

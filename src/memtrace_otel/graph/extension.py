@@ -6,13 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from memtrace_otel.graph.assembly import time_order
 from memtrace_otel.graph.build import Part, build_part
-from memtrace_otel.graph.contents import ContentChooser, Sightings
+from memtrace_otel.graph.contents import ContentChooser
 from memtrace_otel.graph.evolution import EvolutionGraph
-from memtrace_otel.graph.keys import EdgeType, NodeKey, OperationKey, VersionKey
+from memtrace_otel.graph.indexes import Indexes
+from memtrace_otel.graph.keys import NodeKey, OperationKey, VersionKey
+from memtrace_otel.graph.lone import LoneVersions
 from memtrace_otel.graph.spans import SpanIndex
-from memtrace_otel.model import OperationSpan, Variable
+from memtrace_otel.model import OperationSpan
 from memtrace_otel.semconv import Incomplete
 
 
@@ -45,7 +46,7 @@ class GrowingGraph:
             return traces
         self._take_out(traces, refs - lone)
         self._put_in(part, traces, refs - lone)
-        self._mend_lone(lone)
+        self._mend_lone(lone, traces)
         self._mend_reasons(part, traces, refs, lone)
         self._finish()
         return traces
@@ -62,15 +63,19 @@ class GrowingGraph:
         for gaps in self._gaps.values():
             for origin, reason in gaps:
                 self._lineage[origin][reason] += 1
-        self._versions: defaultdict[str, set[VersionKey]] = defaultdict(set)
         self._operations: defaultdict[str, set[OperationKey]] = defaultdict(set)
         self._counts: Counter[str] = Counter()
+        self._lone = LoneVersions(self.graph)
+        self._parts: defaultdict[str, list[str]] = defaultdict(list)
+        self._outer: defaultdict[str, list[VersionKey]] = defaultdict(list)
         self.graph.clear()
+        self.graph.indexes = Indexes()
         for node, attributes in part.graph.nodes(data=True):
             self._add(node, attributes)
         for source, target, key, edge in part.graph.edges(keys=True, data=True):
             self.graph.add_edge(source, target, key=key, **edge)
-        self.graph.graph.update(part.graph.graph)
+        self.graph.graph.update(mains={}, repeats={})
+        self._tell(part)
         self._finish()
 
     def _learn_keyed(self, part: Part, traces: set[str]) -> None:
@@ -83,21 +88,18 @@ class GrowingGraph:
         if lost := max(losses.told, losses.missing if self._whole else 0):
             counts[str(Incomplete.LOST_SPANS)] = lost
         self.graph.graph["incomplete"] = dict(sorted(counts.items()))
-        self.graph.forget_indexes()
 
     # --- nodes and edges -----------------------------------------------------------------------------------------
     def _add(self, node: NodeKey, attributes: dict[str, Any]) -> None:
         self.graph.add_node(node, **attributes)
-        if isinstance(node, VersionKey):
-            self._versions[node.ref].add(node)
-        else:
+        self.graph.indexes.add(node, attributes)
+        if isinstance(node, OperationKey):
             self._operations[node.origin[:32]].add(node)
             self._counts.update(attributes["incomplete"])
 
     def _remove(self, node: NodeKey) -> None:
-        if isinstance(node, VersionKey):
-            self._versions[node.ref].discard(node)
-        else:
+        self.graph.indexes.remove(node, self.graph.nodes[node])
+        if isinstance(node, OperationKey):
             self._operations[node.origin[:32]].discard(node)
             self._counts.subtract(self.graph.nodes[node]["incomplete"])
         self.graph.remove_node(node)
@@ -106,7 +108,7 @@ class GrowingGraph:
         """Remove the operations of the traces, the versions of the refs, and what was there for these alone."""
         makers: set[NodeKey] = set()
         for ref in refs:
-            for version in list(self._versions[ref]):
+            for version in self._versions_of(ref):
                 makers.update(self.graph.predecessors(version))
                 self._remove(version)
         for operation in [operation for trace_id in traces for operation in self._operations[trace_id]]:
@@ -114,9 +116,11 @@ class GrowingGraph:
         for node in makers:
             if node in self.graph and self.graph.nodes[node].get("span", node) is None and not self.graph.degree(node):
                 self._remove(node)
-        told = self.graph.graph
-        told["mains"] = {part: main for part, main in told["mains"].items() if part[:32] not in traces}
-        told["repeats"] = {outer: inner for outer, inner in told["repeats"].items() if outer.origin[:32] not in traces}
+        for trace_id in traces:
+            for part in self._parts.pop(trace_id, ()):
+                del self.graph.graph["mains"][part]
+            for outer in self._outer.pop(trace_id, ()):
+                del self.graph.graph["repeats"][outer]
 
     def _put_in(self, part: Part, traces: set[str], refs: set[str]) -> None:
         """Add the same from a graph of all that has a say in it."""
@@ -132,32 +136,29 @@ class GrowingGraph:
                     if node not in self.graph:
                         self._add(node, fresh.nodes[node])
                 self.graph.add_edge(source, target, key=key, **edge)
-        told = self.graph.graph
-        told["mains"].update((p, main) for p, main in fresh.graph["mains"].items() if p[:32] in traces)
-        told["repeats"].update((o, inner) for o, inner in fresh.graph["repeats"].items() if o.origin[:32] in traces)
+        self._tell(part, traces)
 
-    def _mend_lone(self, refs: set[str]) -> None:
+    def _tell(self, part: Part, traces: set[str] | None = None) -> None:
+        """Take over which spans are parts and which versions repeat others, of these traces (None: of all)."""
+        told, fresh = self.graph.graph, part.graph.graph
+        for span, main in fresh["mains"].items():
+            if traces is None or span[:32] in traces:
+                told["mains"][span] = main
+                self._parts[span[:32]].append(span)
+        for outer, inner in fresh["repeats"].items():
+            if traces is None or outer.origin[:32] in traces:
+                told["repeats"][outer] = inner
+                self._outer[outer.origin[:32]].append(outer)
+
+    def _mend_lone(self, refs: set[str], traces: set[str]) -> None:
         """A variable that everybody names for himself shows what all of its readers saw."""
-        chooser = ContentChooser(())
-        chooser.keyed = bool(self._keyed)
-        for version in [version for ref in refs for version in self._versions[ref]]:
-            seen = self._sightings(version)
-            if not seen:
+        operations = [operation for trace_id in traces for operation in self._operations[trace_id]]
+        for version in [version for ref in refs for version in self._versions_of(ref)]:
+            if not self._lone.mend(version, traces, operations, keyed=bool(self._keyed)):
                 self._remove(version)
-                continue
-            node = self.graph.nodes[version]
-            node["variable"] = seen[0]
-            node["content"], node["truncated"] = chooser.choose(Sightings(None, seen))
 
-    def _sightings(self, version: VersionKey) -> list[Variable]:
-        seen: list[tuple[tuple[int, int, str], bool, int, Variable]] = []
-        for _, reader, key, edge in self.graph.out_edges(version, keys=True, data=True):
-            if edge["type"] == EdgeType.READ:
-                span: OperationSpan = self.graph.nodes[reader]["span"]
-                considered, place = edge["index"] < 0, int(str(key).partition(":")[2])
-                variables = span.outputs if considered else span.inputs
-                seen.append((time_order(span), considered, place, variables[place]))
-        return [variable for *_, variable in sorted(seen, key=lambda sighting: sighting[:3])]
+    def _versions_of(self, ref: str) -> list[VersionKey]:
+        return list(self.graph.indexes.versions.get(ref, ()))
 
     # --- reasons -------------------------------------------------------------------------------------------------
     def _mend_reasons(self, part: Part, traces: set[str], refs: set[str], lone: set[str]) -> None:

@@ -16,6 +16,7 @@ class Losses:
 
     def __init__(self, spans: Iterable[OperationSpan] = ()) -> None:
         self._seen: defaultdict[tuple[object, ...], dict[int, str]] = defaultdict(dict)
+        self._ends: dict[tuple[object, ...], tuple[int, int]] = {}
         self._shared: set[tuple[object, ...]] = set()
         self._told: dict[str, int] = {}
         self.add(spans)
@@ -29,6 +30,8 @@ class Losses:
             if span.seq is None:
                 continue
             process = (span.seq >> semconv.SEQ_BITS, *(str(span.resource.get(name, "")) for name in _PROCESS))
+            first, last = self._ends.get(process, (span.seq, span.seq))
+            self._ends[process] = min(first, span.seq), max(last, span.seq)
             if self._seen[process].setdefault(span.seq, span.origin) != span.origin:
                 self._shared.add(process)
 
@@ -41,8 +44,8 @@ class Losses:
         cannot be told. The spans must be everything that the processes sent.
         """
         return sum(
-            max(numbers) - min(numbers) + 1 - len(numbers)
-            for process, numbers in self._seen.items()
+            last - first + 1 - len(self._seen[process])
+            for process, (first, last) in self._ends.items()
             if process not in self._shared
         )
 

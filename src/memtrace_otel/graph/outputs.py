@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 from memtrace_otel.graph.assembly import Assembly
 from memtrace_otel.graph.keys import READING_KINDS, ROOT_KINDS, STORED_KINDS, TURN_KINDS, VersionKey
@@ -15,9 +16,14 @@ _WRITES = frozenset({Action.ADD, Action.UPDATE, Action.DELETE})
 
 def writes_version(span: OperationSpan, output: Variable) -> bool:
     """Tell whether an output is a new version: not one left alone, not a stored record that a reading span lists."""
-    if output.action == Action.NONE:
+    return is_writing(span.kind, output.ref, output.action)
+
+
+def is_writing(kind: str, ref: str, action: str) -> bool:
+    """As `writes_version`, of an operation's kind and an output's ref and action."""
+    if action == Action.NONE:
         return False
-    return not (ref_kind(output.ref) in STORED_KINDS and span.kind in READING_KINDS and output.action not in _WRITES)
+    return not (kind in READING_KINDS and action not in _WRITES and ref_kind(ref) in STORED_KINDS)
 
 
 class Versions:
@@ -25,6 +31,7 @@ class Versions:
 
     def __init__(self, assembly: Assembly) -> None:
         self._assembly = assembly
+        self.operations = assembly.operations
         declared = [
             Write(VersionKey(output.ref, span.origin), span, output)
             for span in assembly.operations.values()
@@ -66,7 +73,11 @@ class Versions:
                 origin = self.repeats[version].origin
                 continue
             span = self._assembly.operations.get(origin)
-            if version in self.written or span is None or not _passes_on(span, ref):
+            if (
+                version in self.written
+                or span is None
+                or not passes_on(span.kind, (output.ref for output in span.outputs), ref)
+            ):
                 return version, False
             reader = span
             variable = next((v for v in span.inputs if v.ref == ref), Variable(ref, digest=variable.digest))
@@ -94,10 +105,9 @@ class Versions:
                         self.index.join(variable.ref, scope, writer)
 
 
-def _passes_on(span: OperationSpan, ref: str) -> bool:
-    if any(output.ref == ref for output in span.outputs):  # listed, yet not among the written ones
-        return True
-    return span.kind in READING_KINDS and ref_kind(ref) in STORED_KINDS
+def passes_on(kind: str, listed: Iterable[str], ref: str) -> bool:
+    """Tell whether an operation that did not write a ref merely handed it on, given the refs that it lists."""
+    return ref in listed or (kind in READING_KINDS and ref_kind(ref) in STORED_KINDS)
 
 
 def _repeated(writes: dict[VersionKey, Write], assembly: Assembly) -> dict[VersionKey, VersionKey]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol
 
 from memtrace_otel.graph.keys import READING_KINDS, RECORD_KINDS, EdgeType, NodeKey, OperationKey, VersionKey
 from memtrace_otel.model import OperationSpan, ref_kind
@@ -12,7 +12,7 @@ from memtrace_otel.semconv import OpKind, RefKind
 if TYPE_CHECKING:
     from memtrace_otel.graph.evolution import EvolutionGraph
 
-_ANSWERING = frozenset({OpKind.RESPOND, OpKind.JUDGE})
+ANSWERING = frozenset({OpKind.RESPOND, OpKind.JUDGE})
 
 
 def backward(graph: EvolutionGraph, start: NodeKey) -> set[NodeKey]:
@@ -67,40 +67,87 @@ def following(graph: EvolutionGraph, node: NodeKey) -> Iterator[NodeKey]:
         yield from _inside(graph, operation)
 
 
-def question_slice(graph: EvolutionGraph, answer: OperationKey) -> set[NodeKey]:
-    """Return the answering operation, its outputs and all they came from, without nodes of other questions.
+class Flow(Protocol):
+    """Where versions came from: what `question_slice` asks."""
+
+    def fetch(self, nodes: Iterable[NodeKey]) -> None:
+        """Hear which nodes are asked about next."""
+        ...
+
+    def reads(self, operation: OperationKey) -> Iterable[VersionKey]:
+        """Return the versions that an operation read or looked at."""
+        ...
+
+    def feeding(self, version: VersionKey) -> Iterable[NodeKey]:
+        """Return the producer of a version first, then the versions that fed it, and operations on that way."""
+        ...
+
+    def asked(self, operation: OperationKey) -> Collection[str] | None:
+        """Return the questions that an answering operation worked on, None when it is none."""
+        ...
+
+
+def question_slice(flow: Flow, answer: OperationKey, outputs: Iterable[VersionKey]) -> set[NodeKey]:
+    """Return an answering operation, its outputs and all they came from, without nodes of other questions.
 
     Two phases. In front of the records, another answering operation is entered only when it worked on the same
     question. Behind a record lies its making: there no question and no answering operation is entered.
     """
-    if answer not in graph:
-        return set()
-    own = {read.version.ref for read in graph.inputs(answer.origin) if ref_kind(read.version.ref) == RefKind.QUERY}
+    waiting = [(version, False) for version in flow.reads(answer)]
+    own = {version.ref for version, _ in waiting if ref_kind(version.ref) == RefKind.QUERY}
+    found: set[NodeKey] = {answer, *outputs}
+    seen: tuple[set[VersionKey], set[VersionKey]] = set(), set()
 
-    def allowed(node: NodeKey, making: bool) -> bool:
-        if isinstance(node, VersionKey):
-            return not (making and ref_kind(node.ref) == RefKind.QUERY)
-        span: OperationSpan | None = graph.nodes[node]["span"]
-        if node == answer or span is None or span.kind not in _ANSWERING:
+    def allowed(operation: OperationKey, making: bool) -> bool:
+        if operation == answer or (asked := flow.asked(operation)) is None:
             return True
-        asked = {variable.ref for variable in span.inputs if ref_kind(variable.ref) == RefKind.QUERY}
-        return not making and (not asked or bool(asked & own))
+        return not making and (not asked or not own.isdisjoint(asked))
 
-    found: set[NodeKey] = {answer, *(v for v in graph.outputs(answer.origin))}
-    seen: set[tuple[NodeKey, bool]] = {(answer, False)}
-    waiting: list[tuple[NodeKey, bool]] = [(node, False) for node in reads(graph, answer)]
     while waiting:
-        node, making = waiting.pop()
-        if (node, making) in seen or not allowed(node, making):
-            continue
-        seen.add((node, making))
-        found.add(node)
-        if isinstance(node, VersionKey):
-            making = making or ref_kind(node.ref) in RECORD_KINDS
-            producer = graph.producer(node)
-            if producer is not None and allowed(producer, making):
-                waiting.extend((source, making) for source in feeding(graph, node))
+        flow.fetch([version for version, _ in waiting])
+        wave, waiting = waiting, list[tuple[VersionKey, bool]]()
+        for version, making in wave:
+            if version in seen[making]:
+                continue
+            kind = ref_kind(version.ref)
+            if making and kind == RefKind.QUERY:
+                continue
+            seen[making].add(version)
+            found.add(version)
+            making = making or kind in RECORD_KINDS
+            for place, node in enumerate(flow.feeding(version)):
+                if isinstance(node, VersionKey):
+                    waiting.append((node, making))
+                elif allowed(node, making):
+                    found.add(node)
+                elif place == 0:  # the producer
+                    break
     return found
+
+
+class GraphFlow:
+    """The `Flow` of a graph in memory."""
+
+    def __init__(self, graph: EvolutionGraph) -> None:
+        self._graph = graph
+
+    def fetch(self, nodes: Iterable[NodeKey]) -> None:
+        """Everything is here."""
+
+    def reads(self, operation: OperationKey) -> Iterator[VersionKey]:
+        """As `Flow`."""
+        return (read.version for read in self._graph.inputs(operation.origin))
+
+    def feeding(self, version: VersionKey) -> Iterator[NodeKey]:
+        """As `Flow`."""
+        return feeding(self._graph, version)
+
+    def asked(self, operation: OperationKey) -> set[str] | None:
+        """As `Flow`."""
+        span: OperationSpan | None = self._graph.nodes[operation]["span"]
+        if span is None or span.kind not in ANSWERING:
+            return None
+        return {variable.ref for variable in span.inputs if ref_kind(variable.ref) == RefKind.QUERY}
 
 
 def reads(graph: EvolutionGraph, operation: NodeKey) -> Iterator[NodeKey]:

@@ -114,7 +114,7 @@ class WriteIndex:
         owner = self.owner(self._assembly.scopes[span.origin], ref)
         self._owners[ref].add(owner)
         self.records[owner, ref].writes.append(write)
-        if write.output.digest:
+        if not write.deletes:  # nobody reads a tombstone
             self._digests[owner, ref, write.output.digest].writes.append(write)
 
     def close(self) -> None:
@@ -142,11 +142,10 @@ class WriteIndex:
             if scope or len(owners) != 1:  # equal ids of two owners are two records
                 return None
             (owner,) = owners
-        if variable.digest:  # the content read tells more than the time
-            same = self._digests.get((owner, variable.ref, variable.digest))
-            found = same.last_before(reader, self._assembly) if same else None
-            if found is not None:
-                return found
+        if variable.digest:  # the content read tells more than the time: it can only be of those
+            timelines = (self._digests.get((owner, variable.ref, digest)) for digest in (variable.digest, ""))
+            found = (same.last_before(reader, self._assembly) for same in timelines if same)
+            return next((write for write in found if write is not None), None)
         return self.records[owner, variable.ref].last_before(reader, self._assembly)
 
     def _in_trace(self, reader: OperationSpan, ref: str, kind: str) -> Write | None:

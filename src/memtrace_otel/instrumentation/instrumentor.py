@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import field, make_dataclass
-from importlib.metadata import PackageNotFoundError, version
+from functools import cache
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from typing import Any, ClassVar, cast
 
 from opentelemetry import trace
@@ -20,6 +22,10 @@ from memtrace_otel.instrumentation.patches import Patches
 
 _logger = logging.getLogger(__name__)
 
+_GROUP = "opentelemetry_instrumentor"
+CONFIG_FILE = "OTEL_CONFIG_FILE"
+_LOADER_ARGUMENTS = {"skip_dep_check", "raise_exception_on_conflict"}
+
 Configuration = make_dataclass(
     "Configuration", [(name, "object", field(default=None)) for name in settings.NAMES], frozen=True
 )
@@ -31,7 +37,8 @@ class MemoryInstrumentor(BaseInstrumentor):
 
     `instrument(tracer_provider=None, **settings)` raises ModuleNotFoundError when the library is not installed, and
     does nothing but say so when its version is out of range. Settings go by their names (`preview_bytes=...`) and hold
-    for the whole process; one that cannot be used is named in the log and left out.
+    for the whole process; one that cannot be used is named in the log and left out. Without arguments it does what
+    `opentelemetry-instrument` does: nothing where OTEL_CONFIG_FILE says `enabled: false`.
     """
 
     configuration = Configuration
@@ -54,6 +61,14 @@ class MemoryInstrumentor(BaseInstrumentor):
     def instrumentation_dependencies(self) -> Collection[str]:
         """The supported versions."""
         return (self.requirement,)
+
+    def instrument(self, **kwargs: Any) -> None:
+        """Wrap what `patch` says."""
+        if not kwargs.keys() - _LOADER_ARGUMENTS and _is_switched_off(type(self)):
+            # The SDK passes over it; opentelemetry-instrument, which does not read the file, loads it all the same.
+            _logger.info("%s is switched off by %s", self.system, CONFIG_FILE)
+            return
+        super().instrument(**kwargs)
 
     def _instrument(self, **kwargs: Any) -> None:
         requirement = Requirement(self.requirement)
@@ -89,3 +104,26 @@ def use_settings(values: Mapping[str, object]) -> None:
             _logger.warning("%s", error)
     if values:
         use_config(None)
+
+
+def _is_switched_off(kind: type[MemoryInstrumentor]) -> bool:
+    """Whether OTEL_CONFIG_FILE says `enabled: false` under the entry point of an instrumentor."""
+    file = os.environ.get(CONFIG_FILE)
+    if not file or not (disabled := switched_off_in(file)):
+        return False
+    place = f"{kind.__module__}:{kind.__qualname__}"
+    return any(entry.value == place for entry in entry_points(group=_GROUP) if entry.name in disabled)
+
+
+@cache
+def switched_off_in(file: str) -> frozenset[str]:
+    """The names that a configuration file switches off; none when it cannot be read, which the SDK has told then."""
+    try:
+        from opentelemetry.configuration import load_config_file  # pyright: ignore[reportMissingTypeStubs]
+
+        told = load_config_file(file).instrumentation_development
+    except Exception as error:
+        _logger.debug("%s: %s", file, error)
+        return frozenset()
+    options = (told and told.python) or {}
+    return frozenset(name for name, values in options.items() if not values.get("enabled", True))

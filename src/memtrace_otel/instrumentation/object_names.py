@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import secrets
-import threading
 from typing import Any
 from weakref import finalize
 
-from memtrace_otel.capture.fork import after_fork
-
-_lock = threading.Lock()
-
-
-@after_fork
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()  # the parent may have held it
-
 
 class ObjectNames:
-    """A name for every object, as long as it lives. Objects are told apart by identity: equal ones are not the same."""
+    """A name for every object, as long as it lives. Objects are told apart by identity: equal ones are not the same.
+
+    Without a lock: a finalizer of the program may ask for a name while its thread is in here.
+    """
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
@@ -27,12 +19,11 @@ class ObjectNames:
     def name(self, value: Any, new: str = "") -> str:
         """The name of this object, '' for one whose end nobody is told of; `new` is the name of one that has none yet
         (made up if empty)."""
-        with _lock:
-            known = self._names.get(id(value))
-            if known is None:
-                try:
-                    finalize(value, self._names.pop, id(value), None).atexit = False
-                except TypeError:
-                    return ""
-                known = self._names[id(value)] = new or secrets.token_hex(8)
+        known = self._names.get(id(value))
+        if known is not None:
             return known
+        try:
+            finalize(value, self._names.pop, id(value), None).atexit = False  # twice, if two threads ask, is no harm
+        except TypeError:
+            return ""
+        return self._names.setdefault(id(value), new or secrets.token_hex(8))

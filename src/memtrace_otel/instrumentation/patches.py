@@ -13,7 +13,9 @@ import wrapt
 from opentelemetry.trace import Tracer
 
 from memtrace_otel.capture import guard
+from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.instrumentation.steps import Slowness, StepFunction, observed
+from memtrace_otel.instrumentation.wrapped import Wrapped
 
 _logger = logging.getLogger(__name__)
 
@@ -29,6 +31,7 @@ class Patches:
         self.active = True
         self.slowness: dict[tuple[str, str], Slowness] = {}
         self._lock = threading.RLock()
+        new_lock_after_fork(self)
         # Weak: a class that the program lets go is not kept for our sake.
         self._replaced: WeakKeyDictionary[Any, list[tuple[str, Any, Any]]] = WeakKeyDictionary()
         self._covered: WeakKeyDictionary[type, set[int]] = WeakKeyDictionary()
@@ -63,7 +66,7 @@ class Patches:
 
     def around(self, function: Any, step: StepFunction) -> Any:
         """`function` with `step` around each of its calls."""
-        return wrapt.FunctionWrapper(function, observed(step, self))
+        return Wrapped(function, observed(step, self))
 
     def wrap_all(self, owner: Any, steps: Mapping[str, StepFunction]) -> None:
         """Wrap several names of one owner."""
@@ -107,7 +110,9 @@ class Patches:
         with self._lock:
             for owner, replaced in list(self._replaced.items()):
                 for name, original, replacement in reversed(replaced):
-                    if _own(owner, name) is not replacement:
+                    present = _own(owner, name)
+                    parent = getattr(present, "_self_parent", None)  # others put it back as they got it: bound
+                    if present is not replacement and parent is not replacement:
                         continue
                     if original is None:  # it was inherited
                         delattr(owner, name)

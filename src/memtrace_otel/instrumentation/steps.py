@@ -17,9 +17,10 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from opentelemetry.context import Context
@@ -28,6 +29,7 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, guard
+from memtrace_otel.capture.abandoned import abandon, collecting
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.capture.tracing import active_tracer
 from memtrace_otel.semconv import Incomplete
@@ -158,7 +160,7 @@ class Call(Generic[PatchesT]):
     def end(self, error: BaseException | None) -> None:
         """Give the context back and end what was opened, newest first."""
         for variable, token in reversed(self._carried):
-            with guard("step.context"):
+            with guard("step.context"), suppress(ValueError):  # in another context there is nothing to give
                 variable.reset(token)
         if error is not None and self._on_error is not None:
             with guard("step.error"):
@@ -269,6 +271,9 @@ class _Hook:
 
     def end(self, call: Call[Any], error: BaseException | None) -> None:
         """End what the step opened, and settle what it cost."""
+        if collecting():  # a coroutine that was left half-way
+            abandon(partial(self.end, call, error))
+            return
         started = time.monotonic()
         known = self._slowness.get(self._key)
         if known is not None and known.left_out and call.operations:

@@ -43,3 +43,17 @@ class Namespace:
 def with_context_threads(futures: Any) -> Namespace:
     """The module `concurrent` as a library may use it, with pools that keep the context."""
     return Namespace(futures, futures=Namespace(futures.futures, ThreadPoolExecutor=ContextThreads))
+
+
+def with_context_executor(asyncio: Any) -> Namespace:
+    """The module `asyncio` as a library may use it: what a running loop has run in a thread keeps the context."""
+
+    def get_running_loop() -> Namespace:
+        loop = asyncio.get_running_loop()
+
+        def run_in_executor(executor: Any, function: Callable[..., Any], *args: Any) -> Any:
+            return loop.run_in_executor(executor, contextvars.copy_context().run, function, *args)
+
+        return Namespace(loop, run_in_executor=run_in_executor)
+
+    return Namespace(asyncio, get_running_loop=get_running_loop)

@@ -21,8 +21,8 @@ MOST = 20_000
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """Memory operations that started after a moment: how many by system, how many judge an answer, and how many have
-    no contents because capture was off; then `foreign` says what contents others have put on their spans all the same.
-    Not `complete` when there are more than were counted."""
+    no contents because capture was off; `foreign` says what contents others have put on their spans, whatever is set
+    for ours. Not `complete` when there are more than were counted."""
 
     systems: Mapping[str, int]
     judged: int
@@ -46,8 +46,7 @@ def read_recorded(database: Path, since: int) -> Recorded:
     if database.exists():
         with SqliteStore.open(database, create=False) as store:
             spans = list(islice(store.spans(since=since, kinds=tuple(OpKind)), MOST + 1))
-            if any(Incomplete.CONTENT_OFF in span.incomplete for span in spans):
-                foreign = tuple(check_foreign_contents(islice(store.spans(since=since), MOST)))
+            foreign = tuple(check_foreign_contents(islice(store.spans(since=since), MOST)))
     operations = [span for span in spans[:MOST] if not span.part]
     return Recorded(
         systems=dict(Counter(span.system or "unnamed" for span in operations).most_common()),

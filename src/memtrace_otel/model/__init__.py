@@ -1,8 +1,9 @@
 """Plain frozen records that cross module borders. Imports nothing of ours outside this package."""
 
-from memtrace_otel.model.evaluations import is_failing
+from memtrace_otel.model.evaluations import evaluation_problem, is_failing
 from memtrace_otel.model.refs import (
     content_digest,
+    content_digests,
     is_origin,
     make_origin,
     make_ref,
@@ -24,6 +25,8 @@ __all__ = [
     "Variable",
     "Verdict",
     "content_digest",
+    "content_digests",
+    "evaluation_problem",
     "is_failing",
     "is_origin",
     "make_origin",

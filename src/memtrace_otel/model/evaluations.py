@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from memtrace_otel.semconv import FAILING_LABELS, PASSING_LABELS
 
 
@@ -16,3 +18,14 @@ def is_failing(label: str, score: float | None, threshold: float) -> bool | None
     if word in FAILING_LABELS:
         return True
     return None if score is None else score < threshold
+
+
+def evaluation_problem(label: str, score: float | None) -> str:
+    """Return why nothing can be concluded from an evaluation, '' when it says something."""
+    if not label and score is None:
+        return "a label or a score is needed"
+    if label and is_failing(label, None, 0.0) is None:
+        return f"the label must be one of {', '.join([*sorted(FAILING_LABELS), *sorted(PASSING_LABELS)])}"
+    if score is not None and not abs(score) <= sys.float_info.max:
+        return "the score must be a finite number"
+    return ""

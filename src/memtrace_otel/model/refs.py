@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+from collections.abc import Iterable
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 _UNSAFE = re.compile("[\\s,%|\ud800-\udfff]")
@@ -53,7 +55,25 @@ def is_origin(origin: str) -> bool:
 
 def content_digest(content: str | bytes, key: str = "") -> str:
     """Return the first 16 hex digits of SHA-256 over the whole UTF-8 content, of HMAC-SHA-256 with a key."""
-    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    if isinstance(content, str):
+        return _known_digest(content, key) if len(content) <= _SHORT else _digest(content, key)
     if key:
-        return hmac.new(key.encode(), data, hashlib.sha256).hexdigest()[:16]
-    return hashlib.sha256(data).hexdigest()[:16]
+        return hmac.new(key.encode(), content, hashlib.sha256).hexdigest()[:16]
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def content_digests(contents: Iterable[str], key: str = "") -> list[str]:
+    """Return the digest of each content, "" of an empty one."""
+    return [
+        _known_digest(text, key) if 0 < len(text) <= _SHORT else content_digest(text, key) if text else ""
+        for text in contents
+    ]
+
+
+def _digest(text: str, key: str) -> str:
+    return content_digest(text.encode("utf-8", "surrogatepass"), key)
+
+
+_SHORT = 512
+"""Characters of a text whose digest is remembered: memories are read again and again."""
+_known_digest = lru_cache(4096)(_digest)

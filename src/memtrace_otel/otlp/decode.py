@@ -24,6 +24,7 @@ _INDEXED = frozenset(
         semconv.GEN_AI_OPERATION_NAME,
         semconv.INPUTS,
         semconv.INPUTS_ORIGINS,
+        semconv.OUTPUTS,
         semconv.EVALUATION_LABEL,
         semconv.EVALUATION_SCORE,
     )
@@ -63,13 +64,14 @@ def parse_request(body: bytes) -> list[SpanGroup]:
 class IndexedFields:
     """What of a span a store looks spans up by; equal to the fields of its `OperationSpan`.
 
-    `is_evaluated` tells that it holds the evaluation of an answer.
+    `written` are the refs of its outputs. `is_evaluated` tells that it holds the evaluation of an answer.
     """
 
     kind: str
     scope: str
     origins: set[str]
     is_evaluated: bool
+    written: frozenset[str] = frozenset()
 
 
 def check_ids(span: Span) -> str:
@@ -161,7 +163,8 @@ def indexed_fields(span: Span) -> IndexedFields:
     scope, origins = reader.text(semconv.SCOPE), reader.origins()
     is_evaluated = semconv.EVALUATION_LABEL in reader.rest or semconv.EVALUATION_SCORE in reader.rest
     is_evaluated = is_evaluated or any(event.name == semconv.EVALUATION_EVENT for event in span.events)
-    return IndexedFields(kind, scope, origins, is_evaluated)
+    written = frozenset(reader.texts(semconv.OUTPUTS)) - {""}
+    return IndexedFields(kind, scope, origins, is_evaluated, written)
 
 
 def _standard_kind(plain: Mapping[str, object]) -> str:

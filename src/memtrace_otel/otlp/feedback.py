@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
 import time as clock
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from memtrace_otel import semconv
-from memtrace_otel.model import AttributeValue, OperationSpan, Variable, is_failing, make_ref
+from memtrace_otel.model import AttributeValue, OperationSpan, Variable, evaluation_problem, make_ref
 from memtrace_otel.otlp.encode import encode_request
 
 TEXT_BYTES = 16_384
@@ -26,6 +27,20 @@ class FeedbackError(ValueError):
     """Feedback that cannot be taken; says why, never quoting a content."""
 
 
+class Text(NamedTuple):
+    """What of a text may be kept: its digest, what is shown of it, where the whole is, why less is shown than given."""
+
+    digest: str = ""
+    shown: str = ""
+    store: str = ""
+    reasons: tuple[str, ...] = ()
+
+
+def as_given(text: str) -> Text:
+    """Keep all of it."""
+    return Text(shown=text)
+
+
 def encode_feedback(
     trace_id: str,
     *,
@@ -35,27 +50,31 @@ def encode_feedback(
     explanation: str = "",
     name: str = semconv.USER_FEEDBACK,
     time: str = "",
+    described: Callable[[str], Text] = as_given,
 ) -> bytes:
     """Return an ExportTraceServiceRequest with a judge span on the newest answer that the trace holds before `time`.
 
     `label` is one of the labels of the conventions, `score` fails below MEMTRACE_EVALUATION_THRESHOLD; one of the two
-    is needed. `time` is RFC 3339, UTC without a zone, now by default. Equal arguments make the same span whenever it is
-    sent, so that a store keeps it once. Raises FeedbackError.
+    is needed. `time` is RFC 3339, UTC without a zone, now by default. Of two for the same time the one given later
+    decides: its span id is the greater one. `described` says what of the texts may be kept. Raises FeedbackError.
     """
     trace_id = trace_id.lower()
     _check(trace_id, label, score, expected, explanation, name)
     score = None if score is None else float(score)
-    said = json.dumps([trace_id, name, label, score, expected, explanation, time])
-    span_id = hashlib.sha256(said.encode()).hexdigest()[:16]
+    given = clock.time_ns()
+    moment = _nanoseconds(time) if time else given
+    said = json.dumps([trace_id, name, label, score, expected, explanation, time, given])
+    span_id = f"{given // 1000:013x}{hashlib.sha256(said.encode()).hexdigest()[:3]}"
     attributes: dict[str, AttributeValue] = {semconv.EVALUATION_NAME: name}
     if label:
         attributes[semconv.EVALUATION_LABEL] = label
     if score is not None:
         attributes[semconv.EVALUATION_SCORE] = score
-    if explanation:
-        attributes[semconv.EVALUATION_EXPLANATION] = explanation
-    wanted = Variable(make_ref(semconv.RefKind.EXPECTED, span_id), semconv.Role.EXPECTED, content=expected)
-    moment = _nanoseconds(time) if time else clock.time_ns()
+    wanted, why = described(expected), described(explanation)
+    if why.shown:
+        attributes[semconv.EVALUATION_EXPLANATION] = why.shown
+    ref = make_ref(semconv.RefKind.EXPECTED, span_id)
+    answer = Variable(ref, semconv.Role.EXPECTED, digest=wanted.digest, content=wanted.shown, store=wanted.store)
     judge = OperationSpan(
         trace_id,
         span_id,
@@ -64,7 +83,8 @@ def encode_feedback(
         system=semconv.FEEDBACK_SYSTEM,
         start=moment,
         end=moment,
-        inputs=(wanted,) if expected else (),
+        inputs=(answer,) if expected else (),
+        incomplete=tuple(dict.fromkeys((*wanted.reasons, *why.reasons))),
         attributes=attributes,
     )
     return encode_request([judge])
@@ -73,13 +93,8 @@ def encode_feedback(
 def _check(trace_id: str, label: str, score: float | None, expected: str, explanation: str, name: str) -> None:
     if not _TRACE_ID.fullmatch(trace_id):
         raise FeedbackError("the trace id must be 32 hex digits, not all of them 0")
-    if not label and score is None:
-        raise FeedbackError("a label or a score is needed")
-    if label and is_failing(label, None, 0.0) is None:
-        known = ", ".join([*sorted(semconv.FAILING_LABELS), *sorted(semconv.PASSING_LABELS)])
-        raise FeedbackError(f"the label must be one of {known}")
-    if score is not None and not abs(score) <= sys.float_info.max:
-        raise FeedbackError("the score must be a finite number")
+    if problem := evaluation_problem(label, score):
+        raise FeedbackError(problem)
     for what, text, most in (
         ("expected answer", expected, TEXT_BYTES),
         ("explanation", explanation, TEXT_BYTES),

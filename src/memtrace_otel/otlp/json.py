@@ -17,8 +17,11 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from memtrace_otel.otlp.decode import DecodeError
+from memtrace_otel.otlp.values import text
 
 Json = dict[str, object]
+_INVALID = (ParseError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, SystemError)
+"""What protobuf raises for a document that is not of the message's form; the last for text that is no Unicode."""
 _ID_BYTES = {"traceId": 16, "trace_id": 16, "spanId": 8, "span_id": 8, "parentSpanId": 8, "parent_span_id": 8}
 
 
@@ -26,7 +29,7 @@ def json_to_request(document: Mapping[str, object]) -> bytes:
     """Return the protobuf form of an OTLP/JSON trace request. Raises DecodeError with what is wrong in it."""
     if "resourceSpans" not in document and "resource_spans" not in document:
         found = ", ".join(sorted(document)[:5])
-        raise DecodeError(f"not an OTLP trace request: no resourceSpans (found: {found[:200] or 'nothing'})")
+        raise DecodeError(f"not an OTLP trace request: no resourceSpans (found: {text(found[:200]) or 'nothing'})")
     return _parsed(document, ExportTraceServiceRequest(), "trace")
 
 
@@ -43,11 +46,38 @@ def request_to_json(body: bytes) -> Json:
 
 def _parsed(document: Mapping[str, object], request: Message, name: str) -> bytes:
     try:
-        return ParseDict(_map_ids(document, _to_base64), request, ignore_unknown_fields=True).SerializeToString()
+        document = _map_ids(document, _to_base64)
+        try:
+            return _serialized(document, request)
+        except _INVALID:
+            request.Clear()
+            return _serialized(_repaired(document), request)
     except DecodeError:
         raise
-    except (ParseError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise DecodeError(f"not a valid OTLP {name} request: {str(error)[:300]}") from None
+    except _INVALID as error:
+        raise DecodeError(f"not a valid OTLP {name} request: {text(str(error)[:300])}") from None
+
+
+def _serialized(document: object, request: Message) -> bytes:
+    return ParseDict(cast("Json", document), request, ignore_unknown_fields=True).SerializeToString()
+
+
+def _repaired(value: object) -> object:
+    """Return a copy with what JavaScript writes and protobuf does not hold in another form.
+
+    An integer past 64 bits, which any whole number may be, is a double; half a surrogate pair is a question mark.
+    """
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, list):
+        return [_repaired(item) for item in cast("list[object]", value)]
+    if not isinstance(value, dict):
+        return value
+    holder = cast("Json", value)
+    number = holder.get("intValue")
+    if isinstance(number, int | float) and not -(2**63) <= number < 2**63:
+        return {"doubleValue": float(number)}
+    return {text(name): _repaired(item) for name, item in holder.items()}
 
 
 def _map_ids(document: Mapping[str, object], convert: Callable[[str, str], str]) -> Json:
@@ -94,16 +124,15 @@ def _map_objects(holder: Mapping[str, object], names: tuple[str, ...], convert: 
 
 
 def _to_base64(name: str, id: str) -> str:
-    size = _ID_BYTES[name]
-    if not id or len(id) == len(base64.b64encode(bytes(size))):
-        return id
+    """Hexadecimal digits of any number: whether an id is valid is told of the span, as it is for protobuf."""
     try:
-        raw = binascii.unhexlify(id)
+        return base64.b64encode(binascii.unhexlify(id)).decode()
     except ValueError:
-        raw = b""
-    if len(raw) != size:
-        raise DecodeError(f"{name} {id[:40]!r} is not {2 * size} hex digits")
-    return base64.b64encode(raw).decode()
+        pass
+    size = _ID_BYTES[name]
+    if len(id) == len(base64.b64encode(bytes(size))):
+        return id
+    raise DecodeError(f"{name} {id[:40]!r} is not {2 * size} hex digits")
 
 
 def _to_hex(name: str, id: str) -> str:

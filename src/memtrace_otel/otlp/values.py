@@ -1,7 +1,7 @@
 """OTLP AnyValue to Python and back.
 
 A span attribute of ours is a scalar or a homogeneous list. OTLP allows more (maps, bytes, mixed and nested arrays):
-those become JSON text, bytes inside them base64; what is nested deeper than `MAX_DEPTH` becomes null.
+those become JSON text, bytes inside them base64. Nothing is nested deeper than protobuf takes, 100 messages.
 """
 
 from __future__ import annotations
@@ -15,14 +15,11 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyVa
 
 from memtrace_otel.model import AttributeValue
 
-MAX_DEPTH = 16
 _INT64 = range(-(2**63), 2**63)
 
 
-def decode_any(value: AnyValue, depth: int = 0) -> object:
+def decode_any(value: AnyValue) -> object:
     """Return `value` as plain Python: str, bool, int, float, list, dict or None."""
-    if depth > MAX_DEPTH:
-        return None
     match value.WhichOneof("value"):
         case "string_value":
             return value.string_value
@@ -33,9 +30,9 @@ def decode_any(value: AnyValue, depth: int = 0) -> object:
         case "bool_value":
             return value.bool_value
         case "array_value":
-            return [decode_any(item, depth + 1) for item in value.array_value.values]
+            return [decode_any(item) for item in value.array_value.values]
         case "kvlist_value":
-            return {item.key: decode_any(item.value, depth + 1) for item in value.kvlist_value.values}
+            return {item.key: decode_any(item.value) for item in value.kvlist_value.values}
         case "bytes_value":
             return base64.b64encode(value.bytes_value).decode()
         case _:

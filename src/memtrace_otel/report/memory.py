@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from memtrace_otel.graph import Change, EvolutionGraph, OperationKey, VersionKey
+from memtrace_otel.graph import Change, EvolutionGraph, NodeKey, OperationKey, Read, VersionKey
 from memtrace_otel.graph.export import node_id
 from memtrace_otel.report.text import one_line
 from memtrace_otel.report.times import day_and_clock
@@ -50,6 +50,37 @@ def change_row(graph: EvolutionGraph, change: Change) -> dict[str, Any]:
     }
 
 
+def node_row(graph: EvolutionGraph, node: NodeKey) -> dict[str, Any]:
+    """Return one node: id, time (ns), when, what (name or ref), by (name), content."""
+    if isinstance(node, OperationKey):
+        span = graph.operation(node.origin)
+        time, name = (span.start, span.name) if span else (0, "missing operation")
+        return {"id": node_id(node), "time": time, "when": _moment(time), "what": f"[{name}]", "by": "", "content": ""}
+    row = version_row(graph, node)
+    chosen = {name: row[name] for name in ("id", "time")} | {"when": _moment(row["time"]), "what": node.ref}
+    return chosen | {name: row[name] for name in ("by", "content")}
+
+
+def read_row(graph: EvolutionGraph, read: Read) -> dict[str, Any]:
+    """Return one reading: id (origin of the reader), time (ns), when, by (name), role, rank, score, inferred."""
+    span = graph.operation(read.operation.origin)
+    time = span.start if span else 0
+    return {
+        "id": read.operation.origin,
+        "time": time,
+        "when": _moment(time),
+        "by": span.name if span else "",
+        "role": read.role,
+        "rank": read.rank,
+        "score": read.score,
+        "inferred": read.inferred,
+    }
+
+
+def _moment(time: int) -> str:
+    return day_and_clock(time) if time else ""
+
+
 def memory_table(rows: Sequence[dict[str, Any]]) -> Table:
     """Return rows of one sort as a table; columns that say nothing are left out."""
     columns = [name for name in rows[0] if name not in _HIDDEN and any(row[name] for row in rows)]
@@ -62,4 +93,6 @@ def memory_table(rows: Sequence[dict[str, Any]]) -> Table:
 def _cell(value: Any) -> Text:
     if isinstance(value, list):
         return Text(str(len(value)))  # pyright: ignore[reportUnknownArgumentType]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return Text(f"{value:g}")
     return Text(one_line(value) if isinstance(value, str) else "yes" if value else "")

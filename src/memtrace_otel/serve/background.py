@@ -13,11 +13,12 @@ import signal
 import sys
 
 from memtrace_otel import settings
+from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.serve.attribution import Attribution
-from memtrace_otel.store import SqliteStore, StoreError
+from memtrace_otel.store import StoreError
 
 _logger = logging.getLogger(__name__)
-_LOOK_SECONDS = 30.0
+_LOOK_SECONDS = 2.0
 """Other processes write the same file without a word to this one."""
 _RETRY_SECONDS = 1.0
 
@@ -28,7 +29,8 @@ def main(path: str) -> None:
         signal.signal(ignored, signal.SIG_IGN)  # a whole group is told at once; the server says when to end
     logging.basicConfig(format="memtrace-otel: %(message)s")
     attribution = Attribution(settings.QUIET_SECONDS.read())
-    with _InOrder.open(path) as store:
+    with WatchedStore.open(path) as store:
+        store.skip()
         attribution.resume(store)
         wait = 0.0
         while _is_wanted(wait):
@@ -39,21 +41,15 @@ def main(path: str) -> None:
                 wait = _RETRY_SECONDS
 
 
-class _InOrder(SqliteStore):
-    """Reading decodes nothing: that is done batch by batch, so that each new span is noticed."""
-
-    def decode(self) -> int:
-        """Leave what waits where it is."""
-        return 0
-
-
-def _work(store: SqliteStore, attribution: Attribution) -> float:
+def _work(store: WatchedStore, attribution: Attribution) -> float:
     """Decode one batch; when nothing waits, attribute one trace. Return after how many seconds there may be more."""
     batch = store.decode_batch()
     if batch is not None:
         attribution.notice(batch.spans)
         print(len(batch.spans), batch.quarantined, 0, flush=True)  # noqa: T201
         return 0.0
+    for spans in store.arrived():
+        attribution.notice(spans)
     if verdicts := attribution.attribute_one(store):
         print(0, 0, verdicts, flush=True)  # noqa: T201
     return min(_LOOK_SECONDS, attribution.wait())

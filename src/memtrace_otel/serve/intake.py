@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -14,6 +15,7 @@ from memtrace_otel.otlp.receiver import (
     check_logs,
     check_traces,
 )
+from memtrace_otel.otlp.receiver.requests import WHOLE_BYTES
 from memtrace_otel.serve.group_commit import GroupCommit
 from memtrace_otel.serve.metrics import Metrics
 from memtrace_otel.store import StoreError
@@ -68,7 +70,10 @@ class StoreIntake:
             self._metrics.refused["behind"] += 1
             raise BusyError(f"{self._backlog.bytes} bytes wait to be decoded", RETRY_SECONDS)
         try:
-            checked = _CHECKS[signal](body, self._limits)
+            if len(body) <= WHOLE_BYTES:
+                checked = _CHECKS[signal](body, self._limits)
+            else:  # takes long: the event loop belongs to others meanwhile
+                checked = await asyncio.to_thread(_CHECKS[signal], body, self._limits)
         except RequestError:
             self._metrics.refused["unreadable"] += 1
             raise

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 
 class Metrics:
-    """Counters since the start. Requests that were refused, by reason: `behind`, `unreadable`, `store`."""
+    """Counters since the start. Requests that were refused, by reason: `behind`, `memory`, `unreadable`, `store`."""
 
     def __init__(self) -> None:
         self.requests = 0
         self.spans = 0
         self.bytes = 0
         self.rejected_spans = 0
-        self.refused: Counter[str] = Counter({"behind": 0, "unreadable": 0, "store": 0})
+        self.refused: Counter[str] = Counter(dict.fromkeys(("behind", "memory", "unreadable", "store"), 0))
         self.decoded_spans = 0
         self.quarantined = 0
         self.verdicts = 0
@@ -26,6 +26,10 @@ class Metrics:
         self.spans += spans
         self.bytes += size
         self.rejected_spans += rejected
+
+    def refused_for_memory(self) -> None:
+        """Count a request that came while others took all memory there is for them."""
+        self.refused["memory"] += 1
 
     def prometheus(self, inbox_bytes: int) -> str:
         """Return the exposition text (version 0.0.4)."""

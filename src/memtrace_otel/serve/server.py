@@ -16,9 +16,12 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from memtrace_otel import settings
+from memtrace_otel.capture.outside import outside
 from memtrace_otel.otlp.receiver import Limits
 from memtrace_otel.otlp.receiver.grpc_server import grpc_server
 from memtrace_otel.otlp.receiver.http import http_app
+from memtrace_otel.otlp.receiver.room import Room
+from memtrace_otel.serve.connections import Connection
 from memtrace_otel.serve.decoding import Decoding
 from memtrace_otel.serve.group_commit import GroupCommit
 from memtrace_otel.serve.intake import Backlog, StoreIntake
@@ -65,8 +68,10 @@ async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listenin
         commits = GroupCommit(commit)
         try:
             intake = StoreIntake(commits, backlog, limits, metrics)
-            http = _http_server(options, http_app(intake, limits, options.token, _routes(backlog, metrics)))
-            rpc = grpc_server(intake, limits, options.token)
+            room = Room(limits.in_flight_bytes, metrics.refused_for_memory)
+            app = http_app(intake, limits, room, options.token, _routes(backlog, metrics), outside())
+            http = _http_server(options, app)
+            rpc = grpc_server(intake, limits, room, options.token)
             grpc_port = _bind(rpc, options)
             await rpc.start()
             serving = asyncio.create_task(http.serve(sockets=[http_socket]))
@@ -122,6 +127,7 @@ class _HttpServer(uvicorn.Server):
 def _http_server(options: Options, app: object) -> uvicorn.Server:
     config = uvicorn.Config(
         app,  # pyright: ignore[reportArgumentType]
+        http=Connection,
         log_config=None,
         access_log=False,
         lifespan="off",

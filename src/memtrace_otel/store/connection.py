@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from memtrace_otel.store.errors import StoreError
 from memtrace_otel.store.schema import APPLICATION_ID, STATEMENTS, VERSION
@@ -14,18 +17,30 @@ from memtrace_otel.store.schema import APPLICATION_ID, STATEMENTS, VERSION
 BUSY_SECONDS = 10.0
 """How long a statement waits for another process that writes."""
 _LOOK_SECONDS = 0.0005
+_PAUSE_SECONDS = 0.003
 _CHECKPOINT_PAGES = 8192
+_CACHE_KIB = 16 << 10
+"""With SQLite's 2 MiB a batch of spans in a large file wrote pages of its indexes early and read them again."""
+_LOG_BYTES = 32 << 20
+_LOG_WAIT_MS = 50
+_LOG_SECONDS = 1.0
+"""Between two attempts of this process to start the log anew while readers hold on to it."""
+
+T = TypeVar("T")
+Locked = Callable[[], AbstractContextManager[sqlite3.Connection]]
+"""Gives the connection to one thread at a time."""
 
 
 def connect(path: Path, *, create: bool, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
     """Open the database at `path`, with `create` making file, folder and tables when they are missing.
 
-    Raises StoreError for a missing file, a file that is no database of ours and another schema version; such a file is
-    left as it is. The connection is in autocommit mode and syncs every commit to disk.
+    Raises StoreError for a missing file, a file that is no database of ours and a newer schema version; such a file is
+    left as it is. An older file is opened: its inbox can be written, everything else once it is migrated. The
+    connection is in autocommit mode and syncs every commit to disk.
     """
     if not create and not path.exists():
         raise StoreError(path, "no such database")
-    with translated_errors(path):
+    with TranslatedErrors(path):
         if create:
             path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
@@ -36,8 +51,10 @@ def connect(path: Path, *, create: bool, busy_seconds: float = BUSY_SECONDS) -> 
                 _create(connection, busy_seconds)
             _check(connection, path)
             connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA cache_size = {-_CACHE_KIB}")
             # Bodies that are decoded before that many pages are written never go into the file itself.
             connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+            connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
         except BaseException:
             connection.close()
             raise
@@ -55,6 +72,45 @@ def transaction(connection: sqlite3.Connection) -> Generator[None]:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+    _bound_log(connection)
+
+
+_next_attempt = 0.0
+
+
+def _bound_log(connection: sqlite3.Connection) -> None:
+    """Start the log anew when it has grown although SQLite copies it into the file by itself.
+
+    That is when readers follow one another without a gap. They are waited for with the write lock in hand, for a
+    moment; against a reader that stays nothing can be done, and the log grows until it goes.
+    """
+    global _next_attempt
+    log = f"{connection.execute('PRAGMA database_list').fetchone()[2]}-wal"
+    try:
+        if os.stat(log).st_size < 2 * _LOG_BYTES or time.monotonic() < _next_attempt:
+            return
+    except OSError:
+        return
+    _next_attempt = time.monotonic() + _LOG_SECONDS
+    patience = pragma(connection, "busy_timeout")
+    connection.execute(f"PRAGMA busy_timeout = {_LOG_WAIT_MS}")
+    try:
+        connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+    except sqlite3.OperationalError:  # a full disk: what was committed is so all the same
+        pass
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {patience}")
+
+
+def in_turns(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield `items` in batches, each for a transaction of its own; between two of them other writers get their turn.
+
+    Without the pause the lock would be taken again before anybody saw it free.
+    """
+    waiting = iter(items)
+    while batch := list(islice(waiting, size)):
+        yield batch
+        time.sleep(_PAUSE_SECONDS)
 
 
 def execute_patiently(connection: sqlite3.Connection, statement: str) -> None:
@@ -79,13 +135,31 @@ def execute_patiently(connection: sqlite3.Connection, statement: str) -> None:
         connection.execute(f"PRAGMA busy_timeout = {patience}")
 
 
-@contextmanager
-def translated_errors(path: Path) -> Generator[None]:
-    """Raise what SQLite and the file system report as StoreError."""
-    try:
-        yield
-    except (sqlite3.Error, OSError) as error:
-        raise StoreError(path, str(error)) from error
+class TranslatedErrors:
+    """Raises what SQLite and the file system report as StoreError."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, sqlite3.Error | OSError):
+            advice = _ADVICE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "")
+            raise StoreError(self._path, f"{error}{advice}") from error
+
+
+_ACCESS = "; file and folder have to be writable, also for reading: the log is kept beside the file"
+_ADVICE = {
+    sqlite3.SQLITE_CORRUPT: "; `memtrace-otel store check` names what cannot be read",
+    sqlite3.SQLITE_READONLY: _ACCESS,
+    sqlite3.SQLITE_CANTOPEN: _ACCESS,
+    sqlite3.SQLITE_BUSY: "; another process writes and does not end",
+}
+"""By primary result code of SQLite."""
 
 
 def pragma(connection: sqlite3.Connection, name: str) -> int:
@@ -102,8 +176,8 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     found = pragma(connection, "user_version")
     if pragma(connection, "application_id") != APPLICATION_ID:
         raise StoreError(path, "a SQLite database, but not one of memtrace-otel")
-    if found != VERSION:
-        raise StoreError(path, f"schema version {found}; this program reads version {VERSION}")
+    if not 1 <= found <= VERSION:
+        raise StoreError(path, f"schema version {found}; this program reads versions up to {VERSION}")
 
 
 def _create(connection: sqlite3.Connection, busy_seconds: float) -> None:

@@ -6,12 +6,14 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from sqlite3 import Connection
+from typing import Any
 
-from google.protobuf.message import DecodeError as ProtobufError
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from memtrace_otel.otlp.decode import DecodeError, indexed_fields
-from memtrace_otel.store.rows import read_source
+from memtrace_otel.store.bodies import UNDECODABLE, Bodies
+from memtrace_otel.store.erasing import unfinished
+from memtrace_otel.store.rows import read_source, ref_key
 from memtrace_otel.store.upkeep import Damage
 
 _PAGE = 256
@@ -19,13 +21,12 @@ _SPANS = f"SELECT id, trace_id, span_id, kind, scope, body FROM span WHERE id > 
 
 
 def find_damage(connection: Connection) -> Iterator[Damage]:
-    """Yield every damage; a file too broken to be read on is one itself, and the last."""
-    for part in (_integrity, _sources, _dangling, _spans, _verdicts):
+    """Yield every damage; where the file is too broken to be read on, the rest is looked through all the same."""
+    for part in (_integrity, _sources, _dangling, _spans, _verdicts, _unfinished):
         try:
             yield from part(connection)
         except sqlite3.DatabaseError as error:
             yield Damage("integrity", "file", str(error))
-            return
 
 
 def _integrity(connection: Connection) -> Iterator[Damage]:
@@ -38,7 +39,7 @@ def _sources(connection: Connection) -> Iterator[Damage]:
     for id, body in connection.execute("SELECT id, body FROM source").fetchall():
         try:
             read_source(body)
-        except (DecodeError, IndexError) as error:
+        except (DecodeError, IndexError, TypeError) as error:
             yield Damage("undecodable", f"source {id}", str(error))
 
 
@@ -47,6 +48,9 @@ def _dangling(connection: Connection) -> Iterator[Damage]:
     readers = "SELECT origin, span FROM reader WHERE span NOT IN (SELECT id FROM span)"
     for origin, id in connection.execute(readers).fetchall():
         yield Damage("dangling", f"reader of {origin}", f"no span has row {id}")
+    writers = "SELECT ref, span FROM writer WHERE span NOT IN (SELECT id FROM span)"
+    for ref, id in connection.execute(writers).fetchall():
+        yield Damage("dangling", f"writer of ref number {ref}", f"no span has row {id}")
     spans = "SELECT trace_id, span_id, source FROM span WHERE source NOT IN (SELECT id FROM source)"
     for trace_id, span_id, source in connection.execute(spans).fetchall():
         yield Damage("dangling", f"span {trace_id}-{span_id}", f"no source has row {source}")
@@ -54,22 +58,47 @@ def _dangling(connection: Connection) -> Iterator[Damage]:
 
 def _spans(connection: Connection) -> Iterator[Damage]:
     last = 0
-    while rows := connection.execute(_SPANS, (last,)).fetchall():
-        for id, *columns, body in rows:
-            place = f"span {columns[0]}-{columns[1]}"
-            try:
-                span = Span.FromString(body)
-            except ProtobufError as error:
-                yield Damage("undecodable", place, str(error))
-                continue
-            fields = indexed_fields(span)
-            if [span.trace_id.hex(), span.span_id.hex(), str(fields.kind), fields.scope] != columns:
-                yield Damage("mismatch", place, "its ids, kind or scope are not those of its row")
-            query = "SELECT 1 FROM reader WHERE origin = ? AND span = ?"
-            for origin in fields.origins:
-                if connection.execute(query, (origin, id)).fetchone() is None:
-                    yield Damage("mismatch", place, f"it reads from {origin} but is not found as its reader")
-        last = rows[-1][0]
+    try:
+        while rows := connection.execute(_SPANS, (last,)).fetchall():
+            yield from _of_rows(connection, rows)
+            last = rows[-1][0]
+    except sqlite3.DatabaseError:
+        yield from _unreadable(connection)
+
+
+def _unreadable(connection: Connection) -> Iterator[Damage]:
+    """Spans whose row lies in a damaged page: the index of ids, elsewhere in the file, still names them."""
+    ids = connection.execute("SELECT trace_id, span_id, id FROM span ORDER BY trace_id, span_id").fetchall()
+    for trace_id, span_id, id in ids:
+        try:
+            found = connection.execute("SELECT body FROM span WHERE id = ?", (id,)).fetchone()
+        except sqlite3.DatabaseError as error:
+            yield Damage("integrity", f"span {trace_id}-{span_id}", str(error))
+        else:
+            if found is None:
+                yield Damage("integrity", f"span {trace_id}-{span_id}", "its row is gone")
+
+
+def _of_rows(connection: Connection, rows: list[tuple[Any, ...]]) -> Iterator[Damage]:
+    bodies = Bodies(connection)
+    for id, *columns, body in rows:
+        place = f"span {columns[0]}-{columns[1]}"
+        try:
+            span = Span.FromString(bodies.read(body, *columns[:2]))
+        except UNDECODABLE as error:
+            yield Damage("undecodable", place, str(error))
+            continue
+        fields = indexed_fields(span)
+        if [span.trace_id.hex(), span.span_id.hex(), str(fields.kind), fields.scope] != columns:
+            yield Damage("mismatch", place, "its ids, kind or scope are not those of its row")
+        query = "SELECT 1 FROM reader WHERE origin = ? AND span = ?"
+        for origin in fields.origins:
+            if connection.execute(query, (origin, id)).fetchone() is None:
+                yield Damage("mismatch", place, f"it reads from {origin} but is not found as its reader")
+        query = "SELECT 1 FROM writer WHERE ref = ? AND span = ?"
+        for ref in fields.written:
+            if connection.execute(query, (ref_key(ref), id)).fetchone() is None:
+                yield Damage("mismatch", place, f"it writes {ref} but is not found as its writer")
 
 
 def _verdicts(connection: Connection) -> Iterator[Damage]:
@@ -78,3 +107,8 @@ def _verdicts(connection: Connection) -> Iterator[Damage]:
             json.loads(document)
         except ValueError as error:
             yield Damage("undecodable", f"verdict {id}", str(error))
+
+
+def _unfinished(connection: Connection) -> Iterator[Damage]:
+    for scope in unfinished(connection):
+        yield Damage("unfinished", f"forget {scope}", "it was interrupted: some contents are left, do it again")

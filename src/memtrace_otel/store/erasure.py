@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 from collections.abc import Callable, Collection
 from typing import Any, cast
 
@@ -52,9 +51,8 @@ _OF_INPUTS = (semconv.INPUTS_DIGESTS, semconv.INPUTS_CONTENTS, semconv.INPUTS_ST
 _BY_DIGEST = re.compile(r"\b((?:message|query|document|chunk|fact|completion|expected):)([0-9a-f]{16})(?![0-9a-f])")
 
 
-def renaming() -> Rename:
-    """Return a function that replaces digests in refs by random ids: equal ones by equal ones, not to be undone."""
-    key = secrets.token_hex(16)
+def renaming(key: str) -> Rename:
+    """Return a function that replaces digests in refs: equal ones by equal ones, not to be undone without the key."""
     return lambda text: _BY_DIGEST.sub(lambda match: match[1] + content_digest(match[2], key), text)
 
 

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from memtrace_otel import settings
 from memtrace_otel.otlp.sdk import encode_sdk_spans
-from memtrace_otel.store.connection import BUSY_SECONDS, connect, translated_errors
+from memtrace_otel.store.connection import BUSY_SECONDS, TranslatedErrors, connect
 from memtrace_otel.store.errors import StoreError
 from memtrace_otel.store.inbox import add_bodies
 
@@ -75,7 +75,7 @@ class MemtraceSpanExporter(SpanExporter):
         while True:
             try:
                 with (
-                    translated_errors(self.path),
+                    TranslatedErrors(self.path),
                     _fork_gate,
                     closing(connect(self.path, create=True, busy_seconds=_TRY_SECONDS)) as connection,
                 ):

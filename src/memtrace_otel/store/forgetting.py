@@ -1,21 +1,29 @@
-"""`forget`: which rows hold contents of a memory scope, and erasing them in one transaction."""
+"""`forget`: which rows hold contents of a memory scope, and erasing them a few at a time."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from sqlite3 import Connection, OperationalError
 
-from google.protobuf.message import DecodeError
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from memtrace_otel import semconv
 from memtrace_otel.model import make_origin
-from memtrace_otel.store.connection import transaction
-from memtrace_otel.store.erasure import Rename, erase_inputs, erase_span, erase_verdict, renaming
+from memtrace_otel.otlp.decode import indexed_fields
+from memtrace_otel.store.bodies import UNDECODABLE, Bodies, drop_dictionaries
+from memtrace_otel.store.connection import Locked, in_turns, transaction
+from memtrace_otel.store.erasing import Erasing
+from memtrace_otel.store.erasure import Rename, erase_inputs, erase_span, erase_verdict
+from memtrace_otel.store.packing import PackingError
+from memtrace_otel.store.rows import add_to_indexes, remove_from_indexes
 from memtrace_otel.store.space import compact
 from memtrace_otel.store.upkeep import Forgotten
 
+_BATCH = 32
+_NOTHING = b"\xff"
+"""No span."""
 _TRACE_ID = re.compile(rb"\x0a\x10(?=(.{16}))", re.DOTALL)
 """A trace id in a protobuf span, also in bytes that cannot be parsed."""
 
@@ -28,31 +36,52 @@ class _Found:
     spans: dict[str, int] = field(default_factory=dict[str, int])
 
 
-def forget(connection: Connection, scope: str) -> Forgotten:
+def forget(locked: Locked, scope: str, *, rewrite: bool) -> Forgotten:
     """Erase the contents of `scope` (see `StoreUpkeep.forget`); what waits in the inbox has been decoded."""
-    rename = renaming()
-    references: dict[str, None] = {}
-    with transaction(connection):
+    with locked() as connection:
         found = _find(connection, scope)
         readers = _other_readers(connection, found)
-        for id in found.spans.values():
-            span = _span(connection, id)
-            references.update(dict.fromkeys(erase_span(span, rename)))
-            _write(connection, id, span)
-        for id in readers:
-            span = _span(connection, id)
-            erase_inputs(span, found.spans.keys(), rename)
-            _write(connection, id, span)
-        verdicts = _erase_verdicts(connection, found, rename)
-        quarantined = _empty_unreadable(connection, scope, found)
-    finished = _overwritten(connection)
-    return Forgotten(len(found.spans), len(readers), verdicts, quarantined, tuple(references), finished)
+        erasing = Erasing.begin(connection, scope)
+    for batch in in_turns((*found.spans.values(), *readers), _BATCH):
+        with locked() as connection, transaction(connection):
+            for id in erasing.left(connection, batch):
+                _erase(connection, id, found, erasing)
+    drop_dictionaries(locked, (scope, *_scopes(locked, readers)))
+    with locked() as connection:
+        verdicts = _erased_verdicts(connection, found, erasing.rename)
+        quarantined = _unreadable(connection, scope, found)
+        with transaction(connection):
+            connection.executemany("UPDATE verdict SET document = ? WHERE attribution_id = ?", verdicts)
+            connection.executemany("UPDATE quarantine SET body = x'' WHERE id = ?", quarantined)
+            references = erasing.end(connection)
+    finished = rewrite and _overwritten(locked)
+    return Forgotten(len(found.spans), len(readers), len(verdicts), len(quarantined), references, finished)
 
 
-def _overwritten(connection: Connection) -> bool:
+def _erase(connection: Connection, id: int, found: _Found, erasing: Erasing) -> None:
+    span = _span(connection, id)
+    if span is None:
+        return  # pruned meanwhile
+    references: list[str] = []
+    if make_origin(span.trace_id.hex(), span.span_id.hex()) in found.spans:
+        references = erase_span(span, erasing.rename)
+    else:
+        erase_inputs(span, found.spans.keys(), erasing.rename)
+    _write(connection, id, span)
+    erasing.done(connection, id, references)
+
+
+def _scopes(locked: Locked, ids: Iterable[int]) -> set[str]:
+    """Return the scopes of rows: their dictionaries may hold what the spans had read."""
+    query = "SELECT scope FROM span WHERE id = ?"
+    with locked() as connection:
+        return {scope for id in ids for (scope,) in connection.execute(query, (id,))}
+
+
+def _overwritten(locked: Locked) -> bool:
     """Freed pages and the log still hold what was erased: write the file anew, or say that this is left to do."""
     try:
-        return compact(connection).finished
+        return compact(locked).finished
     except OperationalError:  # the disk is full, another process does not let go of the write lock
         return False
 
@@ -96,6 +125,8 @@ def _add_attributions(connection: Connection, found: _Found) -> None:
     names = semconv.ATTRIBUTION_ROOT_SPAN, f"{semconv.MARKER_SPAN} %"
     for id, trace_id in connection.execute(query, names).fetchall():
         span = _span(connection, id)
+        if span is None:
+            continue
         answers = [pair.value.string_value[:32] for pair in span.attributes if pair.key == semconv.FAILURE_ANSWER]
         if found.traces.isdisjoint([*answers, *(link.trace_id.hex() for link in span.links)]):
             continue
@@ -112,34 +143,40 @@ def _other_readers(connection: Connection, found: _Found) -> list[int]:
     return sorted(ids - erased)
 
 
-def _erase_verdicts(connection: Connection, found: _Found, rename: Rename) -> int:
+def _erased_verdicts(connection: Connection, found: _Found, rename: Rename) -> list[tuple[str, str]]:
     rows = connection.execute("SELECT attribution_id, answer, document FROM verdict").fetchall()
-    erased = [(erase_verdict(document, rename), id) for id, answer, document in rows if answer[:32] in found.traces]
-    connection.executemany("UPDATE verdict SET document = ? WHERE attribution_id = ?", erased)
-    return len(erased)
+    return [(erase_verdict(document, rename), id) for id, answer, document in rows if answer[:32] in found.traces]
 
 
-def _empty_unreadable(connection: Connection, scope: str, found: _Found) -> int:
+def _unreadable(connection: Connection, scope: str, found: _Found) -> list[tuple[int]]:
     traces = {bytes.fromhex(trace_id) for trace_id in found.traces}
-    mentioning = [
+    return [
         (id,)
         for id, body in connection.execute("SELECT id, body FROM quarantine")
         if scope.encode() in body or not traces.isdisjoint(_TRACE_ID.findall(body))
     ]
-    connection.executemany("UPDATE quarantine SET body = x'' WHERE id = ?", mentioning)
-    return len(mentioning)
 
 
-def _span(connection: Connection, id: int) -> Span:
+def _span(connection: Connection, id: int) -> Span | None:
     """Read a row; of one that cannot be decoded only what its columns tell, and that is then what stays of it."""
     query = "SELECT body, trace_id, span_id, name, start FROM span WHERE id = ?"
-    body, trace_id, span_id, name, start = connection.execute(query, (id,)).fetchone()
+    row = connection.execute(query, (id,)).fetchone()
+    if row is None:
+        return None
+    body, trace_id, span_id, name, start = row
     try:
-        return Span.FromString(body)
-    except DecodeError:
+        return Span.FromString(Bodies(connection).read(body, trace_id, span_id))
+    except UNDECODABLE:
         ids = bytes.fromhex(trace_id), bytes.fromhex(span_id)
         return Span(trace_id=ids[0], span_id=ids[1], name=name, start_time_unix_nano=start, end_time_unix_nano=start)
 
 
 def _write(connection: Connection, id: int, span: Span) -> None:
+    query = "SELECT body, trace_id, span_id FROM span WHERE id = ?"
+    try:
+        before = Bodies(connection).read(*connection.execute(query, (id,)).fetchone())
+    except PackingError:
+        before = _NOTHING
+    remove_from_indexes(connection, id, before)  # the refs may have become others
     connection.execute("UPDATE span SET body = ? WHERE id = ?", (span.SerializeToString(), id))
+    add_to_indexes(connection, id, indexed_fields(span))

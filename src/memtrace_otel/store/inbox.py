@@ -41,9 +41,9 @@ def waiting_bytes(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT coalesce(sum(length(body)), 0) FROM inbox").fetchone()[0])
 
 
-def drain_batch(connection: sqlite3.Connection) -> Batch | None:
+def drain_batch(connection: sqlite3.Connection, most_bytes: int = BATCH_BYTES) -> Batch | None:
     """Turn the oldest waiting bodies into rows; None when nothing waits."""
-    batch = _oldest(connection)
+    batch = _oldest(connection, most_bytes)
     if not batch:
         return None
     read = [(id, received, *read_request(body)) for id, body, received in batch]
@@ -62,14 +62,14 @@ def drain_batch(connection: sqlite3.Connection) -> Batch | None:
     return Batch(new, quarantined)
 
 
-def _oldest(connection: sqlite3.Connection) -> list[tuple[int, bytes, int]]:
+def _oldest(connection: sqlite3.Connection, most_bytes: int) -> list[tuple[int, bytes, int]]:
     batch: list[tuple[int, bytes, int]] = []
     size = 0
     cursor = connection.execute("SELECT id, body, received FROM inbox ORDER BY id LIMIT ?", (BATCH_BODIES,))
     for id, body, received in cursor:
         batch.append((id, body, received))
         size += len(body)
-        if size >= BATCH_BYTES:
+        if size >= most_bytes:
             break
     cursor.close()  # an open cursor would keep this snapshot and the write would be refused
     return batch

@@ -1,4 +1,7 @@
-"""What was concluded and what was sent: verdicts and sent span ids."""
+"""What was concluded and what was sent: verdicts and sent span ids.
+
+The newest verdict is the one that was saved last: a clock that was set back must not bring an older one to the fore.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +26,18 @@ def save_verdict(connection: Connection, answer: str, attribution_id: str, docum
 def verdict(connection: Connection, answer: str) -> StoredVerdict | None:
     """Return the newest verdict on `answer`."""
     row = connection.execute(
-        f"SELECT {_COLUMNS} FROM verdict WHERE answer = ? ORDER BY created DESC, rowid DESC LIMIT 1", (answer,)
+        f"SELECT {_COLUMNS} FROM verdict WHERE answer = ? ORDER BY rowid DESC LIMIT 1", (answer,)
     ).fetchone()
     return StoredVerdict(*row) if row else None
 
 
 def verdicts(connection: Connection) -> list[StoredVerdict]:
     """Return the newest verdict on every answer, oldest first."""
-    newest = {row[0]: row for row in connection.execute(f"SELECT {_COLUMNS} FROM verdict ORDER BY created, rowid")}
-    return sorted((StoredVerdict(*row) for row in newest.values()), key=lambda verdict: verdict.created)
+    newest: dict[str, StoredVerdict] = {}
+    for row in connection.execute(f"SELECT {_COLUMNS} FROM verdict ORDER BY rowid"):
+        newest.pop(row[0], None)  # its place is that of the newest
+        newest[row[0]] = StoredVerdict(*row)
+    return list(newest.values())
 
 
 def unsent(connection: Connection, target: str, span_ids: Iterable[str]) -> list[str]:

@@ -18,7 +18,8 @@ class TraceSource(Protocol):
 
     A reader sees every span acknowledged before the call. The same span (trace and span id) is returned once, however
     often it was delivered; of two contents under one id the first acknowledged stays. Lists and iterators are in order
-    of start time, equal times in order of arrival. Continuation spans (`part` > 0) are returned as they are.
+    of start time, whatever the clocks said, equal times in order of arrival. Continuation spans (`part` > 0) are
+    returned as they are. What is damaged is refused, never left out.
     """
 
     def trace(self, trace_id: str) -> list[OperationSpan]:
@@ -54,7 +55,8 @@ class SpanStore(TraceSource, Protocol):
     def add_request(self, body: bytes) -> None:
         """Keep an OTLP trace request (protobuf). When this returns the body is on disk and survives kill -9.
 
-        The body is not read here: what cannot be decoded is set aside later, counted and never lost.
+        The body is not read here: what cannot be decoded is set aside later, counted and never lost. Raises StoreError
+        when it was not kept.
         """
         ...
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from sqlite3 import Connection
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from memtrace_otel import semconv
 from memtrace_otel.model import make_origin
 from memtrace_otel.otlp.decode import indexed_fields
-from memtrace_otel.store.connection import transaction
+from memtrace_otel.semconv import OpKind
+from memtrace_otel.store.bodies import Bodies
+from memtrace_otel.store.connection import Locked, in_turns, transaction
+from memtrace_otel.store.packing import PackingError
+from memtrace_otel.store.rows import remove_from_indexes
 from memtrace_otel.store.space import size
 from memtrace_otel.store.upkeep import Pruned
 
-_BATCH = 64
+_BATCH = 32
 _OF_SCOPE = "WHERE trace_id IN (SELECT trace_id FROM span WHERE scope = ?)"
 
 
@@ -36,43 +43,113 @@ class Retention:
         return self.max_bytes is not None and size(connection).used > self.max_bytes
 
 
-def prune(connection: Connection, retention: Retention) -> Pruned:
+def prune(locked: Locked, retention: Retention) -> Pruned:
     """Remove what `retention` applies to; a failure keeps what was removed so far removed."""
     of_scope = retention.scope is not None
     query = f"SELECT trace_id FROM span {_OF_SCOPE if of_scope else ''} GROUP BY trace_id ORDER BY max(start)"
-    traces = iter(connection.execute(query, (retention.scope,) if of_scope else ()).fetchall())
-    pruned, spans = 0, 0
-    while batch := list(islice(traces, _BATCH)):
-        with transaction(connection):
+    with locked() as connection:
+        traces = connection.execute(query, (retention.scope,) if of_scope else ()).fetchall()
+        targets = [target for (target,) in connection.execute("SELECT DISTINCT target FROM sent").fetchall()]
+        attributions = _attributions(connection)
+    touched: set[str] = set()
+    spans = 0
+    for batch in in_turns(traces, _BATCH):
+        with locked() as connection, transaction(connection):
             for (trace_id,) in batch:
-                removed = _prune_trace(connection, trace_id, retention)
-                pruned, spans = pruned + bool(removed), spans + removed
+                going = _about(connection, _going(connection, trace_id, retention), attributions)
+                _remove(connection, going, targets)
+                touched.update(span.trace_id for span in going)
+                spans += len(going)
     if retention.before is not None and not of_scope:
-        connection.execute("DELETE FROM quarantine WHERE received < ?", (retention.before,))
-    return Pruned(pruned, spans)
+        with locked() as connection:
+            connection.execute("DELETE FROM quarantine WHERE received < ?", (retention.before,))
+    return Pruned(len(touched), spans)
 
 
-def _prune_trace(connection: Connection, trace_id: str, retention: Retention) -> int:
+class _Span(NamedTuple):
+    """What of a row is needed to remove it."""
+
+    id: int
+    trace_id: str
+    span_id: str
+    body: bytes
+
+    @property
+    def origin(self) -> str:
+        return make_origin(self.trace_id, self.span_id)
+
+
+def _going(connection: Connection, trace_id: str, retention: Retention) -> list[_Span]:
+    """Return the spans of a trace that go."""
     query = "SELECT id, span_id, scope, start, body FROM span WHERE trace_id = ?"
     rows = connection.execute(query, (trace_id,)).fetchall()
     if not rows or not retention.applies(connection, max(start for _, _, _, start, _ in rows)):
-        return 0
-    going = {scope for _, _, scope, _, _ in rows}
+        return []
+    scopes = {scope for _, _, scope, _, _ in rows}
     if retention.scope is not None:
-        going = going & {retention.scope} if going - {retention.scope, ""} else going
-    removed = [(id, span_id, body) for id, span_id, scope, _, body in rows if scope in going]
-    for id, span_id, body in removed:
-        connection.execute("DELETE FROM verdict WHERE answer = ?", (make_origin(trace_id, span_id),))
-        _remove_reader(connection, id, body)
-        connection.execute("DELETE FROM span WHERE id = ?", (id,))
-    return len(removed)
+        scopes = scopes & {retention.scope} if scopes - {retention.scope, ""} else scopes
+    return _spans(
+        connection, [(id, trace_id, span_id, body) for id, span_id, scope, _, body in rows if scope in scopes]
+    )
 
 
-def _remove_reader(connection: Connection, id: int, body: bytes) -> None:
-    """Readers are found by what they read; one that cannot be decoded only by looking through all."""
+def _spans(connection: Connection, rows: Iterable[tuple[int, str, str, bytes]]) -> list[_Span]:
+    """Unpack rows; what cannot be is left as it is, and goes all the same."""
+    bodies = Bodies(connection)
+    spans: list[_Span] = []
+    for id, trace_id, span_id, stored in rows:
+        with suppress(PackingError):
+            stored = bodies.read(stored, trace_id, span_id)
+        spans.append(_Span(id, trace_id, span_id, stored))
+    return spans
+
+
+def _about(connection: Connection, going: list[_Span], attributions: Mapping[str, str]) -> list[_Span]:
+    """Return what is said of these spans in other traces: judgements of nothing else, and attributions."""
+    found = {span.id: span for span in going}
+    origins = {span.origin for span in going}
+    for origin in origins:
+        for span in _spans(connection, connection.execute(_JUDGES, (origin, OpKind.JUDGE)).fetchall()):
+            if all(read in origins or not _is_there(connection, read) for read in _origins(span.body)):
+                found[span.id] = span
+        for span in _spans(connection, connection.execute(_TRACE, (attributions.get(origin, ""),)).fetchall()):
+            found[span.id] = span
+    return list(found.values())
+
+
+def _attributions(connection: Connection) -> dict[str, str]:
+    """Return the attribution trace by the answer that it is about."""
+    found: dict[str, str] = {}
+    for root in _spans(connection, connection.execute(_ROOTS, (semconv.ATTRIBUTION_ROOT_SPAN,)).fetchall()):
+        with suppress(DecodeError):
+            for link in Span.FromString(root.body).links:
+                found[make_origin(link.trace_id.hex(), link.span_id.hex())] = root.trace_id
+    return found
+
+
+def _remove(connection: Connection, spans: Iterable[_Span], targets: Iterable[str]) -> None:
+    for span in spans:
+        connection.execute("DELETE FROM verdict WHERE answer = ?", (span.origin,))
+        connection.executemany(
+            "DELETE FROM sent WHERE target = ? AND span_id = ?", [(target, span.span_id) for target in targets]
+        )
+        remove_from_indexes(connection, span.id, span.body)
+        connection.execute("DELETE FROM span WHERE id = ?", (span.id,))
+
+
+def _origins(body: bytes) -> set[str]:
     try:
-        keys = [(origin, id) for origin in indexed_fields(Span.FromString(body)).origins]
+        return indexed_fields(Span.FromString(body)).origins
     except DecodeError:
-        connection.execute("DELETE FROM reader WHERE span = ?", (id,))
-    else:
-        connection.executemany("DELETE FROM reader WHERE origin = ? AND span = ?", keys)
+        return set()
+
+
+def _is_there(connection: Connection, origin: str) -> bool:
+    query = "SELECT 1 FROM span WHERE trace_id = ? AND span_id = ?"
+    return connection.execute(query, (origin[:32], origin[33:])).fetchone() is not None
+
+
+_COLUMNS = "id, trace_id, span_id, body"
+_JUDGES = f"SELECT {_COLUMNS} FROM span WHERE id IN (SELECT span FROM reader WHERE origin = ?) AND kind = ?"
+_TRACE = f"SELECT {_COLUMNS} FROM span WHERE trace_id = ?"
+_ROOTS = f"SELECT {_COLUMNS} FROM span WHERE kind = '' AND scope = '' AND name = ?"

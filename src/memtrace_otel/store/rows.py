@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
+from sqlite3 import Connection
 
+from google.protobuf.message import DecodeError as ProtobufError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
@@ -78,7 +79,7 @@ def read_request(body: bytes) -> tuple[list[SpanRow], list[Rejected]]:
     return rows, rejected
 
 
-def insert_rows(connection: sqlite3.Connection, rows: list[SpanRow]) -> list[NewSpan]:
+def insert_rows(connection: Connection, rows: list[SpanRow]) -> list[NewSpan]:
     """Insert the spans that are not there yet, inside the caller's transaction; return those."""
     sources: dict[bytes, int] = {}
     new: list[NewSpan] = []
@@ -102,12 +103,40 @@ def insert_rows(connection: sqlite3.Connection, rows: list[SpanRow]) -> list[New
         )
         if cursor.rowcount:
             new.append(span)
-            if fields.origins:
-                connection.executemany(
-                    "INSERT INTO reader (origin, span) VALUES (?, ?)",
-                    [(origin, cursor.lastrowid) for origin in fields.origins],
-                )
+            assert cursor.lastrowid is not None
+            add_to_indexes(connection, cursor.lastrowid, fields)
     return new
+
+
+def add_to_indexes(connection: Connection, id: int, fields: IndexedFields) -> None:
+    """Make the span of row `id` be found by what it read and wrote."""
+    if fields.origins:
+        connection.executemany(
+            "INSERT INTO reader (origin, span) VALUES (?, ?)", [(origin, id) for origin in fields.origins]
+        )
+    if fields.written:
+        connection.executemany(
+            "INSERT OR IGNORE INTO writer (ref, span) VALUES (?, ?)", [(ref_key(ref), id) for ref in fields.written]
+        )
+
+
+def remove_from_indexes(connection: Connection, id: int, body: bytes) -> None:
+    """Undo `add_to_indexes` for a span; one that cannot be decoded is found only by looking through all."""
+    try:
+        fields = indexed_fields(Span.FromString(body))
+    except ProtobufError:
+        connection.execute("DELETE FROM reader WHERE span = ?", (id,))
+        connection.execute("DELETE FROM writer WHERE span = ?", (id,))
+        return
+    origins, refs = ([(origin, id) for origin in fields.origins], [(ref_key(ref), id) for ref in fields.written])
+    connection.executemany("DELETE FROM reader WHERE origin = ? AND span = ?", origins)
+    connection.executemany("DELETE FROM writer WHERE ref = ? AND span = ?", refs)
+
+
+def ref_key(ref: str) -> int:
+    """Return the number by which a ref is indexed: 64 bits, so that two refs may share one."""
+    digest = hashlib.blake2b(ref.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
 
 
 def read_source(body: bytes) -> Source:
@@ -128,7 +157,7 @@ def _row(span: Span, instrumentation_scope: str, source: bytes) -> SpanRow:
     return SpanRow(read, source, span.SerializeToString())
 
 
-def _source_id(connection: sqlite3.Connection, body: bytes) -> int:
+def _source_id(connection: Connection, body: bytes) -> int:
     digest = hashlib.sha256(body).digest()[:16]
     connection.execute("INSERT OR IGNORE INTO source (digest, body) VALUES (?, ?)", (digest, body))
     return int(connection.execute("SELECT id FROM source WHERE digest = ?", (digest,)).fetchone()[0])

@@ -1,8 +1,13 @@
-"""The tables of the embedded store. Another shape is another `VERSION`: an older file is then migrated, not guessed."""
+"""The tables of the embedded store. Another shape is another `VERSION`, and a step in `migrations` that leads to it."""
 
-VERSION = 1
+VERSION = 2
 APPLICATION_ID = 0x4D54_4F54
 """`MTOT`: tells our files from any other SQLite database."""
+
+# Which spans list a variable among their outputs; `ref` is its `rows.ref_key`.
+WRITER_TABLE = """CREATE TABLE writer (
+    ref INTEGER NOT NULL, span INTEGER NOT NULL REFERENCES span (id), PRIMARY KEY (ref, span)
+) WITHOUT ROWID"""
 
 STATEMENTS = (
     # Requests as received, committed before anything else happens to them; gone once their spans are rows.
@@ -33,6 +38,7 @@ STATEMENTS = (
     """CREATE TABLE reader (
         origin TEXT NOT NULL, span INTEGER NOT NULL REFERENCES span (id), PRIMARY KEY (origin, span)
     ) WITHOUT ROWID""",
+    WRITER_TABLE,
     """CREATE TABLE verdict (
         attribution_id TEXT PRIMARY KEY, answer TEXT NOT NULL, document TEXT NOT NULL, created INTEGER NOT NULL
     )""",

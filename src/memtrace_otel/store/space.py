@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from sqlite3 import Connection
 
-from memtrace_otel.store.connection import execute_patiently, pragma, transaction
+from memtrace_otel.store.bodies import pack_spans
+from memtrace_otel.store.connection import Locked, execute_patiently, pragma, transaction
 from memtrace_otel.store.upkeep import Compaction, StoreSize
 
 _LOG_SECONDS = 1.0
@@ -22,14 +23,17 @@ def size(connection: Connection) -> StoreSize:
     return StoreSize((pragma(connection, "page_count") - free) * page, free * page)
 
 
-def compact(connection: Connection) -> Compaction:
-    """Write the database anew without its free pages, and empty the log."""
-    before = size(connection)
-    with transaction(connection):
-        connection.execute(_UNUSED_SOURCES)
-    execute_patiently(connection, "VACUUM")
-    finished = _empty_log(connection)
-    after = size(connection)
+def compact(locked: Locked) -> Compaction:
+    """Pack the spans, write the database anew without its free pages, and empty the log."""
+    with locked() as connection:
+        before = size(connection)
+    pack_spans(locked)
+    with locked() as connection:
+        with transaction(connection):
+            connection.execute(_UNUSED_SOURCES)
+        execute_patiently(connection, "VACUUM")
+        finished = _empty_log(connection)
+        after = size(connection)
     return Compaction(before.used + before.free - after.used - after.free, finished)
 
 

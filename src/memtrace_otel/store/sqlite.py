@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -11,14 +12,18 @@ from sqlite3 import Connection
 from types import TracebackType
 from typing import Self
 
-from memtrace_otel.model import OperationSpan
+from memtrace_otel.model import OperationSpan, make_origin
 from memtrace_otel.semconv import OpKind
 from memtrace_otel.store import forgetting, ledger, retention, space
-from memtrace_otel.store.connection import connect, translated_errors
+from memtrace_otel.store.bodies import UNDECODABLE, Bodies
+from memtrace_otel.store.connection import TranslatedErrors, connect
 from memtrace_otel.store.damage import find_damage
+from memtrace_otel.store.errors import StoreError
 from memtrace_otel.store.inbox import Batch, add_bodies, drain_batch, waiting_bytes
+from memtrace_otel.store.migrations import migrate
+from memtrace_otel.store.outlines import Outline, read_outline
 from memtrace_otel.store.protocols import StoredVerdict, StoreStats
-from memtrace_otel.store.rows import Source, read_row, read_source
+from memtrace_otel.store.rows import Source, read_row, read_source, ref_key
 from memtrace_otel.store.upkeep import Compaction, Damage, Forgotten, Pruned, ScopeStats, StoreSize
 
 _PAGE = 256
@@ -37,12 +42,20 @@ class SqliteStore:
         self._path = path
         self._lock = threading.RLock()
         self._sources: dict[int, Source] = {}
+        self._bodies = Bodies(connection)
 
     @classmethod
     def open(cls, path: str | Path, create: bool = True) -> Self:
-        """Open the database file. Raises StoreError when it cannot be, is not ours or has another schema version."""
+        """Open the database file and bring an older one to this schema version. Raises StoreError when it cannot be
+        opened, is not ours or is of a newer version."""
         path = Path(path)
-        return cls(connect(path, create=create), path)
+        connection = connect(path, create=create)
+        try:
+            migrate(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+        return cls(connection, path)
 
     def close(self) -> None:
         """Close the file; the store is of no use afterwards."""
@@ -90,6 +103,30 @@ class SqliteStore:
     def readers(self, origin: str) -> list[OperationSpan]:
         """Return the spans that read a version produced by `origin`, by start time."""
         return self._select("WHERE id IN (SELECT span FROM reader WHERE origin = ?) ORDER BY start, id", (origin,))
+
+    def outlines(self, trace_ids: Collection[str]) -> list[Outline]:
+        """Return the decoded spans of several traces without what they say. What waits is left to wait."""
+        query = "SELECT trace_id, span_id, kind, scope, source, body FROM span WHERE trace_id "
+        one = len(trace_ids) == 1
+        query += "= ?" if one else "IN (SELECT value FROM json_each(?))"
+        values = tuple(trace_ids) if one else (json.dumps(list(trace_ids)),)
+        with self._lock, TranslatedErrors(self._path):
+            found: list[Outline] = []
+            for trace_id, span_id, kind, scope, source, stored in self._connection.execute(query, values).fetchall():
+                try:
+                    body = self._bodies.read(stored, trace_id, span_id)
+                    found.append(read_outline(trace_id, span_id, kind, scope, body, self._source(source)))
+                except UNDECODABLE as error:
+                    raise self._undecodable(trace_id, span_id) from error
+            return found
+
+    def writers(self, ref: str) -> list[str]:
+        """Return the ids of the traces that list a variable among their outputs; a few more may be among them.
+
+        What waits is left to wait."""
+        query = "SELECT DISTINCT trace_id FROM writer JOIN span ON span.id = writer.span WHERE ref = ?"
+        with self._locked() as connection:
+            return [trace_id for (trace_id,) in connection.execute(query, (ref_key(ref),))]
 
     def spans(
         self,
@@ -163,21 +200,18 @@ class SqliteStore:
         if before is None and max_bytes is None and scope is None:
             raise ValueError("give an age, a size or a scope")
         self.decode()
-        with self._locked() as connection:
-            return retention.prune(connection, retention.Retention(before, max_bytes, scope))
+        return retention.prune(self._locked, retention.Retention(before, max_bytes, scope))
 
-    def forget(self, scope: str) -> Forgotten:
-        """Erase the contents of a scope and compact; the graph keeps its shape. Raises ValueError without a scope."""
+    def forget(self, scope: str, *, compact: bool = True) -> Forgotten:
+        """Erase the contents of a scope, in short transactions, and compact. Raises ValueError without a scope."""
         if not scope:
             raise ValueError("give a scope")
         self.decode()
-        with self._locked() as connection:
-            return forgetting.forget(connection, scope)
+        return forgetting.forget(self._locked, scope, rewrite=compact)
 
     def compact(self) -> Compaction:
-        """Give free space back to the file system; writers wait for as long as the file takes to be written anew."""
-        with self._locked() as connection:
-            return space.compact(connection)
+        """Pack spans and give free space back; writers wait for as long as the file takes to be written anew."""
+        return space.compact(self._locked)
 
     def quarantined(self) -> list[str]:
         """Return why each request, or part of one, in quarantine could not be read, oldest first."""
@@ -211,7 +245,7 @@ class SqliteStore:
 
     @contextmanager
     def _locked(self) -> Generator[Connection]:
-        with self._lock, translated_errors(self._path):
+        with self._lock, TranslatedErrors(self._path):
             yield self._connection
 
     def _select(self, clause: str, values: tuple[str | int, ...]) -> list[OperationSpan]:
@@ -221,8 +255,19 @@ class SqliteStore:
         """Return ((start, row id), span) of the rows found; what waits in the inbox is read first."""
         self.decode()
         with self._locked() as connection:
-            rows = connection.execute(f"SELECT start, id, source, body FROM span {clause}", values).fetchall()
-            return [((start, id), read_row(body, self._source(source))) for start, id, source, body in rows]
+            query = f"SELECT start, id, trace_id, span_id, source, body FROM span {clause}"
+            return [((start, id), self._span(*row)) for start, id, *row in connection.execute(query, values).fetchall()]
+
+    def _span(self, trace_id: str, span_id: str, source: int, body: bytes) -> OperationSpan:
+        try:
+            return read_row(self._bodies.read(body, trace_id, span_id), self._source(source))
+        except UNDECODABLE as error:
+            raise self._undecodable(trace_id, span_id) from error
+
+    def _undecodable(self, trace_id: str, span_id: str) -> StoreError:
+        span = make_origin(trace_id, span_id)
+        reason = f"span {span} cannot be decoded; `memtrace-otel store check` names every such span"
+        return StoreError(self._path, reason)
 
     def _source(self, id: int) -> Source:
         if id not in self._sources:

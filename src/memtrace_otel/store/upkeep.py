@@ -60,7 +60,8 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Something that is not as it was written: `kind` is `integrity`, `undecodable`, `mismatch` or `dangling`."""
+    """Something that is not as it was written: `kind` is `integrity`, `undecodable`, `mismatch` or `dangling`; or
+    `unfinished`: an erasure that was interrupted."""
 
     kind: str
     place: str
@@ -91,17 +92,24 @@ class StoreUpkeep(SpanStore, Protocol):
         ...
 
     def prune(self, *, before: int | None = None, max_bytes: int | None = None, scope: str | None = None) -> Pruned:
-        """Remove traces, with the verdicts on their answers, the trace with the oldest last span first.
+        """Remove traces, the one with the oldest last span first, and what is said of them: the verdicts on their
+        answers, what was remembered as sent, and in other traces attributions and judgements of nothing else.
 
         A trace goes when its last span started before `before` (ns), or while the store uses more than `max_bytes`;
         with neither, when it is of the scope. With `scope` only spans of that scope go, and those without a scope in
         traces that hold no other scope. What stays is unchanged; a version whose writer went has a missing operation.
-        Without `scope`, unreadable requests received before `before` go too. Raises ValueError when nothing is given.
+        Without `scope`, unreadable requests received before `before` go too. The age is told by the clock of whoever
+        made the spans. Writers get their turn meanwhile; what is interrupted stays removed as far as it came. Raises
+        ValueError when nothing is given.
         """
         ...
 
-    def forget(self, scope: str) -> Forgotten:
-        """Erase the contents of a memory scope wherever the store has them; all of it or, when it fails, nothing.
+    def forget(self, scope: str, *, compact: bool = True) -> Forgotten:
+        """Erase the contents of a memory scope wherever the store has them, a few spans at a time.
+
+        When it is interrupted the rest stays as it was: `check` says `unfinished`, and the next call takes it up where
+        it was left. Without `compact` the files hold copies afterwards until `compact` is called: only that makes
+        writers wait. Raises ValueError without a scope.
 
         Erased are contents, previews, digests and references to whole contents, also where they are the id of a ref:
         such an id becomes a random one, the same at each place. Free text of attributes, events and status goes too.
@@ -115,5 +123,8 @@ class StoreUpkeep(SpanStore, Protocol):
         ...
 
     def compact(self) -> Compaction:
-        """Give free space back to the file system. Writers wait until it is done, readers do not."""
+        """Store what there is in less space, and give free space back to the file system; every answer stays the same.
+
+        Writers wait while the store is written anew, readers do not.
+        """
         ...

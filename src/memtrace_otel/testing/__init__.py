@@ -1,21 +1,38 @@
 """Contract suites for other people's stores and instrumentors; pytest runs them, the package does not import them."""
 
+# ruff: noqa: E402
+import pytest
+
+pytest.register_assert_rewrite(*(f"memtrace_otel.testing.{name}" for name in ("harmless", "instrumentors", "stores")))
+
+from memtrace_otel.testing.harmless import HarmlessContract
 from memtrace_otel.testing.instrumentors import (
-    AsyncProgram,
     InstrumentorContract,
-    Program,
+    ReentrantContract,
     StreamedContract,
-    StreamingProgram,
     ThreadedContract,
 )
+from memtrace_otel.testing.programs import AsyncProgram, ExploringProgram, Program, ReentrantProgram, StreamingProgram
 from memtrace_otel.testing.spans import violations
-from memtrace_otel.testing.stores import Fill, SourceContract, StoreContract, UpkeepContract, contract_span
+from memtrace_otel.testing.stores import (
+    DurableContract,
+    Fill,
+    SourceContract,
+    StoreContract,
+    contract_span,
+)
+from memtrace_otel.testing.upkeep import UpkeepContract
 
 __all__ = [
     "AsyncProgram",
+    "DurableContract",
+    "ExploringProgram",
     "Fill",
+    "HarmlessContract",
     "InstrumentorContract",
     "Program",
+    "ReentrantContract",
+    "ReentrantProgram",
     "SourceContract",
     "StoreContract",
     "StreamedContract",

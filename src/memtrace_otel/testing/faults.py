@@ -1,32 +1,44 @@
-"""Makes every hook of an instrumentor misbehave: proof that observing never harms."""
+"""Makes every hook of an instrumentor misbehave: proof that observing never harms.
+
+A step runs in the thread of the program: it waits for nothing, and one that is slow all the same rests afterwards. What
+a hook hands things to can wait for ever (a redaction callback, a content store, an exporter), and holds nobody up.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from tempfile import TemporaryDirectory
 from typing import Any, cast
+from uuid import uuid4
 
 import pytest
-from opentelemetry.sdk.trace import Span, Tracer
+from opentelemetry.sdk.trace import Span, Tracer, TracerProvider
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from memtrace_otel import semconv
-from memtrace_otel.capture import operations, writing
+from memtrace_otel import semconv, settings
+from memtrace_otel.capture import content_store, operations, use_config, use_redaction, writing
 from memtrace_otel.capture.origins import OriginTable
+from memtrace_otel.capture.processor import LosslessSpanProcessor
 from memtrace_otel.instrumentation import patches, steps
 from memtrace_otel.instrumentation.steps import Call, Step, StepFunction
 
-STEP_FAULTS = ("raise before", "raise after", "garbage before", "garbage after", "hang")
-"""What is done to the steps: they run in the program's own thread, so one that hangs holds it up until it rests."""
+STEP_FAULTS = ("raise before", "raise after", "garbage before", "garbage after", "hang before", "hang after")
+"""What is done to the steps."""
 SEAM_FAULTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "tracer raises": ((Tracer, "start_span"),),
     "span raises": tuple((Span, name) for name in ("set_attribute", "set_attributes", "add_link", "set_status", "end")),
-    "contents raise": ((operations, "as_text"), (writing, "describe")),
+    "contents raise": ((operations, "as_text"), (writing, "plain"), (writing, "describe")),
     "origins raise": ((OriginTable, "find"), (OriginTable, "wrote")),
     "settings raise": ((operations, "config"),),
 }
 """What the steps stand on, by the names that raise."""
-FAULTS = (*STEP_FAULTS, *SEAM_FAULTS)
+ENDLESS_FAULTS = ("redaction hangs", "content store hangs", "exporter hangs")
+"""What never answers until the test is over."""
+FAULTS = (*STEP_FAULTS, *SEAM_FAULTS, *ENDLESS_FAULTS)
 
 _HANG_SECONDS = 0.05
 
@@ -35,23 +47,48 @@ class HookError(Exception):
     """What a broken hook raises."""
 
 
-def inject(fault: str, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Break all steps that are wrapped from now on; returns how often each hook met the fault."""
-    met: Counter[str] = Counter()
+class Hits:
+    """How often each hook met the fault, and the steps that stand ready to be met."""
+
+    def __init__(self) -> None:
+        self.met: Counter[str] = Counter()
+        self.placed: set[str] = set()
+
+    def wait(self, seconds: float = 3.0) -> None:
+        """Until the fault was met: some hooks do their work in a thread. AssertionError when it never is."""
+        end = time.monotonic() + seconds
+        while not self.met:
+            if time.monotonic() > end:
+                raise AssertionError("the fault was never met")
+            time.sleep(0.01)
+
+
+def inject(fault: str, monkeypatch: pytest.MonkeyPatch, provider: TracerProvider, undo: ExitStack) -> Hits:
+    """Break what the steps stand on, and all steps that are wrapped from now on; `undo` is closed after the test."""
+    hits = Hits()
     if fault in SEAM_FAULTS:
         for owner, name in SEAM_FAULTS[fault]:
-            monkeypatch.setattr(owner, name, _raising(getattr(owner, name), name, met))
-        return met
-    if fault == "hang":
+            monkeypatch.setattr(owner, name, _raising(getattr(owner, name), name, hits.met))
+        return hits
+    if fault in ENDLESS_FAULTS:
+        _hang_for_ever(fault, monkeypatch, provider, undo, hits.met)
+        return hits
+    if fault.startswith("hang"):
         monkeypatch.setattr(steps, "SLOW_SECONDS", _HANG_SECONDS / 2)
         monkeypatch.setattr(steps, "STRIKES", 1)
     make = patches.observed
 
     def observed(step: StepFunction, owner: patches.Patches) -> Callable[..., Any]:
-        return make(_broken(step, fault, met), owner)
+        hits.placed.add(name_of(step))
+        return make(_broken(step, fault, hits.met), owner)
 
     monkeypatch.setattr(patches, "observed", observed)
-    return met
+    return hits
+
+
+def name_of(step: StepFunction) -> str:
+    """Module and name of a step."""
+    return f"{step.__module__}.{getattr(step, '__name__', 'step')}"
 
 
 def _raising(original: Callable[..., Any], name: str, met: Counter[str]) -> Callable[..., Any]:
@@ -71,33 +108,78 @@ def _is_ours(telemetry: Span | Tracer) -> bool:
     return getattr(scope, "schema_url", "") == semconv.SCHEMA_URL
 
 
+def _hang_for_ever(
+    fault: str, monkeypatch: pytest.MonkeyPatch, provider: TracerProvider, undo: ExitStack, met: Counter[str]
+) -> None:
+    over = threading.Event()
+
+    def hang(*args: Any, **kwargs: Any) -> Any:
+        met[fault] += 1
+        over.wait()
+
+    monkeypatch.setenv(settings.CAPTURE_CONTENT.env, "SPAN_ONLY")
+    if fault == "redaction hangs":
+        use_redaction(hang)
+        undo.callback(use_redaction, None)
+    elif fault == "content store hangs":
+        monkeypatch.setenv(settings.CONTENT_STORE.env, f"memory://{uuid4().hex}")
+        monkeypatch.setenv(settings.PREVIEW_BYTES.env, "8")
+        monkeypatch.setattr(content_store, "open_backend", hang)
+    else:
+        spool = undo.enter_context(TemporaryDirectory(ignore_cleanup_errors=True))
+        processor = LosslessSpanProcessor(_Silent(hang), queue_size=4, delay_seconds=0.01, spool_dir=spool)
+        provider.add_span_processor(processor)
+        undo.callback(processor.shutdown, 0.0)
+    use_config(None)
+    undo.callback(use_config, None)
+    undo.callback(over.set)  # first, so that nobody waits any more
+
+
+class _Silent(SpanExporter):
+    """A collector that takes what it is sent and does not answer."""
+
+    def __init__(self, hang: Callable[[], Any]) -> None:
+        self._hang = hang
+
+    def export(self, spans: Any) -> SpanExportResult:
+        self._hang()
+        return SpanExportResult.SUCCESS
+
+
 def _broken(step: StepFunction, fault: str, met: Counter[str]) -> StepFunction:
-    name = f"{step.__module__}.{step.__name__}"
+    name = name_of(step)
 
     def broken(call: Call[Any]) -> Step:
-        if fault == "garbage before":
-            met[name] += 1
-            return cast(Step, "no step at all")
-        return misbehave(call)
+        if fault != "garbage before":
+            return misbehave(call)
+        met[name] += 1
+        next(step(call), None)  # what it has opened stays open
+        return cast(Step, "no step at all")
 
     def misbehave(call: Call[Any]) -> Step:
-        if fault == "raise before":
-            met[name] += 1
-            raise HookError(name)
-        if fault == "hang":
-            met[name] += 1
-            time.sleep(_HANG_SECONDS)
         running = step(call)
-        if fault == "hang":
-            yield from running
-            return
-        next(running, None)
-        yield
-        met[name] += 1
+        if fault.endswith("before"):
+            met[name] += 1
+            next(running, None)  # half of its work is done
+            if fault == "raise before":
+                raise HookError(name)
+            time.sleep(_HANG_SECONDS)
+        else:
+            try:
+                next(running)
+            except StopIteration:
+                return  # it records nothing of this call
+        returned = yield
+        if fault.endswith("after"):
+            met[name] += 1
         if fault == "raise after":
             raise HookError(name)
-        while True:  # garbage after: a step that never comes to its end
+        if fault == "hang after":
+            time.sleep(_HANG_SECONDS)
+        while fault == "garbage after":  # a step that never comes to its end
             yield cast(None, object())
+        with suppress(StopIteration):
+            running.send(returned)
 
     broken.__name__ = getattr(step, "__name__", "step")
     return broken

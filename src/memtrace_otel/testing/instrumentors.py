@@ -8,141 +8,56 @@
 
 A `Program` is a small application of the observed system on scripted models. Its methods are coroutine functions; those
 of a synchronous system just call it. Where calls may come from several threads, add `ThreadedContract`; where answers
-come in pieces, `StreamedContract`.
+come in pieces, `StreamedContract`; where the system calls what the program gives it, `ReentrantContract`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.metadata import entry_points
-from typing import Any, Protocol, cast
+from typing import cast
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.instrumentation.instrumentor import (
-    BaseInstrumentor,  # pyright: ignore[reportMissingTypeStubs]
-)
 from opentelemetry.instrumentation.utils import suppress_instrumentation
-from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import TracerProvider
 
 from memtrace_otel import semconv, settings
-from memtrace_otel.capture import current_operation, origins, recall, use_config, variable_ref
+from memtrace_otel.capture import current_operation, use_config, variable_ref
 from memtrace_otel.graph import VersionKey, build_graph
-from memtrace_otel.model import OperationSpan, ref_kind
-from memtrace_otel.otlp import decode_request
-from memtrace_otel.semconv import OpKind, RefKind, Role
-from memtrace_otel.testing.faults import FAULTS, inject
+from memtrace_otel.model import ref_kind
+from memtrace_otel.semconv import RefKind
+from memtrace_otel.testing.faults import FAULTS, Hits
+from memtrace_otel.testing.harmless import HarmlessContract, Observed, own
+from memtrace_otel.testing.programs import (
+    SECRET,
+    AsyncProgram,
+    Factory,
+    ReentrantFactory,
+    Started,
+    StreamFactory,
+    failure,
+    finished,
+    play,
+    recorded,
+    reentered,
+    streamed,
+    wait_until,
+)
 from memtrace_otel.testing.spans import violations
 
-SECRET = "zanzibar"
-"""A word of every text given to a program: with content capture off it is on no span."""
-TEXTS = (f"My cat {SECRET} sleeps on the red sofa.", f"My dog {SECRET} likes the garden.")
-QUERY = f"Where does the cat {SECRET} sleep?"
 
-
-class Program(Protocol):
-    """A deterministic application: two fresh programs return equal results (leave out ids, times and vectors)."""
-
-    async def write(self, text: str) -> object:
-        """Give the memory system a text to remember; return what an application would see."""
-        ...
-
-    async def read(self, query: str) -> object:
-        """Search the memory; return what an application would see. After the two texts, at least one is found."""
-        ...
-
-    async def fail(self) -> object:
-        """Make a wrapped call of the system raise an error of its own."""
-        ...
-
-    async def close(self) -> None:
-        """Let go of what the program holds."""
-        ...
-
-
-class AsyncProgram(Program, Protocol):
-    """A program whose system is asynchronous, so that its calls can be cancelled."""
-
-    async def hang(self) -> object:
-        """Make a wrapped call that waits (a model that does not answer) until it is cancelled."""
-        ...
-
-
-class StreamingProgram(Program, Protocol):
-    """A program whose system answers piece by piece."""
-
-    async def stream(self, query: str) -> list[object]:
-        """Ask and read the whole stream; return its pieces of text."""
-        ...
-
-
-Factory = Callable[[], Program]
-StreamFactory = Callable[[], StreamingProgram]
-
-
-class Started(SpanProcessor):
-    """Keeps what was started and what was ended."""
-
-    def __init__(self) -> None:
-        self.started: list[Span] = []
-        self.ended: list[ReadableSpan] = []
-
-    def on_start(self, span: Span, parent_context: object = None) -> None:
-        self.started.append(span)
-
-    def on_end(self, span: ReadableSpan) -> None:
-        self.ended.append(span)
-
-    @property
-    def ours(self) -> list[ReadableSpan]:
-        """The ended spans that carry memtrace attributes, by start."""
-        spans = [span for span in self.ended if semconv.OP_KIND in (span.attributes or {})]
-        return sorted(spans, key=lambda span: span.start_time or 0)
-
-
-class InstrumentorContract:
+class InstrumentorContract(HarmlessContract):
     """What every instrumentor promises. The subclass names its `instrumentor` and has a fixture `program`."""
 
-    instrumentor: type[BaseInstrumentor]
     entry_point: str = ""
     """Name under `opentelemetry_instrumentor`, '' for an instrumentor that is not loaded by name."""
-    reading: tuple[str, str] = (OpKind.RETRIEVE, Role.HIT)
-    """Kind of the operation that reads memory, and the role in which it reads records."""
     remembers_answers: bool = False
     """A memory that holds the model's earlier answers comes from the questions they were given to."""
     cancellable: bool = True
     """Whether the system is asynchronous: then a program has `hang`."""
-
-    @pytest.fixture(autouse=True)
-    def default_settings(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        """Content capture off unless a test asks for it; nothing remembered of another test."""
-        monkeypatch.delenv(settings.CAPTURE_CONTENT.env, raising=False)
-        use_config(None)
-        origins().forget()
-        recall.forget()
-        yield
-        use_config(None)
-
-    @pytest.fixture
-    def spans(self) -> Started:
-        """What is recorded while `instrumented`."""
-        return Started()
-
-    @pytest.fixture
-    def provider(self, spans: Started) -> TracerProvider:
-        """The tracer provider of the application."""
-        provider = TracerProvider()
-        provider.add_span_processor(spans)
-        return provider
-
-    @pytest.fixture
-    def instrument(self, provider: TracerProvider) -> Iterator[Callable[[], None]]:
-        """Instruments when called; undone at the end of the test."""
-        yield lambda: self.instrumentor().instrument(tracer_provider=provider, skip_dep_check=True)
-        if self.instrumentor().is_instrumented_by_opentelemetry:
-            self.instrumentor().uninstrument()
 
     # --- what is recorded ------------------------------------------------------------------------------------------
     def test_spans_keep_the_wire_contract(
@@ -208,22 +123,6 @@ class InstrumentorContract:
         assert all((span.attributes or {}).get(semconv.ERROR_TYPE) for span in broken)
         assert len(spans.started) == len(spans.ended)
 
-    @pytest.mark.parametrize("fault", FAULTS)
-    def test_no_hook_of_ours_can_hurt(
-        self, program: Factory, instrument: Callable[[], None], fault: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Every hook raises, hangs or returns garbage; results and errors stay what they are, and a hook that hangs
-        does so once."""
-        results, error = asyncio.run(play(program)), asyncio.run(failure(program))
-        hits = inject(fault, monkeypatch)
-        instrument()
-        assert asyncio.run(play(program)) == results
-        raised = asyncio.run(failure(program))
-        assert (type(raised), str(raised)) == (type(error), str(error))
-        assert hits, "the fault was never met"
-        if fault == "hang":
-            assert max(hits.values()) == 1, "a hook that hangs was asked again"
-
     # --- switching on and off --------------------------------------------------------------------------------------
     def test_two_instruments_record_once(
         self, program: Factory, instrument: Callable[[], None], spans: Started
@@ -241,8 +140,7 @@ class InstrumentorContract:
     ) -> None:
         instrument()
         asyncio.run(play(program))
-        patches: Any = getattr(self.instrumentor(), "patches", None)
-        places: list[tuple[Any, str]] = patches.wrapped() if patches is not None else []
+        places = self.places()
         wrapped = {(repr(owner), name): own(owner, name) for owner, name in places}
         self.instrumentor().uninstrument()
         assert [place for place in places if own(*place) is wrapped[repr(place[0]), place[1]]] == []
@@ -320,8 +218,8 @@ class InstrumentorContract:
         assert len(spans.started) == len(spans.ended)
 
 
-class StreamedContract:
-    """For systems whose answers come in pieces. Uses the fixtures of `InstrumentorContract`; a program has `stream`."""
+class StreamedContract(Observed):
+    """For systems whose answers come in pieces.  a program has `stream`."""
 
     def test_a_stream_is_the_same_and_recorded_whole(
         self, program: StreamFactory, instrument: Callable[[], None], spans: Started
@@ -335,8 +233,8 @@ class StreamedContract:
         assert len(spans.started) == len(spans.ended)
 
 
-class ThreadedContract:
-    """For systems that are called from several threads. Uses the fixtures of `InstrumentorContract`."""
+class ThreadedContract(Observed):
+    """For systems that are called from several threads."""
 
     threads = 4
 
@@ -369,53 +267,37 @@ class ThreadedContract:
         assert len(traces) == self.threads
 
 
-async def play(program: Factory) -> list[object]:
-    """A whole run of a fresh program: two texts written, one question asked; what the application saw."""
-    application = program()
-    try:
-        seen = [await application.write(text) for text in TEXTS]
-        return [*seen, await application.read(QUERY)]
-    finally:
-        await application.close()
+class ReentrantContract(Observed):
+    """For systems that call what the program gives them. A program has `reenter`."""
 
+    nests: bool = True
+    """Whether the search runs below the write: in its thread or task, and as an operation of its own."""
 
-async def streamed(program: StreamFactory) -> list[object]:
-    """The pieces of one streamed answer of a fresh program."""
-    application = program()
-    try:
-        return await application.stream(QUERY)
-    finally:
-        await application.close()
+    def test_a_call_from_inside_a_call_is_below_it(
+        self, program: ReentrantFactory, instrument: Callable[[], None], spans: Started
+    ) -> None:
+        untraced = finished(reentered(program))
+        instrument()
+        assert finished(reentered(program)) == untraced
+        assert len(spans.started) == len(spans.ended)
+        assert {f"{span.name}: {broken}" for span in spans.ours for broken in violations(span)} == set()
+        known = {span.context.span_id: span for span in spans.ours if span.context}
+        inside = [
+            (span, known[span.parent.span_id])
+            for span in spans.ours
+            if span.parent is not None and span.parent.span_id in known
+        ]
+        for span, around in inside:
+            assert (around.start_time or 0) <= (span.start_time or 0), (around.name, span.name)
+            assert (span.end_time or 0) <= (around.end_time or 0), (around.name, span.name)
+        searches = [span for span, _ in inside if (span.attributes or {})[semconv.OP_KIND] == self.reading[0]]
+        assert bool(searches) or not self.nests
 
-
-async def failure(program: Factory) -> BaseException:
-    """The error that a fresh program's failing call raises."""
-    application = program()
-    try:
-        await application.fail()
-    except Exception as error:
-        return error
-    finally:
-        await application.close()
-    raise AssertionError("the failing call of the program did not raise")
-
-
-def own(owner: Any, name: str) -> object:
-    """The attribute in the namespace of a class or module itself."""
-    return cast(dict[str, object], vars(owner)).get(name)
-
-
-async def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Poll `condition`."""
-    for _ in range(int(seconds / 0.01)):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("waited in vain")
-
-
-def recorded(spans: Started) -> list[OperationSpan]:
-    """The recorded spans as they look behind the wire."""
-    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-
-    return decode_request(encode_spans(spans.ended).SerializeToString())
+    @pytest.mark.parametrize("fault", FAULTS)
+    def test_no_hook_of_ours_can_hurt_inside_a_call(
+        self, program: ReentrantFactory, instrument: Callable[[], None], fault: str, broken: Callable[[str], Hits]
+    ) -> None:
+        untraced = finished(reentered(program))
+        broken(fault)
+        instrument()
+        assert finished(reentered(program)) == untraced

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 
 from memtrace_otel import operation
 from tests.conformance.conversation import TOP_K, Message, nearness, words
-from tests.conformance.systems.tracing import ANN, Variable, hit, replaced, root, step
+from tests.conformance.systems.tracing import ANN, Variable, hit, replaced, root, said, step
 
 ATTEMPTS = 5
-HARD_TOKENS = 200
+HARD_TOKENS, HARD_MESSAGES = 200, 50
+MODEL, EMBEDDER, RRF_K = "scripted", "bag of words", 60
 
 
 class ModelError(Exception):
@@ -25,11 +26,12 @@ def template(name: str) -> Variable:
 
 @dataclass
 class Script:
-    """What the models say. `broken` names the replies that never come."""
+    """What the models say. `broken` names the replies that never come, `empty` the lists that searches leave empty."""
 
     ends: Callable[[str], bool] = lambda text: "Lisbon" in text
     sufficient: Callable[[str], bool] = lambda question: "tea" in question
     broken: frozenset[str] = frozenset()
+    empty: frozenset[str] = frozenset()
 
     def reply(self, name: str, text: str) -> str:
         if name in self.broken:
@@ -46,6 +48,7 @@ class EverMemOS:
     foresight: bool = False
     multi_query: bool = True
     hard_tokens: int = HARD_TOKENS
+    hard_messages: int = HARD_MESSAGES
 
     def __post_init__(self) -> None:
         self.buffer = step("initialise", (), "", "state:message-buffer", kind="create", action="ADD")
@@ -53,12 +56,13 @@ class EverMemOS:
 
     # --- construction ----------------------------------------------------------------------------------------------
     def add(self, message: Message) -> None:
-        given = root("message", message.text, message.id)
+        given = said(message)
         before = self.buffer.text
         self._set_buffer("\n".join(filter(None, (before, message.line))), given)  # E1
-        total = words(self.buffer.text)
-        if total > self.hard_tokens:
-            self._forced(before, message.line)
+        if words(self.buffer.text) > self.hard_tokens:
+            self._forced("token_limit", before, message.line)
+        elif len(self.buffer.text.splitlines()) > self.hard_messages:
+            self._forced("message_limit", before, message.line)
         elif before and self._episode_ended(before, message.line):
             self._set_buffer(message.line)  # E14
 
@@ -73,26 +77,37 @@ class EverMemOS:
 
     def _episode_ended(self, before: str, new: str) -> bool:
         """E2 to E5."""
-        with operation(kind="segment", system="reference", scope=ANN, purpose="boundary_detection"):
+        settings = {"smart_mask_flag": False, "llm_model": MODEL}
+        with operation(
+            kind="segment", system="reference", scope=ANN, purpose="boundary_detection", attributes=settings
+        ):
             fresh = step("new_messages", (self.buffer,), new, "state:new_messages")
             history = step("history_messages", (self.buffer,), before, "state:history_messages")
             gap = step("time_gap", (fresh, history), "moments later", "state:time_gap")
             given = (fresh, history, gap, template("boundary-detection-prompt-template"))
             ended = self.script.ends(new)
-            result = self._ask("boundary_detection", given, json.dumps({"end": ended}), "boundary_detection_result")
-            if result is None or not ended:
-                step("no_split_marker", (result,) if result else (), "NO_SPLIT")
+            waiting, product = json.dumps({"end": False}), "boundary_detection_result"
+            result = self._ask("boundary_detection", given, json.dumps({"end": ended}), product, waiting)
+            assert result is not None
+            if not json.loads(result.text)["end"]:
+                step("no_split_marker", (result,), "NO_SPLIT")
                 return False
             candidate = step("temporary_variable", (self.buffer, result), before)
         self._finish(candidate)
         return True
 
-    def _forced(self, before: str, new: str) -> None:
+    def _forced(self, limit: str, before: str, new: str) -> None:
         """E6, E7: a hard limit is reached; no model is asked."""
-        with operation(kind="segment", system="reference", scope=ANN, purpose="boundary_detection") as op:
-            op.set("trigger_type", "token_limit")
-            op.set("total_tokens", words(self.buffer.text))
-            op.set("hard_token_limit", self.hard_tokens)
+        settings = {
+            "trigger_type": limit,
+            "total_tokens": words(self.buffer.text),
+            "total_messages": len(self.buffer.text.splitlines()),
+            "hard_token_limit": self.hard_tokens,
+            "hard_message_limit": self.hard_messages,
+        }
+        with operation(
+            kind="segment", system="reference", scope=ANN, purpose="boundary_detection", attributes=settings
+        ):
             if not before:
                 step("no_split_marker", (self.buffer,), "NO_SPLIT")
                 return
@@ -104,7 +119,8 @@ class EverMemOS:
         """E8 to E13: a unit is born and extended."""
         ref = f"memory:unit-{len(self.units) + 1}"
         unit = step("finalize_memory_unit", (candidate,), candidate.text, ref, kind="create", action="ADD")
-        with operation(kind="extract", system="reference", scope=ANN, purpose="extract_memory"):
+        settings = {"llm_model": MODEL, "foresight_enabled": self.foresight, "event_log_enabled": True}
+        with operation(kind="extract", system="reference", scope=ANN, purpose="extract_memory", attributes=settings):
             instructions = template("episode-extraction-custom-instructions")
             unit = self._extended(unit, "episode_extraction", "episode_memory", "Episode", instructions)
             if self.foresight:
@@ -114,30 +130,34 @@ class EverMemOS:
         self.units.append(unit)
 
     def _extended(self, unit: Variable, name: str, product: str, label: str, *more: Variable) -> Variable:
-        said = f"{label}: {unit.text.splitlines()[-1]}"
-        extracted = self._ask(name, (unit, *more, template(f"{name.replace('_', '-')}-prompt-template")), said, product)
+        reply = f"{label}: {unit.text.splitlines()[-1]}"
+        given = (unit, *more, template(f"{name.replace('_', '-')}-prompt-template"))
+        extracted = self._ask(name, given, reply, product)
         if extracted is None:
             return unit
         inputs = (replaced(unit), extracted)
-        return step("memory_unit", inputs, f"{unit.text}\n{said}", unit.ref, kind="update", action="UPDATE")
+        return step("memory_unit", inputs, f"{unit.text}\n{reply}", unit.ref, kind="update", action="UPDATE")
 
-    def _ask(self, name: str, given: Sequence[Variable], said: str, product: str) -> Variable | None:
-        """A prompt, up to five tries of a reply, and what is read from it; None (E3, E12) when no reply came."""
+    def _ask(
+        self, name: str, given: Sequence[Variable], text: str, product: str, instead: str | None = None
+    ) -> Variable | None:
+        """A prompt, up to five tries of a reply, and what is read from it. When no reply comes: what stands in for it
+        (E3, E25, E27, E28), or a marker and None (E12)."""
         prompt = step(f"{name}_prompt", given, "\n".join(part.text for part in given))
         for _ in range(ATTEMPTS):
             try:
                 with operation(kind="other", system="reference", scope=ANN, purpose=f"raw_{name}_response") as op:
                     op.read(prompt.ref, origin=prompt.origin, content=prompt.text)
-                    reply = self.script.reply(name, said)
+                    reply = self.script.reply(name, text)
                     op.wrote(f"completion:{op.origin[33:]}", content=reply)
                 raw = Variable(reply, f"completion:{op.origin[33:]}", op.origin)
-                return step(product, (raw,), said)
+                return step(product, (raw,), text)
             except ModelError:
                 continue
-        with operation(kind="other", system="reference", scope=ANN, purpose="failed_marker") as op:
-            op.read(prompt.ref, origin=prompt.origin, content=prompt.text)
-            op.set("error.type", "ModelError")
-            op.wrote(f"completion:{op.origin[33:]}", content="FAILED")
+        failed = {"error.type": "ModelError"}
+        if instead is not None:
+            return step(product, (prompt,), instead, attributes=failed)
+        step("failed_marker", (prompt,), "FAILED", attributes=failed)
         return None
 
     # --- retrieval -------------------------------------------------------------------------------------------------
@@ -150,8 +170,16 @@ class EverMemOS:
     def _simple(self, query: Variable) -> list[Variable]:
         """E20 to E23."""
         purposes = {"lexical": "bm25_retrieval", "vector": "embedding_retrieval", "hybrid": "hybrid_retrieval"}
+        settings = {"mode": self.mode, "top_k": TOP_K}
+        settings |= {} if self.mode == "lexical" else {"embedding_model": EMBEDDER}
+        settings |= {"rrf_k": RRF_K} if self.mode == "hybrid" else {}
         with operation(
-            "search_memory", kind="retrieve", system="reference", scope=ANN, purpose=purposes[self.mode]
+            "search_memory",
+            kind="retrieve",
+            system="reference",
+            scope=ANN,
+            purpose=purposes[self.mode],
+            attributes=settings,
         ) as op:
             lists = [self._hybrid(query)] if self.mode == "hybrid" else [query]
             for given in lists:
@@ -160,19 +188,29 @@ class EverMemOS:
 
     def _first_round(self, query: Variable) -> list[Variable] | None:
         """E24 to E26; None when it is not enough."""
+        settings = {"round": 1, "retrieval_mode": "agentic", "top_k": TOP_K, "use_reranker": True}
         with operation(
-            "search_memory", kind="retrieve", system="reference", scope=ANN, purpose="agentic_round1_bundle"
+            "search_memory",
+            kind="retrieve",
+            system="reference",
+            scope=ANN,
+            purpose="agentic_round1_bundle",
+            attributes=settings | {"sufficiency_check_docs": TOP_K},
         ) as op:
             op.read(query.ref, role="query", content=query.text)
             hybrid = self._hybrid(query)
+            if not self.units:
+                step("agentic_retrieval_results", (hybrid,), "")
+                return []
             self.reranked = self._listed("reranked_round1_results", (hybrid,), kind="rerank")
             self.checked = self._listed("reranked_for_check", (self.reranked,))
             text = step("sufficiency_check_docs_text", (self.checked,), self.checked.text)
             given = (query, text, template("sufficiency-check-prompt-template"))
             enough = self.script.sufficient(query.text)
-            verdict = self._ask("sufficiency_check", given, json.dumps(enough), "sufficiency_check_result")
-            if verdict is None or (not enough and self.units):
-                self.verdict = verdict
+            verdict = self._ask("sufficiency_check", given, json.dumps(enough), "sufficiency_check_result", "false")
+            assert verdict is not None
+            self.verdict = verdict
+            if not json.loads(verdict.text):
                 return None
             for given_list in (verdict, self.reranked):
                 op.read(given_list.ref, origin=given_list.origin, content=given_list.text)
@@ -182,15 +220,22 @@ class EverMemOS:
         """E27 to E29."""
         name = "multi_query_generation" if self.multi_query else "refined_query"
         docs = "multi_query_docs_text" if self.multi_query else "refined_query_docs_text"
-        with operation(kind="retrieve", system="reference", scope=ANN, purpose="agentic_round2_bundle"):
+        settings = {"round": 2, "retrieval_mode": "agentic", "top_k": TOP_K, "multi_query": self.multi_query}
+        with operation(
+            kind="retrieve", system="reference", scope=ANN, purpose="agentic_round2_bundle", attributes=settings
+        ):
             text = step(docs, (self.checked,), self.checked.text)
-            given = (query, *filter(None, (self.verdict,)), text, template(f"{name.replace('_', '-')}-template"))
-            asked = [f"{query.text} ({n})" for n in range(3 if self.multi_query else 1)]
-            refined = self._ask(name, given, json.dumps(asked), "refined_queries")
-            queries = [step("refined_query", (refined,), text) for text in asked] if refined else [query]
+            given = (query, self.verdict, text, template(f"{name.replace('_', '-')}-template"))
+            asked = json.dumps([f"{query.text} ({n})" for n in range(3 if self.multi_query else 1)])
+            refined = self._ask(name, given, asked, "refined_queries", json.dumps([query.text]))
+            assert refined is not None
+            queries = [step("refined_query", (refined,), text) for text in json.loads(refined.text)]
             lists = [self._hybrid(one) for one in queries]
             second = self._listed("round2_retrieval_results", lists)
-        with operation(kind="rerank", system="reference", scope=ANN, purpose="agentic_final_rerank"):
+        settings = {"top_k": TOP_K, "use_reranker": True}
+        with operation(
+            kind="rerank", system="reference", scope=ANN, purpose="agentic_final_rerank", attributes=settings
+        ):
             combined = self._listed("combined_retrieval_results", (self.reranked, second))
             final = self._listed("final_reranked_results", (combined,), kind="rerank")
             with operation("search_memory", kind="retrieve", system="reference", scope=ANN, purpose="retrieved") as op:
@@ -200,8 +245,15 @@ class EverMemOS:
 
     def _hybrid(self, query: Variable) -> Variable:
         """E22, E23: both lists, fused by rank."""
-        sparse = self._listed("sparse_retrieval_results", (query,), self._ranked(query.text), kind="retrieve")
-        dense = self._listed("dense_retrieval_results", (query,), self._ranked(query.text), kind="retrieve")
+        sparse, dense = (
+            self._listed(
+                f"{name}_retrieval_results",
+                (query,),
+                () if name in self.script.empty else self._ranked(query.text),
+                kind="retrieve",
+            )
+            for name in ("sparse", "dense")
+        )
         return self._listed("hybrid_retrieval_results", (sparse, dense), kind="rerank")
 
     def _listed(

@@ -6,10 +6,18 @@ from itertools import count
 
 from memtrace_otel import operation, variable_ref
 from tests.conformance.conversation import TOP_K, Message, nearness, words
-from tests.conformance.systems.tracing import ANN, Variable, hit, replaced, root, step
+from tests.conformance.systems.tracing import ANN, Variable, hit, replaced, said, step
 
 MAX_TOKENS = 16
 OVERLAP = 0
+SETTINGS = {
+    "deferred": True,
+    "max_tokens": MAX_TOKENS,
+    "num_overlap_msgs": OVERLAP,
+    "message_separator": "\n",
+    "llm_model_for_tokenizer": "words",
+}
+SEARCH = {"top_k": TOP_K, "embedding_model": "bag of words"}
 
 
 class NaiveRAG:
@@ -22,7 +30,7 @@ class NaiveRAG:
 
     def add(self, message: Message) -> None:
         lines = self.buffer.text.splitlines()
-        given = root("message", message.text, message.id)
+        given = said(message)
         full = bool(lines) and sum(map(words, [*lines, message.line])) > MAX_TOKENS
         kept = [*lines[len(lines) - OVERLAP :], message.line] if full else [*lines, message.line]
         chunk = "\n".join(lines) if full else ""
@@ -34,7 +42,9 @@ class NaiveRAG:
     def search(self, query: Variable) -> list[Variable]:
         ranked = sorted(self.units, key=lambda unit: nearness(query.text, unit.text), reverse=True)[:TOP_K]
         found = [hit(unit, nearness(query.text, unit.text)) for unit in ranked]
-        with operation("search_memory", kind="retrieve", system="reference", scope=ANN, purpose="retrieve") as op:
+        with operation(
+            "search_memory", kind="retrieve", system="reference", scope=ANN, purpose="retrieve", attributes=SEARCH
+        ) as op:
             op.read(query.ref, role="query", content=query.text)
             for unit in found:
                 op.read(unit.ref, role="hit", origin=unit.origin, content=unit.text, score=unit.score)
@@ -43,7 +53,9 @@ class NaiveRAG:
     def _update(self, messages: list[Variable], buffer: str, chunk: str) -> None:
         """R1, R2, R5: the buffer takes the message; what came out of it becomes a unit (R3)."""
         previous = replaced(self.buffer)
-        with operation(kind="ingest", system="reference", scope=ANN, purpose="message_buffer_update") as op:
+        with operation(
+            kind="ingest", system="reference", scope=ANN, purpose="message_buffer_update", attributes=SETTINGS
+        ) as op:
             for given in (*messages, previous):
                 op.read(given.ref, role=given.role, origin=given.origin, content=given.text)
             op.wrote(self.buffer.ref, action="UPDATE", content=buffer)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from opentelemetry.util.types import AttributeValue
+
 from memtrace_otel import operation, scope_id, variable_ref
+from tests.conformance.conversation import Message
 
 ANN = scope_id("reference", user="ann")
 
@@ -28,6 +31,11 @@ def root(kind: str, text: str, id: str = "") -> Variable:
     )
 
 
+def said(message: Message) -> Variable:
+    """A turn as it is given to the system: who said what when (row C1)."""
+    return root("message", message.line, message.id)
+
+
 def step(
     purpose: str,
     inputs: Sequence[Variable],
@@ -37,9 +45,10 @@ def step(
     kind: str = "other",
     action: str = "DERIVE",
     role: str = "other",
+    attributes: Mapping[str, AttributeValue] | None = None,
 ) -> Variable:
     """Do one step and return what came out; without a `ref` it is a reply or a value read from one."""
-    with operation(kind=kind, system="reference", scope=ANN, purpose=purpose) as op:
+    with operation(kind=kind, system="reference", scope=ANN, purpose=purpose, attributes=attributes) as op:
         for given in inputs:
             op.read(given.ref, role=given.role, origin=given.origin, content=given.text, score=given.score)
         ref = ref or variable_ref("completion", text)

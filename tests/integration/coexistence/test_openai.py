@@ -8,13 +8,18 @@ from typing import Any
 
 import openai
 import pytest
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.instrumentation.genai.openai import OpenAIInstrumentor as TheirInstrumentor
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import StatusCode
+from pydantic import BaseModel
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import operation, scope_id
+from memtrace_otel.capture.abandoned import settle_abandoned
+from memtrace_otel.graph import build_graph
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor, conversations
+from memtrace_otel.otlp import decode_request
 from memtrace_otel.testing import violations
 from tests.conftest import Recording
 from tests.integration.openai.conftest import ModelServer
@@ -55,26 +60,49 @@ def theirs_in(span: ReadableSpan) -> dict[str, Any]:
     return {k: v for k, v in given if not k.startswith("memtrace.") and not k.endswith("time_to_first_chunk")}
 
 
-def calls(client: openai.OpenAI, stream: bool, api: str) -> Callable[[], Any]:
-    def chat() -> Any:
-        reply = client.chat.completions.create(model="m1", messages=QUESTION, stream=stream)
-        return list(reply) if stream else reply
+class Tea(BaseModel):
+    """A structured reply."""
 
-    def respond() -> Any:
-        return client.responses.create(model="m1", input="What does Ana drink?")
+    name: str
 
-    return chat if api == "chat" else respond
+
+def _opened(manager: Any) -> Any:
+    with manager as events:
+        return list(events)
+
+
+CHAT: dict[str, Any] = {"model": "m1", "messages": QUESTION}
+ASK: dict[str, Any] = {"model": "m1", "input": "What does Ana drink?"}
+WAYS: dict[str, Callable[[openai.OpenAI], Any]] = {
+    "chat": lambda client: client.chat.completions.create(**CHAT),
+    "chat, streamed": lambda client: list(client.chat.completions.create(**CHAT, stream=True)),
+    "chat, a stream opened": lambda client: _opened(client.chat.completions.create(**CHAT, stream=True)),
+    "chat, raw": lambda client: client.chat.completions.with_raw_response.create(**CHAT).parse(),
+    "chat, raw and streamed": lambda client: list(
+        client.chat.completions.with_raw_response.create(**CHAT, stream=True).parse()
+    ),
+    "chat, parsed": lambda client: client.beta.chat.completions.parse(**CHAT, response_format=Tea),
+    "chat, events": lambda client: _opened(client.beta.chat.completions.stream(**CHAT)),
+    "responses": lambda client: client.responses.create(**ASK),
+    "responses, streamed": lambda client: list(client.responses.create(**ASK, stream=True)),
+    "responses, raw": lambda client: client.responses.with_raw_response.create(**ASK).parse(),
+    "responses, parsed": lambda client: client.responses.parse(**ASK, text_format=Tea),
+    "responses, events": lambda client: _opened(client.responses.stream(**ASK)),
+}
 
 
 @ORDERS
-@pytest.mark.parametrize(("api", "stream"), [("chat", False), ("chat", True), ("responses", False)])
+@pytest.mark.parametrize("way", WAYS)
 def test_their_span_stays_what_it_is_and_carries_ours(
-    server: ModelServer, client: openai.OpenAI, order: tuple[Any, Any], api: str, stream: bool
+    server: ModelServer, client: openai.OpenAI, order: tuple[Any, Any], way: str
 ) -> None:
-    call = calls(client, stream, api)
-    server.replies = ["Green tea."] * 2
+    def call() -> None:
+        WAYS[way](client.copy())  # a client keeps what it has wrapped
+
+    server.replies = ['{"name": "Green tea"}'] * 2
     with instrumented(THEIRS) as alone:
         call()
+    server.responses = 0
     with instrumented(*order) as together:
         call()
     [expected], [span] = alone.spans(), together.spans()
@@ -84,6 +112,33 @@ def test_their_span_stays_what_it_is_and_carries_ours(
     assert attributes[semconv.OP_KIND] == "respond"
     assert len(attributes[semconv.OUTPUTS]) == 1
     assert violations(span) == []
+
+
+def test_the_rest_of_a_stream_that_is_thrown_away_is_a_part_of_their_span(
+    both: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
+    """They end it when their wrapper dies, before ours can tell what was said."""
+    server.replies = ["Green tea."]
+    for _ in client.chat.completions.create(**CHAT, stream=True):
+        break
+    settle_abandoned()
+    [answer] = build_graph(decode_request(encode_spans(both.spans()).SerializeToString())).operations(kind="respond")
+    assert answer.name == "chat m1"
+    assert [v.role for v in answer.outputs] == ["answer"]
+    assert "truncated" in answer.incomplete
+
+
+async def test_async_responses_are_told_before_their_span_ends(
+    both: Recording, server: ModelServer, async_client: openai.AsyncOpenAI
+) -> None:
+    server.replies = ["Green tea."] * 2
+    async for _ in await async_client.responses.create(**ASK, stream=True):
+        pass
+    async with async_client.responses.stream(**ASK) as events:
+        async for _ in events:
+            pass
+    assert [len((span.attributes or {})[semconv.OUTPUTS]) for span in both.spans()] == [1, 1]
+    assert [violations(span) for span in both.spans()] == [[], []]
 
 
 async def test_async_calls_and_streams(both: Recording, server: ModelServer, async_client: openai.AsyncOpenAI) -> None:

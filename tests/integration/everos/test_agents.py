@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
+from memtrace_otel.graph import VersionKey
 from tests.conftest import Recording
 from tests.integration.everos.conftest import inputs, outputs, recorded
 from tests.integration.everos.host import Everos, Memory
 from tests.integration.everos.models import EverosModels
 
+_MARKDOWN = "everos.infra.persistence.markdown.writers"
 METHODS = ["hybrid", "keyword", "vector"]
 if importlib.metadata.version("everos") >= "1.5":  # older ones raise a TypeError of their own
     METHODS.append("agentic")
+RENAMES_SKILLS = hasattr(importlib.import_module(f"{_MARKDOWN}.agent_skill_writer").AgentSkillWriter, "delete_skill")
 
 pytestmark = pytest.mark.usefixtures("instrumented")
 
@@ -80,9 +83,36 @@ async def test_a_trajectory_becomes_a_case_and_a_skill(
     assert [(v.ref, v.origin) for v in skill.inputs] == [(outputs(lesson, "fact")[0].ref, lesson.origin)]
     assert skill.outputs[0].action == "ADD"
 
+    indexed = {(v.ref, v.origin) for span in seen.all("cascade") for v in span.inputs}
+    assert {(written.outputs[0].ref, written.origin) for written in (case, skill)} <= indexed
+
     for search in seen.named("search_memory"):
         assert search.scope == case.scope
         assert {v.origin for v in inputs(search, "hit")} == {case.origin, skill.origin}, search.attributes
         digests = {v.ref: v.digest for v in inputs(search, "hit")}
         assert digests[case.outputs[0].ref] == case.outputs[0].digest
         assert digests[skill.outputs[0].ref] == skill.outputs[0].digest
+
+
+async def test_a_skill_that_gets_another_name_leaves_a_tombstone(
+    everos: Everos, ann: Memory, recording: Recording
+) -> None:
+    if not RENAMES_SKILLS:
+        return
+    agent = f"agent-of-{ann.user}"
+    for number in range(2):
+        if number:
+            lesson = {"name": "mend builds", "description": "Find out why a build broke and mend it at once"}
+            everos.models.by_kind["skill"] = [{"operations": [{"action": "update", "index": 0, "data": lesson}]}]
+        session = f"{ann.session}-{number}"
+        await everos.post("add", session_id=session, messages=trajectory(ann, agent))
+        await ann.flush(session)
+        await everos.settled()
+    seen = recorded(recording)
+    first, second = (span for span in seen.all("extract_agent_skill") if span.name == "upsert_memory")
+    gone = seen.one("reap_renamed_skill")
+    (previous,), (tombstone,) = inputs(gone, "previous"), outputs(gone)
+    assert (gone.name, tombstone.action, tombstone.ref) == ("delete_memory", "DELETE", first.outputs[0].ref)
+    assert (previous.ref, previous.origin) == (first.outputs[0].ref, first.origin)
+    assert second.outputs[0].ref != first.outputs[0].ref
+    assert seen.graph.is_tombstone(VersionKey(tombstone.ref, gone.origin))

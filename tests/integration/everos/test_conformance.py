@@ -72,6 +72,10 @@ async def test_construction(ann: Memory, recording: Recording, content_on: None)
     # E10: unit -> notes on the future
     foresights = [span for span in seen.all(EXTRACT) if "prompt:everos.foresight_extraction" in str(span.inputs)]
     assert [inputs(span, kind="state")[0].ref for span in foresights] == [out.ref for out in made]
+    notes = [span for span in seen.all("append_entries") if span.outputs[0].ref.startswith("memory:fs_")]
+    assert {(v.ref, v.origin) for span in notes for v in span.inputs} == {
+        (outputs(span, "fact")[0].ref, span.origin) for span in foresights
+    }
 
     # E11: episode, template -> raw reply, facts -> the stored facts, one by one
     extractions = [span for span in seen.all(EXTRACT) if "prompt:everos.atomic_fact_extraction" in str(span.inputs)]
@@ -87,7 +91,7 @@ async def test_construction(ann: Memory, recording: Recording, content_on: None)
     # beyond the list: clustering, the index, background work in the trace of the call that caused it
     assert len(seen.all("clustering")) == len(seen.all("upsert_cluster")) == 2
     indexed = {v.ref for span in seen.all("cascade") for v in span.inputs}
-    assert {out.ref for span in (*stored, *writes) for out in span.outputs} <= indexed
+    assert {out.ref for span in (*stored, *writes, *notes) for out in span.outputs} <= indexed
     roots = {span.trace_id for span in (*seen.all("add"), *seen.all("flush"))}
     assert {span.trace_id for span in seen.spans if span.kind != "index"} <= roots
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -64,32 +63,12 @@ class Notes(BaseLoader):
             yield Document(text, metadata={"source": source})
 
 
-class _ChatHandler(model_stub.StreamingHandler):
-    """A reply that is a list is a list of tool calls."""
-
-    def _send(self, value: dict[str, Any], status: int = 200) -> None:
-        if status == 200 and "choices" in value:
-            self._with_tool_calls(value["choices"][0])
-        super()._send(value, status)
-
-    def _with_tool_calls(self, choice: dict[str, Any]) -> None:
-        reply = choice["message"]["content"]
-        if not reply.startswith('{"calls"'):
-            return
-        calls = [
-            {"id": f"call{n}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-            for n, (name, arguments) in enumerate(json.loads(reply)["calls"])
-        ]
-        choice["message"] = {"role": "assistant", "content": None, "tool_calls": calls}
-        choice["finish_reason"] = "tool_calls"
-
-
 class ChatStub(model_stub.ModelStub):
     """A scripted model server that also streams and calls tools: `script` takes `{"calls": [[name, arguments]]}`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.RequestHandlerClass = _ChatHandler
+        self.RequestHandlerClass = model_stub.StreamingHandler
 
 
 @pytest.fixture

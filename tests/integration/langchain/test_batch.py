@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_openai import ChatOpenAI
@@ -100,14 +101,56 @@ async def test_prompts_without_the_question_read_what_their_own_chain_has_search
     assert sorted(map(sorted, found)) == sorted([question] for question in QUESTIONS)
 
 
+def in_a_chain(chain: Any, way: str) -> Any:
+    """A chain that asks another one several questions."""
+
+    def batch(questions: list[str]) -> Any:
+        return chain.batch(questions)
+
+    def batch_as_completed(questions: list[str]) -> Any:
+        return list(chain.batch_as_completed(questions))
+
+    async def abatch(questions: list[str]) -> Any:
+        return await chain.abatch(questions)
+
+    async def abatch_as_completed(questions: list[str]) -> Any:
+        return [answer async for answer in chain.abatch_as_completed(questions)]
+
+    ways = (batch, batch_as_completed, abatch, abatch_as_completed)
+    return RunnableLambda(next(one for one in ways if one.__name__ == way))  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("prompt", [QUOTING, SILENT])
+@pytest.mark.parametrize("context", [by_retriever, by_function, by_tool])
+@pytest.mark.parametrize("around", ["no span", "a span"])
+@pytest.mark.parametrize("way", ["batch", "batch_as_completed", "abatch", "abatch_as_completed"])
+async def test_equal_questions_of_a_batch_in_a_chain_keep_apart(
+    way: str,
+    around: str,
+    context: Any,
+    prompt: str,
+    filled: InMemoryVectorStore,
+    model: ChatOpenAI,
+    recording: Recording,
+) -> None:
+    given: Any = {"context": context(filled)} | ({"question": lambda asked: asked} if prompt == QUOTING else {})
+    outer = in_a_chain(given | ChatPromptTemplate.from_template(prompt) | model, way)
+    questions = [QUESTIONS[0], QUESTIONS[0], QUESTIONS[2]]
+    with recording.tracer.start_as_current_span("session") if around == "a span" else nullcontext():
+        await outer.ainvoke(questions) if way.startswith("a") else outer.invoke(questions)
+
+    used = [[v.origin for v in answer.inputs if v.ref.startswith("context:")] for answer in kinds(recording, "respond")]
+    assert sorted(used) == sorted([search.origin] for search in kinds(recording, "retrieve"))
+
+
 async def test_a_run_that_is_over_is_forgotten(
     filled: InMemoryVectorStore, model: ChatOpenAI, recording: Recording
 ) -> None:
     chain: Any = {"context": by_retriever(filled)} | ChatPromptTemplate.from_template(SILENT) | model
     patches: Any = LangChainInstrumentor().patches
     during: list[int] = []
-    chain = chain | (lambda answer: during.append(len(patches.turns)) or answer)
+    chain = chain | (lambda answer: during.append(len(patches.runs)) or answer)
     chain.batch(QUESTIONS)
     gc.collect()
     assert during[0] >= len(QUESTIONS)
-    assert len(patches.turns) == 0
+    assert len(patches.runs) == 0

@@ -14,7 +14,7 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_openai import ChatOpenAI
 
 from memtrace_otel.capture import operation
-from memtrace_otel.instrumentation.abandoned import settle_abandoned
+from memtrace_otel.capture.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
 from memtrace_otel.semconv import OpKind
 from tests.conftest import Recording

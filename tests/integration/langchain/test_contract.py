@@ -77,6 +77,7 @@ class TestLangChain(InstrumentorContract, ThreadedContract):
     instrumentor = LangChainInstrumentor
     entry_point = "memtrace_langchain"
     cancellable = False
+    in_parts = False  # test_whole_contract.py
 
     @pytest.fixture(params=STORES.values(), ids=STORES.keys())
     def program(self, request: pytest.FixtureRequest) -> Callable[[], Rag]:
@@ -85,6 +86,7 @@ class TestLangChain(InstrumentorContract, ThreadedContract):
 
 class TestAsyncLangChain(InstrumentorContract, ThreadedContract):
     instrumentor = LangChainInstrumentor
+    in_parts = False
 
     @pytest.fixture(params=STORES.values(), ids=STORES.keys())
     def program(self, request: pytest.FixtureRequest) -> Callable[[], Rag]:

@@ -184,6 +184,15 @@ def test_parents_of_chunks_are_the_documents_that_were_split(store: InMemoryVect
     assert "unknown_origin" not in retrieval.incomplete
 
 
+def test_parents_that_say_the_same_as_a_chunk_are_themselves(store: InMemoryVectorStore, recording: Recording) -> None:
+    parents = [Document("Nothing new.", metadata={"source": source}) for source in ("ann", "bob")]
+    store.add_documents(by_line().split_documents(parents))
+    Parents(store=store, parents=dict.fromkeys(("ann", "bob"), parents[1])).invoke("Nothing")
+    segment, create, retrieval = operations(recording)
+    assert [ref for ref, _ in hits(retrieval)] == [segment.inputs[1].ref]
+    assert retrieval.scope == create.scope
+
+
 class ByLength(BaseDocumentCompressor):
     """Shortest text first; `cut` makes extracts."""
 
@@ -223,6 +232,16 @@ def test_a_compressor_is_a_rerank_step(cut: bool, filled: InMemoryVectorStore, r
     assert (hit.ref, hit.origin) == (rerank.outputs[0].ref, rerank.origin)
     assert rerank.outputs[0].content == "tea."
     assert VersionKey("chunk:tea", create.origin) in graph_of(recording).ancestors(VersionKey(hit.ref, hit.origin))
+
+
+def test_an_extract_is_of_the_text_that_holds_it(filled: InMemoryVectorStore, recording: Recording) -> None:
+    base = filled.as_retriever(search_kwargs={"k": 2})
+    Compressing(base=base, compressor=ByLength(cut=True)).invoke("Ann lives")
+    create, retrieval, rerank = operations(recording)
+    assert [rerank.inputs[source].ref for source, _ in rerank.flow if rerank.inputs[source].role != "query"] == [
+        "chunk:tea"
+    ]
+    assert retrieval.scope == rerank.scope == create.scope
 
 
 class Slow(BaseLoader):

@@ -14,7 +14,7 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.store.sqlite import AsyncSqliteStore
 
 from memtrace_otel.instrumentation.langgraph import LangGraphInstrumentor
-from memtrace_otel.testing import InstrumentorContract, ThreadedContract
+from memtrace_otel.testing import InstrumentorContract, ReentrantContract, ThreadedContract
 from tests.integration.langchain.conftest import Hashed
 
 OWNER = ("notes", "ann")
@@ -42,6 +42,19 @@ class Notes:
     async def close(self) -> None:
         pass
 
+    async def reenter(self, text: str, query: str) -> object:
+        """The embedder searches, once, before it embeds what is to be stored."""
+        embed, found = self.embedding.embed_documents, list[object]()
+
+        def embedding(texts: list[str]) -> list[list[float]]:
+            if not found:
+                found.append(None)
+                found[0] = [item.key for item in self.store.search(OWNER, query=query)]
+            return embed(texts)
+
+        self.embedding.embed_documents = embedding  # the coroutine calls it, too
+        return await self.write(text), found
+
 
 class AsyncNotes(Notes):
     """The same by coroutines."""
@@ -61,6 +74,21 @@ class AsyncNotes(Notes):
     async def hang(self) -> object:
         self.embedding.hangs = True
         return await self.store.aput(OWNER, "n0", {"text": "never"})
+
+
+class WholeNotes(AsyncNotes):
+    """Every store and the thread of a graph, with all that can be asked of them."""
+
+    async def explore(self) -> object:
+        queue, thread = QueuedNotes(), AsyncThread()
+        try:
+            seen = [await queue.write("The sofa is red."), await queue.read("Which sofa?"), await queue.change()]
+        finally:
+            await queue.close()
+        seen += [await thread.write("Hello."), await thread.read("")]
+        thread.saver.delete_thread("t1")
+        gone = self.store.get(OWNER, "n1"), self.store.delete(OWNER, "n1"), self.store.get(OWNER, "n1")
+        return [*seen, await thread.read(""), gone[0].value, gone[1:]]
 
 
 class QueuedNotes(Notes):
@@ -84,6 +112,11 @@ class QueuedNotes(Notes):
     async def read(self, query: str) -> object:
         found = await (await self._open()).asearch(OWNER)  # newest first, by seconds
         return sorted((item.key, item.value["text"]) for item in found)
+
+    async def change(self) -> object:
+        store = await self._open()
+        found = await store.aget(OWNER, "n1")
+        return found.value, await store.adelete(OWNER, "n1"), await store.aget(OWNER, "n1")
 
     async def fail(self) -> object:
         return await (await self._open()).aput(OWNER, "n0", {"text": object()})  # no JSON
@@ -117,7 +150,7 @@ class Thread:
         return [message.content for message in state["messages"]]
 
     async def read(self, query: str) -> object:
-        return [message.content for message in self.graph.get_state(self.config).values["messages"]]
+        return [message.content for message in self.graph.get_state(self.config).values.get("messages", ())]
 
     async def fail(self) -> object:
         checkpoint: Any = {"channel_values": {"messages": [AIMessage("never", id="m0")]}}  # without an id
@@ -151,6 +184,7 @@ class TestLangGraph(InstrumentorContract, ThreadedContract):
     instrumentor = LangGraphInstrumentor
     entry_point = "memtrace_langgraph"
     cancellable = False
+    in_parts = False  # TestWhole
 
     @pytest.fixture(params=[Notes, Thread], ids=["store", "thread"])
     def program(self, request: pytest.FixtureRequest) -> Callable[[], Any]:
@@ -159,7 +193,17 @@ class TestLangGraph(InstrumentorContract, ThreadedContract):
 
 class TestAsyncLangGraph(InstrumentorContract, ThreadedContract):
     instrumentor = LangGraphInstrumentor
+    in_parts = False
 
     @pytest.fixture(params=[AsyncNotes, QueuedNotes, AsyncThread], ids=["store", "queued store", "thread"])
     def program(self, request: pytest.FixtureRequest) -> Callable[[], Any]:
         return request.param
+
+
+class TestWhole(InstrumentorContract, ReentrantContract):
+    instrumentor = LangGraphInstrumentor
+    beyond = frozenset()
+
+    @pytest.fixture
+    def program(self) -> Callable[[], WholeNotes]:
+        return WholeNotes

@@ -197,3 +197,15 @@ def test_what_decides_the_scope_is_the_class_of_a_store_not_its_module(recording
     one, another, *shared = [op.scope for op in operations(recording) if op.kind in ("create", "update")]
     assert len({one, another, *shared}) == 3
     assert shared[0] == shared[1]
+
+
+def test_what_has_expired_is_not_replaced(recording: Recording) -> None:
+    with SqliteStore.from_conn_string(":memory:", ttl={"default_ttl": 60}) as store:
+        store.setup()
+        store.put(("notes",), "n1", {"text": "Ann lives in Paris."}, ttl=-1)
+        store.sweep_ttl()
+        assert store.get(("notes",), "n1") is None
+        store.put(("notes",), "n1", {"text": "Ann lives in Rome."})
+    _, _, again = operations(recording)
+    assert [(v.action, v.content) for v in again.outputs] == [("ADD", "Ann lives in Rome.")]
+    assert [v.role for v in again.inputs] == ["other"]

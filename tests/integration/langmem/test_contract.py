@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
@@ -14,21 +15,24 @@ import pytest
 from langchain_openai import ChatOpenAI
 from langgraph.func import entrypoint
 from langgraph.store.memory import InMemoryStore
-from langmem import create_memory_store_manager
+from langmem import ReflectionExecutor, create_memory_store_manager
 
 from memtrace_otel.instrumentation.langchain import LangChainInstrumentor
 from memtrace_otel.instrumentation.langgraph import LangGraphInstrumentor
 from memtrace_otel.instrumentation.langmem import LangMemInstrumentor
-from memtrace_otel.testing import InstrumentorContract
+from memtrace_otel.testing import InstrumentorContract, ReentrantContract, ThreadedContract
 from tests.integration.langchain.conftest import ChatStub, Hashed
 from tests.integration.langmem.conftest import CONFIG, OWNER, remembers
 
+BEYOND = frozenset({"chat", "checkpoints", "loaders", "retrieval", "runs", "splitters", "store", "stores"})
+"""Of LangChain and LangGraph."""
 PARTS = (LangMemInstrumentor, LangGraphInstrumentor, LangChainInstrumentor)
 
 
 class Together:
     """langmem's instrumentor with those of the store that it writes to and the models that it calls."""
 
+    __module__ = LangMemInstrumentor.__module__  # whose functions are broken one by one
     patches = property(lambda self: LangMemInstrumentor().patches)
     is_instrumented_by_opentelemetry = property(lambda self: LangMemInstrumentor().is_instrumented_by_opentelemetry)
 
@@ -68,7 +72,7 @@ class Memories:
         async def arun(messages: list[Any]) -> Any:
             return await manager.ainvoke({"messages": messages}, config=CONFIG)
 
-        self.run, self.arun = run, arun
+        self.manager, self.run, self.arun = manager, run, arun
 
     async def write(self, text: str) -> object:
         return self._seen(self.run.invoke([{"role": "user", "content": text}], CONFIG))
@@ -81,6 +85,29 @@ class Memories:
 
     async def close(self) -> None:
         await self.client.aclose()
+
+    async def explore(self) -> object:
+        """A reflection that is put off."""
+        executor: Any = ReflectionExecutor(self.manager, store=self.store)
+        given = {"messages": [{"role": "user", "content": "My horse runs."}]}
+        config = deepcopy(CONFIG)  # the executor leaves its store in there
+        stored = executor.submit(given, config=config, after_seconds=0).result(timeout=20)
+        executor._worker_running = False  # its own shutdown waits for nothing that it stops
+        executor._worker.join(5)
+        return self._seen(stored)
+
+    async def reenter(self, text: str, query: str) -> object:
+        """The embedder searches, once, before it embeds what is to be stored."""
+        embed, found = self.embedding.embed_documents, list[object]()
+
+        def embedding(texts: list[str]) -> list[list[float]]:
+            if not found and any("dog" in text for text in texts):
+                found.append(None)
+                found[0] = [item.value for item in self.store.search(OWNER, query=query)]
+            return embed(texts)
+
+        self.embedding.embed_documents = embedding
+        return await self.write(text), found
 
     def _seen(self, stored: Any) -> object:
         return sorted(put["value"]["content"]["content"] for put in stored)
@@ -106,8 +133,9 @@ def programs(kind: type[Memories]) -> Iterator[Callable[[], Memories]]:
         yield partial(kind, server.url)
 
 
-class TestLangMem(InstrumentorContract):
+class TestLangMem(InstrumentorContract, ThreadedContract, ReentrantContract):
     instrumentor = Together  # pyright: ignore
+    beyond = BEYOND
     cancellable = False
 
     @pytest.fixture
@@ -119,8 +147,9 @@ class TestLangMem(InstrumentorContract):
         assert found.load() is LangMemInstrumentor
 
 
-class TestAsyncLangMem(InstrumentorContract):
+class TestAsyncLangMem(InstrumentorContract, ThreadedContract, ReentrantContract):
     instrumentor = Together  # pyright: ignore
+    beyond = BEYOND
 
     @pytest.fixture
     def program(self) -> Iterator[Callable[[], Memories]]:

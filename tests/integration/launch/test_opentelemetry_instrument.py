@@ -142,17 +142,6 @@ def test_an_option_that_cannot_be_used_is_told_and_harms_nothing(environ: dict[s
     assert SAID in contents(spans(tmp_path / "by-file.db"))
 
 
-def test_a_file_does_not_disable_but_the_variable_does(environ: dict[str, str], tmp_path: Path) -> None:
-    file = tmp_path / "otel.yaml"
-    file.write_text(YAML.format(path=tmp_path / "by-file.db", options="enabled: false"))
-    environ["OTEL_CONFIG_FILE"] = str(file)
-    opentelemetry_instrument(tmp_path, environ)
-    assert "upsert_memory" in spans(tmp_path / "by-file.db")
-    (tmp_path / "by-file.db").unlink()
-    opentelemetry_instrument(tmp_path, environ | {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "*"})
-    assert not (tmp_path / "by-file.db").exists()
-
-
 def test_run_does_the_same_in_one_command(environ: dict[str, str], tmp_path: Path) -> None:
     arguments = [sys.executable, "app.py", *(["--v2"] if _is_v2() else [])]
     command = [sys.executable, "-m", "memtrace_otel.cli", "run", "--content", "--", *arguments]

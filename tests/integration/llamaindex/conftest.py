@@ -9,6 +9,7 @@ from typing import Any
 import llama_index.core
 import pytest
 from llama_index.core import Document, Settings, VectorStoreIndex
+from llama_index.core.memory import Memory
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.embeddings.openai import OpenAIEmbedding
 from llama_index.llms.openai_like import OpenAILike
@@ -68,6 +69,19 @@ def index_of(*texts: str, **options: Any) -> VectorStoreIndex:
     """A vector index over documents d1, d2, ..., each short enough to be one chunk."""
     documents = [Document(text=text, doc_id=f"d{number}") for number, text in enumerate(texts, 1)]
     return VectorStoreIndex.from_documents(documents, transformations=[splitter()], **options)
+
+
+@pytest.fixture
+def index(recording: Recording) -> VectorStoreIndex:
+    """Paris and chess, of which nothing is recorded."""
+    made = index_of(PARIS, CHESS)
+    recording.clear()
+    return made
+
+
+def memory() -> Memory:
+    """An empty chat memory."""
+    return Memory.from_defaults(session_id="s1", tokenizer_fn=str.split)
 
 
 def splitter(size: int = 100) -> SentenceSplitter:

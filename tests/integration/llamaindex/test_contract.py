@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from llama_index.core import Document, Settings, VectorStoreIndex
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.llms import ChatMessage, MockLLM
+from llama_index.core.bridge.pydantic import Field
+from llama_index.core.llms import ChatMessage, ChatResponse, MockLLM
 from llama_index.core.memory import FactExtractionMemoryBlock, Memory
 
 from memtrace_otel.instrumentation.llamaindex import LlamaIndexInstrumentor
-from memtrace_otel.testing import InstrumentorContract, ThreadedContract
+from memtrace_otel.testing import InstrumentorContract, ReentrantContract, ThreadedContract
 from tests.integration.llamaindex.conftest import RagModel, splitter
 
 
@@ -98,6 +99,12 @@ class Conversation:
         self._memory.sql_store = None  # type: ignore[assignment]
         return await self._memory.aput(ChatMessage(role="user", content="x"))
 
+    async def reenter(self, text: str, query: str) -> object:
+        """The model that makes facts of old messages looks into the memory."""
+        self._block.llm = looking = Looking()
+        looking.memory = self._memory
+        return await self.write(text), looking.found, await self.read(query)
+
     async def hang(self) -> object:
         self._block.llm = Silent()
         return await self._block.aput([ChatMessage(role="user", content="x")], session_id="s1")
@@ -113,6 +120,18 @@ class Silent(MockLLM):
         await asyncio.Event().wait()
 
 
+class Looking(MockLLM):
+    """A model that reads a memory before it answers."""
+
+    memory: Any = None
+    found: list[Any] = Field(default_factory=list)
+
+    async def achat(self, messages: Any, **kwargs: Any) -> Any:
+        self.found.append([message.content for message in await self.memory.aget()])
+        fact = "<facts><fact>A dog likes the garden</fact></facts>"
+        return ChatResponse(message=ChatMessage(role="assistant", content=fact))
+
+
 class Common(InstrumentorContract):
     instrumentor = LlamaIndexInstrumentor
     entry_point = "memtrace_llamaindex"
@@ -120,6 +139,7 @@ class Common(InstrumentorContract):
 
 class TestSync(Common, ThreadedContract):
     cancellable = False
+    in_parts = False  # test_whole_contract.py
 
     @pytest.fixture
     def program(self) -> Callable[[], Rag]:
@@ -127,12 +147,14 @@ class TestSync(Common, ThreadedContract):
 
 
 class TestAsync(Common, ThreadedContract):
+    in_parts = False
+
     @pytest.fixture
     def program(self) -> Callable[[], Hanging]:
         return lambda: Hanging(asynchronous=True)
 
 
-class TestMemory(Common):
+class TestMemory(Common, ThreadedContract, ReentrantContract):
     @pytest.fixture
     def program(self, model: RagModel) -> Callable[[], Conversation]:
         model.echo = "<facts><fact>A cat sleeps on the sofa</fact></facts>"

@@ -27,9 +27,8 @@ from llama_index.core.vector_stores import SimpleVectorStore
 from memtrace_otel.capture import origins
 from memtrace_otel.graph import EvolutionGraph, OperationKey, VersionKey
 from memtrace_otel.graph.keys import NodeKey
-from memtrace_otel.graph.walk import question_slice
 from memtrace_otel.instrumentation.llamaindex import LlamaIndexInstrumentor
-from memtrace_otel.model import content_digest, ref_kind
+from memtrace_otel.model import OperationSpan, content_digest, ref_kind
 from tests.conftest import Recording
 from tests.integration.llamaindex.conftest import (
     CHESS,
@@ -55,7 +54,7 @@ def versions(nodes: Iterable[NodeKey]) -> list[VersionKey]:
 
 def refs_of(graph: EvolutionGraph, answer: Any) -> set[str]:
     """The refs in the slice of an answering operation."""
-    return {node.ref for node in versions(question_slice(graph, OperationKey(answer.origin)))}
+    return {node.ref for node in versions(graph.slice_of_answer(answer.origin))}
 
 
 def assert_sound(graph: EvolutionGraph) -> None:
@@ -69,8 +68,15 @@ def assert_sound(graph: EvolutionGraph) -> None:
     for version in stored:
         ancestors = graph.ancestors(version)
         assert "query" not in {ref_kind(node.ref) for node in ancestors if isinstance(node, VersionKey)}
-        operations = [graph.operation(node.origin) for node in ancestors if isinstance(node, OperationKey)]
-        assert all(operation.start <= graph.time_of(version) for operation in operations if operation)
+        made = graph.operation(version.origin)
+        before = [graph.operation(node.origin) for node in ancestors if isinstance(node, OperationKey) and made]
+        assert [one for one in before if one.start > made.start and not is_inside(graph, one, made)] == []
+
+
+def is_inside(graph: EvolutionGraph, operation: OperationSpan, around: OperationSpan) -> bool:
+    """Whether an operation is a step of another one, which began before it and can use what it has made."""
+    parent = graph.operation(f"{operation.trace_id}-{operation.parent_id}")
+    return parent is not None and (parent.origin == around.origin or is_inside(graph, parent, around))
 
 
 def test_an_answer_is_followed_to_its_document(recording: Recording, model: RagModel) -> None:
@@ -222,6 +228,9 @@ def test_merged_chunks_lead_to_the_same_document(recording: Recording) -> None:
     outer = operations(recording, "retrieval")[0]
     assert {hit.ref for hit in reads(outer, "hit")} == {f"chunk:{node.node_id}" for node in merged}
     assert any(node.node.child_nodes for node in merged)
+    leaves = {f"chunk:{node.node_id}" for node in get_leaf_nodes(nodes)}
+    assert reads(outer, "candidate")
+    assert {found.ref for found in reads(outer, "candidate")} <= leaves
     for hit in reads(outer, "hit"):
         ancestors = graph.ancestors(VersionKey(hit.ref, hit.origin))
         assert "document:d1" in {node.ref for node in versions(ancestors)}

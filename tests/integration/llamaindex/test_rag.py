@@ -127,6 +127,9 @@ def test_a_retriever_of_retrievers_is_one_retrieval(recording: Recording, model:
     assert len(inner) == 4
     assert [hit.ref for hit in reads(outer, "hit")] == [f"chunk:{node.node_id}" for node in nodes]
     assert all(hit.origin for span in (outer, *inner) for hit in reads(span, "hit"))
+    found = {hit.ref: hit.origin for span in inner for hit in reads(span, "hit")}
+    left_out = {hit.ref: hit.origin for hit in reads(outer, "candidate")}
+    assert left_out == {ref: found[ref] for ref in found.keys() - {hit.ref for hit in reads(outer, "hit")}} != {}
 
 
 def test_postprocessors_and_synthesizers_work_without_an_engine(recording: Recording) -> None:

@@ -46,6 +46,10 @@ class _Handler(BaseHTTPRequestHandler):
         for (method, end), reply in self.server.answers.items():
             if method == self.command and path.endswith(end):
                 found = reply
+        self.reply_with(found)
+
+    def reply_with(self, found: Any) -> None:
+        """Send a value as JSON, with its status when it is (status, value)."""
         status, value = found if isinstance(found, tuple) else (200, found)
         data = json.dumps(value).encode()
         self.send_response(status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -73,6 +74,16 @@ async def test_equal_messages_of_one_call_are_two(program: Program, recording: R
         assert messages_of(recording, seen(recording, "search_memory")[number]) == set(sources[number])
 
 
+async def test_each_of_equal_messages_is_embedded_as_itself(program: Program, recording: Recording) -> None:
+    conversation = [*YES, {"role": "assistant", "content": "And tea?"}, *YES]
+    await program.call("add", conversation, user_id="ann", infer=False)
+    (create, *_) = seen(recording, "create_memory")
+    embedded = [span.inputs("message") for span in seen(recording, "memtrace.index")]
+    assert {len(items) for items in embedded} == {1}
+    in_turn = [ref for ref, _ in groupby(items[0]["ref"] for items in embedded)]  # 1.x embeds each text twice
+    assert in_turn == given(create)
+
+
 async def test_a_message_with_an_id_is_one_wherever_it_is_said(program: Program, recording: Recording) -> None:
     named = [{"role": "user", "content": "Yes.", "id": "m7"}]
     for _ in range(2):
@@ -81,8 +92,6 @@ async def test_a_message_with_an_id_is_one_wherever_it_is_said(program: Program,
 
 
 async def test_procedures_of_equal_messages_are_two(program: Program, recording: Recording, model: ModelStub) -> None:
-    if not program.makes_procedures:
-        return
     for summary in ("Ann agreed to coffee", "Ann agreed to bicycles"):
         model.script.append(summary)
         await program.call("add", YES, agent_id="bot", memory_type="procedural_memory")

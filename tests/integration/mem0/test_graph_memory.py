@@ -22,6 +22,7 @@ from tests.integration.model_stub import ModelStub
 
 TOOLS: dict[str, list[dict[str, Any]]] = {}
 """Arguments of the tool calls to come, by the name of the tool; none: the model calls no tool."""
+GRAPH = {"graph_store": {"provider": "kuzu", "config": {"db": ":memory:"}}}
 
 
 class ToolHandler(model_stub._Handler):
@@ -59,20 +60,24 @@ async def program(request: pytest.FixtureRequest, model: ModelStub, tmp_path: Pa
 async def with_graph(kind: str, model: ModelStub, folder: Path) -> Program:
     model.RequestHandlerClass = ToolHandler
     TOOLS.clear()
-    graph = {"provider": "kuzu", "config": {"db": ":memory:"}}
-    return await open_program(kind, config(model, folder) | {"graph_store": graph})
+    return await open_program(kind, config(model, folder) | GRAPH)
+
+
+def script(city: str = "", old: str = "") -> None:
+    """What the model calls next: Ann is named; she lives in `city`, and in `old` no more."""
+    place = {"source": "ann", "relationship": "lives in", "destination": city}
+    TOOLS["extract_entities"] = [{"entities": [{"entity": "ann", "entity_type": "person"}]}]
+    TOOLS["establish_relationships"] = [{"entities": [place]}] if city else []
+    TOOLS["delete_graph_memory"] = [place | {"destination": old}] if old else []
 
 
 async def tell(program: Program, text: str, city: str, old: str = "", **ids: str) -> Any:
-    place = {"source": "ann", "relationship": "lives in", "destination": city}
-    TOOLS["extract_entities"] = [{"entities": [{"entity": "ann", "entity_type": "person"}]}]
-    TOOLS["establish_relationships"] = [{"entities": [place]}]
-    TOOLS["delete_graph_memory"] = [place | {"destination": old}] if old else []
+    script(city, old)
     return await program.call("add", text, user_id="ann", **ids)
 
 
 async def ask(program: Program, query: str) -> Any:
-    TOOLS["extract_entities"] = [{"entities": [{"entity": "ann", "entity_type": "person"}]}]
+    script()
     return await program.search(query)
 
 
@@ -163,9 +168,7 @@ async def test_deleting_a_memory_deletes_its_relations(program: Program, recordi
     if not hasattr(program.memory.graph, "delete"):  # from 1.0.11 on
         return
     result = await tell(program, "I live in Paris.", "Paris")
-    place = {"source": "ann", "relationship": "lives in", "destination": "Paris"}
-    TOOLS["extract_entities"] = [{"entities": [{"entity": "ann", "entity_type": "person"}]}]
-    TOOLS["establish_relationships"] = [{"entities": [place]}]
+    script("Paris")
     await program.call("delete", result["results"][0]["id"])
     root, inner = seen(recording, "delete_memory")
     assert inner.parent == root.origin

@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from memtrace_otel import semconv
 from memtrace_otel.model import content_digest
 from tests.conftest import Recording
-from tests.integration.mem0.conftest import Program, config, ids, open_program, seen
+from tests.integration.mem0.conftest import IS_V1, Program, config, ids, open_program, seen
 from tests.integration.model_stub import ModelStub
 
 pytestmark = pytest.mark.usefixtures("instrumented")
@@ -268,6 +268,21 @@ async def test_a_reranker_is_a_step_of_the_search(program: Program, recording: R
     assert rerank.inputs("query")[0]["ref"] == search.inputs("query")[0]["ref"]
 
 
+async def test_metadata_filters_are_conditions_of_the_search(program: Program, recording: Recording) -> None:
+    if not hasattr(program.memory, "_has_advanced_operators"):  # AsyncMemory 1.0 looks for it all the same
+        return
+    for place in ("Lisbon", "Rome"):
+        text, metadata = f"I was in {place}.", {"place": place}
+        await program.call("add", text, user_id="ann", infer=False, metadata=metadata)
+    place = {"place": "Lisbon"}
+    owner = {"user_id": "ann", "filters": place} if IS_V1 else {"filters": {"user_id": "ann"} | place}
+    found = await program.call("search", "Where was I?", **owner)
+    (search,) = seen(recording, "search_memory")
+    assert [item["memory"] for item in found["results"]] == ["I was in Lisbon."]
+    assert [item["ref"] for item in search.inputs("hit")] == [f"memory:{item['id']}" for item in found["results"]]
+    assert f"place={content_digest('Lisbon')}" in search.attributes[semconv.RETRIEVAL_FILTERS]
+
+
 async def test_contents_change_no_lineage(
     program: Program, recording: Recording, model: ModelStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,8 +322,6 @@ async def test_contents_change_no_lineage(
 async def test_a_procedural_memory_is_summarised_then_created(
     program: Program, recording: Recording, model: ModelStub
 ) -> None:
-    if not program.makes_procedures:
-        return
     model.script.append("Step 1: asked. Step 2: answered.")
     messages = [{"role": "user", "content": "Do it"}]
     await program.call("add", messages, agent_id="bot", memory_type="procedural_memory")

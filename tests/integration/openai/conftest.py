@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import zip_longest
 from typing import Any
 
 import openai
@@ -17,11 +18,13 @@ from tests.conftest import Recording
 
 
 class ModelServer(ThreadingHTTPServer):
-    """Replies with `replies` in order; an int is an HTTP error status, a dict (name, arguments) a tool call."""
+    """Replies with `replies` in order; an int is an HTTP error status, a dict (name, arguments) a tool call, a list the
+    items of a response, a tuple the choices of a completion."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.replies: list[str | int | dict[str, str]] = []
+        self.replies: list[str | int | dict[str, str] | tuple[str, ...] | list[str | dict[str, str]]] = []
+        self.responses = 0
         self.echo = False  # say what was said instead; "fail" fails, "hang" is not answered
         self.url = f"http://127.0.0.1:{self.server_port}/v1"
 
@@ -36,19 +39,50 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(reply, int):
             return self._send(json.dumps({"error": {"message": "scripted"}}), "application/json", reply)
         if self.path.endswith("/responses"):
-            content = [{"type": "output_text", "text": reply, "annotations": []}]
-            message = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": content}
-            usage = {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}
-            return self._send(json.dumps(_envelope("response") | {"output": [message], "usage": usage}))
+            return self._respond(reply if isinstance(reply, list) else [reply], bool(asked.get("stream")))
         if isinstance(reply, dict):
             return self._send_call(reply, bool(asked.get("stream")))
+        texts = reply if isinstance(reply, tuple) else (reply,)
         if asked.get("stream"):
-            chunks = [{"choices": [{"index": 0, "delta": {"content": word}}]} for word in reply.split(" ")]
+            rounds = zip_longest(*(text.split(" ") for text in texts))
+            words = [(index, word) for said in rounds for index, word in enumerate(said) if word is not None]
+            chunks = [{"choices": [{"index": index, "delta": {"content": word}}]} for index, word in words]
             lines = [json.dumps(_envelope("chat.completion.chunk") | chunk) for chunk in chunks]
             return self._send("".join(f"data: {line}\n\n" for line in [*lines, "[DONE]"]), "text/event-stream")
-        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": reply}}
+        said = [{"role": "assistant", "content": text} for text in texts]
+        choices = [{"index": i, "finish_reason": "stop", "message": message} for i, message in enumerate(said)]
         usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
-        return self._send(json.dumps(_envelope("chat.completion") | {"choices": [choice], "usage": usage}))
+        return self._send(json.dumps(_envelope("chat.completion") | {"choices": choices, "usage": usage}))
+
+    def _respond(self, parts: Sequence[str | dict[str, str]], stream: bool) -> None:
+        self.server.responses += 1
+        output = [_item(f"{self.server.responses}-{number}", part) for number, part in enumerate(parts)]
+        usage = {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}
+        response = _envelope("response") | {"output": output, "usage": usage, "id": f"reply-{self.server.responses}"}
+        if not stream:
+            return self._send(json.dumps(response))
+        events: list[dict[str, Any]] = [{"type": "response.created", "response": response | {"output": []}}]
+        for number, (item, part) in enumerate(zip(output, parts, strict=True)):
+            place = {"output_index": number, "item_id": item["id"]}
+            begun = item | ({"content": []} if isinstance(part, str) else {"arguments": ""})
+            events.append(place | {"type": "response.output_item.added", "item": begun})
+            if isinstance(part, str):
+                opened = {
+                    "type": "response.content_part.added",
+                    "content_index": 0,
+                    "part": item["content"][0] | {"text": ""},
+                }
+                events.append(place | opened)
+                events.append(place | {"type": "response.output_text.delta", "content_index": 0, "delta": part})
+            else:
+                delta = {"type": "response.function_call_arguments.delta", "delta": part["arguments"]}
+                events.append(place | delta)
+                done = {"type": "response.function_call_arguments.done", "arguments": part["arguments"]}
+                events.append(place | done)
+            events.append(place | {"type": "response.output_item.done", "item": item})
+        events.append({"type": "response.completed", "response": response})
+        lines = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events]
+        return self._send("".join(lines), "text/event-stream")
 
     def _send_call(self, function: dict[str, str], stream: bool) -> None:
         call = {"index": 0, "id": "call-1", "type": "function", "function": function}
@@ -81,6 +115,13 @@ def _echo(asked: dict[str, Any]) -> str | int:
     if said == "hang":
         time.sleep(5)
     return 503 if said == "fail" else f"You said: {said}"
+
+
+def _item(id: str, part: str | dict[str, str]) -> dict[str, Any]:
+    if isinstance(part, dict):
+        return {"id": f"fc-{id}", "type": "function_call", "call_id": f"call-{id}", "status": "completed"} | part
+    content = [{"type": "output_text", "text": part, "annotations": []}]
+    return {"id": f"msg-{id}", "type": "message", "role": "assistant", "status": "completed", "content": content}
 
 
 def _envelope(kind: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor, conversations
-from memtrace_otel.testing import InstrumentorContract, StreamedContract, ThreadedContract
+from memtrace_otel.testing import InstrumentorContract, ReentrantContract, StreamedContract, ThreadedContract
 from tests.integration.openai.conftest import ModelServer
 
 
@@ -45,6 +45,23 @@ class Conversation:
     async def stream(self, query: str) -> list[object]:
         return await self._pieces([{"role": "user", "content": query}], True)
 
+    async def reenter(self, text: str, query: str) -> object:
+        """Another call is made by the program's own part of the HTTP client, once, before the first one is sent."""
+        found, own = list[object](), {"model": "m1", "messages": [{"role": "user", "content": query}]}
+
+        def ask(request: object) -> None:
+            if not found:
+                found.append(None)
+                found[0] = self.client.chat.completions.create(**own).choices[0].message.content
+
+        async def ask_async(request: object) -> None:
+            if not found:
+                found.append(None)
+                found[0] = (await self.client.chat.completions.create(**own)).choices[0].message.content
+
+        self.client._client.event_hooks = {"request": [ask_async if self.asynchronous else ask]}
+        return await self._say(text), found
+
     async def _ask(self, messages: list[Any]) -> str:
         return "".join(map(str, await self._pieces(messages, self.streamed)))
 
@@ -71,11 +88,13 @@ def instrumented() -> None:
     conversations.forget()
 
 
-class Contract(InstrumentorContract, ThreadedContract, StreamedContract):
+class Contract(InstrumentorContract, ThreadedContract, StreamedContract, ReentrantContract):
     instrumentor = OpenAIInstrumentor
     entry_point = "memtrace_openai"
     reading = ("respond", "history")
     remembers_answers = True
+    nests = False
+    """A call inside of a call is a step of it."""
 
 
 class TestSync(Contract):

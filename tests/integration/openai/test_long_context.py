@@ -14,7 +14,7 @@ from memtrace_otel.attribution import attribute, find_failures
 from memtrace_otel.capture import drops, feedback
 from memtrace_otel.graph import EvolutionGraph, build_graph
 from memtrace_otel.instrumentation.openai import conversations
-from memtrace_otel.instrumentation.openai.calls import call_text
+from memtrace_otel.instrumentation.openai.calls import call_text, get
 from memtrace_otel.model import OperationSpan, Verdict, make_origin, ref_kind
 from memtrace_otel.otlp import decode_request
 from tests.conftest import Recording
@@ -270,13 +270,75 @@ def test_a_short_reply_in_common_does_not_join_two_people(
     assert operations(recording, "memory_update") == operations(recording, "summarize") == []
 
 
-def test_a_conversation_matched_in_another_context_is_inferred(
-    chat: Chat, client: openai.OpenAI, server: ModelServer, recording: Recording
+def test_a_question_with_a_short_reply_in_common_was_asked_by_somebody_else(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
+    """As a program does that goes through one dialogue after another: their contexts are one."""
+    ann, bob = Chat(client, server, recording), Chat(client, server, recording)
+    ann.say("I am Ann, remember my PIN 4711.", "OK")
+    bob.history += [{"role": "user", "content": "I am Bob, I like tea."}, {"role": "assistant", "content": "OK"}]
+    bob.say("Who am I?", "Bob.")
+    assert operations(recording, "memory_update") == operations(recording, "summarize") == []
+
+
+def test_one_conversation_in_another_context_is_the_only_one_it_can_be(chat: Chat, recording: Recording) -> None:
     chat.say("Hello", "Hi! How can I help you?")
     contextvars.Context().run(chat.say, "My cat is called Tom.", "Nice name.")
-    assert "inferred" in answers(recording)[-1].incomplete
-    assert "inferred" in operations(recording, "memory_update")[0].incomplete
+    assert "inferred" not in answers(recording)[-1].incomplete
+    assert "inferred" not in operations(recording, "memory_update")[0].incomplete
+
+
+def test_of_equal_conversations_one_is_inferred_and_stays_so(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    ann, bob = Chat(client, server, recording), Chat(client, server, recording)
+    for person in (ann, bob):
+        person.say("Hello", "Hi! How can I help you?")
+    ann.say("My cat is called Tom.", "Nice name.")
+    ann.say("What is my cat called?", "Tom.")
+    told = ["inferred" in span.incomplete for span in answers(recording)]
+    assert told == [False, False, True, True]
+    assert ["inferred" in span.incomplete for span in operations(recording, "memory_update")] == [True, True]
+
+
+@pytest.mark.usefixtures("content_on")
+def test_equal_messages_of_two_conversations_are_two_in_everything_that_is_read(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    persons = [Chat(client, server, recording) for _ in "ab"]
+    for person, pet in zip(persons, ("cat Tom", "dog Rex"), strict=True):
+        for said, reply in (("Remember my pet.", f"The {pet}, yes."), ("ok", "Fine."), ("ok", "Fine.")):
+            person.say(said, reply)
+        person.say("Who is my pet?", pet)
+    graph = graph_of(recording)
+    spans = answers(recording)
+    slices = [graph.slice_of_answer(spans[last].origin) for last in (3, 7)]
+    assert not {node for node in slices[0] & slices[1] if hasattr(node, "ref") and ref_kind(node.ref) != "prompt"}
+    refs = [{n.ref for n in found if hasattr(n, "ref") and ref_kind(n.ref) == "message"} for found in slices]
+    assert [len(found) for found in refs] == [3, 3]
+    digests = {v.digest for span in operations(recording, "memory_update") for v in span.inputs if v.content == "ok"}
+    assert len(digests) == 1
+
+
+def test_a_message_has_one_name_as_question_and_as_history(chat: Chat, recording: Recording) -> None:
+    for _ in range(3):
+        chat.say("ok thanks", "You are welcome.")
+    asked = [v.ref for span in answers(recording) for v in span.inputs if v.role == "query"]
+    assert len(set(asked)) == 3
+    said = [v.ref for span in operations(recording, "memory_update") for v in span.inputs if v.role == "message"]
+    assert said == [ref.replace("query:", "message:") for ref in asked[:2]]
+
+
+def test_a_history_from_elsewhere_keeps_its_names(chat: Chat, recording: Recording) -> None:
+    chat.history += [{"role": "user", "content": "I am Bob."}, {"role": "assistant", "content": "Hello Bob."}]
+    chat.say("I like tea.", "Noted.")
+    chat.say("Who am I?", "Bob.")
+    first, second = answers(recording)
+    read = [v.ref for v in first.inputs if v.role == "history"]
+    [stored] = operations(recording, "memory_update")
+    assert [ref_kind(ref) for ref in read] == ["message", "message"]
+    assert read == [v.ref for v in stored.inputs][:2]
+    assert first.scope == second.scope == stored.scope != ""
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -300,6 +362,62 @@ def test_tool_calls_and_their_results_are_part_of_the_history(
     assert len([v for v in answered.inputs if v.role == "history"]) == 2
     [stored] = operations(recording, "memory_update")
     assert len(stored.outputs) == 3  # question, call and result: the question is history, too, once tools have answered
+    assert [ref_kind(v.ref) for v in stored.inputs] == ["message", "completion", "message"]
+    assert [v.origin for v in stored.inputs] == ["", asked.origin, ""]
+    assert len({v.ref for span in (asked, answered) for v in span.inputs if v.role == "query"}) == 1
+
+
+CALL = {"name": "weather", "arguments": '{"city": "Oslo"}'}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("by_id", [False, True])
+def test_a_response_with_a_text_and_a_tool_call_is_recorded_whole(
+    client: openai.OpenAI, server: ModelServer, recording: Recording, stream: bool, by_id: bool
+) -> None:
+    server.replies = [["I shall look.", CALL], "It rains."]
+    asked: list[Any] = [{"role": "user", "content": "Weather in Oslo?"}]
+    reply: Any = client.responses.create(model="m1", input=asked, stream=stream)
+    if stream:
+        *_, last = reply
+        reply = last.response
+    output, id = get(reply, "output"), get(reply, "id")  # the lowest release leaves the last event's as it came
+    result = {"type": "function_call_output", "call_id": get(output[1], "call_id"), "output": "rain, 4 degrees"}
+    if by_id:
+        client.responses.create(model="m1", input=[result], previous_response_id=id)
+    else:
+        client.responses.create(model="m1", input=[*asked, *output, result])
+    first, second = answers(recording)
+    assert sorted(ref_kind(v.ref) for v in first.outputs) == ["answer", "completion"]
+    assert {v.size for v in first.outputs} == {len("I shall look."), len(call_text(**CALL))}
+    [stored] = operations(recording, "memory_update")
+    assert [ref_kind(v.ref) for v in stored.inputs] == ["message", "answer", "completion", "message"]
+    assert [v.origin for v in stored.inputs] == ["", first.origin, first.origin, ""]
+    assert len([v for v in second.inputs if v.role == "history"]) == 3
+    assert len({v.ref for span in (first, second) for v in span.inputs if v.role == "query"}) == 1
+
+
+def test_a_streamed_response_that_is_left_half_way_keeps_its_tool_call(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    server.replies = [["I shall look.", CALL]]
+    with client.responses.create(model="m1", input="Weather in Oslo?", stream=True) as stream:
+        for event in stream:
+            if event.type == "response.function_call_arguments.delta":
+                break
+    [answer] = answers(recording)
+    assert {v.size for v in answer.outputs} == {len("I shall look."), len(call_text(**CALL))}
+    assert "truncated" in answer.incomplete
+
+
+def test_two_ways_on_from_one_response_do_not_mix(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    server.replies = ["Nice name.", "Tom.", "A cat."]
+    first = client.responses.create(model="m1", input="My cat is called Tom.")
+    for question in ("What is my cat called?", "What is Tom?"):
+        client.responses.create(model="m1", input=question, previous_response_id=first.id)
+    assert [len([v for v in span.inputs if v.role == "history"]) for span in answers(recording)] == [0, 2, 2]
 
 
 def test_the_responses_api_goes_on_from_a_reply_by_its_id(
@@ -326,6 +444,31 @@ def test_a_named_conversation_is_found_by_its_name(
     history = [v for v in answers(recording)[-1].inputs if v.role == "history"]
     assert len(history) == 1
     assert history[0].ref.startswith("state:c-7.")
+
+
+def test_a_conversation_that_the_service_holds_is_not_trimmed_by_what_is_not_sent(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    server.replies = ["Nice name.", "Tom.", "A cat."]
+    for question in ("My cat is called Tom.", "What is my cat called?", "What is Tom?"):
+        client.responses.create(model="m1", input=question, extra_body={"conversation": "conv_1"})
+    assert operations(recording, "trim") == []
+    assert [len([v for v in span.inputs if v.role == "history"]) for span in answers(recording)] == [0, 2, 4]
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "system"])
+def test_a_summary_of_all_that_a_named_conversation_held_goes_on_for_it(
+    chat: Chat, recording: Recording, role: str
+) -> None:
+    named = {"metadata": {"conversation_id": "c-8"}}
+    chat.say("My cat is called Tom.", "Nice name.", **named)
+    chat.say("I live in Oslo.", "A fine city.", **named)
+    chat.history[1:] = [{"role": role, "content": "Summary so far: the user has a pet."}]
+    chat.say("What is my cat called?", "I do not know.", **named)
+    [summary] = operations(recording, "summarize")
+    assert [v.action for v in summary.outputs] == ["UPDATE"] * 4
+    assert operations(recording, "trim") == []
+    assert summary.outputs[0].ref in {v.ref for v in answers(recording)[-1].inputs}
 
 
 def test_a_named_conversation_begun_anew_does_not_write_on_the_old_one(

@@ -11,7 +11,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import feedback, operation, scope_id
-from memtrace_otel.instrumentation.abandoned import settle_abandoned
+from memtrace_otel.capture.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
 from memtrace_otel.model import make_origin
 from tests.conftest import Recording
@@ -226,10 +226,28 @@ def test_a_raw_response_is_read_and_stays_the_programs(
     raw = client.chat.completions.with_raw_response.create(model="m1", messages=messages)  # type: ignore[arg-type]
     assert raw.parse().choices[0].message.content == "Green tea."
     streamed = client.chat.completions.with_raw_response.create(model="m1", messages=messages, stream=True)  # type: ignore[call-overload]
+    assert streamed.parse() is streamed.parse()
     assert [chunk.choices[0].delta.content for chunk in streamed.parse()] == ["one", "two"]
+    assert streamed.status_code == 200
     first, second = recording.named("chat m1")
     assert values(first, semconv.OUTPUTS_SIZES) == [len("Green tea.")]
-    assert "unparsed" in values(second, semconv.INCOMPLETE)
+    assert values(second, semconv.OUTPUTS_SIZES) == [len("onetwo")]
+    assert not {"unparsed", "truncated"} & set(values(second, semconv.INCOMPLETE))
+
+
+async def test_an_async_raw_stream_that_nobody_parses_is_told_when_it_is_gone(
+    recording: Recording, server: ModelServer, async_client: openai.AsyncOpenAI
+) -> None:
+    server.replies = ["one two", "one two"]
+    messages = [{"role": "user", "content": "count"}]
+    raw = async_client.chat.completions.with_raw_response
+    streamed = await raw.create(model="m1", messages=messages, stream=True)  # type: ignore[call-overload]
+    assert [chunk.choices[0].delta.content async for chunk in streamed.parse()] == ["one", "two"]
+    await raw.create(model="m1", messages=messages, stream=True)  # type: ignore[call-overload]
+    settle_abandoned()
+    read, left = recording.named("chat m1")
+    assert values(read, semconv.OUTPUTS_SIZES) == [len("onetwo")]
+    assert "truncated" in values(left, semconv.INCOMPLETE)
 
 
 def test_the_history_of_a_conversation_is_not_judged(

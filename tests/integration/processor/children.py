@@ -1,6 +1,7 @@
-"""A program whose children of multiprocessing make spans and simply return.
+"""A program whose children of multiprocessing make spans and simply return, or are terminated by their pool.
 
 python children.py fork import sent.txt spool      # processor made when this module is imported, or in the `child`
+python children.py fork pool sent.txt spool        # children of a pool, processor made when imported
 """
 
 from __future__ import annotations
@@ -35,13 +36,22 @@ def work() -> None:
     if WHERE == "child":
         set_up()
     threading.Thread(target=end_late).start()
+    make_spans()
+
+
+def make_spans(task: int = 0) -> None:
     for n in range(SPANS):
         trace.get_tracer("child").start_span(f"child-{n}").end()
 
 
-if WHERE == "import":
+if WHERE != "child":
     set_up()
 if __name__ == "__main__" and METHOD != "none":
-    child = multiprocessing.get_context(METHOD).Process(target=work)
-    child.start()
-    child.join()
+    context = multiprocessing.get_context(METHOD)
+    if WHERE == "pool":
+        with context.Pool(2) as pool:  # its end tells the children to return and sends SIGTERM after that
+            pool.map(make_spans, range(4))
+    else:
+        child = context.Process(target=work)
+        child.start()
+        child.join()

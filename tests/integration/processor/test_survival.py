@@ -19,7 +19,7 @@ import pytest
 from memtrace_otel.otlp import decode_request
 from memtrace_otel.store import SqliteStore
 
-PROGRAM, CHILDREN = (Path(__file__).with_name(name) for name in ("program.py", "children.py"))
+PROGRAM, CHILDREN, LEAVING = (Path(__file__).with_name(f"{name}.py") for name in ("program", "children", "leaving"))
 SECONDS = 120
 
 
@@ -71,7 +71,9 @@ def test_no_exporter_loses_a_burst(run: Run, exporter: str, loop: bool) -> None:
     seen = run(exporter, spans=20_000, loop=loop)
     assert seen["drops"] == {}
     assert seen["grown"] < 64
-    assert seen["worst"] < 0.05 + 0.2  # the bound, and a machine that runs other tests
+    # The bound, on a machine that runs other tests: twice in 20,000 times it may take the processor away for long.
+    assert seen["worst"][0] < 0.05 + 0.2
+    assert seen["worst"][-1] < 5
     assert seen["waiting"] <= 2048 * (1 + loop) + 2 * 256
     if exporter in ("dead", "hanging"):
         assert run.names == {}
@@ -98,18 +100,55 @@ def test_a_fork_sends_everything_once(run: Run) -> None:
     assert senders["child"] != senders["parent"]
 
 
+def parent(run: Run, method: str, where: str) -> None:
+    command = [sys.executable, str(CHILDREN), method, where, str(run.file), str(run.directory / "spool")]
+    subprocess.run(command, check=True, timeout=SECONDS)
+
+
 @pytest.mark.parametrize("where", ["import", "child"])
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_child_of_multiprocessing_that_returns_loses_nothing(run: Run, method: str, where: str) -> None:
-    def start(method: str, where: str) -> None:
-        command = [sys.executable, str(CHILDREN), method, where, str(run.file), str(run.directory / "spool")]
-        subprocess.run(command, check=True, timeout=SECONDS)
-
-    start(method, where)
+    parent(run, method, where)
     assert run.names - Counter(late=1) == spans(100, "child")
-    start("none", "import")
+    parent(run, "none", "import")
     assert run.names == spans(100, "child") + Counter(late=1)
     assert run.left == []
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_children_of_a_pool_lose_nothing(run: Run, method: str) -> None:
+    parent(run, method, "pool")
+    parent(run, "none", "import")
+    assert run.names == Counter(dict.fromkeys(spans(100, "child"), 4))
+    assert run.left == []
+
+
+def leave(run: Run, exporter: str, *ways: str, shutdown_on_exit: bool = False) -> None:
+    provider = json.dumps({"shutdown_on_exit": shutdown_on_exit})
+    command = [sys.executable, str(LEAVING), str(run.file), str(run.directory / "spool"), exporter, provider, *ways]
+    subprocess.run(command, check=True, timeout=SECONDS)
+
+
+@pytest.mark.parametrize("shutdown_on_exit", [True, False])
+@pytest.mark.parametrize("ways", [(), ("early",), ("dropped",), ("forking",)], ids=" ".join)
+def test_a_program_that_ends_sends_everything_once(run: Run, ways: tuple[str, ...], shutdown_on_exit: bool) -> None:
+    leave(run, "slow", *ways, shutdown_on_exit=shutdown_on_exit)
+    sent = Counter(line.split()[1] for line in run.file.read_text().splitlines())
+    assert sent == spans(100) + (spans(100, "child") if "forking" in ways else Counter())
+    assert run.left == []
+
+
+def test_a_program_that_ends_does_not_wait_for_an_exporter_that_hangs(run: Run) -> None:
+    leave(run, "hanging")
+    assert run.names == Counter()
+    leave(run, "working")
+    assert run.names == spans(100) + spans(100)
+
+
+def test_a_program_that_ends_writes_its_database(run: Run) -> None:
+    leave(run, "memtrace")
+    with SqliteStore.open(run.file, create=False) as store:
+        assert Counter(span.name for span in store.spans()) == spans(100)
 
 
 def test_the_first_process_of_a_container_survives_sigterm_and_goes_on(run: Run) -> None:
@@ -126,6 +165,23 @@ def test_sigterm_ends_the_process_as_ever_and_nothing_is_lost(run: Run, exporter
         run.restart()
     assert run.names == spans(3000)
     assert run.left == []
+
+
+@pytest.mark.parametrize("exporter", ["slow", "hanging"])
+def test_sigterm_amid_the_exit_loses_nothing(run: Run, exporter: str) -> None:
+    run(exporter, spans=3000, end="sigterm amid exit", status=-signal.SIGTERM, processor={"queue_size": 4000})
+    run.restart()
+    assert run.names == spans(3000)
+    assert run.left == []
+
+
+@pytest.mark.parametrize("exporter", ["slow", "hanging"])
+def test_what_threads_end_while_sigterm_saves_is_kept(run: Run, exporter: str) -> None:
+    subprocess.run(run.command(exporter, end="sigterm amid threads"), check=False, timeout=SECONDS)
+    run.restart()
+    made = [line for file in run.directory.glob("*.made") for line in file.read_text().splitlines()]
+    assert len(made) > 100
+    assert set(made) <= set(run.names)
 
 
 @pytest.mark.parametrize("exporter", ["dead", "hanging"])

@@ -67,12 +67,15 @@ class Server:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start servers; arguments are options of the command, keywords settings."""
+    """Start servers on `database`; arguments are options, keywords settings, `first` is what Python runs before."""
     running: list[Server] = []
 
-    def start(*options: str, scheme: str = "http", **environ: str) -> Server:
-        database = tmp_path / "spans.db"
-        command = [sys.executable, "-m", "memtrace_otel.cli", "serve", "--db", str(database)]
+    def start(
+        *options: str, database: Path = tmp_path / "spans.db", scheme: str = "http", first: str = "", **environ: str
+    ) -> Server:
+        program = f"{first}; from memtrace_otel.cli import main; main()"
+        command = [sys.executable, *(("-c", program) if first else ("-m", "memtrace_otel.cli"))]
+        command += ["serve", "--db", str(database)]
         command += ["--grpc-port", "0", "--http-port", "0", *options]
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "MEMTRACE_"))}
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**clean, **environ})

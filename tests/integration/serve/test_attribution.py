@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 
 from memtrace_otel.otlp.sdk import encode_sdk_spans
 from memtrace_otel.store import SqliteStore
@@ -16,6 +17,10 @@ def verdicts(server: Server) -> list[str]:
     """The failure type of the newest verdict on each answer."""
     with SqliteStore.open(server.database, create=False) as store:
         return [json.loads(verdict.document)["failure_type"] for verdict in store.verdicts()]
+
+
+def has_verdicts(server: Server, number: int) -> bool:
+    return server.metric("verdicts") == number
 
 
 def markers(server: Server) -> int:
@@ -51,6 +56,24 @@ def test_late_spans_replace_the_verdict(start: Start, recording: Recording, cont
     server.post("/v1/traces", encode_sdk_spans(late))
     server.until(lambda: server.metric("verdicts") == 2)
     assert verdicts(server) == ["update"]
+
+
+def test_spans_that_another_process_decoded_are_noticed(start: Start, recording: Recording, content_on: None) -> None:
+    server = start(MEMTRACE_QUIET_SECONDS="0.3")
+    tell(recording)
+    turn = {"turn", "search_memory", "chat", "memtrace.judge"}
+    with SqliteStore.open(server.database) as other:
+        for number, late in ((1, False), (2, True)):  # the failing turn, then what led to it
+            some = [span for span in recording.spans() if (span.name not in turn) is late]
+            other.add_request(encode_sdk_spans(some))
+            other.decode()
+            server.until(partial(has_verdicts, server, number))
+    assert server.metric("decoded_spans") < len(recording.spans())
+    assert verdicts(server) == ["update"]
+    with SqliteStore.open(server.database) as store:
+        attributions = [span for span in store.spans() if span.name == "memtrace.attribute"]
+    replaced = [span.attributes.get("memtrace.attribution.replaces", "") for span in attributions]
+    assert replaced == ["", attributions[0].attributes["memtrace.attribution.id"]]
 
 
 def test_what_was_due_when_the_server_was_killed_is_attributed_by_the_next(

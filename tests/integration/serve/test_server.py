@@ -83,6 +83,7 @@ def test_a_refused_span_leaves_the_others(start: Start) -> None:
             "larger than",
         ),
         (bytes(5 << 20), {}, 413, "larger than"),
+        (b'{"resourceSpans": [' + b" " * (1 << 20) + b"]}", {"content_type": "application/json"}, 413, "JSON larger"),
         (BODY, {"origin": "http://localhost"}, 403, "web page"),
     ],
 )

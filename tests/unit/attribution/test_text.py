@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -21,6 +20,7 @@ from memtrace_otel.attribution.text import (
     polarity,
     terms,
 )
+from tests.hang import guarded_against_hanging
 
 
 def test_inflection_and_stop_words_do_not_matter() -> None:
@@ -94,14 +94,13 @@ def test_rare_terms_weigh_more() -> None:
 @pytest.mark.parametrize(
     "look",
     [
-        lambda: day_said("(" * 2000 + "1234" * 2000),
-        lambda: items("a" + " " * 60_000 + "b"),
-        lambda: first_statement("a" + " " * 60_000 + "b"),
+        lambda: day_said("(" * 20_000 + "1234" * 20_000),
+        lambda: items("a" + " " * 600_000 + "b"),
+        lambda: first_statement("a" + " " * 600_000 + "b"),
         lambda: periods("in May 2023 " * 16_000),
     ],
     ids=["stamp", "list", "statement", "dates"],
 )
-def test_hostile_contents_take_no_time(look: Callable[[], object]) -> None:
-    begun = time.process_time()
-    look()
-    assert time.process_time() - begun < 2  # seconds
+def test_hostile_contents_come_to_an_end(look: Callable[[], object]) -> None:
+    with guarded_against_hanging():
+        look()

@@ -227,16 +227,19 @@ from memtrace_otel import operation
 early = trace.get_tracer("mine")
 default = operation(kind="extract", system="t", output="fact")(lambda: "fact")
 given = operation(kind="extract", system="t", output="fact", tracer=early)(lambda: "fact")
-default(), given()
+plain = operation(kind="extract", system="t")(lambda: "fact")
+default(), given(), plain()
 exporter = InMemorySpanExporter()
 provider = TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(exporter))
 trace.set_tracer_provider(provider)
 time.sleep(0.001)
-default(), given()
+default(), given(), plain()
+with operation(kind="extract", system="t"):
+    pass
 print(len(exporter.get_finished_spans()))
 """
-    for disabled, spans in (("false", "2"), ("true", "0")):
+    for disabled, spans in (("false", "4"), ("true", "0")):
         environment = {"OTEL_SDK_DISABLED": disabled}
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == spans

@@ -14,7 +14,7 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
 from memtrace_otel import settings
 from memtrace_otel.capture import CaptureConfig, config, configure, operation, read_config, use_config
-from memtrace_otel.capture.content import describe, scope_id, show, show_value, variable_ref
+from memtrace_otel.capture.content import describe, plain, scope_id, show, show_value, variable_ref
 from memtrace_otel.capture.content_store import EXIT_WAIT, FAILURES, QUEUE_BYTES, QUEUE_ITEMS, RETRY, read_content
 from memtrace_otel.capture.redaction.callback import THREADS, WAIT
 from memtrace_otel.capture.redaction.patterns import NAMES
@@ -43,6 +43,27 @@ def whole(text: str) -> str:
 
 def test_with_contents_off_nothing_leaves_but_digest_and_size() -> None:
     assert describe("é" + KEY, limits(), inline=True) == (whole("é" + KEY), 42, "", "", ())
+
+
+@pytest.mark.parametrize("odd", [KEY, "password: hunter2", "é", "\ud800", "a" * 1901])
+def test_texts_are_looked_at_together_and_one_that_cannot_be_shown_as_it_is_tells(odd: str) -> None:
+    used, texts = limits(capture_content="SPAN_ONLY"), ["", "Ana", "co-working", "1900" * 475]
+    assert plain(texts, used)
+    for text in texts:
+        assert describe(text, used, inline=True) == (text and whole(text), len(text), text, "", ())
+    assert not plain([*texts, odd, "Lisbon"], used)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"redact_patterns": "(?i)ana"},  # may find something in any text
+        {"redact_patterns": "emial"},  # not understood: nothing may leave
+        {"capture_content": "NO_CONTENT", "content_store": "memory://x"},
+    ],
+)
+def test_no_text_is_plain_when_each_has_to_be_looked_at(values: dict[str, str]) -> None:
+    assert not plain(["Lisbon"], limits(**{"capture_content": "SPAN_ONLY", **values}))
 
 
 def test_nothing_is_described_as_nothing() -> None:

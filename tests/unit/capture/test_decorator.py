@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import weakref
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from functools import partial
 
@@ -244,3 +245,81 @@ def test_wrong_arguments_fail_as_they_would_undecorated(recording: Recording) ->
         work("a", "b")  # type: ignore[call-arg]
     assert partial(work, text="a")() == "a"
     assert len(recording.spans()) == 2
+
+
+def test_without_a_scope_a_call_has_that_of_the_operation_of_its_system_around_it(recording: Recording) -> None:
+    def traced(system: str, scope: str = "") -> Callable[[str], str]:
+        decorate = operation(
+            kind="decide", system=system, scope=scope, tracer=recording.tracer, inputs={"record": "memory"}
+        )
+        return decorate(lambda record: record)  # type: ignore[return-value]
+
+    with operation("update_memory", kind="update", system="notes", scope="5c09e5c09e5c09e5", tracer=recording.tracer):
+        traced("notes")("Ana")
+        traced("notes", "0" * 16)("Ana")
+        traced("other")("Ana")
+    traced("notes")("Ana")
+    scopes = [(span.attributes or {}).get(semconv.SCOPE) for span in recording.spans() if span.parent]
+    assert scopes == ["5c09e5c09e5c09e5", "0" * 16, None]
+    assert semconv.SCOPE not in (recording.spans()[-1].attributes or {})
+
+
+def test_a_step_of_an_operation_finds_the_writer_of_what_it_reads(recording: Recording) -> None:
+    @operation(kind="decide", system="notes", tracer=recording.tracer, inputs={"record": "memory"})
+    def decide(record: str) -> str:
+        return record
+
+    scope = "5c09e5c09e5c09e5"
+    with operation("update_memory", kind="update", system="notes", scope=scope, tracer=recording.tracer) as op:
+        op.wrote(variable_ref("memory", "Ana"), action="ADD", content="Ana")
+        decide("Ana")
+    [step] = [span for span in recording.spans() if span.parent]
+    assert attribute(step, semconv.INPUTS_ORIGINS) == [op.origin]
+    assert "unknown_origin" not in attribute(step, semconv.INCOMPLETE)
+
+
+def test_a_callable_without_a_name_has_that_of_its_type_and_shows_nothing_it_holds(recording: Recording) -> None:
+    def ask(key: str, question: str) -> str:
+        return question + key
+
+    decorated = operation(kind="respond", system="t", tracer=recording.tracer)(partial(ask, "sk-secret"))
+    assert decorated("?") == "?sk-secret"
+    [span] = recording.spans()
+    assert (span.attributes or {})[semconv.CODE_FUNCTION_NAME] == "functools.partial"
+    assert "secret" not in str(span.attributes)
+
+
+def test_what_is_thrown_into_a_stream_keeps_no_argument_alive(recording: Recording) -> None:
+    class Asked:
+        pass
+
+    @operation(kind="respond", system="t", tracer=recording.tracer, output="answer")
+    def answer(asked: Asked) -> Iterator[str]:
+        yield "a"
+
+    @operation(kind="respond", system="t", tracer=recording.tracer, output="answer")
+    async def answer_async(asked: Asked) -> AsyncIterator[str]:
+        yield "a"
+
+    async def thrown_in(asked: Asked) -> None:
+        stream = answer_async(asked)
+        await anext(stream)
+        with pytest.raises(ValueError, match="thrown"):
+            await stream.athrow(ValueError("thrown"))  # type: ignore[attr-defined]
+
+    def thrown(asked: Asked) -> None:
+        stream = answer(asked)
+        next(stream)
+        with pytest.raises(ValueError, match="thrown"):
+            stream.throw(ValueError("thrown"))  # type: ignore[attr-defined]
+
+    gc.disable()
+    try:
+        for run in (thrown, lambda asked: asyncio.run(thrown_in(asked))):
+            asked = Asked()
+            known = weakref.ref(asked)
+            run(asked)
+            del asked
+            assert known() is None
+    finally:
+        gc.enable()

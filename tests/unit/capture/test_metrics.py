@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import drops, metrics
+from memtrace_otel.capture.guard import drops_by_system, note_drop
 from memtrace_otel.capture.processor import LosslessSpanProcessor
 
 Points = dict[str, dict[tuple[str, ...], Any]]
@@ -26,7 +27,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 
 @pytest.fixture
 def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemoryMetricReader]:
-    tallies = (metrics._operations, metrics._truncations, metrics._unknown_origins, drops)
+    tallies = (metrics._operations, metrics._truncations, metrics._unknown_origins, drops, drops_by_system)
     for tally in tallies:
         tally.clear()
     monkeypatch.setattr(metrics, "_duration", None)
@@ -58,12 +59,14 @@ def test_operations_are_counted_by_system_and_kind_with_what_they_miss(reader: I
         metrics.operation_ended("mem0", "create", "create_memory", 0.5, "", ())
     metrics.operation_ended("mem0", "create", "create_memory", 0.5, "ValueError", ("truncated", "unknown_origin"))
     metrics.operation_ended("rag", "extract", "memtrace.extract", 0.5, "", ("unknown_origin",))
-    drops["span:full"] += 2
+    note_drop("span:full", 2)
+    note_drop("span:full", 3, "mem0")
+    note_drop("variables", system="rag")
     found = collected(reader)
     assert found[semconv.METRIC_OPERATIONS] == {("create", "mem0"): 4, ("extract", "rag"): 1}
     assert found[semconv.METRIC_TRUNCATIONS] == {("mem0",): 1}
     assert found[semconv.METRIC_UNKNOWN_ORIGINS] == {("mem0",): 1, ("rag",): 1}
-    assert found[semconv.METRIC_DROPS] == {("span:full",): 2}
+    assert found[semconv.METRIC_DROPS] == {("span:full",): 2, ("span:full", "mem0"): 3, ("variables", "rag"): 1}
     assert found[semconv.METRIC_OPERATION_DURATION] == {
         ("create_memory",): (3, 1.5),
         ("ValueError", "create_memory"): (1, 0.5),
@@ -110,9 +113,11 @@ def test_queue_and_spool_are_shown(reader: InMemoryMetricReader, tmp_path: Path)
     before = collected(reader)
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(processor)
-    for _ in range(5):
-        provider.get_tracer("t").start_span("s").end()
-    assert collected(reader)[semconv.METRIC_QUEUE][()] == before[semconv.METRIC_QUEUE][()] + 5
+    for n in range(5):
+        provider.get_tracer("t").start_span("s", attributes={semconv.SYSTEM: "mem0"} if n else {}).end()
+    found = collected(reader)[semconv.METRIC_QUEUE]
+    assert found[()] == before[semconv.METRIC_QUEUE][()] + 1
+    assert found["mem0",] == before[semconv.METRIC_QUEUE].get(("mem0",), 0) + 4
     processor.force_flush(2000)
     assert collected(reader)[semconv.METRIC_SPOOL][()] - before[semconv.METRIC_SPOOL][()] == processor.spooled_bytes > 0
     processor.shutdown(0.1)

@@ -15,6 +15,7 @@ from opentelemetry.trace import StatusCode
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import (
+    Operation,
     config,
     current_operation,
     drops,
@@ -163,7 +164,7 @@ def test_three_hundred_inputs_spill_to_continuations_and_none_is_lost(recording:
 def test_past_the_last_continuation_drops_are_counted_and_said(recording: Recording) -> None:
     use_config(replace(config(), span_parts=1, span_bytes=256))
     before = drops["variables"]
-    with operation(kind="retrieve", system="t", tracer=recording.tracer) as op:
+    with operation(kind="decide", system="t", tracer=recording.tracer) as op:
         for n in range(50):
             op.read(f"memory:{n}", role="candidate")
     kept = sum(len(attribute(s, semconv.INPUTS)) for s in recording.spans())
@@ -313,6 +314,35 @@ def test_without_an_sdk_nothing_happens_and_nothing_breaks() -> None:
         assert op.read("memory:1", role="previous") == -1
         op.wrote("memory:1", action="ADD", content="x")
         assert op.origin == ""
+
+
+async def test_an_operation_that_nothing_records_has_all_it_has_otherwise() -> None:
+    before = drops.copy()
+    off = operation("search_memory", kind="retrieve", system="t", scope=SCOPE)
+    with off as op:
+        assert op is off
+        assert isinstance(op, Operation)
+        assert (op.read("memory:1", role="hit"), op.wrote("fact:1"), op.origin) == (-1, -1, "")
+        assert current_operation() is None
+        assert not op.captures_content
+        op.mark("truncated")
+        op.unmark("truncated")
+        op.set("name", "value")
+        op.returned_records("memory", ["Ana"])
+        op.error_type = "503"
+        assert (op.name, op.kind, op.system, op.scope, op.purpose) == ("search_memory", "retrieve", "t", SCOPE, "")
+        op.become("chat", "respond")
+        assert not op.span.is_recording()
+        op.leave()
+        op.resume()
+        op.end(ValueError())
+    async with operation(kind="extract", system="t") as op:
+        assert op.error_type == ""
+    op.start()
+    op.end()
+    assert drops == before
+    with pytest.raises(TypeError):
+        operation(kind="extract", system="t", contents="x")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 def test_operations_nest_and_give_the_context_back(recording: Recording) -> None:

@@ -9,7 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+from opentelemetry.exporter.otlp.proto.grpc import trace_exporter as grpc
+from opentelemetry.exporter.otlp.proto.http import trace_exporter as http
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter
 
 from memtrace_otel.capture import drops
 from memtrace_otel.capture.processor.segment import MAGIC, Segment
@@ -209,6 +211,28 @@ def test_the_destination_decides_on_the_directory(tmp_path: Path, monkeypatch: p
     before = spool_directory(one, tmp_path)
     monkeypatch.setenv("OTEL_SERVICE_NAME", "another")
     assert spool_directory(one, tmp_path) != before
+
+
+@pytest.mark.parametrize("kind", [http.OTLPSpanExporter, grpc.OTLPSpanExporter])
+def test_tenants_of_one_receiver_have_a_directory_each(
+    kind: type[SpanExporter], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def directory(headers: str, name: str = "OTEL_EXPORTER_OTLP_HEADERS") -> Path:
+        monkeypatch.setenv(name, headers)
+        return spool_directory(kind(), tmp_path)
+
+    no_headers, first, second = (directory(given) for given in ("", "x-tenant=one,k=1", "x-tenant=two,k=1"))
+    assert len({no_headers, first, second}) == 3
+    assert directory("k=1,x-tenant=one") == first
+    assert directory("x-tenant=one,k=1", "OTEL_EXPORTER_OTLP_TRACES_HEADERS") == first
+    assert "one" not in first.name
+
+
+def test_a_new_version_of_an_exporter_finds_what_the_one_before_it_left(tmp_path: Path) -> None:
+    older, newer, odd = (http.OTLPSpanExporter() for _ in range(3))
+    older._client._headers = {"user-agent": "an older version"}  # type: ignore[attr-defined]
+    odd._client._headers = 7  # type: ignore[attr-defined]
+    assert spool_directory(older, tmp_path) == spool_directory(newer, tmp_path) == spool_directory(odd, tmp_path)
 
 
 def test_without_a_setting_it_is_in_the_users_state_or_a_private_temporary_directory(

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from contextlib import nullcontext
 
 import pytest
 
+from memtrace_otel import semconv
 from memtrace_otel.capture import drops, operation, recall
 from memtrace_otel.capture import recall as module
 from memtrace_otel.capture.layout import Read
@@ -179,3 +181,91 @@ def test_a_context_goes_on_with_a_turn_that_it_is_given() -> None:
     assert recall.share_turn(first) is first
     assert recall.recall("") is first
     assert recall.turn_of("t" * 32, alone=True) is first
+
+
+HOME, TEA = ("query:home", "query", "", "Where does Ana live?", None), ("query:tea", "query", "", "What tea?", None)
+
+
+def versions(home: str) -> list[Read]:
+    return [("memory:tea", "hit", "1", "Ana likes green tea", None), ("memory:home", "hit", home, f"Ana: {home}", None)]
+
+
+def test_of_searches_with_equal_hits_a_prompt_in_other_words_holds_those_of_the_nearest_query() -> None:
+    turn = Turn()
+    turn.retrieved("search-home", "", [HOME, *versions("Paris")])
+    turn.retrieved("search-tea", "", [TEA, *versions("Paris")])
+    known = "Ana likes green tea\nAna: Paris\n"
+    assert {hit.retrieved_by for hit in turn.found_in(known + "Say where Ana does live").hits} == {"search-home"}
+    assert {hit.retrieved_by for hit in turn.found_in(known + "Which tea? What is it?").hits} == {"search-tea"}
+
+
+def test_of_equal_questions_a_prompt_holds_what_one_search_returned() -> None:
+    turn = Turn()
+    turn.retrieved("before", "", [HOME, *versions("Paris")])
+    turn.retrieved("after", "", [HOME, *versions("Rome")])
+    for home, search in (("Paris", "before"), ("Rome", "after")):
+        found = turn.found_in(f"Ana likes green tea\nAna: {home}\nWhere does Ana live?").hits
+        assert [(hit.ref, hit.retrieved_by) for hit in found] == [("memory:tea", search), ("memory:home", search)]
+
+
+def test_spans_around_answers_alone_find_what_was_searched_before_them(recording: Recording) -> None:
+    for n in range(2):
+        with operation("search_memory", kind="retrieve", system="s", tracer=recording.tracer) as search:
+            search.read(f"memory:{n}", role="hit", content=f"Ana has {n} cats")
+    for n in range(2):
+        with recording.tracer.start_as_current_span("turn") as span:
+            turn = recall.recall(f"{span.get_span_context().trace_id:032x}")
+            with operation("chat", kind="respond", system="s", tracer=recording.tracer) as chat:
+                chat.wrote(f"answer:{n}", content="so many")
+        assert turn is not None
+        assert [hit.ref for hit in turn.found_in(f"Ana has {n} cats").hits] == [f"memory:{n}"]
+
+
+@pytest.mark.parametrize("spans", [False, True])
+def test_what_one_question_was_given_is_not_in_the_next_that_says_the_same(recording: Recording, spans: bool) -> None:
+    def ask(prompt: str) -> list[str]:
+        with recording.tracer.start_as_current_span("turn") if spans else nullcontext() as span:
+            trace_id = f"{span.get_span_context().trace_id:032x}" if span else ""
+            turn = recall.recall(trace_id)
+            with operation("chat", kind="respond", system="s", tracer=recording.tracer) as chat:
+                assert turn is not None
+                hits = turn.found_in(prompt, trace_id).hits
+                turn.gave(hits, trace_id)
+                later = turn.found_in(prompt.replace("Where do I live?", ""), trace_id)  # of the same turn
+                assert later.hits == hits
+                chat.wrote("answer:1", content="so")
+        return [hit.ref for hit in hits]
+
+    with operation("search_memory", kind="retrieve", system="s", tracer=recording.tracer) as search:
+        search.read("query:home", role="query", content="Where do I live?")
+        search.read("memory:ann", role="hit", content="lives in Paris")
+    assert ask("Known: lives in Paris. Where do I live?") == ["memory:ann"]
+    assert ask("My sister lives in Paris, what could I bring her?") == []
+    assert ask("Known: lives in Paris. Where do I live? In Paris. And since when?") == ["memory:ann"]
+
+
+def test_a_search_that_says_nothing_of_its_context_hands_over_its_hits(recording: Recording) -> None:
+    with operation("search_memory", kind="retrieve", system="s", tracer=recording.tracer) as search:
+        search.read("memory:1", role="hit", content="Ana likes tea")
+    [span] = recording.spans()
+    assert (span.attributes or {})[semconv.OUTPUTS] == (f"context:{search.origin[33:]}",)
+
+
+def test_the_history_of_another_run_is_not_in_a_prompt_that_says_the_same(recording: Recording) -> None:
+    def history(thread: str) -> None:
+        with operation("search_memory", kind="retrieve", system="s", tracer=recording.tracer) as search:
+            search.read(f"state:{thread}/1", role="hit", content="Yes, please.")
+
+    recall.place.set(("run of a",))
+    history("a")
+    recall.place.set(("run of b",))
+    history("b")
+    turn = recall.recall("")
+    assert turn is not None
+    assert [hit.ref for hit in turn.found_in("Yes, please.").hits] == ["state:b/1"]
+    recall.place.set(("run of c",))
+    with operation("search_memory", kind="retrieve", system="s", tracer=recording.tracer):
+        pass
+    turn = recall.recall("")
+    assert turn is not None
+    assert turn.found_in("Yes, please.").hits == []

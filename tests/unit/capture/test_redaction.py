@@ -9,16 +9,18 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 
 from memtrace_otel.capture import config, drops, use_config, use_redaction
-from memtrace_otel.capture.redaction import Redaction, read_redaction
-from memtrace_otel.capture.redaction.callback import THREADS, WAIT, Watched
+from memtrace_otel.capture.redaction import Redaction, callback, read_redaction
+from memtrace_otel.capture.redaction.callback import PAUSE, THREADS, Watched
 from memtrace_otel.capture.redaction.keys import read_keys
 from memtrace_otel.capture.redaction.patterns import NAMES, read_patterns
 from memtrace_otel.capture.redaction.redact import EDGE, SEARCHED
+from tests.hang import guarded_against_hanging
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl"
 KEY = "sk-proj-" + "a1B2c3D4" * 4
@@ -264,32 +266,27 @@ def test_own_expressions_search_only_so_much_and_the_rest_is_withheld() -> None:
         *(r"^(?:aaa|aaaa)+$", r"^(?:aa|aaa)+$", r"^(?:a{4}|a{5})+$", r"^(?:xxx|xxxx)+$", r"^(?:a{20}|a{21})+$"),
     ],
 )
-def test_an_expression_that_can_take_for_ever_is_refused_soon(expression: str) -> None:
-    started = time.thread_time()
-    assert read_patterns(expression).problems
-    assert time.thread_time() - started < 1.5
+def test_an_expression_that_can_take_for_ever_is_refused(expression: str) -> None:
+    with guarded_against_hanging():
+        assert read_patterns(expression).problems
 
 
 @pytest.mark.parametrize(
     "expression", [r"\bE\d{6}\b", r"seat (?P<seat>\d+[A-F])", r"[\w.]+@[\w.]+", r"\d+-\d+-\d+", r"a.*b"]
 )
-def test_an_ordinary_expression_is_accepted_soon(expression: str) -> None:
-    started = time.thread_time()
+def test_an_ordinary_expression_is_accepted(expression: str) -> None:
     assert not read_patterns(expression).problems
-    assert time.thread_time() - started < 1.0
 
 
-def test_a_slow_expression_is_given_less_and_less() -> None:
-    slow = redaction(r"key=\w*\w*!", searched=20_000)  # slow only on a text that no trial guesses
-    before = drops["redaction_slow"]
-    started = time.thread_time()
-    slow.apply("key=" + "a" * 19_000)
-    assert time.thread_time() - started > 0.1
-    assert drops["redaction_slow"] == before + 1
-    assert slow.searched == 19_004 // 8
-    started = time.thread_time()
-    slow.apply("key=" + "a" * 19_000)
-    assert time.thread_time() - started < 0.1
+def test_a_slow_expression_is_given_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, before = redaction(r"key=\d+", searched=20_000), drops["redaction_slow"]
+    clock = iter((0.0, 0.11, 1.0, 1.11, 2.0, 2.09, 3.0, 3.09))  # begin and end of each search
+    monkeypatch.setattr("memtrace_otel.capture.redaction.redact.time", SimpleNamespace(thread_time=lambda: next(clock)))
+    shown = [len(slow.apply("a" * 19_000 + str(n)).text) for n in range(4)]
+    assert drops["redaction_slow"] == before + 2
+    assert slow.searched == 19_001 // 8 // 8
+    assert shown[0] == 19_001
+    assert 19_001 // 8 >= shown[1] > 19_001 // 8 // 8 >= shown[2] == shown[3] > 0
 
 
 REPEATED = (
@@ -320,13 +317,12 @@ REPEATED = (
 
 
 @pytest.mark.parametrize("piece", REPEATED)
-def test_built_in_rules_are_linear_in_any_text(piece: str) -> None:
+def test_built_in_rules_come_to_an_end_in_any_text(piece: str) -> None:
     everything = redaction("secrets,personal", "secrets")
 
-    text = "x " + (piece * 100_000)[:100_000]
-    started = time.thread_time()
-    everything.apply(text)
-    assert time.thread_time() - started < 1.0
+    text = "x " + (piece * 400_000)[:400_000]
+    with guarded_against_hanging():
+        everything.apply(text)
 
 
 @pytest.mark.parametrize("setting", ["emial", "secrets,emial", "(unclosed", "email;;["])
@@ -340,7 +336,7 @@ def test_a_rule_that_is_not_understood_lets_nothing_out(
     assert found.problems
     assert found.apply("anything") == ("", ("withheld",))
     assert setting not in caplog.text
-    assert "no content leaves" in caplog.text
+    assert "no content of ours leaves" in caplog.text
 
 
 def test_every_name_is_a_rule() -> None:
@@ -384,20 +380,27 @@ def test_a_callback_that_fails_lets_nothing_out(callback: object, caplog: pytest
     assert "someone" not in caplog.text
 
 
-def test_a_callback_that_hangs_costs_few_waits() -> None:
+def test_a_callback_that_hangs_costs_few_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     SLEEP.clear()
+    now, late = 1000.0, list[str]()
+    monkeypatch.setattr(callback, "monotonic", lambda: now)
+    monkeypatch.setattr(callback, "note_error", lambda where, error: late.append(type(error).__name__))
     hanging = redaction(callback=never_returns)
-    started = time.perf_counter()
     assert all(hanging.apply(f"text {n}") == ("", ("withheld",)) for n in range(100))
-    assert time.perf_counter() - started < WAIT * THREADS + 0.5
+    assert late == ["TimeoutError"] * THREADS
+    now += PAUSE
+    assert all(hanging.apply(f"more {n}") == ("", ("withheld",)) for n in range(100))
+    assert late == ["TimeoutError"] * (THREADS + 1)
     SLEEP.set()
-    deadline = time.monotonic() + 5
-    while hanging.apply("again").text != "again":
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    for _ in range(1000):
+        now += PAUSE
+        if hanging.apply("again").text == "again":
+            return
+    pytest.fail("the callback is not asked again")
 
 
-def test_a_callback_that_hangs_on_one_text_lets_others_through() -> None:
+def test_a_callback_that_hangs_on_one_text_lets_others_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callback, "WAIT", 2.0)
     SLEEP.clear()
     watched = Watched(lambda text: never_returns(text) if text == "bad" else text)
     assert watched("bad") is None
@@ -421,7 +424,8 @@ def test_what_is_remembered_of_contents_is_bounded() -> None:
     assert len(rules._recent) <= 64
 
 
-def test_many_callers_share_a_callback() -> None:
+def test_many_callers_share_a_callback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callback, "WAIT", 60.0)
     watched, answers = Watched(lambda text: time.sleep(0.01) or text), list[str | None]()
 
     def calls() -> None:
@@ -434,7 +438,7 @@ def test_many_callers_share_a_callback() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert answers.count("text") > 150
+    assert answers == ["text"] * 160
 
 
 def test_what_nobody_waits_for_is_not_run() -> None:

@@ -8,18 +8,28 @@ import pytest
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import operation, unanswered
+from memtrace_otel.capture.recall import Retrieval
 from memtrace_otel.capture.unanswered import answered, searched
 from memtrace_otel.semconv import Incomplete
 from tests.conftest import Recording
 
 
-def search(recording: Recording) -> None:
+def search(recording: Recording, query: str = "", hit: str = "Ana lives in Lisbon") -> None:
     with operation("search_memory", kind="retrieve", system="notes", tracer=recording.tracer) as found:
-        found.read("memory:1", role="hit", content="Ana lives in Lisbon")
+        if query:
+            found.read("query:1", role="query", content=query)
+        if hit:
+            found.read("memory:1", role="hit", content=hit)
 
 
-def answer(recording: Recording, *, read: str = "", kind: str = "respond") -> bool:
+def answer(
+    recording: Recording, *, read: str = "", kind: str = "respond", said: str = "", instructions: str = ""
+) -> bool:
     with operation("chat", kind="respond", system="model", tracer=recording.tracer) as chat:
+        if said:
+            chat.read("query:2", role="query", content=said)
+        if instructions:
+            chat.read("prompt:1", role="prompt", content=instructions)
         if read:
             chat.read(read, role="context", content="Ana lives in Lisbon")
         if kind != "respond":
@@ -72,12 +82,68 @@ def test_an_answer_that_names_what_it_read_and_a_judge_lack_nothing(recording: R
     assert not Context().run(answer, recording, kind="judge")
 
 
+QUESTION = "Where does Ana live?"
+HIT = "Ana lives in Lisbon"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"said": QUESTION, "instructions": f"Notes:\n- {HIT}"},
+        {"said": "Say what you know.\n\n- Ana lives\n  in Lisbon"},
+        {"said": "Hello!", "instructions": f"The user asks: {QUESTION}"},
+        {"said": "Tell me where Ana might live now"},  # most of the words
+        {},  # nothing is known of what it was given
+    ],
+    ids=["both", "a hit", "the query", "other words", "unknown"],
+)
+def test_an_answer_that_was_given_what_was_searched_or_found_says_so(
+    recording: Recording, given: dict[str, str]
+) -> None:
+    Context().run(search, recording, QUESTION)
+    assert Context().run(lambda: answer(recording, **given))
+
+
+@pytest.mark.parametrize("hit", [HIT, ""])
+def test_an_answer_that_has_nothing_to_do_with_the_search_lacks_nothing(recording: Recording, hit: str) -> None:
+    Context().run(search, recording, QUESTION, hit)
+    assert not Context().run(lambda: answer(recording, said="Write a poem on rain.", instructions="Rhyme."))
+
+
+def test_a_search_that_found_nothing_is_told_by_its_query(recording: Recording) -> None:
+    Context().run(search, recording, QUESTION, "")
+    assert Context().run(lambda: answer(recording, said=QUESTION))
+
+
+def test_a_search_that_says_nothing_of_itself_may_be_that_of_any_answer(recording: Recording) -> None:
+    Context().run(search, recording, "", "")
+    assert Context().run(lambda: answer(recording, said="Write a poem on rain."))
+
+
+def test_what_is_too_long_to_be_kept_may_be_in_any_prompt(recording: Recording) -> None:
+    Context().run(search, recording, QUESTION, "long " * 20_000)
+    assert Context().run(lambda: answer(recording, said="Write a poem on rain."))
+
+
+def test_an_answer_did_not_read_a_search_that_came_after_it_began(recording: Recording) -> None:
+    def turn() -> bool:
+        with operation("chat", kind="respond", system="model", tracer=recording.tracer) as asked:
+            Context().run(search, recording, QUESTION)
+            asked.read("query:2", role="query", content=QUESTION)
+        [chat] = [span for span in recording.spans() if span.name == "chat"]
+        return Incomplete.UNKNOWN_TURN in (chat.attributes or {}).get(semconv.INCOMPLETE, ())  # type: ignore[operator]
+
+    Context().run(search, recording, "What is the capital of France?", "Paris is the capital of France")
+    assert not Context().run(turn)
+
+
 def test_searches_are_forgotten_by_number_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr(unanswered, "monotonic", lambda: now)
+    monkeypatch.setattr(unanswered, "perf_counter", lambda: now)
     for n in range(1000):
-        searched(f"origin {n}")
+        searched(Retrieval(f"origin {n}", "", [], (), 0, now, "", set()))
     assert len(unanswered._unanswered) == 256
     assert answered(None)
     now += 61
     assert not answered(None)
+    assert not unanswered._unanswered

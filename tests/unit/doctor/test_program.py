@@ -97,6 +97,9 @@ def test_another_instrumentation_of_the_same_memory_system(doctor: Examine, tmp_
     found = one(doctor(PYTHONPATH=path), "instrumentation mem0")
     assert (found.state, found.remedy) == (State.WARNING, f"export {DISABLED}=mem0")
     assert not [f for f in doctor(PYTHONPATH=path, **{DISABLED: "mem0"}) if f.check == "instrumentation mem0"]
+    ours_off = doctor(PYTHONPATH=path, **{DISABLED: "memtrace_mem0"})
+    assert one(ours_off, "instrumentor memtrace_mem0").remedy == f"unset {DISABLED}"
+    assert not [f for f in ours_off if f.check == "instrumentation mem0"]
 
 
 def test_another_instrumentation_of_model_calls_is_no_harm(doctor: Examine, tmp_path: Path) -> None:
@@ -123,10 +126,10 @@ def test_an_exporter_that_is_no_database(doctor: Examine) -> None:
 
 
 def test_an_exporter_that_nobody_has_leaves_no_provider(doctor: Examine) -> None:
-    found = one(doctor(OTEL_TRACES_EXPORTER="nonsense"), "provider")
-    assert found.state == State.PROBLEM
-    assert "nonsense" in found.found
-    assert found.remedy
+    wrong = [found for found in doctor(OTEL_TRACES_EXPORTER="memtrace, nonsense") if found.state == State.PROBLEM]
+    assert "provider" in {found.check for found in wrong}
+    assert {found.remedy for found in wrong} == {"export OTEL_TRACES_EXPORTER=memtrace"}
+    assert all("OTEL_TRACES_EXPORTER names nonsense" in found.found for found in wrong)
 
 
 @pytest.mark.parametrize(("sampler", "argument", "kept"), [("traceidratio", "0.25", "25%"), ("always_off", None, "0%")])
@@ -169,6 +172,30 @@ def test_a_setting_that_cannot_be_used_and_a_key_that_is_not_shown(doctor: Exami
     assert "hush" not in str(findings)
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "remedy"),
+    [
+        ("MEMTRACE_REDACT_PATTERNS", "nosuchrule", "export MEMTRACE_REDACT_PATTERNS=secrets"),
+        ("MEMTRACE_REDACT_CALLBACK", "no.such:thing", "unset MEMTRACE_REDACT_CALLBACK"),
+        ("MEMTRACE_CONTENT_STORE", "foo://user:hush@bar", "MEMTRACE_CONTENT_STORE=~/memtrace-contents"),
+    ],
+)
+@pytest.mark.parametrize("switch", ["SPAN_ONLY", "NO_CONTENT"])
+def test_a_setting_that_leads_nowhere(doctor: Examine, variable: str, value: str, remedy: str, switch: str) -> None:
+    findings = doctor(**{variable: value, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": switch})
+    found = one(findings, "settings")
+    assert found.state == State.PROBLEM
+    assert f"{variable} cannot be used" in found.found
+    assert remedy in found.remedy or "memtrace-otel[content]" in found.remedy  # without fsspec
+    assert "hush" not in str(findings)
+
+
+def test_settings_that_lead_somewhere(doctor: Examine, tmp_path: Path) -> None:
+    store = {"MEMTRACE_CONTENT_STORE": str(tmp_path / "contents"), "MEMTRACE_REDACT_CALLBACK": "builtins:str"}
+    assert not [found for found in doctor(MEMTRACE_REDACT_PATTERNS="personal", **store) if found.check == "settings"]
+    assert not (tmp_path / "contents").exists()
+
+
 # --- OTEL_CONFIG_FILE --------------------------------------------------------------------------------------------
 YAML = """
 file_format: "1.0"
@@ -190,10 +217,25 @@ def test_a_configuration_file_decides(doctor: Examine, tmp_path: Path) -> None:
     assert one(findings, "content").state == State.WARNING  # although the environment says SPAN_ONLY
 
 
+def test_an_instrumentor_that_the_configuration_file_switches_off(doctor: Examine, tmp_path: Path) -> None:
+    file = tmp_path / "otel.yaml"
+    file.write_text(
+        'file_format: "1.0"\ninstrumentation/development:\n  python:\n    memtrace_openai: {enabled: false}\n'
+    )
+    found = one(doctor(OTEL_CONFIG_FILE=str(file)), "instrumentor memtrace_openai")
+    assert found.state is State.PROBLEM
+    assert "enabled: false" in found.found
+    assert one(doctor(), "instrumentor memtrace_openai").state is State.OK
+
+
 def test_a_configuration_file_that_cannot_be_used(doctor: Examine, tmp_path: Path) -> None:
     file = tmp_path / "otel.yaml"
-    missing = one(doctor(OTEL_CONFIG_FILE=str(file)), "config file")
+    findings = doctor(OTEL_CONFIG_FILE=str(file))
+    missing = one(findings, "config file")
     assert (missing.state, missing.remedy) == (State.PROBLEM, "unset OTEL_CONFIG_FILE")
+    assert next(finding for finding in findings if finding.state is State.PROBLEM) is missing  # what to type first
+    unwatched = one(findings, "instrumentor memtrace_openai")
+    assert (unwatched.state, unwatched.remedy) == (State.PROBLEM, "$EDITOR $OTEL_CONFIG_FILE")
     file.write_text('file_format: "1.0"\ntracer_provider: [1]\n')
     broken = one(doctor(OTEL_CONFIG_FILE=str(file)), "config file")
     assert (broken.state, broken.remedy) == (State.PROBLEM, "$EDITOR $OTEL_CONFIG_FILE")

@@ -339,3 +339,35 @@ def test_verdicts_are_not_part_of_what_they_judge(story: list[OperationSpan]) ->
 def test_a_plain_span_with_an_evaluation_is_kept() -> None:
     plain = span(1, 1, "", events=(Event(EVALUATION_EVENT, 1, {"gen_ai.evaluation.score.label": "fail"}),))
     assert build_graph([plain, span(1, 2, "", parent=1)]).operations() == [plain]
+
+
+@pytest.mark.parametrize(
+    ("read", "found"),
+    [
+        ({"content": "Lives in Paris"}, 1),  # an older version, stale
+        ({"content": "Lives in Lisbon"}, 2),
+        ({"content": "Lives in Rome"}, None),  # nobody here wrote that
+        ({}, 2),  # nothing tells: the last one
+    ],
+)
+def test_a_read_without_origin_is_of_the_version_that_has_its_digest(read: dict[str, str], found: int | None) -> None:
+    writes = [
+        span(1, 1, OpKind.CREATE, at=1, scope=ALICE, outputs=[put("memory:home", "Lives in Paris", action=Action.ADD)]),
+        span(2, 1, OpKind.UPDATE, at=2, scope=ALICE,
+             outputs=[put("memory:home", "Lives in Lisbon", action=Action.UPDATE)]),
+    ]  # fmt: skip
+    search = span(9, 1, OpKind.RETRIEVE, at=9, scope=ALICE, inputs=[put("memory:home", role=Role.HIT, **read)])
+    graph = build_graph([*writes, search])
+    (seen_,) = graph.inputs(search.origin)
+    assert seen_.version == VersionKey("memory:home", origin_of(found, 1) if found else "", "" if found else ALICE)
+    assert seen_.inferred == (found is not None)
+    assert graph.nodes[seen_.version]["unknown"] == (found is None)
+    assert graph.incomplete == ({} if found else {"unknown_origin": 1})
+
+
+def test_a_write_without_a_digest_may_be_what_was_read() -> None:
+    write = span(1, 1, OpKind.CREATE, at=1, scope=ALICE, outputs=[put("memory:home", action=Action.ADD)])
+    gone = span(2, 1, OpKind.DELETE, at=2, scope=ALICE, outputs=[put("memory:home", action=Action.DELETE)])
+    search = span(9, 1, OpKind.RETRIEVE, at=9, scope=ALICE, inputs=[put("memory:home", "Lives in Rome")])
+    (read,) = build_graph([write, gone, search]).inputs(search.origin)
+    assert read.version.origin == write.origin

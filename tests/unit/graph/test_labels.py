@@ -51,6 +51,24 @@ def test_type_and_operation_are_scored_each_by_itself(
     result = score(read_labels(document), verdicts)
     assert (result.cases, result.eta, result.oia) == figures
     assert score(read_labels(document), []).eta == 0.0
+    printed = CliRunner().invoke(main, ["score", str(tmp_path / "graph.json"), "--db", str(database)])
+    told = CliRunner().invoke(main, ["score", str(tmp_path / "graph.json"), "--db", str(database), "--json"])
+    if not result.cases:
+        assert (printed.exit_code, told.exit_code) == (1, 1)
+        return
+    assert printed.stdout == f"1 cases: ETA {result.eta:.2%}, OIA {result.oia:.2%}\n"
+    said = json.loads(told.stdout)
+    assert (said["error_type_prediction_accuracy"], said["operation_identifier_prediction_accuracy"]) == figures[1:]
+    assert said["results"][0]["error_type"] == "response"
+
+
+def test_a_file_that_was_not_imported_is_named_by_its_traces(tmp_path: Path) -> None:
+    document = annotated("ResponseError", "question-answering")
+    (tmp_path / "graph.json").write_text(json.dumps(document))
+    SqliteStore.open(tmp_path / "empty.db").close()
+    arguments = ["score", str(tmp_path / "graph.json"), "--db", str(tmp_path / "empty.db")]
+    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert (result.exit_code, read_labels(document)[0].trace_id in result.stderr) == (2, True)
 
 
 def test_an_annotation_of_a_question_nobody_asked_is_named() -> None:

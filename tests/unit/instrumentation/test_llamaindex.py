@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from memtrace_otel.capture import current_operation, operation, scope_id
-from memtrace_otel.instrumentation.abandoned import settle_abandoned
+from memtrace_otel.capture.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.llamaindex import ledger
 from memtrace_otel.instrumentation.llamaindex.ledger import Ledger
 from memtrace_otel.instrumentation.llamaindex.memory import queue_text

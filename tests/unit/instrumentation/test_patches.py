@@ -102,3 +102,20 @@ def test_a_comparison_of_methods_by_the_library_still_holds(recording: Recording
             return "other"
 
     assert [Same().overridden(), Other().overridden()] == [False, True]
+
+
+def test_what_another_instrumentation_put_back_as_it_got_it_is_removed(recording: Recording) -> None:
+    class Store:
+        def search(self) -> str:
+            return "found"
+
+    def step(call: Call) -> Step:
+        yield
+
+    original = vars(Store)["search"]
+    patches = Patches(recording.tracer, "toy")
+    patches.wrap(Store, "search", step)
+    Store.search = Store.search  # type: ignore[method-assign]  # wrapped by another, which looked it up on the class
+    assert vars(Store)["search"] is not original
+    patches.remove()
+    assert vars(Store)["search"] is original

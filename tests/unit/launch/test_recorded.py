@@ -43,7 +43,7 @@ def test_operations_since_a_moment_are_counted_by_system(tmp_path: Path, monkeyp
     assert read_recorded(tmp_path / "memtrace.db", 10) == Recorded({"mem0": 1, "openai": 1}, 0, 1, complete=False)
 
 
-def test_contents_that_others_wrote_are_told_where_ours_are_off(tmp_path: Path) -> None:
+def test_contents_that_others_wrote_are_told(tmp_path: Path) -> None:
     ours = OperationSpan("1" * 32, "1" * 16, kind="retrieve", start=10, end=10, incomplete=("content_off",))
     theirs = OperationSpan(
         "1" * 32,
@@ -58,4 +58,7 @@ def test_contents_that_others_wrote_are_told_where_ours_are_off(tmp_path: Path) 
     [finding] = read_recorded(tmp_path / "memtrace.db", 10).foreign
     assert "input.value" in finding.found
     assert "OPENINFERENCE_HIDE_INPUTS=true" in finding.remedy
-    assert not read_recorded(tmp_path / "memtrace.db", 11).foreign
+    [finding] = read_recorded(tmp_path / "memtrace.db", 11).foreign  # as if ours were on
+    assert "input.value" in finding.found
+    assert not finding.remedy
+    assert not read_recorded(tmp_path / "memtrace.db", 12).foreign

@@ -8,6 +8,8 @@ import pytest
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import feedback, operation
+from memtrace_otel.capture.guard import drops
+from memtrace_otel.capture.outside import outside
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import decode_request
 from memtrace_otel.otlp.feedback import FeedbackError, encode_feedback
@@ -36,12 +38,41 @@ def test_it_is_the_span_that_the_program_would_have_written(recording: Recording
     assert [(v.role, v.content) for v in outside.inputs] == wanted == [("expected", "Tuesday")]
 
 
-def test_equal_feedback_is_one_span_and_other_feedback_another() -> None:
-    one = span(label="fail", score=1)
-    assert span(label="fail", score=1.0).span_id == one.span_id
-    others = [span(label="pass", score=1), span(label="fail"), span(label="fail", score=1, expected="x")]
-    others.append(span(label="fail", score=1, time="2026-03-06T10:04:31Z"))
-    assert len({other.span_id for other in [one, *others]}) == 5
+def test_of_one_time_the_later_given_is_the_later_span() -> None:
+    given = [span(label=label, time="2026-03-06T10:04:31Z") for label in ("fail", "pass", "fail", "fail")]
+    assert len({(one.start, one.end) for one in given}) == 1
+    assert sorted(one.span_id for one in given) == [one.span_id for one in given]
+    assert len({one.span_id for one in given}) == 4
+
+
+def test_texts_are_redacted_and_not_kept_where_contents_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMTRACE_REDACT_PATTERNS", "email")
+    texts = {"expected": "ask ana@example.org", "explanation": "bob@example.org was asked"}
+    kept = span(label="fail", **texts, described=outside())
+    assert kept.inputs[0].content == "ask [redacted: email]"
+    assert kept.attributes[semconv.EVALUATION_EXPLANATION] == "[redacted: email] was asked"
+    assert kept.incomplete == ("redacted:email",)
+    assert "example" not in repr(kept)
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "NO_CONTENT")
+    off = span(label="fail", **texts, described=outside())
+    assert (off.inputs[0].content, off.inputs[0].digest != "") == ("", True)
+    assert semconv.EVALUATION_EXPLANATION not in off.attributes
+    assert off.incomplete == (semconv.Incomplete.CONTENT_OFF,)
+    assert "ask" not in repr(off)
+
+
+@pytest.mark.parametrize("said", [{"label": "meh"}, {"score": float("nan")}, {}, {"label": "", "score": None}])
+def test_in_process_what_says_nothing_is_counted_and_not_recorded(
+    recording: Recording, said: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    drops.clear()
+    with operation("chat", kind="respond", system="t", tracer=recording.tracer) as chat:
+        chat.wrote("answer:a", role="answer", content="Monday")
+    assert feedback(answer=chat.origin, tracer=recording.tracer, **said) is False
+    assert [span.name for span in recording.spans()] == ["chat"]
+    assert drops["misuse:feedback"] == 1
+    assert "feedback(...) is not recorded" in caplog.text
+    assert feedback("Thumbs Down", answer=chat.origin, tracer=recording.tracer)
 
 
 def test_a_time_is_utc_without_a_zone() -> None:

@@ -99,7 +99,8 @@ class Story:
 
     def _variable(self, ref: str, role: str, text: str, **more: object) -> Variable:
         content = text if self.captured else ""
-        return Variable(ref, role, digest=content_digest(text), content=content, size=len(text), **more)  # type: ignore[arg-type]
+        digest = content_digest(text) if text else ""
+        return Variable(ref, role, digest=digest, content=content, size=len(text), **more)  # type: ignore[arg-type]
 
     def _span(
         self,

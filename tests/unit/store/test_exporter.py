@@ -103,7 +103,8 @@ def test_shutdown_and_flush_have_nothing_to_wait_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_children_forked_amid_exports_write_too(tmp_path: Path) -> None:
+def test_children_forked_amid_exports_write_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memtrace_otel.store.exporter._FORK_WAIT_SECONDS", 60.0)  # however slow the disk is
     exporter = MemtraceSpanExporter(path=tmp_path / "a.db")
     spans = finished_spans("parent")
     done = threading.Event()

@@ -104,6 +104,7 @@ def test_kill_9_amid_writing_loses_nothing_that_was_flushed(tmp_path: Path) -> N
     path = tmp_path / "a.db"
     process = python(KILLED, path)
     assert process.stdout is not None
+    flushed = 0
     for _ in range(6):
         flushed = int(process.stdout.readline())
     time.sleep(0.02)  # so that the kill meets it writing

@@ -11,6 +11,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.store import SqliteStore, StoreError, StoreStats
+from memtrace_otel.store.schema import VERSION
 from memtrace_otel.testing import contract_span
 from tests.unit.otlp.spans import random_span
 
@@ -60,7 +61,7 @@ def test_another_schema_version_is_refused(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     for create in (True, False):
-        assert refused(path, create=create) == "schema version 99; this program reads version 1"
+        assert refused(path, create=create) == f"schema version 99; this program reads versions up to {VERSION}"
 
 
 def test_another_database_is_refused(tmp_path: Path) -> None:
@@ -191,3 +192,16 @@ def test_an_id_is_sent_once_to_each_target(tmp_path: Path) -> None:
         assert store.unsent("tempo", ["a", "b"]) == ["a", "b"]
     with SqliteStore.open(tmp_path / "a.db") as store:
         assert store.unsent("jaeger", ["a", "d"]) == ["d"]
+
+
+def test_a_clock_that_was_set_back_brings_no_older_verdict_to_the_fore(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SqliteStore.open(tmp_path / "a.db") as store:
+        for number, now in enumerate((9 * 10**18, 5, 7)):
+            monkeypatch.setattr("time.time_ns", lambda now=now: now)
+            store.save_verdict(f"answer{number % 2}", f"id{number}", str(number))
+        newest = store.verdict("answer0")
+        assert newest is not None
+        assert newest.document == "2"
+        assert [verdict.document for verdict in store.verdicts()] == ["1", "2"]

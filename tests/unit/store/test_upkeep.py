@@ -14,6 +14,7 @@ from memtrace_otel.graph.export import node_id
 from memtrace_otel.model import Link, Variable
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.store import SqliteStore
+from memtrace_otel.store.erasure import erase_span
 from memtrace_otel.testing import contract_span
 from tests.unit.graph.conftest import ALICE, life_of_a_fact
 
@@ -128,17 +129,41 @@ def test_a_span_that_cannot_be_decoded_is_forgotten_as_well(path: Path) -> None:
     assert SECRET.encode() not in bytes_on_disk(path)
 
 
-def test_a_failing_forget_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> int:
-        raise OSError("disk on fire")
+def test_a_forget_that_was_interrupted_is_named_and_taken_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = Variable("message:0123456789abcdef", content=SECRET, store="file:///contents/1")
+    spans = [contract_span(n, n, n, kind="create", scope=SCOPE, outputs=(said,)) for n in range(1, 101)]
+    erased = 0
 
-    monkeypatch.setattr("memtrace_otel.store.forgetting._empty_unreadable", fail)
+    def erase(*arguments: object) -> list[str]:
+        nonlocal erased
+        erased += 1
+        if erased == 70:
+            raise OSError("disk on fire")
+        return erase_span(*arguments)  # type: ignore[arg-type]
+
+    with SqliteStore.open(path) as store:
+        store.add_request(encode_request(spans))
+        with monkeypatch.context() as patch:
+            patch.setattr("memtrace_otel.store.forgetting.erase_span", erase)
+            with pytest.raises(Exception, match="disk on fire"):
+                store.forget(SCOPE)
+        left = [span for span in store.spans() if span.outputs[0].content]
+        assert 0 < len(left) < 100
+        assert [(damage.kind, damage.place) for damage in store.check()] == [("unfinished", f"forget {SCOPE}")]
+        forgotten = store.forget(SCOPE)
+        assert (forgotten.spans, forgotten.references) == (100, ("file:///contents/1",))
+        assert len({span.outputs[0].ref for span in store.spans()} - {said.ref}) == 1
+        assert store.check() == []
+    assert SECRET.encode() not in bytes_on_disk(path)
+
+
+def test_forget_can_leave_the_writing_anew_for_later(path: Path) -> None:
     with SqliteStore.open(path) as store:
         store.add_request(secret_span())
-        with pytest.raises(Exception, match="disk on fire"):
-            store.forget(SCOPE)
-        (span,) = store.trace(f"{1:032x}")
-        assert span.outputs[0].content == SECRET
+        assert not store.forget(SCOPE, compact=False).finished
+        assert store.trace(f"{1:032x}")[0].outputs[0].content == ""
+        assert store.compact().finished
+    assert SECRET.encode() not in bytes_on_disk(path)
 
 
 def test_what_was_erased_is_so_when_the_file_cannot_be_written_anew(
@@ -225,3 +250,51 @@ def test_check_survives_a_corrupt_page(path: Path) -> None:
     data[middle : middle + 4096] = b"\xaa" * 4096
     path.write_bytes(data)
     assert ("integrity", "file") in damages(path)
+
+
+def test_what_is_said_of_a_pruned_answer_goes_with_it(path: Path) -> None:
+    answer = contract_span(1, 1, 1, kind="respond", scope=SCOPE)
+    kept = contract_span(2, 2, 1, kind="respond", scope="b" * 16)
+    judge = contract_span(3, 3, 100, kind="judge", inputs=(Variable("answer:1", "answer", answer.origin),))
+    both = tuple(Variable("answer:1", "answer", span.origin) for span in (answer, kept))
+    comparison = contract_span(4, 4, 100, kind="judge", inputs=both)
+    links = (Link(answer.trace_id, answer.span_id),)
+    root = contract_span(5, 5, 100, name="memtrace.attribute", links=links)
+    step = contract_span(5, 6, 100, name="memtrace.evidence source")
+    with SqliteStore.open(path) as store:
+        store.add_request(encode_request([answer, kept, judge, comparison, root, step]))
+        store.save_verdict(answer.origin, "1" * 32, "{}")
+        store.mark_sent("traces", [root.span_id, step.span_id, kept.span_id])
+        store.mark_sent("logs", [root.span_id])
+        pruned = store.prune(scope=SCOPE)
+        assert (pruned.traces, pruned.spans) == (3, 4)
+        assert {span.origin for span in store.spans()} == {kept.origin, comparison.origin}
+        assert store.verdicts() == []
+        assert store.unsent("traces", [root.span_id, step.span_id, kept.span_id]) == [root.span_id, step.span_id]
+        assert store.unsent("logs", [root.span_id]) == [root.span_id]
+        assert store.check() == []
+
+
+@pytest.mark.parametrize("upkeep", ["forget", "prune"])
+def test_between_two_short_transactions_a_writer_gets_its_turn(
+    path: Path, monkeypatch: pytest.MonkeyPatch, upkeep: str
+) -> None:
+    turns: list[int] = []
+
+    def write_at_once(_: float) -> None:
+        with sqlite3.connect(path, timeout=0, isolation_level=None) as writer:
+            writer.execute("INSERT INTO inbox (body, received) VALUES (?, 0)", (secret_span(1000 + len(turns), 1),))
+        (left,) = writer.execute("SELECT count(*) FROM span WHERE instr(CAST(body AS TEXT), ?)", (SECRET,)).fetchone()
+        turns.append(left)
+        writer.close()
+
+    with SqliteStore.open(path) as store:
+        for n in range(1, 201):
+            store.add_request(secret_span(n, n))
+        store.decode()
+        with monkeypatch.context() as patch:
+            patch.setattr("memtrace_otel.store.connection.time.sleep", write_at_once)
+            store.forget(SCOPE) if upkeep == "forget" else store.prune(scope=SCOPE)
+        assert max(a - b for a, b in zip([200, *turns], [*turns, 0], strict=True)) <= 32
+        assert len(turns) >= 5
+        assert store.decode() == len(turns)

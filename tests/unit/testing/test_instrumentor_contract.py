@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from memtrace_otel.testing import InstrumentorContract, ThreadedContract
+from memtrace_otel.testing import InstrumentorContract, ReentrantContract, ThreadedContract
 from tests.unit.testing.toy import ToyInstrumentor, ToyProgram
 
 
-class TestToy(InstrumentorContract, ThreadedContract):
+class TestToy(InstrumentorContract, ThreadedContract, ReentrantContract):
     instrumentor = ToyInstrumentor
 
     @pytest.fixture
@@ -36,3 +36,26 @@ def test_a_careless_instrumentor_is_caught(pytester: pytest.Pytester) -> None:
     failed = "\n".join(line for line in result.outlines if line.startswith("FAILED"))
     for test in ("wire_contract", "contents_stay_inside", "results_are_the_same", "writer_and_no_later_ancestor"):
         assert test in failed
+
+
+@pytest.mark.parametrize("in_parts", [True, False])
+def test_a_function_that_nothing_guards_is_caught(pytester: pytest.Pytester, in_parts: bool) -> None:
+    pytester.syspathinsert(Path(__file__).parents[3])
+    pytester.makepyfile(f"""
+        import pytest
+        from memtrace_otel.testing import HarmlessContract
+        from tests.unit.testing.toy import ToyProgram, UnguardedInstrumentor
+
+        class TestUnguarded(HarmlessContract):
+            instrumentor = UnguardedInstrumentor
+            in_parts = {in_parts}
+            passing = frozenset({{"UnguardedInstrumentor.patch.<locals>.unguarded"}})
+
+            @pytest.fixture
+            def program(self):
+                return ToyProgram
+    """)
+    result = pytester.runpytest("-p", "no:cacheprovider", "-k", "no_part", "-vv")
+    harmful = "\n".join(line for line in result.outlines if line.startswith("E  "))
+    assert "toy:count" in harmful
+    assert ("toy:note" in harmful) != in_parts  # in shared runs it is one of those that raised

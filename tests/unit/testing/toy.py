@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
-from memtrace_otel.capture import scope_id, variable_ref
+from memtrace_otel.capture import guard, scope_id, variable_ref
 from memtrace_otel.instrumentation.instrumentor import MemoryInstrumentor
 from memtrace_otel.instrumentation.patches import Patches
 from memtrace_otel.instrumentation.steps import Call, Step
@@ -18,11 +19,13 @@ class ToyMemory:
 
     def __init__(self) -> None:
         self.records: dict[int, str] = {}
+        self.on_add: Callable[[], None] = lambda: None
 
     def add(self, text: str) -> int:
         if not text:
             raise ValueError("nothing to remember")
         self.records[len(self.records)] = text
+        self.on_add()
         return len(self.records) - 1
 
     def search(self, query: str) -> list[int]:
@@ -47,6 +50,11 @@ class ToyProgram:
 
     async def fail(self) -> object:
         return self.memory.add("")
+
+    async def reenter(self, text: str, query: str) -> object:
+        found: list[object] = []
+        self.memory.on_add = lambda: found.append(self.memory.search(query))
+        return self.memory.add(text), found
 
     async def hang(self) -> object:
         return await self.memory.wait()
@@ -109,3 +117,29 @@ class CarelessInstrumentor(MemoryInstrumentor):
             return [*search(memory, query), "a span"]
 
         patches.replace(ToyMemory, "search", careless)
+
+
+def note(noted: list[str], query: str) -> None:
+    noted.append(query)
+
+
+def count(noted: list[str]) -> int:
+    return len(noted)
+
+
+class UnguardedInstrumentor(MemoryInstrumentor):
+    """Does one thing under a guard and one under none."""
+
+    system = "unguarded"
+    requirement = "pytest"
+
+    def patch(self, patches: Patches) -> None:
+        search, noted = ToyMemory.search, list[str]()
+
+        def unguarded(memory: ToyMemory, query: str) -> Any:
+            with guard("unguarded"):
+                note(noted, query)
+            count(noted)
+            return search(memory, query)
+
+        patches.replace(ToyMemory, "search", unguarded)

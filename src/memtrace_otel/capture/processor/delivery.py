@@ -36,7 +36,7 @@ class _Flight:
 
     def __init__(self, spans: Sequence[ReadableSpan]) -> None:
         self.spans = spans
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # SIGTERM may come amid `finish`, and calls it again
         self.secured: list[Record] | None = None
         self.left: Sequence[ReadableSpan] = ()  # for what the spool has no room
         self.landed = False
@@ -60,7 +60,7 @@ class Delivery:
         self._stopped = False
         self._alarms: SimpleQueue[None] = SimpleQueue()  # for the watcher
         self._most: int | None = None
-        self._taking = threading.Lock()  # held while spans are neither in the queue nor in a flight or the spool
+        self._taking = threading.RLock()  # who holds it takes spans off the queue, once they are somewhere else
         self._flight: _Flight | None = None
         self._exported_at = 0.0
         self._adopted_at = -math.inf
@@ -72,7 +72,12 @@ class Delivery:
             self.started = True
             with guard("processor.start"):
                 worker = threading.Thread(target=self._run, name="memtrace-export", daemon=True)
-                worker.start()
+                try:
+                    worker.start()
+                except RuntimeError as error:
+                    if "shutdown" in str(error):  # what the interpreter says of itself from 3.12 on
+                        return
+                    raise
                 self._worker = worker
                 threading.Thread(target=self._watch, name="memtrace-watch", daemon=True).start()
 
@@ -93,10 +98,10 @@ class Delivery:
         self.wake()
 
     @property
-    def in_flight(self) -> int:
+    def in_flight(self) -> Sequence[ReadableSpan]:
         """Spans in the hands of the exporter."""
         flight = self._flight
-        return len(flight.spans) if flight else 0
+        return flight.spans if flight else ()
 
     def flush(self, deadline: float, patience: float, *, own: bool = False) -> bool:
         """Wait until nothing waits, or nothing of this process (`own`): what dead ones left may be much.
@@ -143,7 +148,7 @@ class Delivery:
 
     def _idle(self, *, own: bool = False) -> bool:
         # In this order: spans go from the queue to the worker to the spool.
-        if self._queue or self._working or self._taking.locked() or self._losses:
+        if self._queue or self._working or self._losses:
             return False
         return self._spool.own_empty if own else self._spool.empty
 
@@ -206,9 +211,10 @@ class Delivery:
 
     def _take_off(self) -> _Flight | None:
         with self._taking:
-            spans = [self._queue.popleft() for _ in range(min(self.sender.limit, len(self._queue)))]
-            self._flight = None if self._stopped or not spans else _Flight(spans)
-            return self._flight
+            spans = [] if self._stopped else self._first(self.sender.limit)
+            self._flight = flight = _Flight(spans) if spans else None
+            self._drop_first(len(spans))
+            return flight
 
     def _land(self, flight: _Flight, delivered: bool) -> bool:
         with flight.lock:
@@ -255,13 +261,20 @@ class Delivery:
                     flight.secured, flight.left = stow(flight.spans, self._spool, self._losses)
 
     def _stow_queue(self, down_to: int = 0) -> None:
-        """Bring spans from the queue to the spool, in pieces: what is neither here nor there is little."""
+        """Bring spans from the queue to the spool, in pieces: nobody waits for a lock for long."""
         waiting = len(self._queue) - down_to
         while waiting > 0:
             with self._taking:
-                spans = [self._queue.popleft() for _ in range(min(_PIECE, waiting, len(self._queue)))]
+                spans = self._first(min(_PIECE, waiting))
                 _, left = stow(spans, self._spool, self._losses)
-                self._queue.extendleft(reversed(left))
+                self._drop_first(len(spans) - len(left))
             waiting -= len(spans)
             if left or not spans:
                 break
+
+    def _first(self, most: int) -> list[ReadableSpan]:
+        return [self._queue[n] for n in range(min(most, len(self._queue)))]
+
+    def _drop_first(self, amount: int) -> None:
+        for _ in range(min(amount, len(self._queue))):  # fewer are there when SIGTERM came in between
+            self._queue.popleft()

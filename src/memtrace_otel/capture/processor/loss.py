@@ -53,7 +53,7 @@ class Losses:
         lost = attributes.get(semconv.LOST)
         amount = lost if isinstance(lost, int) else 1
         if amount is not lost:  # else they were counted before the span that should have told of them
-            note_drop(f"span:{reason}")
+            note_drop(f"span:{reason}", system=str(attributes.get(semconv.SYSTEM, "")))
             if not self._warned:
                 self._warned = True
                 _logger.warning("memtrace drops spans (%s); further ones are only counted", reason)

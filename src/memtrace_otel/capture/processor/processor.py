@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
+from functools import partial
 from pathlib import Path
-from weakref import WeakSet
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.environment_variables import (
@@ -18,7 +19,7 @@ from opentelemetry.sdk.environment_variables import (
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import SpanExporter
 
-from memtrace_otel import settings
+from memtrace_otel import semconv, settings
 from memtrace_otel.capture import metrics
 from memtrace_otel.capture.child_exit import before_child_exits, renew
 from memtrace_otel.capture.fork import after_fork
@@ -38,8 +39,8 @@ _EXIT_SECONDS, _SIGTERM_SECONDS = 30.0, 3.0
 _PATIENCE_SECONDS = 3.0
 """At exit an exporter that shows no progress for this long is given up; what is left goes to the spool."""
 
-processors: WeakSet[LosslessSpanProcessor] = WeakSet()
-"""The processors of this process that were not shut down."""
+processors: set[LosslessSpanProcessor] = set()
+"""The processors of this process that were not shut down, also when the program let go of their provider."""
 
 
 class LosslessSpanProcessor(SpanProcessor):
@@ -85,7 +86,7 @@ class LosslessSpanProcessor(SpanProcessor):
         metrics.pipelines.add(self)
         with guard("processor.environment"):
             metrics.publish()
-            save_before_sigterm(_shutdown_all, _hurry_all)
+            save_before_sigterm(partial(_leave_all, _SIGTERM_SECONDS), _hurry_all)
             renew()
         if self._spool_dir.is_dir():  # somebody may have left spans there
             self._delivery.start()
@@ -130,21 +131,26 @@ class LosslessSpanProcessor(SpanProcessor):
 
     def shutdown(self, timeout_seconds: float = _EXIT_SECONDS) -> None:
         """Deliver what waits while the exporter makes progress, bring the rest to the spool, shut the exporter down."""
-        if not self._closed:
+        if self in processors:  # also amid a shutdown: SIGTERM may come then, and nothing follows it
             self._closed = True
-            processors.discard(self)
             with guard("processor.shutdown"):
                 self._delivery.finish(time.monotonic() + timeout_seconds, min(_PATIENCE_SECONDS, timeout_seconds))
+            processors.discard(self)
 
-    def leave(self) -> None:
+    def leave(self, timeout_seconds: float = _EXIT_SECONDS) -> None:
         """Shut down before the process is ended; what threads still end until then goes to the spool."""
         self._leaving = True
-        self.shutdown()
+        self.shutdown(timeout_seconds)
 
     @property
     def waiting(self) -> int:
         """Spans in memory that are not exported yet."""
-        return len(self._queue) + self._delivery.in_flight
+        return len(self._queue) + len(self._delivery.in_flight)
+
+    def waiting_by_system(self) -> Counter[str]:
+        """Spans in memory that are not exported yet, by memory system; '' for those of none."""
+        spans = (*self._queue.copy(), *self._delivery.in_flight)
+        return Counter(str((span.attributes or {}).get(semconv.SYSTEM, "")) for span in spans)
 
     @property
     def spooled_bytes(self) -> int:
@@ -227,20 +233,16 @@ def _hurry_all() -> None:
         processor.hurry()
 
 
-def _shutdown_all() -> None:
-    """At SIGTERM: a few seconds for all exporters together, which work side by side."""
-    deadline = time.monotonic() + _SIGTERM_SECONDS
+def _leave_all(seconds: float = _EXIT_SECONDS) -> None:
+    """Shut all processors down: so many seconds for all exporters together, which work side by side."""
+    deadline = time.monotonic() + seconds
     _hurry_all()
     for processor in list(processors):
-        processor.shutdown(max(0.1, deadline - time.monotonic()))
+        processor.leave(max(0.1, deadline - time.monotonic()))
 
 
-def _leave_all() -> None:
-    _hurry_all()
-    for processor in list(processors):
-        processor.leave()
-
-
+# For providers that nobody shuts down. A provider made from now on that does it by itself is asked before us.
+atexit.register(_leave_all)
 before_child_exits(_leave_all, priority=-1000)  # spans end in other finalizers, too
 
 

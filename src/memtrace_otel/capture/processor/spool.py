@@ -11,6 +11,7 @@ import time
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from opentelemetry.sdk.trace.export import SpanExporter
 
@@ -23,6 +24,8 @@ _LOCK_SECONDS = 1.0
 _MEASURE_SECONDS = 1.0
 _SLOW_SECONDS = 0.04
 _SUFFIX = ".spool"
+_OWN_HEADERS = ("content-encoding", "content-type", "user-agent")
+"""What an exporter says of itself: an update must not leave behind what the version before it spooled."""
 
 
 class SpoolFull(OSError):
@@ -191,14 +194,24 @@ def check_private(directory: Path) -> None:
 def spool_directory(exporter: SpanExporter, base: str | Path | None = None) -> Path:
     """Return the directory of an exporter's spool below `base` (default: the setting MEMTRACE_SPOOL_DIR).
 
-    Where spans go decides: only a process with the same kind of exporter, endpoint (or file) and OTEL_SERVICE_NAME
-    sends what another one left.
+    Where spans go decides: only a process with the same kind of exporter, endpoint (or file), headers, which may name a
+    tenant, and OTEL_SERVICE_NAME sends what another one left. The name of the directory shows no more than a digest.
     """
     kind = type(exporter)
     target = getattr(exporter, "path", None) or getattr(exporter, "_endpoint", "")
     identity = [kind.__module__, kind.__qualname__, str(target), os.environ.get("OTEL_SERVICE_NAME", "")]
+    identity += _headers(exporter)
     digest = hashlib.sha256("\0".join(identity).encode("utf-8", "replace")).hexdigest()[:16]
     return Path(base or settings.SPOOL_DIR.read() or _default_base()).absolute() / f"{kind.__name__}-{digest}"
+
+
+def _headers(exporter: SpanExporter) -> list[str]:
+    """The headers that an OTLP exporter was given, in private parts of it: `_client` has those of newer ones."""
+    with guard("spool.headers"):
+        holder: Any = exporter if hasattr(exporter, "_headers") else getattr(exporter, "_client", None)
+        headers: dict[str, Any] = dict(getattr(holder, "_headers", None) or ())
+        return sorted(f"{name.lower()}: {headers[name]}" for name in headers if name.lower() not in _OWN_HEADERS)
+    return []
 
 
 def _default_base() -> Path:

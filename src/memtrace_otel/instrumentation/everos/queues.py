@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, cast
 
-import wrapt
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 
 from memtrace_otel.capture import guard
 from memtrace_otel.instrumentation.patches import Patches
+from memtrace_otel.instrumentation.wrapped import Wrapped
 
 ENGINE = "everos.infra.ome.engine"
 RUNNER = "everos.infra.ome._dispatch.runner"
@@ -74,4 +74,4 @@ def _wrap(patches: Patches, module: Any, owner_name: str, name: str, wrapper: An
     owner: Any = getattr(module, owner_name, None)
     original: Any = cast("dict[str, Any]", vars(owner)).get(name) if owner is not None else None
     if original is not None:
-        patches.replace(owner, name, wrapt.FunctionWrapper(original, wrapper))
+        patches.replace(owner, name, Wrapped(original, wrapper))

@@ -18,8 +18,8 @@ from typing import Any, cast
 from opentelemetry.trace import Span
 
 from memtrace_otel.capture import current_operation, guard
+from memtrace_otel.capture.abandoned import abandon, settle_abandoned
 from memtrace_otel.capture.adoption import announced, mark_step
-from memtrace_otel.instrumentation.abandoned import abandon, settle_abandoned
 from memtrace_otel.instrumentation.langchain.calls import Call, first
 from memtrace_otel.instrumentation.langchain.runs import span_of_run
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
@@ -87,7 +87,8 @@ def stream(call: Call) -> Step:
 
 
 def _watched(streamed: _Streamed, chunks: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    streamed.start()
+    with guard("langchain.stream"):
+        streamed.start()
     try:
         while True:
             with streamed.under_way():
@@ -96,15 +97,18 @@ def _watched(streamed: _Streamed, chunks: Generator[Any, Any, Any]) -> Generator
                 except StopIteration as end:
                     streamed.whole = True
                     return end.value
-            streamed.see(chunk)
+            with guard("langchain.stream"):
+                streamed.see(chunk)
             yield chunk
     finally:
-        streamed.end()
+        with guard("langchain.stream"):
+            streamed.end()
         chunks.close()
 
 
 async def _watched_async(streamed: _Streamed, chunks: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
-    streamed.start()
+    with guard("langchain.stream"):
+        streamed.start()
     try:
         while True:
             with streamed.under_way():
@@ -113,10 +117,12 @@ async def _watched_async(streamed: _Streamed, chunks: AsyncGenerator[Any, Any]) 
                 except StopAsyncIteration:
                     streamed.whole = True
                     return
-            streamed.see(chunk)
+            with guard("langchain.stream"):
+                streamed.see(chunk)
             yield chunk
     finally:
-        streamed.end()
+        with guard("langchain.stream"):
+            streamed.end()
         await chunks.aclose()
 
 
@@ -134,7 +140,7 @@ class _Streamed:
         """Begin when the first chunk is asked for. A model on the `openai` package only gets the span announced."""
         if _is_openai(self._call.instance):
             return
-        with guard("langchain.stream"), self._announced():
+        with self._announced():
             asked = _asked(self._call)
             asked.operation.start()
             asked.operation.leave()
@@ -154,7 +160,8 @@ class _Streamed:
             raise
         finally:
             if self._asked is not None:
-                self._asked.operation.leave()
+                with guard("langchain.stream"):
+                    self._asked.operation.leave()
 
     @contextmanager
     def _announced(self) -> Generator[None]:

@@ -144,7 +144,7 @@ class KnownTexts:
 
     def find(self, text: Text, *, turn: int = 0, scope: str | None = None) -> Known | None:
         """The variable of a text; `turn` counts the equal ones before it in the same call."""
-        known = self._of_object(text)
+        known = self.find_object(text)
         if known is not None:
             return known
         for key in text.recognised_by():
@@ -155,7 +155,8 @@ class KnownTexts:
                 return chosen if len(twins) == 1 else replace(chosen, sure=False)
         return None
 
-    def _of_object(self, text: Text) -> Known | None:
+    def find_object(self, text: Text) -> Known | None:
+        """The variable that the very object is."""
         if text.document is None:
             return None
         reference, known = self._objects.get(id(text.document), (None, None))

@@ -6,20 +6,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
-from opentelemetry import trace
-
 from memtrace_otel.capture import Operation, origins, recall
 from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.semconv import Action, Role
 
 _MOST = 10_000
 _Record = tuple[str, str]  # scope, ref
-
-
-def turn_here() -> recall.Turn | None:
-    """What the current turn has retrieved and answered so far; to be asked before an operation starts."""
-    here = trace.get_current_span().get_span_context()
-    return recall.recall(f"{here.trace_id:032x}" if here.is_valid else "")
 
 
 def answer_of(turn: recall.Turn | None, text: str) -> recall.Recalled | None:
@@ -40,6 +32,11 @@ class Records:
     def holds(self, scope: str, ref: str) -> bool:
         """Whether the newest version of a record is one that this process has written and no tombstone."""
         return bool(origins().find(scope, ref)) and (scope, ref) not in self._deleted
+
+    def missed(self, scope: str, ref: str) -> None:
+        """Note that a record is no more, which has expired, say: what is written next does not replace it."""
+        if self.holds(scope, ref):
+            self._move((scope, ref), self._written, self._deleted)
 
     def write(
         self, operation: Operation, ref: str, content: object, sources: list[int], *, replaces: bool = False

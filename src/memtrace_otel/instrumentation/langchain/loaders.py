@@ -47,7 +47,8 @@ def _watched(call: Call, documents: Generator[Any, Any, Any]) -> Generator[Any, 
                     document = next(documents)
                 except StopIteration as end:
                     return end.value
-            _seen(call, document)
+            with guard("langchain.lazy_load"):
+                _seen(call, document)
             yield document
     finally:
         documents.close()
@@ -61,7 +62,8 @@ async def _watched_async(call: Call, documents: AsyncGenerator[Any, Any]) -> Asy
                     document = await anext(documents)
                 except StopAsyncIteration:
                     return
-            _seen(call, document)
+            with guard("langchain.lazy_load"):
+                _seen(call, document)
             yield document
     finally:
         await documents.aclose()
@@ -77,11 +79,10 @@ def _loading() -> Generator[None]:
 
 
 def _seen(call: Call, document: object) -> None:
-    if not call.patches.active:
-        return
-    made = Operation(kind=OpKind.INGEST, system=call.patches.system, purpose=purpose(call), tracer=call.patches.tracer)
-    with guard("langchain.lazy_load"), made:
-        _loaded(call, made, [document])
+    patches = call.patches
+    if patches.active:
+        with Operation(kind=OpKind.INGEST, system=patches.system, purpose=purpose(call), tracer=patches.tracer) as made:
+            _loaded(call, made, [document])
 
 
 def _loaded(call: Call, operation: Operation, documents: Sequence[object]) -> None:

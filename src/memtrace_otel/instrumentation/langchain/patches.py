@@ -12,7 +12,7 @@ from memtrace_otel.instrumentation.langchain.documents import KnownTexts, store_
 from memtrace_otel.instrumentation.langchain.identity import Records
 from memtrace_otel.instrumentation.langchain.places import Places
 from memtrace_otel.instrumentation.langchain.points import FAMILIES, POINTS
-from memtrace_otel.instrumentation.langchain.runs import Turns
+from memtrace_otel.instrumentation.langchain.runs import Runs
 from memtrace_otel.instrumentation.object_names import ObjectNames
 from memtrace_otel.instrumentation.patches import Patches
 
@@ -20,13 +20,13 @@ SYSTEM = "langchain"
 
 
 class LangChainPatches(Patches):
-    """`loaded` knows what documents and chunks are before they are stored, `stored` what they are afterwards, `turns`
-    what the chains under way are part of."""
+    """`loaded` knows what documents and chunks are before they are stored, `stored` what they are afterwards, `runs`
+    what runs and of which turn that is."""
 
     def __init__(self, tracer: Tracer) -> None:
         super().__init__(tracer, SYSTEM)
         self.loaded, self.stored = KnownTexts(), KnownTexts()
-        self.records, self.turns = Records(), Turns()
+        self.records, self.runs = Records(), Runs()
         self._nameless, self._places = ObjectNames(), Places()
         self._scope = lru_cache(maxsize=1024)(scope_id)
 

@@ -80,10 +80,16 @@ FAMILIES: Mapping[tuple[str, str], Mapping[str, StepFunction]] = {
 }
 """Module and class -> the steps of its methods, where it or a class derived from it defines them."""
 
+_ENDS: Mapping[str, Mapping[str, StepFunction]] = {
+    kind: {f"on_{kind.lower()}_{end}": runs.run_ends for end in ("end", "error")}
+    for kind in ("Chain", "Retriever", "Tool")
+}
+
 POINTS: Points = {
     "langchain_core.callbacks.manager": {
-        f"{manager}.{method}": step
-        for manager in ("CallbackManager", "AsyncCallbackManager")
-        for method, step in _STARTS.items()
+        f"{prefix}CallbackManager{suffix}.{method}": step
+        for prefix in ("", "Async")
+        for suffix, steps in (("", _STARTS), *((f"For{kind}Run", ends) for kind, ends in _ENDS.items()))
+        for method, step in steps.items()
     }
 }

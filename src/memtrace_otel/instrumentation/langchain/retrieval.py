@@ -6,14 +6,14 @@ that are returned are the hits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins, variable_ref
-from memtrace_otel.capture.adoption import AdoptingTracer, announced, retrieval_of_another
+from memtrace_otel.capture.adoption import AdoptingTracer, announced_retrieval, retrieval_of_another
 from memtrace_otel.instrumentation.langchain.calls import Call, first, purpose
 from memtrace_otel.instrumentation.langchain.documents import Known, Text, chunk_of_store, store_name, text_of
 from memtrace_otel.instrumentation.langchain.runs import span_of_run
@@ -61,7 +61,9 @@ class Retrieval:
         """The stored version that a document copied from the result of a search below is."""
         found = list(self.candidates.values())
         same = [item for item in found if text.id and item.text.id == text.id]
-        same = same or [item for item in found if not text.id and item.text.content == text.content]
+        if not same and not text.id:
+            same = [item for item in found if item.text.content == text.content]
+            same = [item for item in same if item.text.metadata == text.metadata] or same
         return same[0].known if same else None
 
 
@@ -69,11 +71,9 @@ RETRIEVAL: ContextVar[Retrieval | None] = ContextVar("memtrace_langchain_retriev
 
 
 def search(call: Call) -> Step:
-    """`similarity_search` and its relatives, `get_by_ids`: a retrieval of its own, or a part of the one around it."""
-    write = WRITE.get()
-    if write is not None and write.store is call.instance:
-        return
-    around = RETRIEVAL.get()
+    """`similarity_search` and its relatives, `get_by_ids`: a retrieval of its own, or a part of the one around it; in a
+    write to the same store (which looks for what it holds, or whose embedder does) a step of that."""
+    around, write = RETRIEVAL.get(), WRITE.get()
     if around is not None:
         returned = yield
         if returned is not around.last:  # handed up by the search below
@@ -82,7 +82,8 @@ def search(call: Call) -> Step:
         return
     arguments = call.arguments()
     query = first(call, "query")
-    retrieval = _begin(call, query, scope=call.patches.scope_of(call.instance))
+    is_step = write is not None and write.store is call.instance
+    retrieval = _begin(call, query, scope=call.patches.scope_of(call.instance), is_step=is_step)
     if isinstance(arguments.get("k"), int):
         retrieval.operation.set(semconv.GEN_AI_RETRIEVAL_TOP_K, arguments["k"])
     threshold = arguments.get("score_threshold")
@@ -100,7 +101,7 @@ def retrieve(call: Call) -> Step:
         returned = yield
         around.consider(_found_in(call, returned, ""))
         return
-    call.carry(announced, span_of_run(call.arguments().get("run_manager")))
+    call.carry(announced_retrieval, span_of_run(call.arguments().get("run_manager")))
     query = call.args[0] if call.args else call.arguments().get("query", call.arguments().get("input"))
     retrieval = _begin(call, query, scope="")
     asked = _ask(retrieval.operation, query)
@@ -121,23 +122,36 @@ def compress(call: Call) -> Step:
     operation = call.open(None, OpKind.RERANK, scope=around.operation.scope if around else "", purpose=purpose(call))
     asked = _ask(operation, arguments.get("query"))
     given = _found_in(call, arguments.get("documents"), "")
+    operation.scope = operation.scope or _owner(given)
     places = {item.known.ref: _read(operation, Role.CANDIDATE, item) for item in given}
     returned = yield
     for item in _found_in(call, returned, ""):
         if item.known.ref in places:
             _read(operation, Role.HIT, item)
             continue
-        fed_by = [asked, *(places[one.known.ref] for one in given if one.text.metadata == item.text.metadata)]
+        fed_by = [asked, *(places[one.known.ref] for one in _cut_from(item.text, given))]
         ref = variable_ref(RefKind.FACT, item.text.content)  # a text that no store holds
         operation.wrote(ref, action=Action.DERIVE, content=item.text.content, sources=fed_by)
         call.patches.loaded.learn(item.text, Known(ref, operation.origin))
 
 
-def _begin(call: Call, query: object, *, scope: str) -> Retrieval:
+def _owner(found: Iterable[Found]) -> str:
+    """The scope of all, '' when they are of several."""
+    scopes = {item.known.scope for item in found if item.known.scope}
+    return scopes.pop() if len(scopes) == 1 else ""
+
+
+def _cut_from(extract: Text, given: Sequence[Found]) -> list[Found]:
+    """The documents that a text may be an extract of: of those with its metadata the ones that hold it, if any do."""
+    alike = [one for one in given if one.text.metadata == extract.metadata]
+    return [one for one in alike if extract.content in one.text.content] or alike
+
+
+def _begin(call: Call, query: object, *, scope: str, is_step: bool = False) -> Retrieval:
     attributes = {semconv.GEN_AI_DATA_SOURCE_ID: store_name(call.instance)} if scope else {}
     recorded = retrieval_of_another()
     operation = Operation(
-        semconv.RETRIEVAL,
+        None if is_step else semconv.RETRIEVAL,
         kind=OpKind.RETRIEVE,
         system=call.patches.system,
         scope=scope,
@@ -163,9 +177,7 @@ def _finish(call: Call, retrieval: Retrieval, asked: int, hits: Sequence[Found])
     operation = retrieval.operation
     retrieval.consider(hits)
     hits = [hit if hit.score is not None else retrieval.candidates.get(hit.known.ref, hit) for hit in hits]
-    scopes = {hit.known.scope for hit in hits if hit.known.scope}
-    if len(scopes) == 1:
-        operation.scope = scopes.pop()
+    operation.scope = _owner(hits) or _owner(retrieval.candidates.values()) or operation.scope
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(hits))
     read = [_read(operation, Role.HIT, hit) for hit in hits]
     if operation.origin:
@@ -204,7 +216,7 @@ def _version(call: Call, text: Text, scope: str) -> Known:
     patches, around = call.patches, RETRIEVAL.get()
     ref = chunk_of_store(text.id) if text.id else ""
     if not scope:
-        known = around.version(text) if around else None
+        known = patches.loaded.find_object(text) or (around.version(text) if around else None)
         known = known or patches.loaded.find(text) or patches.stored.find(text)
         return known or Known(ref or text.chunk, None)
     if ref and origins().find(scope, ref):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -20,44 +21,68 @@ from memtrace_otel.instrumentation.steps import Step
 _started: ContextVar[Any] = ContextVar("memtrace_langchain_run", default=None)
 
 
-class Turns:
-    """The turns of the chains under way that no span is around: a chain without a parent is a turn, what runs below it
-    belongs to that. A run is known as long as the library holds its run manager."""
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Where a run is in the tree of runs, and the turn that it is part of, None when a span is around."""
+
+    place: recall.Place
+    turn: recall.Turn | None
+
+
+class Runs:
+    """The runs under way of chains, tools and retrievers. A chain without a parent and without a span around it is a
+    turn, what runs below it belongs to that. A run is known as long as the library holds its run manager."""
 
     def __init__(self) -> None:
-        self._runs: WeakValueDictionary[object, Any] = WeakValueDictionary()
-        self._turns: WeakKeyDictionary[Any, recall.Turn] = WeakKeyDictionary()
+        self._managers: WeakValueDictionary[object, Any] = WeakValueDictionary()
+        self._runs: WeakKeyDictionary[Any, Run] = WeakKeyDictionary()
 
     def __len__(self) -> int:
-        return len(self._runs)
+        return len(self._managers)
 
-    def of(self, run_id: object) -> recall.Turn | None:
-        """The turn that a run is part of."""
-        run = self._runs.get(run_id)
-        return None if run is None else self._turns.get(run)
+    def find(self, run_id: object) -> Run | None:
+        """A run that has started."""
+        manager = self._managers.get(run_id)
+        return None if manager is None else self._runs.get(manager)
 
-    def keep(self, run: Any, turn: recall.Turn) -> None:
-        """Note the turn of a run that has started."""
-        self._turns[run] = turn
-        self._runs[run.run_id] = run
+    def keep(self, manager: Any, run: Run) -> None:
+        """Note a run that has started."""
+        self._runs[manager] = run
+        self._managers[manager.run_id] = manager
 
 
 def chain_starts(call: Call) -> Step:
     """`on_chain_start` of a callback manager: the outermost chain is a turn. Its parts run in copies of the context, so
     without a span around it none would know what another has retrieved."""
-    turn = _join(call)
+    around = _join(call)
+    turn = around.turn if around else None
     outermost = getattr(call.instance, "parent_run_id", None) is None
     if outermost and not trace.get_current_span().get_span_context().is_valid:
         turn = recall.share_turn()
-    run = yield
-    if turn is not None:
-        call.patches.turns.keep(run, turn)
+    yield from _start(call, around, turn)
 
 
 def part_starts(call: Call) -> Step:
     """`on_retriever_start`, `on_tool_start`: what follows in this context is of the turn of the chain around it."""
-    _join(call)
+    around = _join(call)
+    yield from _start(call, around, around.turn if around else None)
+
+
+def run_ends(call: Call) -> Step:
+    """`on_chain_end`, `on_chain_error` of a run and their like: with the outermost chain its turn is over."""
+    run = call.patches.runs.find(call.instance.run_id)
+    if run is not None and run.turn is not None and len(run.place) == 1:
+        recall.unshare_turn(run.turn)
+    if run is not None and recall.place.get()[: len(run.place)] == run.place:
+        recall.place.set(run.place[:-1])
     yield
+
+
+def _start(call: Call, around: Run | None, turn: recall.Turn | None) -> Step:
+    manager = yield
+    place = (*(around.place if around else ()), manager.run_id)
+    recall.place.set(place)
+    call.patches.runs.keep(manager, Run(place, turn))
 
 
 def chat_model_starts(call: Call) -> Step:
@@ -67,11 +92,15 @@ def chat_model_starts(call: Call) -> Step:
     _started.set(runs[0] if isinstance(runs, list) and runs else None)
 
 
-def _join(call: Call) -> recall.Turn | None:
-    """Make the turn of the chain around a run that of this context: a batch runs one step of all its chains, then the
-    next, in contexts that know nothing of the chain."""
-    turn = call.patches.turns.of(getattr(call.instance, "parent_run_id", None))
-    return None if turn is None else recall.share_turn(turn)
+def _join(call: Call) -> Run | None:
+    """Make the place and the turn of the chain around a run those of this context: a batch runs one step of all its
+    chains, then the next, in contexts that know nothing of the chain."""
+    run = call.patches.runs.find(getattr(call.instance, "parent_run_id", None))
+    if run is not None:
+        recall.place.set(run.place)
+        if run.turn is not None:
+            recall.share_turn(run.turn)
+    return run
 
 
 def span_of_run(run_manager: Any = None) -> Span | None:

@@ -14,7 +14,7 @@ from opentelemetry.util.types import AttributeValue
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, recall, variable_ref
 from memtrace_otel.instrumentation.langchain.calls import purpose
-from memtrace_otel.instrumentation.langchain.identity import answer_of, turn_here
+from memtrace_otel.instrumentation.langchain.identity import answer_of
 from memtrace_otel.instrumentation.langgraph.calls import Call
 from memtrace_otel.instrumentation.langgraph.threads import Change, Entry, entries_of
 from memtrace_otel.instrumentation.steps import Step
@@ -38,7 +38,7 @@ def put(call: Call) -> Step:
     scope = call.patches.scope_of(call.instance, thread)
     entries = entries_of(thread, checkpoint.get("channel_values") or {}, channels)
     change = call.patches.threads.change(scope, thread, parent, entries, channels)
-    turn, attributes = turn_here(), _store(call)
+    turn, attributes = recall.turn_here(), _store(call)
     stored = trimmed = None
     if change.added or change.updated:
         kind = OpKind.UPDATE if change.updated else OpKind.CREATE

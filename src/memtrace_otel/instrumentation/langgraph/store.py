@@ -17,7 +17,7 @@ from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, recall, variable_ref
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.instrumentation.langchain.documents import Known
-from memtrace_otel.instrumentation.langchain.identity import answer_of, turn_here
+from memtrace_otel.instrumentation.langchain.identity import answer_of
 from memtrace_otel.instrumentation.langgraph.calls import Call
 from memtrace_otel.instrumentation.langgraph.values import text_of
 from memtrace_otel.instrumentation.steps import Step
@@ -60,16 +60,18 @@ class Writer:
 
 
 WRITER: ContextVar[Writer | None] = ContextVar("memtrace_langgraph_writer", default=None)
-_inside: ContextVar[bool] = ContextVar("memtrace_langgraph_store", default=False)
+_under_way: ContextVar[frozenset[str]] = ContextVar("memtrace_langgraph_store", default=frozenset())
+"""What the store call around is about to do."""
 
 
 def batch(call: Call) -> Step:
     """`batch`, `abatch`: the operations of the batch side by side. A store's own task has been told before."""
-    if _inside.get() or _is_queue(call.instance):
+    if _is_queue(call.instance):
         return
     given = call.arguments().get("ops")
     if not isinstance(given, list | tuple):
-        note_drop("langgraph.batch:iterator")  # the store's to consume
+        if not _under_way.get():
+            note_drop("langgraph.batch:iterator", system="langgraph")  # the store's to consume
         return
     operations = [_operation(op) for op in cast(Sequence[object], given)]
     yield from _observe(call, operations)
@@ -77,8 +79,6 @@ def batch(call: Call) -> Step:
 
 def queued(call: Call) -> Step:
     """A method that queues its operation: recorded here, where the caller is known."""
-    if _inside.get():
-        return
     arguments = call.arguments()
     namespace = arguments.get("namespace", arguments.get("namespace_prefix", ()))
     asked = StoreOp(
@@ -121,11 +121,15 @@ def _operation(op: object) -> StoreOp | None:
 
 
 def _observe(call: Call, asked: Sequence[StoreOp | None], *, alone: bool = False) -> Generator[None, Any, None]:
-    call.carry(_inside, True)
+    actions, around = frozenset(op.action for op in asked if op is not None), _under_way.get()
+    if around and (around != frozenset({PUT}) or PUT in actions):
+        return  # how the store does it; a look-up inside a write is that of its embedder, say
+    call.carry(_under_way, actions)
     last = {(op.namespace, op.key): op for op in asked if op is not None and op.action == PUT}
     wanted = [op if op is None or op.action != PUT or last[op.namespace, op.key] is op else None for op in asked]
-    turn = turn_here()
-    opened = [_open(call, op, current=len(asked) == 1) if op is not None else None for op in wanted]
+    turn = recall.turn_here()
+    inner = bool(around) or WRITER.get() is not None
+    opened = [_open(call, op, inner=inner, current=len(asked) == 1) if op is not None else None for op in wanted]
     returned = yield
     results = cast(Sequence[Any], [returned] if alone else returned)
     done = [row for row in zip(wanted, opened, results, strict=True) if row[0] is not None]
@@ -138,7 +142,7 @@ def _observe(call: Call, asked: Sequence[StoreOp | None], *, alone: bool = False
             _retrieved(call, op, operation, result)
 
 
-def _open(call: Call, op: StoreOp, *, current: bool) -> Operation:
+def _open(call: Call, op: StoreOp, *, inner: bool, current: bool) -> Operation:
     scope, writer = call.patches.scope_of(call.instance, op.owner), WRITER.get()
     if writer is not None and not writer.scope:
         writer.scope = scope
@@ -148,7 +152,7 @@ def _open(call: Call, op: StoreOp, *, current: bool) -> Operation:
     purpose = f"store.{'delete' if op.action == PUT and op.value is None else op.action}"
     name: str | None
     if op.action != PUT:
-        name, kind = (None if writer else semconv.SEARCH_MEMORY), OpKind.RETRIEVE
+        name, kind = (None if inner else semconv.SEARCH_MEMORY), OpKind.RETRIEVE
     elif op.value is None:
         name, kind = semconv.DELETE_MEMORY, OpKind.DELETE
     else:
@@ -187,6 +191,8 @@ def _retrieved(call: Call, op: StoreOp, operation: Operation, result: Any) -> No
             operation.set(semconv.GEN_AI_MEMORY_QUERY_TEXT, op.query)
     if op.limit is not None and op.action == SEARCH:
         operation.set(semconv.GEN_AI_RETRIEVAL_TOP_K, op.limit)
+    if op.action == GET and result is None:
+        call.patches.records.missed(operation.scope, memory_ref(op.namespace, op.key))
     items = cast(list[Any], result if isinstance(result, list) else [result] if result is not None else [])
     scopes = [call.patches.scope_of(call.instance, "/".join(item.namespace)) for item in items]
     writer = WRITER.get()

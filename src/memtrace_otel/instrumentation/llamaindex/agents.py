@@ -1,16 +1,22 @@
-"""The turn of an agent: from the user's message to the end of the workflow that `run` has started."""
+"""The turn of an agent, from the message of the user to the end of the workflow that `run` starts; of a workflow."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from functools import partial
 from typing import Any, cast
 
-from memtrace_otel.capture import guard
+from opentelemetry import trace
+
+from memtrace_otel.capture import guard, recall
 from memtrace_otel.instrumentation.llamaindex.answers import ANSWERING, Answering, open_answer
 from memtrace_otel.instrumentation.llamaindex.calls import Call
 from memtrace_otel.instrumentation.llamaindex.nodes import message_text
+from memtrace_otel.instrumentation.llamaindex.retrieval import SEARCHES, Served, served_here
 from memtrace_otel.instrumentation.steps import Step
+
+_SEARCHES = 256  # of a turn that are looked for in what its tools return
 
 
 def run(call: Call) -> Step:
@@ -18,12 +24,42 @@ def run(call: Call) -> Step:
     if ANSWERING.get() is not None:
         return
     asked = call.kwargs.get("user_msg") or next(iter(call.args), None)
-    answering = open_answer(call, asked if isinstance(asked, str) else message_text(asked))
+    question = asked if isinstance(asked, str) else message_text(asked)
+    answering = open_answer(call, question)
+    answering.quote(question, served_here())
+    call.carry(SEARCHES, (deque[Served](maxlen=_SEARCHES),))
     handler = yield
     turn = cast("asyncio.Future[Any] | None", getattr(handler, "_result_task", handler))  # early ones are futures
     if isinstance(turn, asyncio.Future):
         call.detach(answering.operation)
         turn.add_done_callback(partial(_finish, answering))
+
+
+def call_tool(call: Call) -> Step:
+    """`_call_tool`: what a tool returns goes into the next prompt. It may hold what this tool has retrieved, or one
+    before it."""
+    answering, of_turn = ANSWERING.get(), SEARCHES.get()[:1]
+    if answering is None or not of_turn:
+        return
+    of_tool = deque[Served](maxlen=_SEARCHES)
+    call.carry(SEARCHES, (*of_turn, of_tool))
+    output = yield
+    answering.quote(str(output.content), list(of_turn[0]), list(of_tool))
+
+
+def run_workflow(call: Call) -> Step:
+    """`run` of a workflow of the program: its steps run in copies of this context. Without a span around it, it is a
+    turn, so that a model call in one step knows what another has retrieved."""
+    within = bool(recall.place.get()) or trace.get_current_span().get_span_context().is_valid
+    call.carry(recall.place, (*recall.place.get(), object()))
+    if within:
+        yield
+        return
+    turn = recall.share_turn()
+    try:
+        yield
+    finally:
+        recall.unshare_turn(turn)
 
 
 def _finish(answering: Answering, turn: asyncio.Future[Any]) -> None:

@@ -7,7 +7,7 @@ is recorded when its text has come to its end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import Lock
@@ -17,11 +17,18 @@ from opentelemetry import context, trace
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import Operation, guard
-from memtrace_otel.instrumentation.abandoned import settle_abandoned
+from memtrace_otel.capture import Operation, guard, recall
+from memtrace_otel.capture.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, pieces, query_ref, query_text
-from memtrace_otel.instrumentation.llamaindex.retrieval import Version, owner, read_version, served_for, version_of
+from memtrace_otel.instrumentation.llamaindex.retrieval import (
+    Served,
+    Version,
+    owner,
+    read_version,
+    served_for,
+    version_of,
+)
 from memtrace_otel.instrumentation.llamaindex.streams import observed, operation_of
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref, split_origin
@@ -32,7 +39,8 @@ from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
 class Answering:
     """An answer under way: what its synthesizers and chat memories have handed to a model so far.
 
-    `streams`: its text comes from a stream, which may end before or after the call that returns it.
+    `interim`: answers to its sub-questions. `streams`: its text comes from a stream, which may end before or after the
+    call that returns it.
     """
 
     call: Call
@@ -40,6 +48,7 @@ class Answering:
     used: dict[str, Version] = field(default_factory=dict[str, Version])
     contexts: dict[str, str] = field(default_factory=dict[str, str])
     kept: dict[str, int] = field(default_factory=dict[str, int])
+    interim: list[str] = field(default_factory=list[str])
     streams: bool = False
     _lock: Lock = field(default_factory=Lock)
     _has_returned: bool = False
@@ -48,11 +57,27 @@ class Answering:
     def use(self, given: list[Piece], query: str) -> None:
         """Note the nodes of one synthesis, and the searches that found them."""
         lists = served_for(given, query)
+        given = [piece for piece in given if piece.ref in lists or not self._is_interim(piece)]
         self.contexts.update((served.context, served.origin) for served in lists.values())
         self.used.update((piece.ref, version_of(self.call, piece, lists)) for piece in given)
 
+    def quote(self, text: str, searches: Iterable[Served], made_of: Iterable[Served] = ()) -> None:
+        """Note the nodes of these searches (oldest first) that a text for the model holds. One of `made_of` that it
+        holds nothing of, nor any synthesis, still fed it: a tool may shorten or sum up what it has found."""
+        found = {ref: (served, hit) for served in searches for ref, hit in served.hits.items()}
+        texts = [recall.Recalled(ref, hit.origin, hit.piece.text) for ref, (_, hit) in found.items()]
+        held, whole = recall.found_in(recall.fold(text), texts)
+        if not whole:
+            self.operation.mark(Incomplete.BUDGET)
+        quoted = [found[one.ref] for one in held]
+        self.used.update((hit.piece.ref, hit) for _, hit in quoted)
+        opaque = [served for served in made_of if not self.used.keys() & served.hits.keys()]
+        for served in (*(served for served, _ in quoted), *opaque):
+            self.remember(served.context, served.origin)
+            self.operation.mark(Incomplete.INFERRED)
+
     def remember(self, ref: str, origin: str) -> None:
-        """Note the context that a chat memory put into the prompt."""
+        """Note a context that was put into the prompt."""
         self.contexts[ref] = origin
 
     def keep(self, texts: list[str]) -> None:
@@ -88,8 +113,11 @@ class Answering:
         if not whole:
             operation.mark(Incomplete.TRUNCATED)
         if operation.origin and said:
-            answer = make_ref(RefKind.ANSWER, split_origin(operation.origin)[1])
-            operation.wrote(answer, role=Role.ANSWER, content=said)
+            operation.wrote(_answer_ref(operation), role=Role.ANSWER, content=said)
+
+    def _is_interim(self, piece: Piece) -> bool:
+        """Whether a node was made of the answer to a sub-question: what that was made of is noted already."""
+        return any(piece.text.endswith(said) for said in self.interim) and not version_of(self.call, piece, {}).origin
 
     def _stream_ended(self, said: str, whole: bool, error: BaseException | None) -> None:
         with self._lock:
@@ -105,6 +133,27 @@ class Answering:
 
 
 ANSWERING: ContextVar[Answering | None] = ContextVar("memtrace_llamaindex_answering", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer of `operation`, which its chat engine puts into this memory, perhaps before it returns."""
+
+    memory: Any
+    operation: Operation
+
+    @property
+    def origin(self) -> str:
+        """The operation."""
+        return self.operation.origin
+
+    @property
+    def ref(self) -> str:
+        """`answer:<span id>`."""
+        return _answer_ref(self.operation)
+
+
+REPLY: ContextVar[Reply | None] = ContextVar("memtrace_llamaindex_reply", default=None)
 
 
 def query(call: Call) -> Step:
@@ -144,6 +193,7 @@ def write_to_history(call: Call) -> Step:
     operation = operation_of(call.instance.chat_stream) or operation_of(call.instance.achat_stream)
     if operation is None:
         return
+    call.carry(REPLY, Reply(call.arguments().get("memory"), operation))
     token = context.attach(trace.set_span_in_context(operation.span))
     try:
         yield
@@ -165,9 +215,16 @@ def open_answer(call: Call, question: str) -> Answering:
 
 
 def _answer(call: Call, question: str, given: list[Piece] | None = None) -> Step:
-    if ANSWERING.get() is not None:
+    around = ANSWERING.get()
+    if around is not None:
+        said = getattr((yield), "__dict__", {}).get("response")  # no property: it may read a stream
+        if said and isinstance(said, str):
+            around.interim.append(said)
         return
     answering = open_answer(call, question)
+    memory = getattr(call.instance, "_memory", None)
+    if memory is not None:
+        call.carry(REPLY, Reply(memory, answering.operation))
     if given is not None:
         answering.use(given, question)
     response = yield
@@ -178,6 +235,10 @@ def _answer(call: Call, question: str, given: list[Piece] | None = None) -> Step
     else:
         nothing = getattr(response, "response", None) in (None, "")
         answering.conclude("" if nothing else str(response), whole=True)
+
+
+def _answer_ref(operation: Operation) -> str:
+    return make_ref(RefKind.ANSWER, split_origin(operation.origin)[1])
 
 
 def _model_of(engine: Any) -> dict[str, AttributeValue]:

@@ -7,16 +7,16 @@ summary. `gen_ai.memory.store.id` is the table (or the class) of the chat store;
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import Operation, origins, scope_id
-from memtrace_otel.instrumentation.llamaindex.answers import ANSWERING
+from memtrace_otel.capture import Operation, origins, recall, scope_id
+from memtrace_otel.instrumentation.llamaindex.answers import ANSWERING, REPLY
 from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
-from memtrace_otel.instrumentation.llamaindex.messages import Message
+from memtrace_otel.instrumentation.llamaindex.messages import Message, is_reply
 from memtrace_otel.instrumentation.llamaindex.nodes import message_text, query_ref
 from memtrace_otel.instrumentation.llamaindex.owners import store_name
 from memtrace_otel.instrumentation.steps import Step, StepFunction
@@ -67,28 +67,30 @@ CONVERSATION: ContextVar[Conversation | None] = ContextVar("memtrace_llamaindex_
 
 def put(call: Call) -> Step:
     """`put`, `aput`, `aput_messages`: messages in, a new version of the queue out."""
-    yield from _write(call, call.patches.queues.append)
+    yield from _write(call)
 
 
 def set_messages(call: Call) -> Step:
     """`set`, `aset`: the messages that make the queue from now on."""
-    yield from _write(call, call.patches.queues.replace, whole=True)
+    yield from _write(call, whole=True)
 
 
-def _write(call: Call, place: Callable[[str, Sequence[Any]], list[Message]], *, whole: bool = False) -> Step:
+def _write(call: Call, *, whole: bool = False) -> Step:
     if not call.enter("memory.write"):
         return
     arguments = call.arguments()
     given = cast("Sequence[Any]", arguments.get("messages") or [arguments.get("message")])
+    answers = () if whole else _answers(call.instance, given)
     operation = _open(call, semconv.UPSERT_MEMORY, OpKind.UPDATE)
     conversation = Conversation(call.instance, operation, writes=True)
     conversation.sources += read_previous(operation, conversation.ref)
-    conversation.sources += read_messages(operation, place(_queue_name(call, call.instance), given))
+    queues, name = call.patches.queues, _queue_name(call, call.instance)
+    said = queues.replace(name, given) if whole else queues.append(name, given, answers)
+    conversation.sources += read_messages(operation, said)
     call.carry(CONVERSATION, conversation)
     answering = ANSWERING.get()
     if answering is not None:
-        replies = [message for message in given if getattr(message.role, "value", message.role) == "assistant"]
-        answering.keep([message_text(message) for message in replies])
+        answering.keep([message_text(message) for message in given if is_reply(message)])
     yield
     if not conversation.writes:
         return
@@ -117,7 +119,7 @@ def get(call: Call) -> Step:
     if queue:
         conversation.context.append(operation.read(conversation.ref, role=Role.HIT, content=queue_text(queue)))
     for message, role in _shown(call.patches.queues.recognise(_queue_name(call, call.instance), queue), texts):
-        operation.read(message.ref, role=role, content=message.text)
+        message.read_by(operation, role)
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(messages))
     if operation.origin:
         context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
@@ -199,7 +201,7 @@ def queue_text(queue: Sequence[Any]) -> str:
 
 def read_messages(operation: Operation, messages: Sequence[Message]) -> list[int]:
     """Record messages given to a memory."""
-    return [operation.read(message.ref, role=Role.MESSAGE, content=message.text) for message in messages]
+    return [message.read_by(operation) for message in messages]
 
 
 def read_previous(operation: Operation, ref: str) -> list[int]:
@@ -212,6 +214,16 @@ def write_state(operation: Operation, ref: str, content: object, sources: list[i
     """Record a new version of a state."""
     known = origins().find(operation.scope, ref)
     operation.wrote(ref, action=Action.UPDATE if known else Action.ADD, content=content, sources=sources)
+
+
+def _answers(memory: Any, given: Sequence[Any]) -> list[Message]:
+    """What a reply given to a memory may be: the answer under way whose engine keeps its replies there, else one that
+    was given before in this turn. To be asked before an operation starts."""
+    reply = REPLY.get()
+    if reply is not None and reply.memory is memory:
+        return [Message(reply.ref, message_text(message), reply.origin) for message in given[-1:]]
+    turn = recall.turn_here()
+    return [Message(answer.ref, answer.text, answer.origin) for answer in (turn.newest_answers() if turn else ())]
 
 
 def _open(call: Call, name: str, kind: OpKind) -> Operation:

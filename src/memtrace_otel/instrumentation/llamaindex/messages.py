@@ -1,6 +1,7 @@
 """Which message is which: LlamaIndex gives messages no ids, and equal ones said twice are two.
 
-What is put into a chat memory is said anew. What a chat store tells later is recognised by its place in the queue.
+What is put into a chat memory is said anew, but for a reply that this process has recorded as an answer: it is that.
+What a chat store tells later is recognised by its place in the queue.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Container, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from memtrace_otel.capture import Operation
 from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.instrumentation.llamaindex.nodes import message_ref, message_text
+from memtrace_otel.semconv import Role
 
 _QUEUES = 1024
 _MESSAGES = 10_000
@@ -31,10 +34,17 @@ def _after_fork() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message with a text; `ref` is its own, whoever else said the same."""
+    """One message with a text; `ref` is its own, whoever else said the same. `origin` is that of the answer which a
+    reply is, '' when it is none of ours."""
 
     ref: str
     text: str
+    origin: str = ""
+
+    def read_by(self, operation: Operation, role: str = "") -> int:
+        """Record it as an input of `operation`."""
+        role = role or (Role.ANSWER if self.origin else Role.MESSAGE)
+        return operation.read(self.ref, role=role, content=self.text, origin=self.origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +53,18 @@ class _Place:
 
     ref: str
     key: int
+    origin: str
 
 
 def said_now(messages: Iterable[Any]) -> list[Message]:
     """Messages said just now; those without text (tool calls) are left out."""
     return [Message(f"{message_ref(text)}.{secrets.token_hex(8)}", text) for text in _texts(messages)]
+
+
+def is_reply(message: Any) -> bool:
+    """Whether the assistant said it."""
+    role = getattr(message, "role", "")
+    return getattr(role, "value", role) == "assistant"
 
 
 class Queues:
@@ -57,19 +74,24 @@ class Queues:
     def __init__(self) -> None:
         self._queues: OrderedDict[str, list[_Place]] = OrderedDict()
 
-    def append(self, name: str, messages: Iterable[Any]) -> list[Message]:
-        """Messages that are put at the end of a queue."""
-        said = said_now(messages)
+    def append(self, name: str, messages: Iterable[Any], answers: Sequence[Message] = ()) -> list[Message]:
+        """Messages that are put at the end of a queue. A reply is the one of `answers` that has its text and is not in
+        the queue yet; where several could be meant it is none."""
+        said = [(one, is_reply(message)) for message in messages for one in said_now([message])]
         with self._queue(name) as queue:
-            queue += _places(said)
-        return said
+            found: list[Message] = []
+            for one, replies in said:
+                found.append(_answer(one, answers, queue) if replies and answers else one)
+                queue += _places(found[-1:])
+        return found
 
     def replace(self, name: str, messages: Iterable[Any]) -> list[Message]:
         """Messages that make the queue from now on: those that stood in it stay what they are."""
         said = said_now(messages)
         with self._queue(name) as queue:
             refs = _aligned(queue, [message.text for message in said])
-            found = [Message(ref or message.ref, message.text) for ref, message in zip(refs, said, strict=True)]
+            made = [ref or message.ref for ref, message in zip(refs, said, strict=True)]
+            found = _found(queue, made, [message.text for message in said])
             queue[:] = _places(found)
         return found
 
@@ -83,7 +105,7 @@ class Queues:
             if not known:
                 _find_moved(refs, queue, texts)
                 _number(refs, {place.ref for place in queue}, texts)
-            found = [Message(ref, text) for ref, text in zip(refs, texts, strict=True)]
+            found = _found(queue, refs, texts)
             if not known:
                 queue[:] = _places(found)
         return found
@@ -106,7 +128,7 @@ class Queues:
                 forgotten = self._queues.popitem(last=False)[1]
                 places -= len(forgotten)
                 if forgotten:
-                    note_drop("llamaindex.queues")
+                    note_drop("llamaindex.queues", system="llamaindex")
 
 
 def _texts(messages: Iterable[Any]) -> list[str]:
@@ -114,16 +136,27 @@ def _texts(messages: Iterable[Any]) -> list[str]:
 
 
 def _places(messages: Sequence[Message]) -> list[_Place]:
-    return [_Place(message.ref, hash(message.text)) for message in messages[-_MESSAGES:]]
+    return [_Place(message.ref, hash(message.text), message.origin) for message in messages[-_MESSAGES:]]
+
+
+def _answer(reply: Message, answers: Sequence[Message], queue: Sequence[_Place]) -> Message:
+    held = {place.ref for place in queue}
+    equal = [one for one in answers if one.text.strip() == reply.text.strip() and one.ref not in held]
+    return replace(equal[0], text=reply.text) if len(equal) == 1 else reply
+
+
+def _found(queue: Sequence[_Place], refs: Sequence[str], texts: Sequence[str]) -> list[Message]:
+    origins = {place.ref: place.origin for place in queue if place.origin}
+    return [Message(ref, text, origins.get(ref, "")) for ref, text in zip(refs, texts, strict=True)]
 
 
 def _aligned(queue: Sequence[_Place], texts: Sequence[str]) -> list[str]:
     """The ref of each text, '' for one that is not known: what both have at the end, and at the start, is the same; the
-    longer of these goes first."""
+    longer of these goes first. Of two as long, a queue that has grown has kept its start, another its end."""
     known, keys = [place.key for place in queue], [hash(text) for text in texts]
     start, end = _common(known, keys), _common(known[::-1], keys[::-1])
     most = min(len(known), len(keys))
-    if start > end:
+    if start > end or (start == end and len(keys) > len(known)):
         end = min(end, most - start)
     else:
         start = min(start, most - end)

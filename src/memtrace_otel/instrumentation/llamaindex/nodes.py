@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
 
@@ -16,7 +17,8 @@ from memtrace_otel.semconv import RefKind
 class Piece:
     """A node or document as LlamaIndex handed it over. `fingerprint` covers text and metadata, '' where nobody asked.
 
-    `document` is the id of the document that a node was cut from, '' when it names none.
+    `document` is the id of the document that a node was cut from, '' when it names none. `item` is the scored node that
+    a search has made, None for a bare node; it is not kept alive.
     """
 
     ref: str
@@ -25,6 +27,7 @@ class Piece:
     fingerprint: str = ""
     document: str = ""
     score: float | None = None
+    item: weakref.ref[Any] | None = field(default=None, compare=False, repr=False)
 
 
 def pieces(nodes: object, *, fingerprints: bool = False) -> Iterator[Piece]:
@@ -40,6 +43,7 @@ def pieces(nodes: object, *, fingerprints: bool = False) -> Iterator[Piece]:
                 str(node.hash) if fingerprints else "",
                 str(getattr(node, "ref_doc_id", None) or ""),
                 score_of(item),
+                None if item is node else weakref.ref(item),
             )
 
 

@@ -10,7 +10,7 @@ import wrapt
 from opentelemetry.trace import Tracer
 
 from memtrace_otel.capture import guard, scope_id
-from memtrace_otel.instrumentation.abandoned import settle_abandoned
+from memtrace_otel.capture.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.llamaindex.ledger import Ledger
 from memtrace_otel.instrumentation.llamaindex.messages import Queues
 from memtrace_otel.instrumentation.llamaindex.owners import store_name
@@ -18,7 +18,7 @@ from memtrace_otel.instrumentation.llamaindex.points import POINTS, RETRIEVER, V
 from memtrace_otel.instrumentation.object_names import ObjectNames
 from memtrace_otel.instrumentation.patches import Patches
 from memtrace_otel.instrumentation.steps import StepFunction
-from memtrace_otel.instrumentation.threads import with_context_threads
+from memtrace_otel.instrumentation.threads import with_context_executor, with_context_threads
 
 SYSTEM = "llamaindex"
 
@@ -46,6 +46,7 @@ class LlamaIndexPatches(Patches):
             lambda module: self.cover_subclasses(module.BasePydanticVectorStore, VECTOR_STORE),
         )
         self.when_imported("llama_index.core.async_utils", self._keep_context)
+        self.when_imported("llama_index.core.tools.function_tool", self._keep_context_of_tools)
 
     def scope_of(self, store: Any, new: str = "") -> str:
         """Scope of what a store holds, '' for None. One without a name is alone with what this object holds; `new` is
@@ -116,3 +117,8 @@ class LlamaIndexPatches(Patches):
         futures = getattr(async_utils, "concurrent", None)
         if futures is not None:
             self.replace(async_utils, "concurrent", with_context_threads(futures))
+
+    def _keep_context_of_tools(self, function_tool: Any) -> None:
+        """Earlier releases lose it where a plain function is the tool of an agent, too."""
+        if not hasattr(function_tool, "contextvars"):
+            self.replace(function_tool, "asyncio", with_context_executor(function_tool.asyncio))

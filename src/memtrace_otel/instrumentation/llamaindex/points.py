@@ -39,8 +39,16 @@ POINTS: Points = {
     f"{_CORE}.postprocessor.types": _both("BaseNodePostprocessor", {"postprocess_nodes": retrieval.rerank}),
     f"{_CORE}.response_synthesizers.base": _both("BaseSynthesizer", {"synthesize": answers.synthesize}),
     f"{_CORE}.base.base_query_engine": _both("BaseQueryEngine", {"query": answers.query}),
-    f"{_CORE}.agent.workflow.base_agent": {"BaseWorkflowAgent.run": agents.run},
-    f"{_CORE}.agent.workflow.multi_agent_workflow": {"AgentWorkflow.run": agents.run},
+    f"{_CORE}.agent.workflow.base_agent": {
+        "BaseWorkflowAgent.run": agents.run,
+        "BaseWorkflowAgent._call_tool": agents.call_tool,
+    },
+    f"{_CORE}.agent.workflow.multi_agent_workflow": {
+        "AgentWorkflow.run": agents.run,
+        "AgentWorkflow._call_tool": agents.call_tool,
+    },
+    "workflows.workflow": {"Workflow.run": agents.run_workflow},
+    f"{_CORE}.workflow.workflow": {"Workflow.run": agents.run_workflow},  # of earlier releases
     f"{_CORE}.chat_engine.simple": _both("SimpleChatEngine", _CHAT),
     f"{_CORE}.chat_engine.context": _both("ContextChatEngine", _CHAT),
     f"{_CORE}.chat_engine.condense_question": _both("CondenseQuestionChatEngine", _CHAT),

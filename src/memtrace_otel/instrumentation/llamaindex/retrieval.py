@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -19,6 +21,7 @@ from memtrace_otel.model import make_ref, split_origin
 from memtrace_otel.semconv import OpKind, RefKind, Role
 
 _KEPT = 32
+_ITEMS = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,26 +43,40 @@ class Served:
     hits: Mapping[str, Version] = field(compare=False)
 
 
+_lists: OrderedDict[int, tuple[weakref.ref[Any], Served]] = OrderedDict()
+"""The list that served a scored node last, by the id of the object."""
 _served: ContextVar[tuple[Served, ...]] = ContextVar("memtrace_llamaindex_served", default=())
 INNER: ContextVar[list[Served] | None] = ContextVar("memtrace_llamaindex_inner", default=None)
 """Takes the searches that are steps of a wider reading."""
+SEARCHES: ContextVar[tuple[deque[Served], ...]] = ContextVar("memtrace_llamaindex_searches", default=())
+"""Take the searches of an agent's turn, and those of the tool that it has called."""
 _searching: ContextVar[bool] = ContextVar("memtrace_llamaindex_searching", default=False)
 
 
 def retrieve(call: Call) -> Step:
-    """`retrieve`, `aretrieve`: the outermost is the turn's retrieval, one that another retriever calls is its step."""
+    """`retrieve`, `aretrieve`: the outermost is the turn's retrieval, one that another retriever calls is its step.
+
+    What the steps have found and it does not return (merged, or left out by a fusion) are its candidates.
+    """
     if not call.enter("retrieve"):
         return
     query = query_text(call.arguments().get("str_or_query_bundle"))
     inner, store = _searching.get(), store_behind(call.instance)
+    around, steps = INNER.get(), list[Served]()
     operation = _open(call, inner, store)
     call.carry(_searching, True)
+    call.carry(INNER, steps)
     asked = _ask(operation, query)
     top_k = getattr(call.instance, "similarity_top_k", None)
     if isinstance(top_k, int):
         operation.set(semconv.GEN_AI_RETRIEVAL_TOP_K, top_k)
     found = yield
-    _return(call, operation, query, [asked], list(pieces(found)), inner=inner)
+    hits = list(pieces(found))
+    _return(call, operation, query, [asked], hits, inner=inner, around=around)
+    returned = {hit.ref for hit in hits}
+    for ref, left_out in {ref: hit for step in steps for ref, hit in step.hits.items()}.items():
+        if ref not in returned:
+            read_version(operation, left_out, Role.CANDIDATE)
 
 
 def query_store(call: Call) -> Step:
@@ -77,7 +94,7 @@ def query_store(call: Call) -> Step:
     hits = list(pieces(list(found.nodes or []))) or [Piece(chunk_ref(id), id, "") for id in ids]
     scores = list(found.similarities or [None] * len(hits))
     ranked = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=False)]
-    _return(call, operation, query, sources, ranked, inner=inner)
+    _return(call, operation, query, sources, ranked, inner=inner, around=INNER.get())
 
 
 def rerank(call: Call) -> Step:
@@ -100,11 +117,36 @@ def rerank(call: Call) -> Step:
 
 
 def served_for(given: list[Piece], query: str) -> dict[str, Served]:
-    """The list that each node was taken from, by ref: the newest one, if possible one of the same query."""
+    """The list that each node was taken from, by ref: that of the scored node itself, which steps of a workflow pass
+    on in contexts of their own, else the newest one, if possible one of the same query."""
     newest_first = _served.get()[::-1]
     served = sorted(newest_first, key=lambda one: one.query != query)
-    found = {piece.ref: next((one for one in served if piece.ref in one.hits), None) for piece in given}
+    found = {
+        piece.ref: _list_of(piece) or next((one for one in served if piece.ref in one.hits), None) for piece in given
+    }
     return {ref: one for ref, one in found.items() if one is not None}
+
+
+def _list_of(piece: Piece) -> Served | None:
+    """The list that has served this very object, the newest of several."""
+    item = piece.item and piece.item()
+    reference, served = _lists.get(id(item), (None, None))
+    return served if item is not None and reference is not None and reference() is item else None
+
+
+def _hand_out(hits: Iterable[Piece], served: Served) -> None:
+    for hit in hits:
+        item = hit.item and hit.item()
+        if item is not None and hit.item is not None:
+            _lists.pop(id(item), None)  # the newest stay longest
+            _lists[id(item)] = hit.item, served
+    while len(_lists) > _ITEMS:
+        _lists.popitem(last=False)
+
+
+def served_here() -> tuple[Served, ...]:
+    """What this execution context was served lately, oldest first."""
+    return _served.get()
 
 
 def version_of(call: Call, piece: Piece, served: Mapping[str, Served], looked_in: str = "") -> Version:
@@ -157,6 +199,7 @@ def _return(
     hits: list[Piece],
     *,
     inner: bool = False,
+    around: list[Served] | None = None,
     lists: Mapping[str, Served] = MappingProxyType({}),
 ) -> None:
     """Record the hits and the context that they make together."""
@@ -171,5 +214,8 @@ def _return(
         made = Served(context, operation.origin, query, {hit.piece.ref: hit for hit in seen})
         if not inner:
             _served.set((*_served.get()[1 - _KEPT :], made))
-        elif (searches := INNER.get()) is not None:
-            searches.append(made)
+            _hand_out(hits, made)
+            for searches in SEARCHES.get():
+                searches.append(made)
+        elif around is not None:
+            around.append(made)

@@ -8,13 +8,15 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from memtrace_otel.capture import Operation, guard
-from memtrace_otel.instrumentation.abandoned import abandon
+from memtrace_otel.capture.abandoned import abandon
 
 _MAX_ITEMS = 100_000
+_guard = guard("llamaindex.stream")
 Done = Callable[[str, bool, BaseException | None], None]
 """Takes the text so far, whether that is all of it, and what the stream raised."""
 
@@ -29,16 +31,25 @@ class Collector:
 
     def see(self, item: Any) -> None:
         """Take in one item."""
-        with guard("llamaindex.stream"):
-            if len(self._texts) < _MAX_ITEMS:
-                self._texts.append(self._text_of(item))
+        if len(self._texts) < _MAX_ITEMS:
+            self._texts.append(self._text_of(item))
 
     def end(self, error: BaseException | None = None, *, whole: bool) -> None:
         """Report what was seen."""
         if not self._ended:
             self._ended = True
-            with guard("llamaindex.stream"):
-                self._done("".join(self._texts), whole and len(self._texts) < _MAX_ITEMS, error)
+            self._done("".join(self._texts), whole and len(self._texts) < _MAX_ITEMS, error)
+
+    @contextmanager
+    def under_way(self) -> Generator[None]:
+        """While the model is asked for the next item: the operation is the current one."""
+        with _guard:
+            self.operation.resume()
+        try:
+            yield
+        finally:
+            with _guard:
+                self.operation.leave()
 
 
 _operations: weakref.WeakKeyDictionary[Any, Operation] = weakref.WeakKeyDictionary()
@@ -65,40 +76,42 @@ def observed(stream: Any, operation: Operation, text_of: Callable[[Any], str], d
 def _pass_on(stream: Generator[Any], collector: Collector) -> Generator[Any]:
     try:
         while True:
-            collector.operation.resume()
-            try:
-                item = next(stream)
-            except StopIteration:
-                break
-            finally:
-                collector.operation.leave()
-            collector.see(item)
+            with collector.under_way():
+                try:
+                    item = next(stream)
+                except StopIteration:
+                    break
+            with _guard:
+                collector.see(item)
             yield item
     except GeneratorExit:
         stream.close()
         raise
     except BaseException as error:
-        collector.end(error, whole=False)
+        with _guard:
+            collector.end(error, whole=False)
         raise
-    collector.end(whole=True)
+    with _guard:
+        collector.end(whole=True)
 
 
 async def _pass_on_async(stream: AsyncGenerator[Any], collector: Collector) -> AsyncGenerator[Any]:
     try:
         while True:
-            collector.operation.resume()
-            try:
-                item = await anext(stream)
-            except StopAsyncIteration:
-                break
-            finally:
-                collector.operation.leave()
-            collector.see(item)
+            with collector.under_way():
+                try:
+                    item = await anext(stream)
+                except StopAsyncIteration:
+                    break
+            with _guard:
+                collector.see(item)
             yield item
     except GeneratorExit:
         await stream.aclose()
         raise
     except BaseException as error:
-        collector.end(error, whole=False)
+        with _guard:
+            collector.end(error, whole=False)
         raise
-    collector.end(whole=True)
+    with _guard:
+        collector.end(whole=True)

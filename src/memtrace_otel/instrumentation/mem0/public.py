@@ -17,7 +17,7 @@ from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.filters import record_filters
 from memtrace_otel.instrumentation.mem0.graph import relations
 from memtrace_otel.instrumentation.mem0.known_records import KnownRecord
-from memtrace_otel.instrumentation.mem0.session import Known, Session, open_session
+from memtrace_otel.instrumentation.mem0.session import Given, Known, Session, open_session
 from memtrace_otel.instrumentation.mem0.variables import (
     collection_of,
     event_time,
@@ -47,10 +47,11 @@ def add(call: Call) -> Step:
     session = open_session(call, operation, produces=as_is)
     session.event_time = event_time(cast("Mapping[str, Any] | None", arguments.get("metadata")))
     for turn in turns(arguments.get("messages"), session.said_in):
-        index = operation.read(turn.ref, role=Role.MESSAGE, content=turn.content)
-        session.learn(turn.content, Known(turn.ref, turn.content, Role.MESSAGE, ""))
+        known = Known(turn.ref, turn.content, Role.MESSAGE, "")
+        place = known.read_by(operation)
+        session.learn(turn.content, known)
         if isinstance(turn.content, str):
-            session.inputs.setdefault(turn.content, []).append(index)
+            session.given.setdefault(turn.content, []).append(Given(place, known))
         session.event_time = session.event_time or turn.time
     result = yield
     written = results(result)
@@ -137,7 +138,7 @@ def update(call: Call) -> Step:
         origin = origins().find(operation.scope, ref)
         known = Known(ref if origin else said(ref, session.said_in), text, origin=origin)
         session.learn(text, known)
-        session.inputs[text] = [known.read_by(operation)]
+        session.given[text] = [Given(known.read_by(operation), known)]
     yield
 
 

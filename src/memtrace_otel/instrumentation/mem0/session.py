@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from memtrace_otel.capture import Operation
 from memtrace_otel.instrumentation.mem0 import record_origins
@@ -29,6 +29,13 @@ class Known:
         return operation.read(self.ref, role=role or self.role, content=self.content, origin=self.origin)
 
 
+class Given(NamedTuple):
+    """A text given to the public operation: its place among the inputs, and what it is."""
+
+    place: int
+    known: Known
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """One item of a decision reply of Mem0 1.x: what to do (`event`) to which record ('' for a new one)."""
@@ -43,7 +50,7 @@ class Session:
     """State of one public call.
 
     `produces`: the public operation itself is the producer of what gets written, its inner steps open none.
-    `inputs`: where each given text stands among the inputs of the public operation.
+    `given`: the texts given to the public operation, of equal ones those that are not written yet.
     `known`: the variables behind the texts that Mem0 passes on.
     `neighbours`: what the searches inside an `add` found, by query text (None elsewhere).
     `considered`: the records a prompt shows to the model, by temporary id.
@@ -59,7 +66,7 @@ class Session:
     query: Known | None = None
     turns: list[Turn] = field(default_factory=list[Turn])
     history: list[Turn] = field(default_factory=list[Turn])
-    inputs: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    given: dict[str, list[Given]] = field(default_factory=dict[str, list[Given]])
     known: dict[str, list[Known]] = field(default_factory=dict[str, list[Known]])
     facts: list[str] = field(default_factory=list[str])
     candidates: list[Record] = field(default_factory=list[Record])
@@ -116,10 +123,18 @@ class Session:
         """The variables behind a text that Mem0 passes on, [] when it is none of ours (an entity name, say)."""
         return self.known.get(text, []) if isinstance(text, str) else []
 
-    def given(self, text: object) -> list[int]:
-        """The input of the public operation that this text is; equal texts are taken in turn."""
-        places = self.inputs.get(text, []) if isinstance(text, str) else []
-        return [places.pop(0)] if len(places) > 1 else list(places)
+    def writes(self, record_id: str, text: object) -> Write:
+        """The public operation's write of a text given to it; equal texts are taken in turn."""
+        equal = self.given.get(text, []) if isinstance(text, str) else []
+        taken = [equal.pop(0)] if len(equal) > 1 else list(equal)
+        return Write(self.operation, record_id, [each.place for each in taken], taken)
+
+    def embeds(self, text: object) -> list[Known]:
+        """The variables behind a text that is embedded: of equal ones that which is being written, or will be next."""
+        write = WRITE.get()
+        next_one = self.given.get(text, [])[:1] if isinstance(text, str) else []
+        given = next_one if write is None else write.given
+        return [each.known for each in given if each.known.content == text] or self.knows(text)
 
     def learn(self, text: object, known: Known) -> None:
         """Remember which variable a text is; the newest version wins."""
@@ -136,11 +151,15 @@ class Session:
 
 @dataclass(slots=True)
 class Write:
-    """A create, update or delete under way: which operation will own the new version, and what fed it."""
+    """A create, update or delete under way: which operation will own the new version, and what fed it.
+
+    `given`: which of these sources are texts given to the public operation.
+    """
 
     operation: Operation
     record_id: str
     sources: list[int] = field(default_factory=list[int])
+    given: Sequence[Given] = ()
     replaced: bool = False
 
 

@@ -32,7 +32,7 @@ def create_memory(call: Call) -> Step:
     text = arguments.get("data")
     session = session_of(call.instance)
     if session is not None and session.produces:
-        call.carry(WRITE, Write(session.operation, "", session.given(text)))
+        call.carry(WRITE, session.writes("", text))
         yield
         return
     metadata = cast(Mapping[str, Any], arguments.get("metadata") or {})
@@ -50,7 +50,7 @@ def update_memory(call: Call) -> Step:
     id, text = str(arguments.get("memory_id")), arguments.get("data")
     session = session_of(call.instance)
     if session is not None and session.produces:
-        call.carry(WRITE, Write(session.operation, id, session.given(text)))
+        call.carry(WRITE, session.writes(id, text))
         yield
         return
     operation = _open(call, semconv.UPDATE_MEMORY, OpKind.UPDATE, session.scope if session else "", id)

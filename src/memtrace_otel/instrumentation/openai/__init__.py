@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 from memtrace_otel.capture import current_operation, guard
+from memtrace_otel.capture.abandoned import settle_abandoned
 from memtrace_otel.capture.adoption import mark_step
-from memtrace_otel.instrumentation.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.instrumentor import MemoryInstrumentor
 from memtrace_otel.instrumentation.openai.calls import read_request
 from memtrace_otel.instrumentation.openai.recording import SYSTEM, ModelCall, is_answer
-from memtrace_otel.instrumentation.openai.streams import Done, ObservedStream, Streamed
+from memtrace_otel.instrumentation.openai.streams import Done, Streamed, observed
 from memtrace_otel.instrumentation.patches import Patches
 from memtrace_otel.instrumentation.steps import Call, Step
 from memtrace_otel.semconv import Incomplete
@@ -51,9 +51,10 @@ def model_call(call: Call[Patches]) -> Step:
     asked = ModelCall(request, call.patches.tracer)
     call.begin(asked.operation, on_error=asked.fail)
     result = yield
-    if request.stream and hasattr(result, "__next__" if hasattr(result, "__iter__") else "__anext__"):
+    stream = observed(result, when_over(asked)) if request.stream else None
+    if stream is not None:
         call.detach(asked.operation)  # the call has returned, its text comes later
-        call.hand_out(ObservedStream(result, when_over(asked)))
+        call.hand_out(stream)
     else:
         asked.finish(result)
 

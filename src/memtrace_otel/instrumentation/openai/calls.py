@@ -23,16 +23,26 @@ class Message:
     id: str = ""
 
 
+Part = tuple[str, str]
+"""A message of a reply: its text and its tool calls as text, each '' when it has none."""
+
+Reply = Sequence[Part]
+"""One of the replies of a call, as the messages that repeat it in the next prompt."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What a model is asked. `conversation` is the caller's own name of the conversation, `previous_id` the reply that
-    the model is to go on from (the earlier messages are then not in `messages`), each '' when not given."""
+    the model is to go on from, each '' when not given; `held_there`: the model's side holds the earlier messages, they
+    are not in `messages`. `user`: whom the caller asks for, '' when not given."""
 
     model: str
     messages: tuple[Message, ...]
     stream: bool = False
     conversation: str = ""
     previous_id: str = ""
+    held_there: bool = False
+    user: str = ""
 
 
 def read_request(options: object) -> Request | None:
@@ -42,7 +52,7 @@ def read_request(options: object) -> Request | None:
         return None
     if not isinstance(body, Mapping):
         return None
-    values = cast(Mapping[str, Any], body)
+    values = cast(Mapping[str, Any], {**body, **(get(options, "extra_json") or {})})
     model = values.get("model")
     return Request(
         model if isinstance(model, str) else "",
@@ -50,6 +60,8 @@ def read_request(options: object) -> Request | None:
         values.get("stream") is True,
         _conversation(values),
         str(values.get("previous_response_id") or ""),
+        bool(values.get("previous_response_id") or values.get("conversation")),
+        str(values.get("safety_identifier") or values.get("user") or ""),
     )
 
 
@@ -84,6 +96,8 @@ def _message(item: object) -> Message:
         return Message("assistant", _call(item), id)
     if kind == "function_call_output":
         return Message("tool", _text(get(item, "output")), id)
+    if kind == "reasoning":
+        return Message("assistant", "")
     text = _text(get(item, "content"))
     calls = _calls(get(item, "tool_calls"))
     return Message(str(get(item, "role") or ""), "\n".join(filter(None, (text, calls))), id)
@@ -96,43 +110,56 @@ def parsed(result: object) -> object | None:
     """
     if hasattr(result, "choices") or hasattr(result, "output_text"):
         return result
-    if type(result).__name__ == "LegacyAPIResponse" and not getattr(result, "_stream", True):
+    if is_raw(result) and not getattr(result, "_stream", True):
         return cast(Any, result).parse()
     return None
 
 
-def reply_text(result: object) -> str:
-    """Return the text of a chat completion or a response, '' when there is none (tool calls, raw responses)."""
-    output = get(result, "output_text")
-    return output if isinstance(output, str) else _text(get(_reply(result), "content"))
+def is_raw(result: object) -> bool:
+    """Whether a result is the raw response that the program parses itself, once or more often (`with_raw_response`)."""
+    return type(result).__name__ == "LegacyAPIResponse"
 
 
-def reply_calls(result: object) -> str:
-    """Return the tool calls of a reply, as they stand in the text of the message that repeats them; '' when none."""
+def replies(result: object) -> list[Reply]:
+    """Return what a result says: a message for each choice of a chat completion, one reply of as many messages as a
+    response has items. Nothing when there is no text and no tool call (images, raw responses)."""
     output = get(result, "output")
     if isinstance(output, list):
-        calls = [item for item in cast(list[object], output) if get(item, "type") == "function_call"]
-        return "\n".join(map(_call, calls))
-    return _calls(get(_reply(result), "tool_calls"))
+        return told([_part(item) for item in cast(list[object], output)])
+    messages = [get(choice, "message") for choice in _choices(result)]
+    return told(*([(_text(get(said, "content")), _calls(get(said, "tool_calls")))] for said in messages))
 
 
-def delta_text(chunk: object) -> str:
-    """Return the text that one chunk of a stream adds to the reply."""
-    choices = get(chunk, "choices")
-    if isinstance(choices, list) and choices:
-        return _text(get(get(cast(list[object], choices)[0], "delta"), "content"))
+def told(*given: Reply) -> list[Reply]:
+    """The replies that say something, without what says nothing."""
+    parts = ([part for part in reply if any(part)] for reply in given)
+    return [reply for reply in parts if reply]
+
+
+def _part(item: object) -> Part:
+    kind = get(item, "type")
+    return (_text(get(item, "content")) if kind == "message" else "", _call(item) if kind == "function_call" else "")
+
+
+def delta_texts(chunk: object) -> Iterator[tuple[int, str]]:
+    """Yield (choice, text) for each text that one chunk of a stream adds to a reply."""
+    for choice in _choices(chunk):
+        yield int(get(choice, "index") or 0), _text(get(get(choice, "delta"), "content"))
     if get(chunk, "type") == "response.output_text.delta":
-        return _text(get(chunk, "delta"))
-    return ""
+        yield 0, _text(get(chunk, "delta"))
 
 
-def delta_calls(chunk: object) -> Iterator[tuple[int, str, str]]:
-    """Yield (index, name, arguments) for each part of a tool call that one chunk of a stream brings."""
-    choices = get(chunk, "choices")
-    if isinstance(choices, list) and choices:
-        for call in get(get(cast(list[object], choices)[0], "delta"), "tool_calls") or ():
-            function = get(call, "function")
-            yield int(get(call, "index") or 0), str(get(function, "name") or ""), str(get(function, "arguments") or "")
+def delta_calls(chunk: object) -> Iterator[tuple[int, int, str, str]]:
+    """Yield (choice, index, name, arguments) for each part of a tool call that one chunk of a stream brings."""
+    for choice in _choices(chunk):
+        for call in get(get(choice, "delta"), "tool_calls") or ():
+            name, arguments = (str(get(get(call, "function"), key) or "") for key in ("name", "arguments"))
+            yield int(get(choice, "index") or 0), int(get(call, "index") or 0), name, arguments
+    kind, item = get(chunk, "type"), get(chunk, "item")
+    if kind == "response.output_item.added" and get(item, "type") == "function_call":
+        yield 0, int(get(chunk, "output_index") or 0), str(get(item, "name") or ""), ""
+    elif kind == "response.function_call_arguments.delta":
+        yield 0, int(get(chunk, "output_index") or 0), "", str(get(chunk, "delta") or "")
 
 
 def described(last: object) -> object:
@@ -162,9 +189,9 @@ def get(value: object, name: str) -> Any:
     return getattr(value, name, None)
 
 
-def _reply(result: object) -> object:
+def _choices(result: object) -> Sequence[object]:
     choices = get(result, "choices")
-    return get(cast(list[object], choices)[0], "message") if isinstance(choices, list) and choices else None
+    return cast(list[object], choices) if isinstance(choices, list) else ()
 
 
 def _calls(calls: object) -> str:

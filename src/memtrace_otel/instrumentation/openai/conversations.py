@@ -1,7 +1,8 @@
 """Conversations whose memory is their own history: which earlier call a prompt goes on from, and what has changed.
 
-A chat API has no memory of its own, so every call repeats what the application wants remembered. A prompt that repeats
-the last reply of a known conversation continues it; what it no longer repeats was trimmed. Only digests are kept.
+A chat API has no memory of its own, so every call repeats what the application wants remembered. A prompt goes on from
+the conversation as it was after the last reply that it repeats; what it no longer repeats was trimmed. Such a state
+never changes: calls that go on from one at the same time, or again, do not see each other.
 """
 
 from __future__ import annotations
@@ -10,50 +11,66 @@ import secrets
 import threading
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from memtrace_otel.capture import scope_id
+from memtrace_otel.capture import scope_id, variable_ref
 from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message, Request
-from memtrace_otel.model import content_digest, make_ref
+from memtrace_otel.model import content_digest, make_ref, split_ref
 from memtrace_otel.semconv import RefKind
 
-_CONVERSATIONS = 1024
+_STATES = 4096
 _ENTRIES = 4096
 _CHARACTERS = 8_000_000
 _REPEATED_BY_CHANCE = 64
 """A reply of at most as many characters, alone, tells no conversation from others: "OK", "You are welcome."."""
 
 
+Version = tuple[str, str]
+"""A variable as one span made it: ref and origin, '' for what came from outside."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One message that a conversation holds. `key` tells equal messages; `origin` is the span that put it into the
-    history, '' while no call has repeated it yet: so long its `text` is kept, and `answered`, the span that said it."""
+    history, '' while no call has repeated it yet: so long its `text` is kept. `made_of` are the versions it was said
+    as: a message, or the answer and the tool calls of a reply."""
 
     key: str
     ref: str
     origin: str = ""
     text: str = ""
-    answered: str = ""
+    made_of: tuple[Version, ...] = ()
+
+    @property
+    def versions(self) -> tuple[Version, ...]:
+        """What a reader reads: the entry, or what it was said as while it is no history."""
+        return self.made_of if self.made_of and not self.origin else ((self.ref, self.origin),)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Conversation:
-    """The history of one conversation as of its newest call; `instructions` is the key of its system messages.
+    """The history of one conversation as of one reply, with which `entries` end; `instructions` is the key of its
+    system messages, `asked` the ref of its newest question.
 
     `mark` is in the refs of its entries: one that is begun anew under the same id (another process, a restart) does not
-    write on the old one's.
+    write on the old one's. `certain` is False once another conversation could have been meant. `continued`: a call has
+    gone on from here.
     """
 
     id: str
     mark: str
-    entries: list[Entry] = field(default_factory=list[Entry])
+    entries: tuple[Entry, ...] = ()
     instructions: str = ""
-    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    asked: str = ""
+    certain: bool = True
+    continued: bool = False
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))  # this and the next: one for all its states
+    ended: set[Version] = field(default_factory=set[Version])  # versions that a call has trimmed or summarised
 
     @property
     def scope(self) -> str:
@@ -61,19 +78,30 @@ class Conversation:
         return scope_id("conversation", run=self.id)
 
     @property
+    def state(self) -> str:
+        """What tells this state from all others: the ref of the reply that it ends with."""
+        return self.entries[-1].ref if self.entries else ""
+
+    @property
     def size(self) -> int:
-        """Characters of text that are kept."""
-        return sum(len(entry.text) for entry in self.entries)
+        """Characters of text that are kept, and 8 for each entry."""
+        return sum(len(entry.text) for entry in self.entries) + 8 * len(self.entries)
 
-    def new_entry(self, role: str, text: str, answered: str = "") -> Entry:
-        """An entry with a ref of its own: equal messages of two turns stay two."""
-        ref = make_ref(RefKind.STATE, f"{self.mark}.{next(self.numbers)}")
-        return Entry(key_of(role, text), ref, text=text, answered=answered)
+    def told_again(self, entry: Entry, text: str = "") -> Entry:
+        """The same message as another record: what becomes of the first one is no matter of this line."""
+        return replace(entry, ref=self._new_ref(), origin="", text=entry.text or text)
 
-    def fork(self, upto: int) -> Conversation:
-        """A conversation of its own that shares the history before `upto` (an edited question, a second try)."""
-        id = secrets.token_hex(8)
-        return Conversation(id, id, self.entries[:upto], self.instructions)
+    def new_entry(self, message: Message, made_of: tuple[Version, ...] = ()) -> Entry:
+        """An entry with a ref of its own: equal messages of two turns stay two, as what was said and in the history."""
+        ref = self._new_ref()
+        if not made_of:
+            mark = split_ref(ref)[1]
+            digest = split_ref(variable_ref(RefKind.MESSAGE, message.text))[1]
+            made_of = ((make_ref(RefKind.MESSAGE, message.id or f"{digest}.{mark}"), ""),)
+        return Entry(key_of(message.role, message.text), ref, text=message.text, made_of=made_of)
+
+    def _new_ref(self) -> str:
+        return make_ref(RefKind.STATE, f"{self.mark}.{next(self.numbers)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +109,22 @@ class Continued:
     """A prompt matched with the conversation it continues.
 
     `kept` maps positions among the prompt's messages to entries, `removed` are the entries it does not repeat;
-    `certain` is False when another conversation with the same history could have been meant.
+    `certain` is False when another conversation could have been meant, now or before: one with the same history, or an
+    unknown one.
     """
 
     conversation: Conversation
     kept: dict[int, Entry]
     removed: list[Entry]
-    certain: bool = True
+    certain: bool
 
 
 _lock = threading.Lock()
-_known: OrderedDict[str, Conversation] = OrderedDict()
-_replies: OrderedDict[str, list[str]] = OrderedDict()  # key of a reply, or its id -> ids of the conversations it is in
-_sizes: dict[str, int] = {}
-_characters = 0  # of text in all of them
+_known: OrderedDict[str, Conversation] = OrderedDict()  # by state
+_states: OrderedDict[tuple[str, str], list[str]] = OrderedDict()  # states by what they are found by, newest last
+_characters = 0  # sizes of all of them
 _recent: ContextVar[str] = ContextVar("memtrace_recent_conversation", default="")
+_REPLY, _NEWEST = "reply", "newest"
 
 
 def key_of(role: str, text: str) -> str:
@@ -110,19 +139,19 @@ def instructions_key(messages: Sequence[Message]) -> str:
 
 def find(request: Request) -> Continued | None:
     """Find the conversation that a prompt continues, None when it begins one (or comes from another process)."""
-    keys = [key_of(m.role, m.text) for m in request.messages]
+    messages = request.messages
+    keys, owner = [key_of(m.role, m.text) for m in messages], _owner(request)
     with _lock:
-        if request.conversation or request.previous_id:
-            named = request.conversation or next(iter(_replies.get(request.previous_id, ())), "")
-            conversation = _known.get(named)
-            if conversation is None:
-                return None
-            if request.previous_id:  # the model's side holds the history: nothing was trimmed
-                return Continued(conversation, {}, [])
-            return _aligned(conversation, request.messages, keys)
-        for message, key in zip(reversed(request.messages), reversed(keys), strict=True):
-            if message.role == "assistant" and key in _replies:
-                return _best(_replies[key], request.messages, keys)
+        newest = _found_by((_REPLY, request.previous_id)) or _found_by((_NEWEST, request.conversation))
+        if request.held_there:  # nothing was trimmed
+            return Continued(newest[0], {}, [], newest[0].certain) if newest else None
+        for place in range(len(messages) - 1, -1, -1):
+            states = _found_by((owner, keys[place])) if messages[place].role == "assistant" else []
+            if states:
+                return _best([_aligned(state, keys[: place + 1]) for state in states], request)
+        if newest:  # known by its name
+            asked = bool(messages) and messages[-1].role == "user"  # equal to an earlier question or not
+            return _aligned(newest[0], keys[: len(keys) - asked])
     return None
 
 
@@ -133,79 +162,115 @@ def begin(request: Request) -> Conversation:
     return Conversation(named or mark, f"{named}.{mark[:8]}" if named else mark)
 
 
-def remember(conversation: Conversation, reply_key: str, reply_id: str = "") -> None:
-    """Make a conversation findable by its newest reply."""
-    global _characters
-    del conversation.entries[: max(0, len(conversation.entries) - _ENTRIES)]
+def remember(conversation: Conversation, reply: Sequence[Entry], request: Request, reply_id: str) -> None:
+    """Make a conversation as of its newest reply findable by what the next request may have of it."""
+    conversation = replace(conversation, entries=conversation.entries[-_ENTRIES:])
+    named, owner = request.conversation, _owner(request)
+    ways = [(_REPLY, reply_id)] * bool(reply_id) + [(_NEWEST, named)] * bool(named)
     with _lock:
-        _characters += conversation.size - _sizes.get(conversation.id, 0)
-        _sizes[conversation.id] = conversation.size
-        _known[conversation.id] = conversation
-        _known.move_to_end(conversation.id)
-        for key in filter(None, (reply_key, reply_id)):
-            ids = _replies.setdefault(key, [])
-            if conversation.id in ids:
-                ids.remove(conversation.id)
-            ids.append(conversation.id)
-            del ids[:-16]
-            _replies.move_to_end(key)
-        while len(_known) > 1 and (len(_known) > _CONVERSATIONS or _characters > _CHARACTERS):
-            forgotten, _ = _known.popitem(last=False)
-            _characters -= _sizes.pop(forgotten, 0)
-            note_drop("conversations")
-        while len(_replies) > 4 * _CONVERSATIONS:
-            _replies.popitem(last=False)
-    _recent.set(conversation.id)
+        _put(conversation)
+        for way in (*ways, *((owner, entry.key) for entry in reply)):
+            states = _states.setdefault(way, [])
+            states.append(conversation.state)
+            del states[:-16]
+            _states.move_to_end(way)
+        while len(_known) > 1 and (len(_known) > _STATES or _characters > _CHARACTERS):
+            _forget_oldest()
+        while len(_states) > 4 * _STATES:
+            _states.popitem(last=False)
+    _recent.set(conversation.state)
 
 
-def _best(ids: Sequence[str], messages: Sequence[Message], keys: Sequence[str]) -> Continued | None:
-    """Of the conversations that hold a reply, the one with most of the prompt, rather than a fork of one; of equals
-    this context's, then the newest. Only this context's is certain: others may have gone the same way."""
-    found = [_aligned(_known[id], messages, keys) for id in reversed(ids) if id in _known]
-    found = [one for one in found if one.conversation.id == _recent.get() or _tells(one.kept, messages)]
-    if not found:
+def go_on(conversation: Conversation) -> bool:
+    """Note that a call goes on from here. Whether it is the first one: it writes what no call has written yet."""
+    with _lock:
+        known = _known.get(conversation.state)
+        if known is not None:
+            _known[conversation.state] = replace(known, continued=True)
+        return known is not None and not known.continued
+
+
+def _owner(request: Request) -> str:
+    """Whose replies a prompt can repeat: those of its conversation, of its user, of anybody who gives no name."""
+    if request.conversation:
+        return f"conversation {request.conversation}"
+    return f"user {request.user}" if request.user else ""
+
+
+def _found_by(way: tuple[str, str]) -> list[Conversation]:
+    """The states found this way, newest first."""
+    return [_known[state] for state in reversed(_states.get(way, ())) if state in _known]
+
+
+def _put(conversation: Conversation) -> None:
+    global _characters
+    before = _known.get(conversation.state)
+    _characters += conversation.size - (before.size if before else 0)
+    _known[conversation.state] = conversation
+
+
+def _forget_oldest() -> None:
+    global _characters
+    _, forgotten = _known.popitem(last=False)
+    _characters -= forgotten.size
+    if not forgotten.continued:
+        note_drop("conversations", system="long_context")
+
+
+def _best(found: Iterable[Continued], request: Request) -> Continued | None:
+    """Of the states that end with a reply, the one with most of the prompt and least else. Of equals this context's,
+    then one that nobody has gone on from, then the newest. A context may be that of a thread which serves many: equals
+    leave a doubt."""
+    here, asked = _recent.get(), instructions_key(request.messages)
+    told: list[Continued] = []
+    for one in found:
+        tells = _SURELY if request.conversation else _told(one.kept, request.messages)
+        if tells == _SURELY or (tells == _HERE and one.conversation.state == here):
+            told.append(replace(one, certain=one.certain and tells == _SURELY))
+    if not told:
         return None
-    asked = instructions_key(messages)
-    fits = [(one.conversation.id in _known, len(one.kept), one.conversation.instructions == asked) for one in found]
-    equal = [one for one, fit in zip(found, fits, strict=True) if fit == max(fits)]
-    recent = [one for one in equal if one.conversation.id == _recent.get()]
-    return recent[0] if recent else replace(equal[0], certain=False)
+    fits = [(len(one.kept), -len(one.removed), one.conversation.instructions == asked) for one in told]
+    equal = [one for one, fit in zip(told, fits, strict=True) if fit == max(fits)]
+    best = min(equal, key=lambda one: (one.conversation.state != here, one.conversation.continued))
+    return replace(best, certain=best.certain and len(equal) == 1)
 
 
-def _tells(kept: Mapping[int, Entry], messages: Sequence[Message]) -> bool:
-    """Whether what a prompt repeats is enough to know a conversation by: a question with its reply, or a long reply.
+_SURELY, _HERE, _NOTHING = 2, 1, 0
 
-    A reply that follows a message of which the conversation knows nothing was given to somebody else.
-    """
+
+def _told(kept: Mapping[int, Entry], messages: Sequence[Message]) -> int:
+    """How far what a prompt repeats makes a conversation known: a question with its reply and a long reply that comes
+    first do; a short one does where the context is the same; one that follows an unknown question, given to somebody
+    else, does not."""
+    told = _NOTHING
     for place in kept:
         if messages[place].role != "assistant":
             continue
         before = next((p for p in range(place - 1, -1, -1) if messages[p].role not in INSTRUCTIONS), None)
         if before in kept or (before is None and len(messages[place].text) > _REPEATED_BY_CHANCE):
-            return True
-    return False
+            return _SURELY
+        if before is None or messages[before].role != "user":
+            told = _HERE
+    return told
 
 
-def _aligned(conversation: Conversation, messages: Sequence[Message], keys: Sequence[str]) -> Continued:
-    """Match a prompt with the entries in order. One that drops the newest ones is a fork, not a trimmed history."""
-    entries, at = conversation.entries, 0
+def _aligned(conversation: Conversation, keys: Sequence[str]) -> Continued:
+    """Match the keys of a prompt, up to the reply that it goes on from, with the entries, in order and newest first."""
+    entries = conversation.entries
     places: dict[str, list[int]] = {}
     for index, entry in enumerate(entries):
         places.setdefault(entry.key, []).append(index)
-    kept: dict[int, Entry] = {}
-    taken: set[int] = set()
-    for place, key in enumerate(keys):
-        asked = place == len(keys) - 1 and messages[place].role == "user"  # equal to an earlier question or not
-        if asked or (messages[place].role in INSTRUCTIONS and key not in places):  # a summary may stand there
-            continue
-        known = places.get(key, ())
-        after = bisect_left(known, at)
-        if after < len(known):
-            kept[place] = entries[known[after]]
-            taken.add(known[after])
-            at = known[after] + 1
-    removed = [entry for index, entry in enumerate(entries[:at] if taken else entries) if index not in taken]
-    return Continued(conversation.fork(at) if taken and at < len(entries) else conversation, kept, removed)
+    matched: dict[int, int] = {}
+    before = len(entries)
+    for place in range(len(keys) - 1, -1, -1):
+        known = places.get(keys[place], [])
+        at = bisect_left(known, before) - 1
+        if at >= 0:
+            matched[place] = before = known[at]
+    taken = set(matched.values())
+    removed = [entry for index, entry in enumerate(entries[: max(taken, default=len(entries))]) if index not in taken]
+    kept = {place: entries[matched[place]] for place in sorted(matched)}
+    return Continued(conversation, kept, removed, conversation.certain)
 
 
 def forget() -> None:
@@ -213,8 +278,7 @@ def forget() -> None:
     global _lock, _characters
     _lock, _characters = threading.Lock(), 0
     _known.clear()
-    _replies.clear()
-    _sizes.clear()
+    _states.clear()
     _recent.set("")
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from time import time_ns
+from typing import Any
 
-from opentelemetry.context import Context
-from opentelemetry.trace import Tracer
+from opentelemetry import trace
+from opentelemetry.context import Context, get_current
+from opentelemetry.trace import Span, Tracer
 
-from memtrace_otel.capture import Operation, recall, variable_ref
+from memtrace_otel.capture import Operation, recall
 from memtrace_otel.instrumentation.openai import conversations
 from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message, Request
-from memtrace_otel.instrumentation.openai.conversations import Continued, Entry
-from memtrace_otel.model import make_ref, split_origin
+from memtrace_otel.instrumentation.openai.conversations import Entry, Version
+from memtrace_otel.model import make_ref, ref_kind, split_ref
 from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 
 SYSTEM = "long_context"
@@ -26,6 +30,11 @@ class Kept:
     scope: str
     entries: Mapping[int, Entry]
 
+
+Said = tuple[str, tuple[Version, ...]]
+"""A part of a reply as the next prompt repeats it: its text, and what it is made of."""
+
+_ROLES: Mapping[str, str] = {RefKind.MESSAGE: Role.MESSAGE, RefKind.ANSWER: Role.ANSWER}
 
 Keeper = Callable[[Sequence[Message]], Kept | None]
 """Who keeps the history of a model call made here, None when nobody does."""
@@ -44,57 +53,85 @@ def asked_last(messages: Sequence[Message]) -> int:
     return next((place for place in range(len(messages) - 1, -1, -1) if messages[place].role == "user"), -1)
 
 
+class _Then(Tracer):
+    """Starts spans as of when it was made: what a call has done to the history is told once it has its answer."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer, self._began = tracer, time_ns()
+
+    def start_span(self, name: str, *args: Any, **kwargs: Any) -> Span:
+        return self._tracer.start_span(name, *args, **{"start_time": self._began, **kwargs})
+
+    @contextmanager
+    def start_as_current_span(self, name: str, *args: Any, **kwargs: Any) -> Generator[Span]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        with trace.use_span(self.start_span(name, *args, **kwargs)) as span:
+            yield span
+
+
 class History:
-    """The history before one model call. `entries` maps positions among the prompt's messages to what they are."""
+    """The history before one model call. `entries` maps positions among the prompt's messages to what they are; what
+    the model's side holds comes behind."""
 
     def __init__(self, request: Request, tracer: Tracer, parent: Context | None) -> None:
-        self._request, self._tracer, self._parent = request, tracer, parent
-        self.entries: dict[int, Entry] = {}
-        self.certain = True
-        found = conversations.find(request)
+        self._request, self._tracer, self._parent = request, _Then(tracer), parent or get_current()
+        found = self._found = conversations.find(request)
         self.conversation = conversations.begin(request) if found is None else found.conversation
-        self.continues = found is not None
-        if found is not None:
-            self._go_on(found)
+        self.certain = found is None or found.certain
+        self.entries: dict[int, Entry] = {} if found is None else found.kept
+        if request.held_there:
+            self.entries = dict(enumerate(self.conversation.entries, len(request.messages)))
+        self._new = {  # said in this call, no history yet
+            place: self.conversation.new_entry(message)
+            for place, message in enumerate(request.messages)
+            if place not in self.entries and message.role not in INSTRUCTIONS
+        }
+
+    @property
+    def continues(self) -> bool:
+        """Whether the prompt goes on from a known conversation."""
+        return self._found is not None
 
     @property
     def query(self) -> int:
-        """Position of what the user asked last, -1 when nothing was asked."""
-        return asked_last(self._request.messages)
+        """Position of what the user asked last, in the prompt or in what it goes on from; -1 when nothing was asked."""
+        asked = asked_last(self._request.messages)
+        held = () if asked >= 0 else self.entries.items()
+        return next((place for place, entry in held if _as_query(entry) == self.conversation.asked), asked)
 
-    def answered(self, text: str, origin: str, reply_id: str) -> None:
-        """Keep the reply, and what it was given to, for the call that goes on from here."""
-        messages, query = self._request.messages, self.query
-        held = list(self.conversation.entries) if self._request.previous_id else []
-        for place, message in enumerate(messages):
-            if place in self.entries:
-                held.append(self.entries[place])
-            elif message.role not in INSTRUCTIONS and (place == query or not self.continues):
-                held.append(self.conversation.new_entry(message.role, message.text))
-        held.append(self.conversation.new_entry("assistant", text, origin))
-        self.conversation.entries[:] = held
-        self.conversation.instructions = conversations.instructions_key(messages)
-        conversations.remember(self.conversation, conversations.key_of("assistant", text), reply_id)
+    @property
+    def query_ref(self) -> str:
+        """Ref of what the user asked last, here or before this call: the name of the message, as a query."""
+        asked = self.entries.get(self.query) or self._new.get(self.query)
+        return _as_query(asked) if asked else self.conversation.asked
 
-    def _go_on(self, found: Continued) -> None:
-        """Write what has changed since the last call of this conversation."""
-        self.certain = found.certain
+    def message_ref(self, place: int) -> str:
+        """Ref of a message of the prompt that is no history yet."""
+        return self._new[place].made_of[0][0]
+
+    def write(self) -> None:
+        """The call has its answer: write what has changed since the reply that it went on from. What another call
+        that went on from there has written, or ended, is a record of that one: here it is told again."""
+        if self._found is None:
+            return
         messages, query = self._request.messages, self.query
-        kept, removed = found.kept, found.removed
-        if self._request.previous_id:
-            kept = dict(enumerate(self.conversation.entries, len(messages)))
-        summaries = _summaries(messages, kept, removed)
-        fresh = [
-            place
-            for place, message in enumerate(messages)
-            if place not in kept and place != query and message.role not in INSTRUCTIONS and place not in summaries
-        ]
-        made = {place: self.conversation.new_entry(messages[place].role, messages[place].text) for place in fresh}
+        own = conversations.go_on(self.conversation)
+        texts = {entry.ref: messages[place].text for place, entry in self.entries.items() if place < len(messages)}
+        again = {
+            entry.ref: self.conversation.told_again(entry, texts.get(entry.ref, ""))
+            for entry in (*self.entries.values(), *self._found.removed)
+            if (entry.ref in texts and (entry.ref, entry.origin) in self.conversation.ended)
+            or not (own or entry.origin)
+        }
+        kept = {place: again.get(entry.ref, entry) for place, entry in self.entries.items()}
+        removed = [again.get(entry.ref, entry) for entry in self._found.removed]
+        summaries = _summaries(messages, kept, removed, query)
+        made = {place: entry for place, entry in self._new.items() if place != query and place not in summaries}
         stored = self._store([*(e for e in (*kept.values(), *removed) if not e.origin), *made.values()])
         removed = [stored.get(entry.ref, entry) for entry in removed]
         self.entries = {place: stored.get(entry.ref, entry) for place, entry in {**kept, **made}.items()}
         if not removed:
             return
+        self.conversation.ended.update((entry.ref, entry.origin) for entry in removed)
         changed = conversations.instructions_key(messages) != self.conversation.instructions
         if summaries:
             self._summarise(messages, summaries, removed)
@@ -103,6 +140,23 @@ class History:
         else:
             self._trim(removed)
 
+    def answered(self, replies: Sequence[Sequence[Said]], id: str) -> None:
+        """Keep each reply, and what it was given to, for the calls that go on from it. `id` is that of the result."""
+        messages = self._request.messages
+        placed = self._new | self.entries
+        held = [placed[place] for place in sorted(placed, key=lambda place: (place < len(messages), place))]
+        asked = replace(
+            self.conversation,
+            instructions=conversations.instructions_key(messages),
+            asked=self.query_ref,
+            certain=self.certain,
+            continued=False,
+        )
+        for number, reply in reversed(list(enumerate(replies))):  # the first is the newest
+            said = [asked.new_entry(Message("assistant", text), made_of) for text, made_of in reply]
+            line = [asked.told_again(entry) if number and not entry.origin else entry for entry in held]
+            conversations.remember(replace(asked, entries=(*line, *said)), said, self._request, id)
+
     def _store(self, entries: Sequence[Entry]) -> dict[str, Entry]:
         """Messages become part of the history; returns the entries by ref, with their origin."""
         if not entries:
@@ -110,13 +164,12 @@ class History:
         with self._operation(OpKind.INGEST, "memory_update") as operation:
             self._doubt(operation)
             for entry in entries:
-                if entry.answered:
-                    answer = make_ref(RefKind.ANSWER, split_origin(entry.answered)[1])
-                    source = operation.read(answer, role=Role.ANSWER, origin=entry.answered, content=entry.text)
-                else:
-                    message = variable_ref(RefKind.MESSAGE, entry.text)
-                    source = operation.read(message, role=Role.MESSAGE, content=entry.text)
-                operation.wrote(entry.ref, action=Action.ADD, content=entry.text, sources=[source])
+                whole = entry.text if len(entry.made_of) == 1 else None  # a text with tool calls: the answer was less
+                sources = [
+                    operation.read(ref, role=_ROLES.get(ref_kind(ref), Role.OTHER), origin=origin, content=whole)
+                    for ref, origin in entry.made_of
+                ]
+                operation.wrote(entry.ref, action=Action.ADD, content=entry.text, sources=sources)
         return {entry.ref: replace(entry, origin=operation.origin, text="") for entry in entries}
 
     def _trim(self, removed: Sequence[Entry]) -> None:
@@ -137,7 +190,8 @@ class History:
             for entry, source in zip(removed, previous, strict=True):
                 sources = previous if entry is removed[0] else [source]
                 operation.wrote(entry.ref, action=Action.UPDATE, content=text, sources=[*sources, *written])
-        summary = replace(removed[0], key=_key(messages[places[0]]), origin=operation.origin)
+        ref, origin = removed[0].ref, operation.origin
+        summary = replace(removed[0], key=_key(messages[places[0]]), origin=origin, made_of=((ref, origin),))
         self.entries.update(dict.fromkeys(places, summary))
 
     def _read_answer(self, operation: Operation, text: str) -> int:
@@ -163,16 +217,21 @@ class History:
             operation.mark(Incomplete.INFERRED)
 
 
-def _summaries(messages: Sequence[Message], kept: dict[int, Entry], removed: Sequence[Entry]) -> list[int]:
-    """Positions of new messages that stand where removed ones were: before something that was kept."""
-    if not removed or not kept:
+def _summaries(messages: Sequence[Message], kept: dict[int, Entry], removed: Sequence[Entry], query: int) -> list[int]:
+    """Positions of new messages that stand where removed ones were: before something that was kept, or, where nothing
+    was (in a conversation that is known by its name), before the question."""
+    if not removed:
         return []
-    last = max(kept)
+    last = max(kept, default=query)
     return [
         place
         for place, message in enumerate(messages)
         if place < last and place not in kept and message.role not in INSTRUCTIONS
     ]
+
+
+def _as_query(entry: Entry) -> str:
+    return make_ref(RefKind.QUERY, split_ref(entry.made_of[0][0])[1]) if entry.made_of else ""
 
 
 def _key(message: Message) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from opentelemetry import trace
 
@@ -14,15 +14,17 @@ from memtrace_otel.capture.evaluation import write_evaluation
 from memtrace_otel.capture.tracing import context_of
 from memtrace_otel.instrumentation.openai.calls import (
     INSTRUCTIONS,
+    Reply,
     Request,
     described,
+    get,
     parsed,
-    reply_calls,
-    reply_text,
+    replies,
+    told,
     usage,
 )
 from memtrace_otel.instrumentation.openai.conversations import Entry
-from memtrace_otel.instrumentation.openai.history import History, Kept, asked_last, kept_history
+from memtrace_otel.instrumentation.openai.history import History, Kept, Said, asked_last, kept_history
 from memtrace_otel.instrumentation.openai.judgement import Judgement, expected_answer, parse_judgement
 from memtrace_otel.instrumentation.openai.streams import Streamed
 from memtrace_otel.model import make_ref, split_origin
@@ -44,14 +46,14 @@ def is_answer() -> bool:
 class ModelCall:
     """A running model call. It is an answer until the reply shows that it judged an earlier one."""
 
-    __slots__ = ("_history", "_judged", "_kept", "_prompt", "_request", "_turn", "operation")
+    __slots__ = ("_history", "_judged", "_kept", "_prompt", "_request", "_trace", "_turn", "operation")
 
     def __init__(self, request: Request, tracer: trace.Tracer, system: str = SYSTEM, provider: str = SYSTEM) -> None:
         self._request = request
         self._prompt = "\n".join(message.text for message in request.messages)
         recorded = model_call_of_another()
-        here = trace.get_current_span().get_span_context()
-        self._turn = recall.recall(f"{here.trace_id:032x}" if here.is_valid else "")
+        self._trace = recall.trace_here()
+        self._turn = recall.recall(self._trace)
         self._judged = self._answer_in_prompt()
         self._history: History | None = None
         self._kept: Kept | None = None
@@ -62,7 +64,7 @@ class ModelCall:
             with guard("openai.history"):
                 self._history = History(request, tracer, around(recorded) if recorded else None)
         # A judge outside any span joins the trace of the answer it judges.
-        joins = self._judged is not None and not here.is_valid
+        joins = self._judged is not None and not self._trace
         self.operation = Operation(
             f"{semconv.CHAT} {request.model}" if request.model else semconv.CHAT,
             kind=OpKind.RESPOND,
@@ -80,10 +82,10 @@ class ModelCall:
         readable = parsed(result)
         if readable is None:
             self.operation.mark(Incomplete.UNPARSED)
-            self._respond("", "", "")
+            self._respond([], "")
             return
         self._describe(readable)
-        self._conclude(reply_text(readable), reply_calls(readable), readable)
+        self._conclude(replies(readable), readable)
 
     def finish_stream(self, said: Streamed) -> None:
         """Record what a stream said, all of it or, when the program left it half-way, what came."""
@@ -91,18 +93,19 @@ class ModelCall:
         self._describe(reply)
         if not said.whole:
             self.operation.mark(Incomplete.TRUNCATED)
-        self._conclude(said.text, said.calls or reply_calls(reply), reply)
+        self._conclude(replies(reply) or told([(said.text, said.calls)], *([other] for other in said.others)), reply)
 
     def fail(self) -> None:
         """Record what was asked of a call that raised."""
         self._read_prompt()
 
-    def _conclude(self, text: str, calls: str, reply: object) -> None:
+    def _conclude(self, given: Sequence[Reply], reply: object) -> None:
+        text = "".join(text for parts in given[:1] for text, _ in parts)
         judgement = parse_judgement(text) if self._judged else None
         if judgement and self._judged:
             self._judge(self._judged, judgement, text)
         else:
-            self._respond(text, calls, str(getattr(reply, "id", None) or ""))
+            self._respond(given, str(get(reply, "id") or ""))
 
     def _describe(self, result: object) -> None:
         given, made = usage(result)
@@ -111,28 +114,38 @@ class ModelCall:
         if made is not None:
             self.operation.set(semconv.GEN_AI_USAGE_OUTPUT_TOKENS, made)
         for name, key in ((semconv.GEN_AI_RESPONSE_MODEL, "model"), (semconv.GEN_AI_RESPONSE_ID, "id")):
-            value = getattr(result, key, None)
+            value = get(result, key)
             if isinstance(value, str):
                 self.operation.set(name, value)
 
-    def _respond(self, text: str, calls: str, reply_id: str) -> None:
+    def _respond(self, given: Sequence[Reply], reply_id: str) -> None:
         operation = self.operation
         operation.set(semconv.GEN_AI_OPERATION_NAME, semconv.CHAT)
+        if self._history is not None:
+            with guard("openai.history"):
+                self._history.write()
         self._read_prompt()
         own = operation.origin
-        if not own or not (text or calls):
+        if not own or not given:
             return
         trace_id, span_id = split_origin(own)
-        if calls:
-            operation.wrote(variable_ref(RefKind.COMPLETION, calls), content=calls)
-        if text:
-            ref = make_ref(RefKind.ANSWER, span_id)
-            operation.wrote(ref, role=Role.ANSWER, content=text)
-            turn = self._turn or recall.turn_of(trace_id)
-            turn.answered(recall.Recalled(ref, own, text, question=self._question()))
+        said: list[list[Said]] = []
+        for number, parts in enumerate(given):
+            text, calls = "".join(text for text, _ in parts), "\n".join(calls for _, calls in parts if calls)
+            called = variable_ref(RefKind.COMPLETION, calls)
+            ref = variable_ref(RefKind.COMPLETION, text) if number else make_ref(RefKind.ANSWER, span_id)
+            if calls:
+                operation.wrote(called, content=calls)
+            if text:
+                operation.wrote(ref, role=Role.OTHER if number else Role.ANSWER, content=text)
+            if text and not number:  # the other choices are replies that may be gone on from
+                turn = self._turn or recall.turn_of(trace_id)
+                turn.answered(recall.Recalled(ref, own, text, question=self._question()))
+            made_of = [((ref, own),) * bool(text) + ((called, own),) * bool(calls) for text, calls in parts]
+            texts = ["\n".join(filter(None, part)) for part in parts]
+            said.append(list(zip(texts, made_of, strict=True)))
         if self._history is not None:
-            said = "\n".join(filter(None, (text, calls)))
-            self._history.answered(said, own if text and not calls else "", reply_id)
+            self._history.answered(said, reply_id)
 
     def _question(self) -> str:
         """What the user asked last."""
@@ -142,7 +155,7 @@ class ModelCall:
         """Inputs of an answer: the query, the memory versions that really are in the prompt, the history that it
         repeats, and the instructions."""
         operation, turn = self.operation, self._turn
-        queries, found, whole = turn.found_in(self._prompt) if turn else ([], [], True)
+        queries, found, whole = turn.found_in(self._prompt, self._trace) if turn else ([], [], True)
         if not whole:
             operation.mark(Incomplete.BUDGET)
         question = self._question()
@@ -153,18 +166,23 @@ class ModelCall:
         if asked:
             operation.read(asked[-1].ref, role=Role.QUERY, content=asked[-1].text)
         elif question:  # searched in other words
-            operation.read(variable_ref(RefKind.QUERY, question), role=Role.QUERY, content=question)
+            named = self._history.query_ref if self._history else variable_ref(RefKind.QUERY, question)
+            operation.read(named, role=Role.QUERY, content=question)
         elif queries:
             operation.read(queries[-1].ref, role=Role.QUERY, content=queries[-1].text)
+        elif self._history and self._history.query_ref:  # asked before this call: tools have answered since
+            operation.read(self._history.query_ref, role=Role.QUERY)
         nothing = turn.fruitless_for(queries) if turn else []
+        searched = {done.origin: done for done in turn.retrievals()} if turn else {}
         for retrieval in dict.fromkeys((*(hit.retrieved_by for hit in found), *nothing)):
-            operation.read(make_ref(RefKind.CONTEXT, split_origin(retrieval)[1]), role=Role.CONTEXT, origin=retrieval)
+            operation.read(searched[retrieval].context, role=Role.CONTEXT, origin=retrieval)
         for hit in found:
             operation.read(hit.ref, role=Role.CONTEXT, content=hit.text, origin=hit.origin)
+        if turn:
+            turn.gave(found, self._trace)
         if found or nothing:
             operation.mark(Incomplete.INFERRED)
-        fruitless = {done.scope for done in turn.retrievals() if done.origin in nothing} if turn else set[str]()
-        scopes = {hit.scope for hit in found} or fruitless
+        scopes = {hit.scope for hit in found} or {searched[retrieval].scope for retrieval in nothing}
         if len(scopes) == 1:
             operation.scope = scopes.pop()
         self._read_history({(hit.ref, hit.origin) for hit in found})
@@ -187,20 +205,27 @@ class ModelCall:
                 operation.mark(Incomplete.INFERRED)
         if entries:
             operation.scope = operation.scope or scope
-        query, texts = asked_last(messages), dict(enumerate(message.text for message in messages))
+        query, texts = (
+            history.query if history else asked_last(messages),
+            dict(enumerate(message.text for message in messages)),
+        )
         for place, entry in entries.items():
-            if place != query and (entry.ref, entry.origin) not in read:
-                origin, text = entry.origin or None, texts.get(place)
-                operation.read(entry.ref, role=Role.HISTORY, origin=origin, content=text, scope=scope)
+            versions = entry.versions if place != query else ()
+            text = texts.get(place) if len(versions) == 1 else None
+            for ref, origin in versions:
+                if (ref, origin) not in read:
+                    operation.read(ref, role=Role.HISTORY, origin=origin or None, content=text, scope=scope)
         for place, message in enumerate(messages):
             if place != query and place not in entries and message.role not in INSTRUCTIONS:
-                ref = variable_ref(RefKind.MESSAGE, message.text, message.id)
+                ref = history.message_ref(place) if history else variable_ref(RefKind.MESSAGE, message.text, message.id)
                 operation.read(ref, role=Role.HISTORY, content=message.text)
+                if history:
+                    operation.scope = operation.scope or history.conversation.scope
 
     def _judge(self, answer: recall.Recalled, judgement: Judgement, reply: str) -> None:
         operation = self.operation
         operation.become(semconv.SPAN_NAME_PREFIX + OpKind.JUDGE, OpKind.JUDGE)
-        queries = self._turn.found_in(self._prompt).queries if self._turn else []
+        queries = self._turn.found_in(self._prompt, self._trace).queries if self._turn else []
         if queries:
             operation.read(queries[-1].ref, role=Role.QUERY, content=queries[-1].text)
         operation.read(answer.ref, role=Role.ANSWER, origin=answer.origin, content=answer.text)

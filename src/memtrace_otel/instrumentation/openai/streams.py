@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
+from weakref import WeakSet
 
 import wrapt
 
 from memtrace_otel.capture import guard
-from memtrace_otel.instrumentation.abandoned import abandon
-from memtrace_otel.instrumentation.openai.calls import call_text, delta_calls, delta_text
+from memtrace_otel.capture.abandoned import abandon, collecting
+from memtrace_otel.capture.child_exit import before_child_exits
+from memtrace_otel.capture.fork import after_fork
+from memtrace_otel.instrumentation.openai.calls import Part, call_text, delta_calls, delta_texts, get, is_raw
 
 _MAX_CHUNKS = 100_000
+_LAST = frozenset({"response.completed", "response.incomplete", "response.failed"})
+"""Events that hold the whole reply of a stream of the responses API."""
 
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """What a stream said: its text, its tool calls as text, its last chunk, and whether it was read to its end."""
+    """What a stream said: its text, its tool calls as text, its last chunk, and whether it was read to its end.
+    `others` are the choices after the first."""
 
     text: str
     calls: str
     last: object
     whole: bool
+    others: tuple[Part, ...] = ()
 
 
 Done = Callable[[Streamed, BaseException | None], None]
@@ -35,26 +43,35 @@ class _Collector:
 
     def __init__(self, done: Done) -> None:
         self._done, self._ended = done, False
-        self._texts: list[str] = []
-        self._calls: dict[int, tuple[str, str]] = {}
+        self._texts: list[tuple[int, str]] = []
+        self._calls: dict[tuple[int, int], tuple[str, str]] = {}
         self._last: object = None
+        _end_at_exit()
+        _open.add(self)
 
     def see(self, chunk: object) -> None:
-        with guard("openai.stream"):
-            self._last = chunk
-            text = delta_text(chunk)
+        """Note a chunk."""
+        self._last = chunk
+        for choice, text in delta_texts(chunk):
             if text and len(self._texts) < _MAX_CHUNKS:
-                self._texts.append(text)
-            for index, name, arguments in delta_calls(chunk):
-                known = self._calls.get(index, ("", ""))
-                if len(known[1]) < _MAX_CHUNKS:
-                    self._calls[index] = (known[0] + name, known[1] + arguments)
+                self._texts.append((choice, text))
+        for choice, index, name, arguments in delta_calls(chunk):
+            known = self._calls.get((choice, index), ("", ""))
+            if len(known[1]) < _MAX_CHUNKS:
+                self._calls[choice, index] = (known[0] + name, known[1] + arguments)
+        if get(chunk, "type") in _LAST:  # whoever else records the call ends its span here
+            self.end(whole=len(self._texts) < _MAX_CHUNKS)
 
     def end(self, error: BaseException | None = None, *, whole: bool = False) -> None:
-        if not self._ended:
-            self._ended = True
-            with guard("openai.stream"):
-                self._done(self._said(whole), error)
+        """Report what was said, once."""
+        if self._ended:
+            return
+        self._ended = True
+        _open.discard(self)
+        if collecting():  # somebody's finalizer closes the stream
+            abandon(partial(self._done, self._said(whole), error))
+        else:
+            self._done(self._said(whole), error)
 
     def stop(self, error: BaseException) -> None:
         """The stream has raised: its end, or an error."""
@@ -64,13 +81,58 @@ class _Collector:
             self.end(error)
 
     def __del__(self) -> None:
-        if not self._ended:
-            self._ended = True
-            abandon(partial(self._done, self._said(False), None))
+        with guard("openai.stream"):
+            if not self._ended:
+                self._ended = True
+                abandon(partial(self._done, self._said(False), None))
 
     def _said(self, whole: bool) -> Streamed:
-        calls = "\n".join(call_text(*call) for call in self._calls.values())
-        return Streamed("".join(self._texts), calls, self._last, whole)
+        others = sorted({choice for choice, _ in (*self._texts, *self._calls)} - {0})
+        return Streamed(*self._choice(0), self._last, whole, tuple(map(self._choice, others)))
+
+    def _choice(self, number: int) -> Part:
+        calls = (call_text(*call) for (choice, _), call in self._calls.items() if choice == number)
+        return "".join(text for choice, text in self._texts if choice == number), "\n".join(calls)
+
+
+_open: WeakSet[_Collector] = WeakSet()
+after_fork(_open.clear)  # the parent's
+_BEFORE_WHAT_IS_ABANDONED = -700
+
+
+def end_open() -> None:
+    """Report what the streams that are open at exit have said."""
+    for collector in list(_open):
+        with guard("openai.stream"):
+            collector.end()
+
+
+@cache
+def _end_at_exit() -> None:
+    """With the first stream, not at import: exit functions run in reverse, the provider's has to come after ours."""
+    atexit.register(end_open)
+    before_child_exits(end_open, priority=_BEFORE_WHAT_IS_ABANDONED)
+
+
+class _ObservedResponse(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArgument]
+    """The HTTP response of a stream: helpers of the package close it, not the stream."""
+
+    _self_response: Any
+    _self_collector: _Collector
+
+    def __init__(self, response: Any, collector: _Collector) -> None:
+        super().__init__(response)  # pyright: ignore[reportUnknownMemberType]
+        self._self_response, self._self_collector = response, collector
+
+    def close(self) -> Any:
+        with guard("openai.stream"):
+            self._self_collector.end()
+        return self._self_response.close()
+
+    async def aclose(self) -> Any:
+        with guard("openai.stream"):
+            self._self_collector.end()
+        return await self._self_response.aclose()
 
 
 class ObservedStream(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArgument]
@@ -78,11 +140,19 @@ class ObservedStream(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArg
 
     _self_stream: Any
     _self_collector: _Collector
+    _self_response: _ObservedResponse | None
 
-    def __init__(self, stream: Any, done: Done) -> None:
+    def __init__(self, stream: Any, collector: _Collector) -> None:
         super().__init__(stream)  # pyright: ignore[reportUnknownMemberType]
         self._self_stream = stream
-        self._self_collector = _Collector(done)
+        self._self_collector = collector
+        self._self_response = None
+
+    @property
+    def response(self) -> Any:
+        if self._self_response is None:
+            self._self_response = _ObservedResponse(self._self_stream.response, self._self_collector)
+        return self._self_response
 
     def __iter__(self) -> Any:
         return self
@@ -91,9 +161,11 @@ class ObservedStream(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArg
         try:
             chunk = next(self._self_stream)
         except BaseException as error:
-            self._self_collector.stop(error)
+            with guard("openai.stream"):
+                self._self_collector.stop(error)
             raise
-        self._self_collector.see(chunk)
+        with guard("openai.stream"):
+            self._self_collector.see(chunk)
         return chunk
 
     def __aiter__(self) -> Any:
@@ -103,9 +175,11 @@ class ObservedStream(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArg
         try:
             chunk = await self._self_stream.__anext__()
         except BaseException as error:
-            self._self_collector.stop(error)
+            with guard("openai.stream"):
+                self._self_collector.stop(error)
             raise
-        self._self_collector.see(chunk)
+        with guard("openai.stream"):
+            self._self_collector.see(chunk)
         return chunk
 
     def __enter__(self) -> Any:
@@ -113,7 +187,8 @@ class ObservedStream(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArg
         return self
 
     def __exit__(self, *exc: Any) -> Any:
-        self._self_collector.end()
+        with guard("openai.stream"):
+            self._self_collector.end()
         return self._self_stream.__exit__(*exc)
 
     async def __aenter__(self) -> Any:
@@ -121,9 +196,40 @@ class ObservedStream(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArg
         return self
 
     async def __aexit__(self, *exc: Any) -> Any:
-        self._self_collector.end()
+        with guard("openai.stream"):
+            self._self_collector.end()
         return await self._self_stream.__aexit__(*exc)
 
     def close(self) -> Any:
-        self._self_collector.end()
+        with guard("openai.stream"):
+            self._self_collector.end()
         return self._self_stream.close()
+
+
+class ObservedRaw(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArgument]
+    """A raw response whose stream is observed from when the program parses it."""
+
+    _self_response: Any
+    _self_collector: _Collector
+    _self_stream: ObservedStream | None
+
+    def __init__(self, response: Any, collector: _Collector) -> None:
+        super().__init__(response)  # pyright: ignore[reportUnknownMemberType]
+        self._self_response, self._self_collector, self._self_stream = response, collector, None
+
+    def parse(self, *args: Any, **kwargs: Any) -> Any:
+        parsed = self._self_response.parse(*args, **kwargs)
+        with guard("openai.stream"):
+            if self._self_stream is None and _is_stream(parsed):
+                self._self_stream = ObservedStream(parsed, self._self_collector)
+        return self._self_stream if self._self_stream == parsed else parsed
+
+
+def observed(result: object, done: Done) -> Any:
+    """The result of a streaming request, sync or async, observed; None when it is neither a stream nor raw."""
+    kind = ObservedStream if _is_stream(result) else ObservedRaw if is_raw(result) else None
+    return kind and kind(result, _Collector(done))
+
+
+def _is_stream(result: object) -> bool:
+    return hasattr(result, "__next__" if hasattr(result, "__iter__") else "__anext__")

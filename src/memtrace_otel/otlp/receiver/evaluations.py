@@ -13,9 +13,11 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 
 from memtrace_otel import semconv
 from memtrace_otel.model import make_origin, make_ref
-from memtrace_otel.otlp.receiver.intake import RequestError, TooLargeError
+from memtrace_otel.otlp.receiver.intake import RequestError
 from memtrace_otel.otlp.receiver.limits import Limits
+from memtrace_otel.otlp.receiver.pieces import Cutter, Piece, wrapped
 from memtrace_otel.otlp.receiver.requests import Checked
+from memtrace_otel.otlp.receiver.wire import WireError
 
 _SYSTEM = "evaluation"
 
@@ -25,27 +27,39 @@ def check_logs(body: bytes, limits: Limits) -> Checked:
 
     The same record is the same span however often it is sent. Raises RequestError when the request cannot be read.
     """
+    cutter = Cutter(body, limits, ExportLogsServiceRequest)
     try:
-        request = ExportLogsServiceRequest.FromString(body)
-    except ProtobufError:
+        groups = cutter.cut()
+        resources = [ExportLogsServiceRequest.FromString(wrapped(group.shared, 1)) for group in groups]
+    except (WireError, ProtobufError):
         raise RequestError("not an OTLP logs request in protobuf, cut off, or nested too deeply") from None
-    if body and not request.resource_logs:
+    if body and not groups:
         raise RequestError("not an OTLP logs request: it holds no resourceLogs")
-    total = sum(len(scope_logs.log_records) for group in request.resource_logs for scope_logs in group.scope_logs)
-    if total > limits.spans:
-        raise TooLargeError(f"{total} log records in one request, at most {limits.spans} are taken")
+    total = sum(len(group.pieces) for group in groups)
     converted: list[ResourceSpans] = []
-    for group in request.resource_logs:
-        records = [record for scope_logs in group.scope_logs for record in scope_logs.log_records]
-        spans = [_judge_span(record) for record in records if _is_evaluation(record, limits)]
+    taken = 0
+    for group, shared in zip(groups, resources, strict=True):
+        spans = [_judge_span(record) for piece in group.pieces if (record := _evaluation(cutter, piece, limits))]
         if spans:
+            taken += len(spans)
             scope = ScopeSpans(scope=InstrumentationScope(name=semconv.EVALUATION_EVENT), spans=spans)
-            converted.append(ResourceSpans(resource=group.resource, scope_spans=[scope]))
-    taken = sum(len(group.scope_spans[0].spans) for group in converted)
+            converted.append(ResourceSpans(resource=shared.resource_logs[0].resource, scope_spans=[scope]))
     reason = f"only {semconv.EVALUATION_EVENT} records in the context of a span are taken" if taken < total else ""
     return Checked(
         ExportTraceServiceRequest(resource_spans=converted).SerializeToString(), taken, total - taken, reason
     )
+
+
+def _evaluation(cutter: Cutter, piece: Piece, limits: Limits) -> LogRecord | None:
+    """Return the log record when it is an evaluation that can be taken."""
+    if piece.end - piece.start > limits.span_bytes:
+        return None
+    try:
+        request = ExportLogsServiceRequest.FromString(cutter.piece(piece))
+    except ProtobufError:
+        return None
+    record = request.resource_logs[0].scope_logs[0].log_records[0]
+    return record if _is_evaluation(record, limits) else None
 
 
 def _is_evaluation(record: LogRecord, limits: Limits) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, cast
 
-from memtrace_otel.otlp.feedback import FeedbackError, encode_feedback
+from memtrace_otel.otlp.feedback import FeedbackError, Text, as_given, encode_feedback
 from memtrace_otel.otlp.receiver.intake import RequestError, TooLargeError
 
 _TEXTS = frozenset({"trace_id", "label", "expected", "explanation", "name", "time"})
@@ -13,7 +14,7 @@ _SCORE = "score"
 _BODY_BYTES = 1 << 18
 
 
-def read_feedback(body: bytes) -> bytes:
+def read_feedback(body: bytes, described: Callable[[str], Text] = as_given) -> bytes:
     """Return the trace request of feedback, fields as in `encode_feedback`; null is as good as no field.
 
     Raises RequestError.
@@ -37,6 +38,6 @@ def read_feedback(body: bytes) -> bytes:
         if name != _SCORE and not isinstance(value, str):
             raise RequestError(f"{name} must be a string")
     try:
-        return encode_feedback(**given)
+        return encode_feedback(**given, described=described)
     except FeedbackError as error:
         raise RequestError(str(error)) from None

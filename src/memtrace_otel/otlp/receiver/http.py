@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import cast
 
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
@@ -18,42 +16,65 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from memtrace_otel.otlp.decode import DecodeError
-from memtrace_otel.otlp.json import Json, json_to_logs, json_to_request
+from memtrace_otel.otlp.feedback import Text, as_given
 from memtrace_otel.otlp.receiver.access import is_allowed
+from memtrace_otel.otlp.receiver.conversion import from_json
 from memtrace_otel.otlp.receiver.feedback import read_feedback
 from memtrace_otel.otlp.receiver.intake import BusyError, Intake, RequestError, Signal, TooLargeError
 from memtrace_otel.otlp.receiver.limits import Limits, gunzip
 from memtrace_otel.otlp.receiver.responses import export_response
+from memtrace_otel.otlp.receiver.room import Held, Room
 
 _PROTOBUF, _JSON = "application/x-protobuf", "application/json"
-_CONVERT = {Signal.TRACES: json_to_request, Signal.LOGS: json_to_logs}
 _READ_SECONDS = 30.0
 """Longest time that a body may take to arrive."""
 _PATIENCE = 4
-_CONCURRENT = 64
-"""Most bodies in memory at once; more connections wait."""
 _INVALID, _EXHAUSTED, _UNAVAILABLE, _UNAUTHENTICATED = 3, 8, 14, 16
 """Codes of google.rpc.Code."""
 Readers = Mapping[str, Callable[[bytes], bytes] | None]
 """By content type, how a body becomes protobuf; None: it is."""
 
 
-def http_app(intake: Intake, limits: Limits, token: str = "", routes: Sequence[BaseRoute] = ()) -> Starlette:
-    """Return the ASGI application; `routes` are served beside the endpoints. A token is asked of all but /health."""
+def http_app(
+    intake: Intake,
+    limits: Limits,
+    room: Room,
+    token: str = "",
+    routes: Sequence[BaseRoute] = (),
+    described: Callable[[str], Text] = as_given,
+) -> Starlette:
+    """Return the ASGI application; `routes` are served beside the endpoints. A token is asked of all but /health.
 
-    places = asyncio.Semaphore(_CONCURRENT)
+    `described` says what of the texts of feedback may be kept.
+    """
+
+    one_at_a_time = asyncio.Lock()  # what a body grows to meanwhile is not held
 
     def route(name: str, signal: Signal, readers: Readers) -> Route:
         async def export(request: Request) -> Response:
-            async with places:
-                return await _export(request, signal, readers, intake, limits)
+            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind not in readers:
+                return _refusal(next(iter(readers)), 415, _INVALID, f"content type {' or '.join(readers)} is needed")
+            with room.hold() as held:
+                try:
+                    packed = await asyncio.wait_for(_body(request, limits, held), _READ_SECONDS)
+                    encoding = request.headers.get("content-encoding", "")
+                    async with one_at_a_time:
+                        body = await _unpacked(packed, encoding, readers[kind], limits, held)
+                    acknowledgement = await intake.accept(body, signal)
+                except (RequestError, BusyError, TimeoutError, ClientDisconnect) as error:
+                    return _refused(kind, error)
+            return _reply(kind, 200, export_response(signal, acknowledgement))
 
         return Route(f"/v1/{name}", export, methods=["POST"])
 
-    signals = [route(signal, signal, {_PROTOBUF: None, _JSON: partial(_from_json, signal)}) for signal in Signal]
+    signals = [route(signal, signal, {_PROTOBUF: None, _JSON: partial(from_json, signal)}) for signal in Signal]
     return Starlette(
-        routes=[*signals, route("feedback", Signal.TRACES, {_JSON: read_feedback}), *routes],
+        routes=[
+            *signals,
+            route("feedback", Signal.TRACES, {_JSON: partial(read_feedback, described=described)}),
+            *routes,
+        ],
         middleware=[Middleware(_Gate, token)],
     )
 
@@ -76,68 +97,67 @@ class _Gate:
         return await self._app(scope, receive, send)
 
 
-async def _export(request: Request, signal: Signal, readers: Readers, intake: Intake, limits: Limits) -> Response:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind not in readers:
-        return _refusal(next(iter(readers)), 415, _INVALID, f"content type {' or '.join(readers)} is needed")
-    try:
-        packed = await asyncio.wait_for(_body(request, limits), _READ_SECONDS)
-        body = await _unpacked(packed, request.headers.get("content-encoding", ""), readers[kind], limits)
-        acknowledgement = await intake.accept(body, signal)
-    except TooLargeError as error:
-        return _refusal(kind, 413, _INVALID, str(error))
-    except RequestError as error:
-        return _refusal(kind, 400, _INVALID, str(error))
-    except TimeoutError:
-        return _refusal(kind, 408, _INVALID, "the body did not arrive in time")
-    except BusyError as error:
-        status, code = (429, _EXHAUSTED) if error.full else (503, _UNAVAILABLE)
-        return _refusal(kind, status, code, str(error), {"retry-after": str(error.retry_after)})
-    except ClientDisconnect:
-        return Response(status_code=400)
-    return _reply(kind, 200, export_response(signal, acknowledgement))
-
-
-async def _body(request: Request, limits: Limits) -> bytes:
-    """Return the body. One past the limit is read further, and thrown away: who is still sending hears no answer."""
+async def _body(request: Request, limits: Limits, held: Held) -> bytes:
+    """Return the body. One that is refused is read further, and thrown away: who is still sending hears no answer."""
     patience = _PATIENCE * limits.request_bytes
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > patience:
         limits.check_size(int(declared))
     chunks: list[bytes] = []
     size = 0
+    refusal: BusyError | None = None
     async for chunk in request.stream():
         size += len(chunk)
-        if size <= limits.request_bytes:
-            chunks.append(chunk)
-        elif size > patience:
+        if size > patience:
             break
+        if refusal or size > limits.request_bytes:
+            continue
+        try:
+            held.grow(len(chunk))
+            chunks.append(chunk)
+        except BusyError as error:
+            refusal = error
+            chunks.clear()
+            held.release()
     limits.check_size(size)
+    if refusal:
+        raise refusal
     return b"".join(chunks)
 
 
-async def _unpacked(packed: bytes, encoding: str, read: Callable[[bytes], bytes] | None, limits: Limits) -> bytes:
+async def _unpacked(
+    packed: bytes, encoding: str, read: Callable[[bytes], bytes] | None, limits: Limits, held: Held
+) -> bytes:
     """Return the body as protobuf. What takes long leaves the event loop to others."""
     match encoding.strip().lower():
         case "" | "identity":
             body = packed
         case "gzip":
             body = await asyncio.to_thread(gunzip, packed, limits)
+            held.grow(len(body))
         case _:
             raise RequestError("content encoding gzip or none is needed")
-    return await asyncio.to_thread(read, body) if read else body
+    if read is None:
+        return body
+    limits.check_json(len(body))
+    converted = await asyncio.to_thread(read, body)
+    held.grow(len(converted))
+    return converted
 
 
-def _from_json(signal: Signal, body: bytes) -> bytes:
-    try:
-        document: object = json.loads(body)
-        if not isinstance(document, dict):
-            raise RequestError("not OTLP: no JSON object")
-        return _CONVERT[signal](cast("Json", document))
-    except (RequestError, DecodeError) as error:
-        raise RequestError(str(error)) from None
-    except (ValueError, RecursionError):
-        raise RequestError("not JSON, cut off, or nested too deeply") from None
+def _refused(kind: str, error: Exception) -> Response:
+    match error:
+        case TooLargeError():
+            return _refusal(kind, 413, _INVALID, str(error))
+        case RequestError():
+            return _refusal(kind, 400, _INVALID, str(error))
+        case TimeoutError():
+            return _refusal(kind, 408, _INVALID, "the body did not arrive in time", {"connection": "close"})
+        case BusyError():
+            status, code = (429, _EXHAUSTED) if error.full else (503, _UNAVAILABLE)
+            return _refusal(kind, status, code, str(error), {"retry-after": str(error.retry_after)})
+        case _:
+            return Response(status_code=400)  # nobody is there to read it
 
 
 def _reply(kind: str, status: int, message: Message, headers: dict[str, str] | None = None) -> Response:

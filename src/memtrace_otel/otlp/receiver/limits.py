@@ -30,11 +30,23 @@ class Limits:
         """The limits that the settings say."""
         return cls(settings.MAX_REQUEST_BYTES.read())
 
+    @property
+    def in_flight_bytes(self) -> int:
+        """Most bytes of all requests that are worked on at a time, packed and unpacked."""
+        return 4 * self.request_bytes
+
     def check_size(self, size: int) -> None:
         """Raise TooLargeError for a body of so many bytes."""
         if size > self.request_bytes:
             raise TooLargeError(
                 f"the request is larger than {self.request_bytes} bytes ({settings.MAX_REQUEST_BYTES.env})"
+            )
+
+    def check_json(self, size: int) -> None:
+        """Raise TooLargeError for so many bytes of JSON: reading takes up to 40 times that in memory, and seconds."""
+        if size > self.request_bytes // 4:
+            raise TooLargeError(
+                f"JSON larger than {self.request_bytes // 4} bytes; protobuf may be four times as large"
             )
 
 

@@ -9,8 +9,16 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from memtrace_otel.otlp.decode import check_ids
-from memtrace_otel.otlp.receiver.intake import RequestError, TooLargeError
+from memtrace_otel.otlp.receiver.intake import RequestError
 from memtrace_otel.otlp.receiver.limits import Limits
+from memtrace_otel.otlp.receiver.pieces import Cutter, Piece, check_count
+from memtrace_otel.otlp.receiver.wire import WireError
+
+WHOLE_BYTES = 1 << 20
+"""Largest request that is built as one message, whatever that takes in memory."""
+_NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
+_UNREADABLE = "not an OTLP trace request in protobuf, cut off, or nested too deeply"
+_BROKEN = "a span that is no valid protobuf, or nested too deeply"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,37 +32,72 @@ class Checked:
 
 
 def check_traces(body: bytes, limits: Limits) -> Checked:
-    """Check an ExportTraceServiceRequest. Raises RequestError when nothing of it can be taken.
+    """Check an ExportTraceServiceRequest. Raises RequestError when nothing of it can be read.
 
     protobuf itself refuses messages nested deeper than 100 levels, and text that is not UTF-8.
     """
+    if len(body) <= min(WHOLE_BYTES, limits.span_bytes) and (spans := _good_spans(body, limits)) is not None:
+        return Checked(body, check_count(spans, limits))
+    try:
+        return _check_pieces(body, limits)
+    except (WireError, ProtobufError):
+        raise RequestError(_UNREADABLE) from None
+
+
+def _good_spans(body: bytes, limits: Limits) -> int | None:
+    """Return how many spans there are; None when not all can be taken: `_refusal` of each, in half its time."""
     try:
         request = ExportTraceServiceRequest.FromString(body)
     except ProtobufError:
-        raise RequestError("not an OTLP trace request in protobuf, cut off, or nested too deeply") from None
-    if body and not request.resource_spans:
+        return None
+    total, most = 0, limits.entries
+    for resource_spans in request.resource_spans:
+        for group in resource_spans.scope_spans:
+            total += len(group.spans)
+            for span in group.spans:
+                trace_id, span_id = span.trace_id, span.span_id
+                if (
+                    len(trace_id) != 16
+                    or len(span_id) != 8
+                    or trace_id == _NO_TRACE
+                    or span_id == _NO_SPAN
+                    or len(span.attributes) > most
+                    or len(span.events) > most
+                    or len(span.links) > most
+                ):
+                    return None
+    return total if total or not body else None
+
+
+def _check_pieces(body: bytes, limits: Limits) -> Checked:
+    cutter = Cutter(body, limits, ExportTraceServiceRequest)
+    groups = cutter.cut()
+    if body and not groups:
         raise RequestError("not an OTLP trace request: it holds no resourceSpans")
-    groups = [scope_spans for resource_spans in request.resource_spans for scope_spans in resource_spans.scope_spans]
-    total = sum(len(group.spans) for group in groups)
-    if total > limits.spans:
-        raise TooLargeError(f"{total} spans in one request, at most {limits.spans} are taken")
-    large = len(body) > limits.span_bytes
-    reasons = [[_refusal(span, limits, large) for span in group.spans] for group in groups]
-    refused = [reason for group in reasons for reason in group if reason]
+    pieces = [piece for group in groups for piece in group.pieces]
+    found = {piece.first: _piece_refusal(cutter, piece, limits) for piece in pieces}
+    refused = {first: reason for first, reason in found.items() if reason}
     if not refused:
-        return Checked(body, total)
-    for group, found in zip(groups, reasons, strict=True):
-        kept = [span for span, reason in zip(group.spans, found, strict=True) if not reason]
-        del group.spans[:]
-        group.spans.extend(kept)
-    return Checked(request.SerializeToString(), total - len(refused), len(refused), refused[0])
+        return Checked(body, len(pieces))
+    if set(found.values()) == {_BROKEN}:
+        raise RequestError(_UNREADABLE)
+    return Checked(cutter.without(refused), len(pieces) - len(refused), len(refused), next(iter(refused.values())))
 
 
-def _refusal(span: Span, limits: Limits, large: bool) -> str:
+def _piece_refusal(cutter: Cutter, piece: Piece, limits: Limits) -> str:
+    size = piece.end - piece.start
+    if size > limits.span_bytes:
+        return f"a span of {size} bytes, at most {limits.span_bytes} are taken"
+    try:
+        request = ExportTraceServiceRequest.FromString(cutter.piece(piece))
+    except ProtobufError:
+        return _BROKEN
+    return _refusal(request.resource_spans[0].scope_spans[0].spans[0], limits)
+
+
+def _refusal(span: Span, limits: Limits) -> str:
     """Return why a span is refused, '' for a good one."""
     entries = max(len(span.attributes), len(span.events), len(span.links))
     if entries > limits.entries:
         return f"a span with {entries} attributes, events or links, at most {limits.entries} are taken"
-    if large and (size := span.ByteSize()) > limits.span_bytes:
-        return f"a span of {size} bytes, at most {limits.span_bytes} are taken"
     return check_ids(span)

@@ -57,6 +57,6 @@ def test_other_records_are_refused_and_counted() -> None:
 def test_what_is_no_logs_request_is_refused() -> None:
     with pytest.raises(RequestError, match="logs request"):
         check_logs(b"nonsense", LIMITS)
-    with pytest.raises(TooLargeError, match="2 log records"):
+    with pytest.raises(TooLargeError, match="more than 1 "):
         check_logs(request(evaluation(), evaluation()), Limits(request_bytes=1 << 20, spans=1))
     assert check_logs(b"", LIMITS).spans == 0

@@ -1,0 +1,48 @@
+"""What an operation leaves to the other operations of its turn, and whether it lacks a turn of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memtrace_otel.capture import unanswered
+from memtrace_otel.capture.layout import Read, Written
+from memtrace_otel.capture.recall import Recalled, recall, turn_of
+from memtrace_otel.model import ref_kind
+from memtrace_otel.semconv import OpKind, RefKind, Role
+
+_RETRIEVE = str(OpKind.RETRIEVE)
+_MEMORY = frozenset({Role.HIT, Role.CONTEXT})
+_WRITING = frozenset({OpKind.INGEST, OpKind.EXTRACT, OpKind.DECIDE, OpKind.CREATE, OpKind.UPDATE, OpKind.DELETE})
+
+
+def is_step(system: str, around_kind: str, around_system: str) -> bool:
+    """Whether a look-up inside another operation is a step of it, not what the turn searched for."""
+    return around_kind in _WRITING or (around_kind == _RETRIEVE and around_system == system)
+
+
+def searched(origin: str, scope: str, read: list[Read], context: str, *, alone: bool) -> None:
+    """Let later model calls of this turn find what was retrieved, and the ref of what was made of it; `alone`: the
+    search is a trace by itself."""
+    done = turn_of(origin[:32], alone=alone).retrieved(origin, scope, read, context)
+    if alone:
+        unanswered.searched(done)
+
+
+def responded(origin: str, written: list[Written], *, alone: bool) -> None:
+    """Let later model calls of this turn find what was answered."""
+    turn = turn_of(origin[:32], alone=alone)
+    for ref, _, _, text, _, _ in written:
+        if ref_kind(ref) == RefKind.ANSWER:
+            turn.answered(Recalled(ref, origin, text))
+        elif ref_kind(ref) == RefKind.COMPLETION:
+            turn.called(Recalled(ref, origin, text))
+
+
+def may_lack_turn(origin: str, *, alone: bool) -> bool:
+    """Whether an answer may lack its own turn: it is outside any span, and searches of this process wait for theirs."""
+    return unanswered.answered(recall("" if alone else origin[:32])) and alone
+
+
+def lacks_nothing(read: Sequence[Read], started: float) -> bool:
+    """Whether an answer names the memory it read, or no search has to do with what it was given."""
+    return any(role in _MEMORY for _, role, _, _, _ in read) or not unanswered.may_be_answered(read, started)

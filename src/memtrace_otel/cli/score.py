@@ -1,0 +1,82 @@
+"""`score`: how often attribution agrees with the people who annotated a benchmark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
+from memtrace_otel.cli.options import database_option, examples
+
+if TYPE_CHECKING:
+    from memtrace_otel.graph.smartcomment import Label
+
+
+@click.command(
+    epilog=examples(
+        "memtrace-otel import mem0/*.json --db mem0.db && memtrace-otel score mem0/*.json --db mem0.db",
+        "memtrace-otel score mem0/*.json --db mem0.db --json",
+    )
+)
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@database_option
+@click.option("--json", "as_json", is_flag=True, help="JSON on standard output, with the result of every case.")
+@clear_errors
+def score(files: tuple[Path, ...], database: Path, as_json: bool) -> None:
+    """Compare verdicts with the annotations in MemTraceBench FILES that were imported into the database.
+
+    ETA is the share of the annotated memory failures whose type is named, OIA of those whose operation is named. What
+    attribution finds does not depend on the annotations: they are read here alone.
+    """
+    from memtrace_otel.diagnosis import diagnose
+    from memtrace_otel.graph.smartcomment import score
+    from memtrace_otel.store import SqliteStore
+
+    labels = list(_labels(files))
+    if not labels:
+        fail("no memory failure is annotated in these files", NOTHING_FOUND)
+    with SqliteStore.open(database, create=False) as store:
+        verdicts = diagnose(store, sorted({label.trace_id for label in labels})).verdicts
+    result = score(labels, verdicts)
+    if not as_json:
+        click.echo(f"{result.cases} cases: ETA {result.eta:.2%}, OIA {result.oia:.2%}")
+        return
+    found = {verdict.failure.trace_id: verdict for verdict in verdicts}
+    cases = [
+        {
+            "trace_id": label.trace_id,
+            "final_error_type": str(label.failure_type),
+            "final_operation": label.operation,
+            "error_type": str(verdict.failure_type) if verdict else None,
+            "operation": f"{verdict.trace_id}-{verdict.span_id}" if verdict and verdict.span_id else None,
+        }
+        for label in labels
+        for verdict in (found.get(label.trace_id),)
+    ]
+    click.echo(
+        json.dumps(
+            {
+                "total_cases": result.cases,
+                "error_type_prediction_accuracy": result.eta,
+                "operation_identifier_prediction_accuracy": result.oia,
+                "results": cases,
+            }
+        )
+    )
+
+
+def _labels(files: tuple[Path, ...]) -> Iterator[Label]:
+    from memtrace_otel.graph.smartcomment import read_labels
+    from memtrace_otel.otlp.files import GraphDocument, InputError, read_file
+
+    for path in files:
+        for item in read_file(path):
+            if isinstance(item, GraphDocument):
+                try:
+                    yield from read_labels(item.graph)
+                except ValueError as error:
+                    raise InputError(path, item.line, str(error)) from None

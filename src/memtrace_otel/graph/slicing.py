@@ -1,0 +1,249 @@
+"""The slice of an answer straight from a store: what it costs goes with the slice, not with the store.
+
+Origins are followed from trace to trace. Only a version without a recorded origin makes the writers of its ref be
+looked at. What is more than plain in a trace (continuations, several writers of one ref) is worked out by the rules
+that build a graph, from that trace alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Protocol
+
+from memtrace_otel.graph.assembly import assemble
+from memtrace_otel.graph.build import build_graph
+from memtrace_otel.graph.evolution import EvolutionGraph
+from memtrace_otel.graph.keys import READING_KINDS, RECORD_KINDS, TURN_KINDS, NodeKey, OperationKey, VersionKey
+from memtrace_otel.graph.outlined import OutlinedOperation, OutlinedTraces
+from memtrace_otel.graph.outputs import Versions, passes_on
+from memtrace_otel.graph.walk import ANSWERING, question_slice
+from memtrace_otel.model import ref_kind
+from memtrace_otel.semconv import RefKind
+from memtrace_otel.store.outlines import Outline
+from memtrace_otel.store.protocols import TraceSource
+
+
+class SliceSource(TraceSource, Protocol):
+    """A source that finds what a slice asks for without a search."""
+
+    def decode(self) -> int:
+        """Turn waiting requests into spans; the other methods here do not."""
+        ...
+
+    def outlines(self, trace_ids: Collection[str]) -> list[Outline]:
+        """Return the spans of several traces without what they say."""
+        ...
+
+    def writers(self, ref: str) -> list[str]:
+        """Return the ids of the traces that list a variable among their outputs; a few more may be among them."""
+        ...
+
+
+def slice_of_answer(source: SliceSource, origin: str) -> set[NodeKey]:
+    """Return what `EvolutionGraph.slice_of_answer` does in the graph of the whole source. Raises StoreError."""
+    return _slice(StoredFlow(source), origin)
+
+
+def load_slice(source: SliceSource, origin: str) -> EvolutionGraph:
+    """Build the graph of the slice of an answer, an empty one when the operation is unknown. Raises StoreError.
+
+    It has the nodes and edges that the slice has in the graph of the whole source, and what is known of them from the
+    traces of the slice, the writers of its records, and the readers of contents that their producers did not keep.
+    """
+    flow = StoredFlow(source)
+    nodes = _slice(flow, origin)
+    versions = [node for node in nodes if isinstance(node, VersionKey)]
+    traces = flow.traces | {
+        trace for v in versions if ref_kind(v.ref) in RECORD_KINDS for trace in source.writers(v.ref)
+    }
+    graph = build_graph((outline.span() for outline in source.outlines(traces)), whole=False)
+    return graph.part(nodes)
+
+
+def _slice(flow: StoredFlow, origin: str) -> set[NodeKey]:
+    answer = OperationKey(flow.main(origin))
+    return question_slice(flow, answer, flow.outputs(answer)) if flow.knows(answer) else set()
+
+
+class StoredFlow:
+    """The `Flow` of a store: traces are read when they are needed, those of one step of the walk together."""
+
+    def __init__(self, source: SliceSource) -> None:
+        self._source = source
+        source.decode()
+        self._known = OutlinedTraces()
+        self._versions: dict[str, tuple[set[str], Versions]] = {}
+
+    @property
+    def traces(self) -> set[str]:
+        """The ids of the traces read so far."""
+        return set(self._known.writers)
+
+    def main(self, origin: str) -> str:
+        """Return the origin of the operation that a span belongs to."""
+        return origin if self._operation(origin) else self._known.mains.get(origin, origin)
+
+    def knows(self, operation: OperationKey) -> bool:
+        """Tell whether the store has the operation."""
+        return self._operation(operation.origin) is not None
+
+    def outputs(self, operation: OperationKey) -> set[VersionKey]:
+        """Return what an operation produced, listed because one inside it did, or is said by readers to have made."""
+        origin, known = operation.origin, self._known
+        found = known.operations[origin]
+        made = {VersionKey(ref, origin) for ref, writes in found.outputs if writes}
+        listed = {ref for ref, _ in found.outputs}
+        spans = {origin, *(part for part, main in known.mains.items() if main == origin)}
+        said = {
+            VersionKey(variable.ref, origin)
+            for reader in (reader for span in spans for reader in self._source.readers(span))
+            for variable in reader.inputs
+            if variable.origin in spans and reader.origin not in spans
+            if not passes_on(found.kind, listed, variable.ref)
+        }
+        return {known.repeats.get(version, version) for version in made} | said
+
+    # --- Flow ----------------------------------------------------------------------------------------------------
+    def fetch(self, nodes: Iterable[NodeKey]) -> None:
+        """Read the traces that the producers of versions name as origins."""
+        operations = self._known.operations
+        wanted: set[str] = set()
+        for node in nodes:
+            if found := operations.get(node.origin):
+                wanted.update([source[:32] for _, source in found.inputs if source])
+        self._load(wanted)
+
+    def reads(self, operation: OperationKey) -> Iterator[VersionKey]:
+        """As `Flow`."""
+        found = self._operation(operation.origin)
+        if found is None:
+            return
+        yield from self._inputs(operation.origin, found)
+        read = {ref for ref, _ in found.inputs}
+        repeats = self._known.repeats
+        written = {ref for ref, writes in found.outputs if writes and (ref, operation.origin, "") not in repeats}
+        for place, (ref, writes) in enumerate(found.outputs):
+            if not writes and ref not in read and ref not in written:
+                yield self._unrecorded(ref, operation.origin, ~place, operation.origin, ())
+
+    def feeding(self, version: VersionKey) -> Iterator[NodeKey]:
+        """As `Flow`."""
+        origin = version.origin
+        if not origin:
+            return
+        yield OperationKey(origin)
+        found = self._operation(origin)
+        if found is None:
+            return
+        fed = found.sources(version.ref)
+        if found.inputs or fed is not None:
+            yield from self._inputs(origin, found, fed)
+            return
+        for outer in self._known.around(origin):  # a writing step without inputs worked on those around it
+            around = self._operation(outer)
+            if around is not None and around.kind in READING_KINDS:
+                return
+            if around is not None and around.inputs:
+                yield OperationKey(outer)
+                yield from self._inputs(outer, around, None)
+                return
+
+    def asked(self, operation: OperationKey) -> set[str] | None:
+        """As `Flow`."""
+        found = self._operation(operation.origin)
+        if found is None or found.kind not in ANSWERING:
+            return None
+        return {ref for ref, _ in found.inputs if ref_kind(ref) == RefKind.QUERY}
+
+    # --- versions ------------------------------------------------------------------------------------------------
+    def _inputs(self, origin: str, found: OutlinedOperation, places: set[int] | None = None) -> list[VersionKey]:
+        return [
+            self._read(origin, place, ref, source)
+            for place, (ref, source) in enumerate(found.inputs)
+            if places is None or place in places
+        ]
+
+    def _read(self, reader: str, place: int, ref: str, origin: str) -> VersionKey:
+        """Return the version that an operation read, as `Versions.read` does."""
+        if origin:
+            origin = self.main(origin)
+            if origin != reader:
+                return self._follow(ref, origin, reader, place)
+        return self._unrecorded(ref, reader, place, reader, ())
+
+    def _follow(self, ref: str, origin: str, reader: str, place: int) -> VersionKey:
+        """Go from an operation that merely passed a version on to the one that wrote it."""
+        seen: list[str] = []
+        known, last = self._known, reader
+        while origin not in seen:
+            seen.append(origin)
+            version = VersionKey(ref, origin)
+            if version in known.repeats:
+                origin = known.repeats[version].origin
+                continue
+            found = self._operation(origin)
+            if found is None or (ref, True) in found.outputs:
+                return version
+            if not passes_on(found.kind, (listed for listed, _ in found.outputs), ref):
+                return version
+            last = origin
+            origin = next((source for read, source in found.inputs if read == ref), "")
+            if not origin:
+                break
+            origin = self.main(origin)
+        return self._unrecorded(ref, reader, place, last, seen)
+
+    def _unrecorded(self, ref: str, reader: str, place: int, last: str, passed: Iterable[str]) -> VersionKey:
+        """Resolve a read whose origin nobody recorded: by who wrote the ref, as building a graph does.
+
+        `place` counts the inputs of `reader`, its complement the outputs; `last` of those that `passed` the version on
+        does not know where it is from.
+        """
+        scope = self._known.scope(last)
+        is_turn = ref_kind(ref) in TURN_KINDS
+        if is_turn and ref not in self._known.writers[last[:32]]:
+            return VersionKey(ref, "", scope)
+        traces = {last[:32]} if is_turn else set(self._source.writers(ref))
+        if not traces:
+            return VersionKey(ref, "", scope)
+        versions = self._built(ref, traces | {origin[:32] for origin in (reader, *passed)}, scope)
+        span = versions.operations[reader]
+        if place < 0:
+            return versions.looked_at(span, span.outputs[~place])[0]
+        return versions.read(span, span.inputs[place])[0]
+
+    def _built(self, ref: str, traces: set[str], scope: str) -> Versions:
+        """Return the versions in the traces that have a say in those of `ref`."""
+        known, versions = self._versions.get(ref, (set[str](), None))
+        if versions is None or not traces <= known:
+            traces |= known
+            self._load(traces)
+            writers = [
+                (self._known.scope(origin), origin)
+                for trace_id in traces
+                for origin in self._known.writers[trace_id].get(ref, ())
+            ]
+            if any(owner != scope for owner, _ in writers):  # readers tell whether two scopes mean one record
+                traces |= {reader.trace_id for _, origin in writers for reader in self._source.readers(origin)}
+            versions = Versions(assemble(outline.span() for outline in self._source.outlines(traces)))
+            self._versions[ref] = traces, versions
+        return versions
+
+    # --- traces --------------------------------------------------------------------------------------------------
+    def _operation(self, origin: str) -> OutlinedOperation | None:
+        found = self._known.operations.get(origin)
+        if found is None and origin[:32] not in self._known.writers:
+            self._load({origin[:32]})
+            found = self._known.operations.get(origin)
+        return found
+
+    def _load(self, trace_ids: set[str]) -> None:
+        spans: dict[str, list[Outline]] = {
+            trace_id: [] for trace_id in trace_ids if trace_id not in self._known.writers
+        }
+        if not spans:
+            return
+        for outline in self._source.outlines(spans.keys()):
+            spans[outline.trace_id].append(outline)
+        for trace_id, outlines in spans.items():
+            self._known.add(trace_id, outlines)

@@ -1,0 +1,179 @@
+"""Whatever of ours breaks: the observed program sees what it sees without us."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from contextlib import ExitStack
+from typing import Any, TypeVar, cast
+
+import pytest
+from opentelemetry.instrumentation.instrumentor import (
+    BaseInstrumentor,  # pyright: ignore[reportMissingTypeStubs]
+)
+from opentelemetry.sdk.trace import TracerProvider
+
+from memtrace_otel import settings
+from memtrace_otel.capture import origins, recall, use_config
+from memtrace_otel.instrumentation import steps
+from memtrace_otel.instrumentation.threads import Namespace
+from memtrace_otel.semconv import OpKind, Role
+from memtrace_otel.testing.faults import FAULTS, Hits, inject
+from memtrace_otel.testing.parts import break_each_once, break_part, count_calls, parts_of
+from memtrace_otel.testing.programs import Factory, Started, explored, failure, finished, play
+
+T = TypeVar("T")
+
+
+class Observed:
+    """The fixtures of every contract here. The subclass names its `instrumentor` and has a fixture `program`."""
+
+    instrumentor: type[BaseInstrumentor]
+    reading: tuple[str, str] = (OpKind.RETRIEVE, Role.HIT)
+    """Kind of the operation that reads memory, and the role in which it reads records."""
+
+    @pytest.fixture(autouse=True)
+    def default_settings(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """Content capture off unless a test asks for it; nothing remembered of another test."""
+        monkeypatch.delenv(settings.CAPTURE_CONTENT.env, raising=False)
+        use_config(None)
+        origins().forget()
+        recall.forget()
+        yield
+        use_config(None)
+
+    @pytest.fixture
+    def spans(self) -> Started:
+        """What is recorded while `instrumented`."""
+        return Started()
+
+    @pytest.fixture
+    def provider(self, spans: Started) -> TracerProvider:
+        """The tracer provider of the application."""
+        provider = TracerProvider()
+        provider.add_span_processor(spans)
+        return provider
+
+    @pytest.fixture
+    def instrument(self, provider: TracerProvider) -> Iterator[Callable[[], None]]:
+        """Instruments when called; undone at the end of the test."""
+        yield lambda: self.instrumentor().instrument(tracer_provider=provider, skip_dep_check=True)
+        if self.instrumentor().is_instrumented_by_opentelemetry:
+            self.instrumentor().uninstrument()
+
+    @pytest.fixture
+    def broken(self, provider: TracerProvider, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Hits]]:
+        """Breaks the hooks that are made from then on, when called with one of the faults."""
+        with ExitStack() as undo:
+            yield lambda fault: inject(fault, monkeypatch, provider, undo)
+
+
+class HarmlessContract(Observed):
+    """Every hook and every function of an instrumentor breaks; a program that can `explore` shows that it is spared.
+
+    Part of `InstrumentorContract`; alone, it is for a program whose spans are not the same from run to run.
+    """
+
+    beyond: frozenset[str] | None = None
+    """Modules whose hooks a program that can `explore` does not come by, as another test of the contract does."""
+    in_parts: bool = True
+    """False for a slow system: its parts share a few runs, in which each raises when it is called first."""
+    passing: frozenset[str] = frozenset()
+    """Functions of the instrumentor that cannot be left out: they pass on what is the program's, and nothing else, or
+    the SDK calls them, with a guard inside."""
+    at_once: int = 1
+    """How many threads of the system may come by the same hook at a time."""
+    patience: float = 60.0
+    """Seconds after which a run of the program counts as hanging."""
+    carriers: frozenset[str] = frozenset()
+    """Names that are replaced by no step: what carries a context to where the system works on."""
+
+    def places(self) -> list[tuple[Any, str]]:
+        """What is wrapped now: owners and names."""
+        patches: Any = getattr(self.instrumentor(), "patches", None)
+        return patches.wrapped() if patches is not None else []
+
+    @pytest.mark.parametrize("fault", FAULTS)
+    def test_no_hook_of_ours_can_hurt(
+        self, program: Factory, instrument: Callable[[], None], fault: str, broken: Callable[[str], Hits]
+    ) -> None:
+        """Every hook raises, hangs or returns garbage; results and errors stay what they are, and a hook that is slow
+        is so once."""
+        results, error = self._finished(explored(program)), self._finished(failure(program))
+        hits = broken(fault)
+        instrument()
+        assert self._finished(explored(program)) == results
+        raised = self._finished(failure(program))
+        assert (type(raised), str(raised)) == (type(error), str(error))
+        hits.wait()
+        if fault == "hang before":
+            assert max(hits.met.values()) <= self.at_once, "a hook that hangs was asked again"
+        if fault == "raise before" and self.beyond is not None:
+            spared = hits.placed - hits.met.keys()
+            assert {name for name in spared if name.split(".")[-2] not in self.beyond} == set()
+
+    def test_every_wrapper_can_be_broken(
+        self, program: Factory, instrument: Callable[[], None], broken: Callable[[str], Hits]
+    ) -> None:
+        """What is in place is a step, which the fault injection breaks, threads that keep the context, or a carrier."""
+        hits = broken("raise before")
+        instrument()
+        asyncio.run(play(program))
+        made = [(name, own(owner, name)) for owner, name in self.places()]
+        others = {name for name, new in made if not isinstance(new, Namespace) and not is_step(new)}
+        assert others - {"__init_subclass__"} <= self.carriers
+        assert hits.placed >= set(hits.met)
+
+    def test_no_part_of_ours_can_hurt(
+        self, program: Factory, instrument: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each function of the instrumentor raises: always, one after the other, or when it is called first."""
+
+        def seen() -> tuple[object, str]:
+            return self._finished(explored(program)), repr(self._finished(failure(program)))
+
+        def harm(places: Collection[str]) -> list[str]:
+            try:
+                return [] if seen() == untraced else sorted(places)
+            except Exception as error:
+                return [repr(error), *sorted(places)]
+
+        untraced = seen()
+        instrument()
+        left = [part for part in parts_of(self.instrumentor.__module__) if part[0].split(":")[1] not in self.passing]
+        harmful: list[str] = []
+        if self.in_parts:
+            with monkeypatch.context() as counting:
+                calls = count_calls(left, counting)
+                seen()
+            for part in left:
+                if calls[part[0]]:
+                    with monkeypatch.context() as breaking:
+                        break_part(part, breaking)
+                        harmful += harm([part[0]])
+        else:  # what one hides that is called around it, comes up in the next run
+            raised = {""}
+            while raised:
+                with monkeypatch.context() as breaking:
+                    raised = break_each_once(left, breaking)
+                    harmful += harm(raised)
+                left = [part for part in left if part[0] not in raised]
+        assert harmful == []
+
+    def _finished(self, work: Coroutine[Any, Any, T]) -> T:
+        return finished(work, self.patience)
+
+
+def is_step(function: Any) -> bool:
+    """Whether a wrapper, or one inside of it, runs a step."""
+    while function is not None:
+        made = getattr(function, "_self_wrapper", None)
+        if getattr(made, "__module__", "") == steps.__name__ and made is not None:
+            return True
+        function = getattr(function, "__wrapped__", None)
+    return False
+
+
+def own(owner: Any, name: str) -> object:
+    """The attribute in the namespace of a class or module itself."""
+    return cast(dict[str, object], vars(owner)).get(name)

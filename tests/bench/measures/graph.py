@@ -1,0 +1,225 @@
+"""The graph: slices straight from the file, and new spans on a graph that is built already.
+
+Times of slices are CPU time of the thread that asks, of files that the system has in its page cache: each is read
+through before it is asked, since the largest may have left it. A slice of a cold file waits for the disk besides.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from sqlite3 import connect
+from statistics import mean, median
+from tempfile import TemporaryDirectory
+
+from memtrace_otel.graph import GrowingGraph, load_slice, slice_of_answer
+from memtrace_otel.model import OperationSpan, Variable, make_origin
+from memtrace_otel.otlp import encode_request
+from memtrace_otel.semconv import Action, OpKind, Role
+from memtrace_otel.store import SqliteStore
+from tests.bench import workload
+from tests.bench.measure import Measure, at_most, progress
+
+OPERATIONS = 100_000
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+QUESTIONS, LARGEST = 100, 5_000
+NEW_SPANS, CYCLE = 100, 12  # users ask in turn: so many portions hold as many questions at every size
+
+
+def measure() -> Iterator[Measure]:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        progress(f"the peer's file of {OPERATIONS:,} operations")
+        theirs = in_new_process("peer", folder / "peer.json")
+        progress("open and first slice")
+        ours = in_new_process("open", workload.database(OPERATIONS).path)
+        title = f"open a file of {OPERATIONS:,} operations and take the first slice of an answer, new process"
+        yield at_most(title, ours["open"], 1.0, "s", peer=theirs["open"])
+        progress(f"slices of up to {LARGEST:,} nodes")
+        sizes, times = sliced(long_lives(folder / "long.db"), QUESTIONS)
+        title = f"slice of an answer from the file, {min(sizes):,} to {max(sizes):,} nodes, p95; peer: from memory"
+        assert LARGEST * 0.95 < max(sizes) <= LARGEST
+        yield at_most(title, percentile(times, 95), 50.0, "ms", peer=theirs["long"])
+    costs: dict[int, float] = {}
+    for operations in SIZES:
+        path = workload.database(operations).path
+        progress(f"slices of a file of {operations:,} operations")
+        sizes, times = sliced(path, QUESTIONS)
+        costs[operations] = sum(times) / sum(sizes)
+        if operations == OPERATIONS:
+            title = f"slice of an answer from a file of {operations:,} operations, about {median(sizes):.0f} nodes, p95"
+            yield at_most(title, percentile(times, 95), 50.0, "ms", peer=theirs["slice"])
+            yield at_most(f"{title}, with all that its spans say", percentile(loaded(path, 20), 95), 50.0, "ms")
+    for operations in SIZES[1:]:
+        title = f"a node of a slice, from a file of {operations:,} operations; ratio to one of {SIZES[0]:,}"
+        ratio = costs[operations] / costs[SIZES[0]]
+        yield at_most(title, costs[operations] * 1000, 1.5, "us", ratio=ratio)
+    costs = {}
+    for operations in SIZES[:3]:
+        progress(f"{NEW_SPANS} new spans on a graph of {operations:,} operations")
+        costs[operations] = extended(operations)
+    for operations in SIZES[1:3]:
+        title = f"{NEW_SPANS} new spans on a graph of {operations:,} operations; ratio to one of {SIZES[0]:,}"
+        yield at_most(title, costs[operations], 2.0, "ms", ratio=costs[operations] / costs[SIZES[0]])
+
+
+# --- ours -------------------------------------------------------------------------------------------------------------
+def sliced(path: Path, questions: int) -> tuple[list[int], list[float]]:
+    """Nodes of the slices of answers spread over a file, and milliseconds that each took."""
+    sizes: list[int] = []
+    times: list[float] = []
+    with path.open("rb") as file:
+        while file.read(1 << 24):
+            pass
+    with SqliteStore.open(path, create=False) as store:
+        for origin in answers(path, questions):
+            started = time.thread_time()
+            sizes.append(len(slice_of_answer(store, origin)))
+            times.append((time.thread_time() - started) * 1000)
+    return sizes, times
+
+
+def loaded(path: Path, questions: int) -> list[float]:
+    """Milliseconds that the graphs of slices took."""
+    times: list[float] = []
+    with SqliteStore.open(path, create=False) as store:
+        for origin in answers(path, questions):
+            started = time.thread_time()
+            load_slice(store, origin)
+            times.append((time.thread_time() - started) * 1000)
+    return times
+
+
+def answers(path: Path, count: int) -> list[str]:
+    """Origins of answers, evenly spread over the file."""
+    query = "SELECT trace_id, span_id FROM span WHERE kind = ? ORDER BY start"
+    with closing(connect(path)) as connection:
+        found = [make_origin(*row) for row in connection.execute(query, (OpKind.RESPOND,))]
+    return [found[len(found) * place // count] for place in range(min(count, len(found)))]
+
+
+def long_lives(path: Path) -> Path:
+    """A file of one profile that every turn changes, and is asked after all the time: a slice is its whole history."""
+    per_turn, spans = 5, list[OperationSpan]()  # message, extraction, fact, update, version
+    profile = Variable("memory:profile", Role.PREVIOUS)
+    turns = (LARGEST - 10) // per_turn
+    for turn in range(1, turns + 1):
+        trace_id, at = f"{turn:032x}", turn * 1_000_000_000
+
+        def span(number: int, kind: OpKind, inputs: Sequence[Variable], output: Variable) -> Variable:
+            start = at + number * 1_000_000  # noqa: B023
+            fields = {"scope": "a" * 16, "start": start, "end": start + 1000, "resource": {"service.name": "bench"}}
+            made = OperationSpan(trace_id, f"{number:016x}", name=kind, kind=kind, **fields,  # noqa: B023
+                                 system="bench", inputs=tuple(inputs), outputs=(output,))  # fmt: skip
+            spans.append(made)
+            return Variable(output.ref, origin=made.origin)
+
+        message = Variable(f"message:{turn}", Role.MESSAGE, content=f"message number {turn}")
+        fact = span(1, OpKind.EXTRACT, [message], Variable(f"fact:{turn}", content=f"fact number {turn}"))
+        earlier = [profile] if profile.origin else []
+        action = Action.UPDATE if earlier else Action.ADD
+        written = Variable(profile.ref, action=action, content=f"all there is to know, {turn} times")
+        profile = span(2, OpKind.UPDATE, [fact, *earlier], written)
+        if turn % (turns // QUESTIONS) == 0:
+            query = Variable(f"query:{turn}", Role.QUERY, content="what?")
+            hits = [query, Variable(profile.ref, Role.HIT, profile.origin)]
+            context = span(3, OpKind.RETRIEVE, hits, Variable(f"context:{3:016x}"))
+            span(4, OpKind.RESPOND, [query, context], Variable(f"answer:{4:016x}", content="that"))
+    with SqliteStore.open(path) as store:
+        store.add_request(encode_request(spans))
+        store.decode()
+    return path
+
+
+def extended(operations: int) -> float:
+    """Milliseconds of CPU that a portion of new spans takes on a built graph, on average."""
+    spans = (span for turn in workload.turns(operations + CYCLE * NEW_SPANS + 10) for span in turn)
+    growing = GrowingGraph(islice(spans, operations))
+    gc.collect()
+    gc.freeze()
+    times: list[float] = []
+    for _ in range(CYCLE):
+        portion = list(islice(spans, NEW_SPANS))
+        started = time.process_time()
+        growing.extend(portion)
+        times.append((time.process_time() - started) * 1000)
+    gc.unfreeze()
+    return mean(times)
+
+
+def percentile(times: Sequence[float], share: int) -> float:
+    """The time within which `share` percent stay."""
+    return sorted(times)[min(len(times) - 1, len(times) * share // 100)]
+
+
+# --- in processes of their own ----------------------------------------------------------------------------------------
+def in_new_process(task: str, path: Path) -> dict[str, float]:
+    done = subprocess.run([sys.executable, "-m", __name__, task, str(path)], stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)
+
+
+def first_slice(path: Path) -> dict[str, float]:
+    """Seconds from a closed file to the slice of an answer in the middle of it."""
+    origin = answers(path, 3)[1]
+    started = time.perf_counter()
+    with SqliteStore.open(path, create=False) as store:
+        assert slice_of_answer(store, origin)
+    return {"open": time.perf_counter() - started}
+
+
+def peers(path: Path) -> dict[str, float]:
+    """The same for the peer, in its form; milliseconds of a slice once all is in memory."""
+    from smartcomment.runtime import ExecNetwork
+
+    from tests.bench import peer_file
+
+    peer_file.export(OPERATIONS, path)
+    started = time.perf_counter()
+    graph = ExecNetwork.import_graph(json.loads(path.read_text("utf-8")))
+    found = [node.full_node_id for node in graph._driver.all_nodes() if node.category == "answer"]
+    answer = found[len(found) // 2]
+    graph.bfs(answer, "backward")
+    opened = time.perf_counter() - started
+    started = time.thread_time()
+    graph.bfs(answer, "backward")
+    return {"open": opened, "slice": (time.thread_time() - started) * 1000, "long": peers_chain()}
+
+
+def peers_chain() -> float:
+    """Milliseconds of the peer's slice of as many nodes as ours at most."""
+    from smartcomment.runtime import ExecNetwork
+    from smartcomment.schema.operation import OpEdge, OpRecord
+    from smartcomment.schema.session import Session
+    from smartcomment.schema.variable import Variable as Node
+
+    graph = ExecNetwork()
+    session = Session(graph_id=graph.graph_id, filename="x", lineno=1)
+    graph._driver.add_session(session)
+    own = {"graph_id": graph.graph_id, "session_id": session.session_id, "filename": "x", "lineno": 1}
+    last = ""
+    for turn in range(LARGEST // 3):
+        names = [f"message-{turn}", f"fact-{turn}", f"profile-{turn}"]
+        for name in names:
+            graph._driver.add_node(Node(name=name, value=name, **own))
+        sources = [(names[0], names[1]), (names[1], names[2]), *([(last, names[2])] if last else [])]
+        for source, target in sources:
+            operation = OpRecord(op_name="update", **own)
+            graph._driver.add_operation(operation)
+            ends = {"source_full_node_id": f"{source}@1", "target_full_node_id": f"{target}@1"}
+            graph._driver.add_edge(OpEdge(op_id=operation.op_id, **ends, **own))
+        last = names[2]
+    started = time.thread_time()
+    graph.bfs(f"{last}@1", "backward")
+    return (time.thread_time() - started) * 1000
+
+
+if __name__ == "__main__":
+    task = {"open": first_slice, "peer": peers}[sys.argv[1]]
+    print(json.dumps(task(Path(sys.argv[2]))))

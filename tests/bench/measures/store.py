@@ -1,0 +1,208 @@
+"""The store: how long a trace takes, what the file weighs, and what a million operations cost."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sqlite3
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from opentelemetry.sdk.trace import TracerProvider
+
+from memtrace_otel.capture import operation, read_config, use_config
+from memtrace_otel.capture.processor import LosslessSpanProcessor
+from memtrace_otel.store import SqliteStore
+from memtrace_otel.store.exporter import MemtraceSpanExporter
+from tests.bench import workload
+from tests.bench.measure import Measure, at_most, progress
+from tests.bench.peer_file import export, export_buffer
+
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+MESSAGES, TRACES = 2_000, 2_000
+MB = 1_000_000
+
+
+def measure() -> Iterator[Measure]:
+    with TemporaryDirectory() as folder:
+        yield from growth()
+        yield from traces()
+        yield from files(Path(folder))
+        yield from buffers(Path(folder))
+        yield from waits(Path(folder))
+
+
+def growth() -> Iterator[Measure]:
+    """Ingest at every size; the graph of one memory out of the largest file."""
+    costs: dict[int, float] = {}
+    for size in SIZES:
+        progress(f"a file of {size:,} operations")
+        built = workload.database(size)
+        costs[size] = built.seconds / built.operations * 1e6
+    name = f"ingest of {SIZES[-1]:,} operations: time of one; ratio to one of {SIZES[1]:,}"
+    yield at_most(name, costs[SIZES[-1]], 1.5, "us", ratio=costs[SIZES[-1]] / costs[SIZES[1]])
+    progress("the graph of one memory")
+    largest = workload.database(SIZES[-1])
+    held = float(in_child("resident", str(largest.path)))
+    yield at_most("1,000,000 operations ingested: memory of the process", largest.resident_mib, 1024, "MiB")
+    yield at_most("1,000,000 operations, graph of one memory: memory of the process", held, 1024, "MiB")
+
+
+def traces() -> Iterator[Measure]:
+    """One trace after the other out of the largest file, at random."""
+    progress("trace by id")
+    path = workload.database(SIZES[-1]).path
+    with sqlite3.connect(path) as connection:
+        (last,) = connection.execute("SELECT max(id) FROM span").fetchone()
+        rng = random.Random(1)
+        query = "SELECT trace_id FROM span WHERE id >= ? LIMIT 1"
+        ids = [connection.execute(query, (rng.randrange(last),)).fetchone()[0] for _ in range(TRACES)]
+    connection.close()
+    times: list[float] = []
+    with SqliteStore.open(path, create=False) as store:
+        for trace_id in ids:
+            started = time.perf_counter()
+            spans = store.trace(trace_id)
+            times.append((time.perf_counter() - started) * 1000)
+            assert spans
+    yield at_most(f"trace by id, {SIZES[-1]:,} spans in the file, p95", percentile(times, 95), 5, "ms")
+
+
+def copy_workload(operations: int, path: Path) -> None:
+    """Copy the file of so many operations."""
+    with closing(sqlite3.connect(workload.database(operations).path)) as source, closing(sqlite3.connect(path)) as copy:
+        source.backup(copy)
+
+
+def files(folder: Path) -> Iterator[Measure]:
+    """The file of the memory workload, once compacted, and the peer's."""
+    progress("the peer's file")
+    theirs = folder / "peer.json"
+    in_child("export", str(SIZES[2]), str(theirs))
+    progress("compact")
+    ours = folder / "ours.db"
+    copy_workload(SIZES[2], ours)
+    with SqliteStore.open(ours) as store:
+        started = time.perf_counter()
+        assert store.compact().finished
+        seconds = time.perf_counter() - started
+    progress(f"compacted in {seconds:.0f} s")
+    name = f"file of {SIZES[2]:,} operations, compacted; peer: export, indented"
+    yield at_most(name, ours.stat().st_size / MB, 60, "MB", peer=theirs.stat().st_size / MB)
+    fresh, peer = workload.database(SIZES[2]).path.stat().st_size / MB, theirs.stat().st_size / MB
+    yield at_most(f"file of {SIZES[2]:,} operations, as written", fresh, 0.5, "MB", peer=peer, ratio=fresh / peer)
+
+
+def buffers(folder: Path) -> Iterator[Measure]:
+    """A list to which messages are appended; every version of it is recorded, with contents."""
+    messages = [message(number) for number in range(MESSAGES)]
+    text = sum(len(message.encode()) for message in messages)
+    progress("a growing buffer of the peer")
+    theirs = folder / "buffer.json"
+    export_buffer(messages, theirs)
+    progress("a growing buffer of ours")
+    ours = folder / "buffer.db"
+    record_buffer(messages, ours)
+    with SqliteStore.open(ours) as store:
+        assert store.stats().spans == MESSAGES
+        store.compact()
+    name = f"growing buffer of {MESSAGES:,} messages: file over text, compacted"
+    yield at_most(name, ours.stat().st_size / text, 4, "x", peer=theirs.stat().st_size / text)
+
+
+def record_buffer(messages: list[str], path: Path) -> None:
+    """Record each append as an operation that reads the message and writes the whole list."""
+    os.environ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "SPAN_ONLY"
+    use_config(read_config())
+    provider = TracerProvider()
+    provider.add_span_processor(LosslessSpanProcessor(MemtraceSpanExporter(path)))
+    tracer = provider.get_tracer("bench")
+    buffer: list[str] = []
+    for number, said in enumerate(messages):
+        with operation("append", kind="update", system="bench", scope="b" * 16, tracer=tracer) as append:
+            append.read(f"message:{number}", role="message", content=said)
+            if buffer:
+                append.read("state:memory-unit", role="previous")
+            buffer.append(said)
+            append.wrote("state:memory-unit", action="UPDATE", content="\n".join(buffer))
+    provider.shutdown()
+
+
+def message(number: int) -> str:
+    """About 245 characters, each time others."""
+    rng = random.Random(number)
+    return f"{number}: " + " ".join(rng.choices(workload.WORDS, k=40))[:240]
+
+
+def waits(folder: Path) -> Iterator[Measure]:
+    """How long another process's write waits while a memory is forgotten and traces are pruned."""
+    progress("a writer beside forget and prune")
+    path = folder / "waits.db"
+    copy_workload(SIZES[1], path)
+    with SqliteStore.open(path) as store:
+        scopes = [scope.scope for scope in store.scopes()]
+        forget = longest_wait(path, lambda: store.forget(scopes[0], compact=False))
+        prune = longest_wait(path, lambda: store.prune(scope=scopes[1]))
+    yield at_most("a write beside forget of 2,000 spans, without compact: p99", forget, 100, "ms")
+    yield at_most("a write beside prune of 2,000 spans: p99", prune, 100, "ms")
+
+
+def longest_wait(path: Path, work: Callable[[], object]) -> float:
+    """The 99th percentile of the milliseconds that a write takes while `work` runs."""
+    done = threading.Event()
+    times: list[float] = []
+
+    def write() -> None:
+        with SqliteStore.open(path) as store:
+            while not done.is_set():
+                started = time.perf_counter()
+                store.add_request(b"")
+                times.append((time.perf_counter() - started) * 1000)
+                time.sleep(0.002)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    work()
+    done.set()
+    writer.join()
+    return percentile(times, 99)
+
+
+def percentile(times: list[float], percent: int) -> float:
+    return statistics.quantiles(times, n=100)[percent - 1]
+
+
+def in_child(task: str, *arguments: str) -> str:
+    """Do one thing in an interpreter of its own, so that its memory is its own; return what it says."""
+    command = [sys.executable, "-m", __name__, task, *arguments]
+    return subprocess.run(command, cwd=workload.ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def main(task: str, *arguments: str) -> None:
+    """What a child does."""
+    if task == "export":
+        export(int(arguments[0]), Path(arguments[1]))
+    else:
+        print(json.dumps(resident_with_a_graph(Path(arguments[0]))))
+
+
+def resident_with_a_graph(path: Path) -> float:
+    """MiB that this process holds when the graph of one memory is loaded."""
+    from memtrace_otel.graph import load_scope
+
+    with SqliteStore.open(path, create=False) as store:
+        graph = load_scope(store, store.scopes()[0].scope)
+        assert len(graph) > workload.SCOPE_OPERATIONS
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

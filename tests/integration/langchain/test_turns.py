@@ -1,0 +1,131 @@
+"""Without a span around: what belongs to which turn, where chains, searches and plain model calls follow each other."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import openai
+import pytest
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.vectorstores import InMemoryVectorStore
+from langchain_openai import ChatOpenAI
+
+from memtrace_otel.model import OperationSpan
+from tests.conftest import Recording
+from tests.integration.langchain.conftest import ChatStub, contents, graph_of, kinds
+
+pytestmark = pytest.mark.usefixtures("instrumented", "content_on")
+
+PROMPT = ChatPromptTemplate.from_template("Notes: {context}\nQuestion: {question}")
+ANN, BOB = "Where is it that Ann lives?", "What is it that Bob plays?"
+
+
+@pytest.fixture
+def store(store: InMemoryVectorStore) -> InMemoryVectorStore:
+    store.add_texts(["Ann lives in Paris.", "Bob plays chess."], ids=["paris", "chess"])
+    return store
+
+
+@pytest.fixture
+def retriever(store: InMemoryVectorStore) -> Any:
+    return store.as_retriever(search_kwargs={"k": 1})
+
+
+@pytest.fixture
+def look_up(retriever: Any) -> Any:
+    """A chain that only searches."""
+    return retriever | (lambda found: found[0].page_content)
+
+
+@pytest.fixture
+def chain(look_up: Any, model: ChatOpenAI) -> Any:
+    return {"context": look_up, "question": lambda asked: asked} | PROMPT | model
+
+
+def ask(server: ChatStub, *lines: str) -> None:
+    """A plain model call."""
+    with openai.OpenAI(base_url=server.url, api_key="none") as client:
+        client.chat.completions.create(model="m", messages=[{"role": "user", "content": "\n".join(lines)}])
+
+
+def used(answer: OperationSpan, kind: str = "chunk") -> list[str]:
+    """What of a kind an answer was made of."""
+    return sorted(v.ref.partition(":")[2] for v in answer.inputs if v.role == "context" and v.ref.startswith(kind))
+
+
+def searches(recording: Recording) -> list[str]:
+    """The contexts that the searches have made."""
+    return [operation.span_id for operation in kinds(recording, "retrieve")]
+
+
+def test_chains_in_sequence_are_turns_and_a_plain_call_after_them_is_none_of_theirs(
+    chain: Any, server: ChatStub, recording: Recording
+) -> None:
+    for question in (ANN, ANN, BOB):
+        chain.invoke(question)
+    ask(server, "Hello there.")
+    graph, answers = graph_of(recording), kinds(recording, "respond")
+    assert [used(answer, "context") for answer in answers] == [*([made] for made in searches(recording)), []]
+    asked = [contents(graph, answer.origin, "query") for answer in answers]
+    assert asked == [{ANN}, {ANN}, {BOB}, {"Hello there."}]
+    assert [used(answer) for answer in answers] == [["paris"], ["paris"], ["chess"], []]
+
+
+def test_a_plain_call_reads_what_it_quotes_of_the_chains_before_it(
+    look_up: Any, server: ChatStub, recording: Recording
+) -> None:
+    notes = [look_up.invoke(ANN), look_up.invoke(BOB)]
+    ask(server, *notes, ANN)
+    ask(server, notes[0], ANN)
+    first, second = kinds(recording, "respond")
+    assert (used(first), used(second)) == (["chess", "paris"], ["paris"])
+    assert used(first, "context") == sorted(searches(recording))
+
+
+def test_a_chain_reads_what_was_searched_before_it(retriever: Any, model: ChatOpenAI, recording: Recording) -> None:
+    found = [*retriever.invoke(ANN), *retriever.invoke(BOB)]
+    notes = "\n".join(document.page_content for document in found)
+    (PROMPT | model).invoke({"context": notes, "question": ANN})
+    [answer] = kinds(recording, "respond")
+    assert used(answer) == ["chess", "paris"]
+    assert contents(graph_of(recording), answer.origin, "query") == {ANN, BOB}
+
+
+def test_a_chain_searches_anew_and_that_is_what_it_reads(
+    retriever: Any, chain: Any, server: ChatStub, recording: Recording
+) -> None:
+    retriever.invoke(ANN)
+    chain.invoke(ANN)
+    _, own = searches(recording)
+    assert used(kinds(recording, "respond")[0], "context") == [own]
+
+
+def test_what_found_nothing_before_a_turn_is_none_of_it(
+    store: InMemoryVectorStore, model: ChatOpenAI, recording: Recording
+) -> None:
+    chain: Any = {"context": store.as_retriever(), "question": lambda asked: asked} | PROMPT | model
+    store.delete(["paris", "chess"])
+    for _ in range(2):
+        chain.invoke(ANN)
+    assert [used(answer, "context") for answer in kinds(recording, "respond")] == [
+        [made] for made in searches(recording)
+    ]
+
+
+async def test_tasks_that_begin_after_a_chain_are_turns_of_their_own(
+    store: InMemoryVectorStore, chain: Any, server: ChatStub, recording: Recording
+) -> None:
+    chain.invoke(ANN)  # the program warms up, and serves two users then
+    has_searched = asyncio.Event()
+
+    async def first() -> None:
+        store.similarity_search(BOB, k=1)
+        has_searched.set()
+
+    async def second() -> None:
+        await has_searched.wait()
+        ask(server, "Bob plays chess. Does he?")
+
+    await asyncio.gather(asyncio.create_task(first()), asyncio.create_task(second()))
+    assert used(kinds(recording, "respond")[1]) == []

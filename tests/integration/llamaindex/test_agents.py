@@ -1,0 +1,187 @@
+"""Agents whose tools are functions of the program that search: what they hand to the model is in the agent's answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from llama_index.core import Settings, VectorStoreIndex
+from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent, ReActAgent
+from llama_index.core.llms import LLM
+from llama_index.core.postprocessor import SimilarityPostprocessor
+from llama_index.llms.openai_like import OpenAILike
+
+from memtrace_otel.capture import variable_ref
+from memtrace_otel.graph import VersionKey
+from memtrace_otel.model import OperationSpan
+from tests.conftest import Recording
+from tests.integration.llamaindex.conftest import CHESS, PARIS, RagModel, graph_of, operations, reads
+
+QUESTION = "Where does she live?"
+pytestmark = pytest.mark.usefixtures("instrumented", "content_on")
+
+
+@pytest.fixture
+def calling(model: RagModel) -> LLM:
+    """A model that calls tools by the API of its provider."""
+    options: dict[str, Any] = {"api_base": model.url, "api_key": "none", "max_retries": 0, "reuse_client": False}
+    return OpenAILike(model="stub", is_chat_model=True, is_function_calling_model=True, context_window=4096, **options)
+
+
+def look_up(index: VectorStoreIndex) -> Callable[[str], str]:
+    def look_up(question: str) -> str:
+        """Look into the notes."""
+        return "\n".join(found.get_content() for found in index.as_retriever(similarity_top_k=1).retrieve(question))
+
+    return look_up
+
+
+def alook_up(index: VectorStoreIndex) -> Callable[[str], Any]:
+    async def look_up(question: str) -> str:
+        """Look into the notes."""
+        found = await index.as_retriever(similarity_top_k=1).aretrieve(question)
+        return "\n".join(one.get_content() for one in found)
+
+    return look_up
+
+
+def calls(*questions: str, tool: str = "look_up") -> dict[str, Any]:
+    return {"calls": [[tool, {"question": question}] for question in questions]}
+
+
+def answer_of(recording: Recording) -> OperationSpan:
+    (found,) = operations(recording, "chat")
+    return found
+
+
+def chunks(answer: OperationSpan) -> list[str]:
+    """The chunks that an answer was made of."""
+    texts = {variable_ref("chunk", text).partition(":")[2]: text for text in (PARIS, CHESS)}
+    return [texts[v.digest] for v in reads(answer, "context") if v.ref.startswith("chunk:")]
+
+
+@pytest.mark.parametrize("search", [look_up, alook_up], ids=["plain function", "coroutine function"])
+@pytest.mark.parametrize("kind", ["function agent", "react agent", "workflow"])
+async def test_what_a_tool_has_retrieved_is_in_the_answer(
+    kind: str,
+    search: Any,
+    index: VectorStoreIndex,
+    calling: LLM,
+    recording: Recording,
+    model: RagModel,
+) -> None:
+    model.script += [calls("Where does Alice live?"), "She lives in Paris."]
+    if kind == "react agent":
+        agent: Any = ReActAgent(tools=[search(index)], llm=Settings.llm)
+        model.script = [
+            'Thought: I need a tool.\nAction: look_up\nAction Input: {"question": "Where does Alice live?"}',
+            "Thought: I can answer.\nAnswer: She lives in Paris.",
+        ]
+    else:
+        agent = FunctionAgent(name="one", description="finds", tools=[search(index)], llm=calling)
+    if kind == "workflow":
+        agent = AgentWorkflow(agents=[agent], root_agent="one")
+    assert str(await agent.run(QUESTION)) == "She lives in Paris."
+
+    answer, (search_,) = answer_of(recording), operations(recording, "retrieval")
+    assert chunks(answer) == [PARIS]
+    assert search_.origin in {v.origin for v in reads(answer, "context")}
+    assert search_.parent_id == answer.span_id
+    assert "inferred" in answer.incomplete
+    graph = graph_of(recording)
+    slice_ = [n for n in graph.slice_of_answer(answer.origin) if isinstance(n, VersionKey)]
+    queries = {graph.content(n) for n in slice_ if n.ref.startswith("query:")}
+    assert queries == {QUESTION, "Where does Alice live?"}
+
+
+async def test_each_of_several_tools_gives_what_it_has_found(
+    index: VectorStoreIndex, calling: LLM, recording: Recording, model: RagModel
+) -> None:
+    def ignore(question: str) -> str:
+        """Look, and say nothing of it."""
+        index.as_retriever(similarity_top_k=1).retrieve(question)
+        return "nothing"
+
+    agent = FunctionAgent(tools=[look_up(index), ignore], llm=calling)
+    both = {"calls": [*calls("Where does Alice live?")["calls"], *calls("What does Bob play?", tool="ignore")["calls"]]}
+    model.script += [both, calls("What does Bob play?"), "In Paris, and chess."]
+    await agent.run(QUESTION)
+    assert sorted(chunks(answer_of(recording))) == [PARIS, CHESS]
+
+
+async def test_what_no_tool_returned_is_not_read(
+    index: VectorStoreIndex, calling: LLM, recording: Recording, model: RagModel
+) -> None:
+    def best(question: str) -> str:
+        """Look into the notes."""
+        return index.as_retriever(similarity_top_k=2).retrieve(question)[0].get_content()
+
+    model.script += [calls("Where does Alice live?", tool="best"), "In Paris."]
+    await FunctionAgent(tools=[best], llm=calling).run(QUESTION)
+    assert chunks(answer_of(recording)) == [PARIS]
+
+
+async def test_what_a_tool_says_in_other_words_comes_from_its_search(
+    index: VectorStoreIndex, calling: LLM, recording: Recording, model: RagModel
+) -> None:
+    def place(question: str) -> str:
+        """Name the place."""
+        return index.as_retriever(similarity_top_k=1).retrieve(question)[0].get_content().split()[3]
+
+    model.script += [calls("Where does Alice live?", tool="place"), "In Paris."]
+    await FunctionAgent(tools=[place], llm=calling).run(QUESTION)
+    answer, (search,) = answer_of(recording), operations(recording, "retrieval")
+    assert chunks(answer) == []
+    assert search.origin in {v.origin for v in reads(answer, "context")}
+    assert "inferred" in answer.incomplete
+
+
+async def test_a_reranked_list_is_where_the_model_got_it_from(
+    index: VectorStoreIndex, calling: LLM, recording: Recording, model: RagModel
+) -> None:
+    def best(question: str) -> str:
+        """Look into the notes."""
+        found = index.as_retriever(similarity_top_k=2).retrieve(question)
+        kept = SimilarityPostprocessor(similarity_cutoff=0.0).postprocess_nodes(found, query_str=question)
+        return kept[0].get_content()
+
+    model.script += [calls("Where does Alice live?", tool="best"), "In Paris."]
+    await FunctionAgent(tools=[best], llm=calling).run(QUESTION)
+    answer, (rerank,) = answer_of(recording), operations(recording, "memtrace.rerank")
+    assert rerank.origin in {v.origin for v in reads(answer, "context")}
+    assert chunks(answer) == [PARIS]
+
+
+async def test_turns_at_the_same_time_and_in_sequence_keep_apart(
+    index: VectorStoreIndex, calling: LLM, recording: Recording, model: RagModel
+) -> None:
+    def reply(prompt: str) -> Any:
+        asked = next(q for q in ("Where does Alice live?", "What does Bob play?") if q in prompt)
+        return "Done." if PARIS in prompt or CHESS in prompt else calls(asked)
+
+    async def turn(question: str) -> None:
+        await FunctionAgent(tools=[look_up(index)], llm=calling).run(question)
+
+    model.script = [reply] * 12
+    asked = ["Where does Alice live?", "What does Bob play?"]
+    await asyncio.gather(*map(turn, asked))
+    for question in asked:
+        await turn(question)
+    found = [(reads(a, "query")[0].content, chunks(a)) for a in operations(recording, "chat")]
+    assert sorted(found) == sorted([(asked[0], [PARIS]), (asked[1], [CHESS])] * 2)
+
+
+async def test_what_the_program_puts_into_the_message_is_read(
+    index: VectorStoreIndex, calling: LLM, recording: Recording, model: RagModel
+) -> None:
+    notes = "\n".join(
+        one.get_content() for one in index.as_retriever(similarity_top_k=1).retrieve("Alice lives where?")
+    )
+    model.script.append("In Paris.")
+    await FunctionAgent(tools=[], llm=calling).run(f"Notes: {notes}\nQuestion: {QUESTION}")
+    assert chunks(answer_of(recording)) == [PARIS]
+    model.script.append("I do not know.")
+    await FunctionAgent(tools=[], llm=calling).run(QUESTION)
+    assert chunks(operations(recording, "chat")[1]) == []

@@ -1,0 +1,211 @@
+"""The hosted clients of Mem0 under the contract of instrumentors, on a service that remembers."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+from mem0.client.main import AsyncMemoryClient, MemoryClient
+
+from memtrace_otel.instrumentation.mem0 import Mem0Instrumentor
+from memtrace_otel.testing import InstrumentorContract, ReentrantContract, ThreadedContract
+from tests.integration.mem0.test_client import Platform, _Handler
+
+_OWN = "collections", "extraction", "decision", "pipeline", "providers", "writes", "public", "entities"
+HOOKS_OF_MEMORY = frozenset({*_OWN, "earlier_messages", "graph", "model_calls", "stores"})
+"""They are met in test_contract.py."""
+
+
+OWNED = frozenset({"get_all", "create_memory_export", "get_memory_export", "delete_all", "delete_users"})
+
+
+class Service(Platform):
+    """Keeps what it is told, for each owner (`user_id`); "fail" is refused, "hang" is not answered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.RequestHandlerClass = _Remembering
+        self.records: dict[str, dict[str, Any]] = {}
+        self.over = threading.Event()
+        self._lock = threading.Lock()
+
+    def reply(self, method: str, path: str, asked: dict[str, Any]) -> Any:
+        end = path.rstrip("/").rpartition("/")[2]
+        with self._lock:
+            if "messages" in asked:
+                return self._add(asked)
+            mine = [item for item in self.records.values() if item["user_id"] == _owner(asked)]
+            if end == "search":
+                return {"results": _found(asked["query"], mine)}
+            if end in self.records:
+                return self._one(method, end, asked)
+            if end == "entities":
+                return {"results": [{"type": "user", "name": "ann", "id": "e1"}]}
+            if end == "history":
+                return [{"new_memory": self.records[path.split("/")[-3]]["memory"], "event": "ADD"}]
+            return {"results": mine, "message": "done"}
+
+    def _add(self, asked: dict[str, Any]) -> Any:
+        text = asked["messages"][-1]["content"]
+        if "fail" in text:
+            return 400, {"detail": "scripted"}
+        if "hang" in text:
+            self._lock.release()
+            self.over.wait(10)
+            self._lock.acquire()
+        user = asked["user_id"]
+        id = f"{user}-{sum(item['user_id'] == user for item in self.records.values())}"
+        self.records[id] = {"id": id, "memory": text, "user_id": asked["user_id"]}
+        return {"results": [{"id": id, "event": "ADD", "data": {"memory": text}, "memory": text}]}
+
+    def _one(self, method: str, id: str, asked: dict[str, Any]) -> Any:
+        if method == "PUT":
+            self.records[id]["memory"] = asked["text"]
+        return self.records[id] if method != "DELETE" else {"message": self.records.pop(id) and "deleted"}
+
+
+class _Remembering(_Handler):
+    server: Service
+
+    def answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        place = urlsplit(self.path)
+        asked = {**dict(parse_qsl(place.query)), **(json.loads(body) if body else {})}
+        found: Any = {"user_email": "ann@example.org", "org_id": "o1", "project_id": "p1"}
+        if "ping" not in place.path:
+            found = self.server.reply(self.command, place.path, asked)
+        self.reply_with(found)
+
+    do_GET = do_POST = do_PUT = do_DELETE = answer
+
+
+def _owner(asked: dict[str, Any]) -> str:
+    filters = asked.get("filters") or {}
+    return str(asked.get("user_id") or filters.get("user_id") or (filters.get("AND") or [{}])[0].get("user_id"))
+
+
+def _found(query: str, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    words = set(re.findall(r"\w+", query.lower()))
+    scored = [{**item, "score": len(words & set(re.findall(r"\w+", item["memory"].lower()))) / 10} for item in items]
+    return sorted((item for item in scored if item["score"]), key=lambda item: -item["score"])
+
+
+class Hosted:
+    """A program that notes what it is told at the service, for an owner of its own."""
+
+    def __init__(self, kind: Any, service: Service, owner: str) -> None:
+        self.service, self.owner = service, owner
+        self.client = kind(api_key="key", host=service.url)
+
+    async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        result = getattr(self.client, method)(*args, **kwargs)
+        return await result if inspect.isawaitable(result) else result
+
+    async def write(self, text: str) -> object:
+        return _texts(await self.call("add", [{"role": "user", "content": text}], user_id=self.owner))
+
+    async def read(self, query: str) -> object:
+        return _texts(await self.call("search", query, filters={"AND": [{"user_id": self.owner}]}))
+
+    async def explore(self) -> object:
+        added = await self.call("add", [{"role": "user", "content": "I ride a bike."}], user_id=self.owner)
+        one = added["results"][0]["id"]
+        calls: list[tuple[Any, ...]] = [
+            ("update", one, "I ride a horse."),
+            ("get", one),
+            ("get_all",),
+            ("history", one),
+            ("batch_update", [{"memory_id": one, "text": "I walk."}]),
+            ("create_memory_export", "{}"),
+            ("get_memory_export",),
+            ("get_summary",),
+            ("batch_delete", [{"memory_id": one}]),
+            ("delete", one),
+            ("delete_all",),
+            ("delete_users",),
+            ("reset",),
+        ]
+        seen = list[object]()
+        for method, *args in calls:
+            owner = {"filters": {"user_id": self.owner}} if method == "get_all" else {"user_id": self.owner}
+            alone = method in ("update", "get", "history", "delete", "reset", "get_summary") or method.startswith(
+                "batch"
+            )
+            arguments: dict[str, Any] = {"text": args.pop()} if method == "update" else {} if alone else owner
+            told = await self.call(method, *args, **arguments)
+            seen.append(told)
+        return json.dumps(seen).replace(self.owner, "ann")
+
+    async def reenter(self, text: str, query: str) -> object:
+        """The program's own part of the HTTP client searches, once, before the write is sent."""
+        found, owner = list[object](), {"filters": {"AND": [{"user_id": self.owner}]}}
+
+        def search(request: object) -> None:
+            if not found:
+                found.append(None)
+                found[0] = _texts(self.client.search(query, **owner))
+
+        async def search_async(request: object) -> None:
+            if not found:
+                found.append(None)
+                found[0] = _texts(await self.client.search(query, **owner))
+
+        is_async = inspect.iscoroutinefunction(inspect.unwrap(type(self.client).search))
+        http = self.client.async_client if is_async else self.client.client
+        http.event_hooks = {**http.event_hooks, "request": [search_async if is_async else search]}
+        return await self.write(text), found
+
+    async def fail(self) -> object:
+        return await self.write("Please fail.")
+
+    async def hang(self) -> object:
+        return await self.write("Please hang.")
+
+    async def close(self) -> None:
+        self.service.over.set()
+
+
+def _texts(result: Any) -> list[str]:
+    return [item["memory"] for item in (result["results"] if isinstance(result, dict) else result)]
+
+
+class Contract(InstrumentorContract, ThreadedContract, ReentrantContract):
+    instrumentor = Mem0Instrumentor
+    in_parts = False
+    beyond = HOOKS_OF_MEMORY
+
+    @pytest.fixture
+    def program(self) -> Iterator[Callable[[], Hosted]]:
+        with Service() as service:
+            thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+            thread.start()
+            numbers = iter(range(1_000))
+            yield lambda: self.make(service, f"ann{next(numbers)}")
+            service.over.set()
+            service.shutdown()
+
+    @abstractmethod
+    def make(self, service: Service, owner: str) -> Hosted:
+        """A program of this kind of client."""
+
+
+class TestMemoryClient(Contract):
+    cancellable = False
+
+    def make(self, service: Service, owner: str) -> Hosted:
+        class Plain(Hosted):
+            hang = property()  # its calls cannot be cancelled
+
+        return Plain(MemoryClient, service, owner)
+
+
+class TestAsyncMemoryClient(Contract):
+    def make(self, service: Service, owner: str) -> Hosted:
+        return Hosted(AsyncMemoryClient, service, owner)

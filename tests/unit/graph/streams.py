@@ -1,0 +1,136 @@
+"""Streams of spans as programs send them, drawn by hypothesis: every way to write, read and not to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from hypothesis import strategies as st
+
+from memtrace_otel.model import OperationSpan, Variable
+from memtrace_otel.semconv import Action, OpKind, Role
+from tests.unit.graph.conftest import put, seen, span
+
+SCOPES = ("a" * 16, "b" * 16, "")
+RECORDS = ("memory:1", "memory:2", "state:profile", "memory:0a0b0c0d-0000-4000-8000-000000000001", "document:d")
+TEXTS = ("", "tea", "tea", "Lisbon", "a longer text that is cut in the middle of its words")
+RESOURCE = {"service.name": "s", "service.instance.id": "1"}
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happens. `told` says how a reader names the origin of what it reads."""
+
+    what: str
+    scope: int
+    record: int
+    text: int
+    told: str
+    nested: bool
+    parted: bool
+    same_time: bool
+    flow: bool
+
+
+EVENTS = st.builds(
+    Event,
+    what=st.sampled_from(["write", "write", "write", "delete", "ask", "ask", "search", "look", "consolidate"]),
+    scope=st.integers(0, len(SCOPES) - 1),
+    record=st.integers(0, len(RECORDS) - 1),
+    text=st.integers(0, len(TEXTS) - 1),
+    told=st.sampled_from(["recorded", "recorded", "outer", "digest", "nothing", "lost", "other digest"]),
+    nested=st.booleans(),
+    parted=st.booleans(),
+    same_time=st.booleans(),
+    flow=st.booleans(),
+)
+
+
+@dataclass
+class _World:
+    """What is stored so far: (scope, ref) -> (origin of the writer, of the operation around it, digest)."""
+
+    records: dict[tuple[str, str], tuple[str, str, str]] = field(default_factory=dict)
+    spans: list[OperationSpan] = field(default_factory=list)
+    time: int = 0
+
+
+def happen(events: list[Event]) -> list[OperationSpan]:
+    """Return the spans of the events, in order of time, numbered."""
+    world = _World()
+    for trace, event in enumerate(events, 1):
+        world.time += 0 if event.same_time else 10
+        _one(world, trace, event)
+    return [replace(s, seq=number, resource=RESOURCE) for number, s in enumerate(world.spans, 1)]
+
+
+streams = st.lists(EVENTS, min_size=1, max_size=6).map(happen)
+
+
+def _one(world: _World, trace: int, event: Event) -> None:
+    scope, ref, text = SCOPES[event.scope], RECORDS[event.record], TEXTS[event.text]
+    at = world.time
+    if event.what in ("write", "delete", "consolidate"):
+        known = world.records.get((scope, ref))
+        action = Action.DELETE if event.what == "delete" else Action.UPDATE if known else Action.ADD
+        content = "" if action == Action.DELETE else f"{text} {event.record}".strip() if text else ""
+        output = put(ref, content, action=action)
+        if event.text == len(TEXTS) - 1:
+            output = replace(output, content=content[:9])  # cut, its digest is of the whole
+        message = put(f"message:{event.text}", text or "hi", role=Role.MESSAGE)
+        fact = put(f"fact:{event.text}", text.upper(), action=Action.DERIVE)
+        inputs = [seen(fact.ref, f"{trace:032x}-{2:016x}")]
+        if known and event.told != "nothing":
+            inputs.append(replace(_read(known, ref, event), role=Role.PREVIOUS))
+        kind = {"write": OpKind.UPDATE if known else OpKind.CREATE, "delete": OpKind.DELETE}.get(event.what)
+        write = span(trace, 3, kind or OpKind.CONSOLIDATE, parent=1, at=at + 3, scope=scope if event.flow else "",
+                     inputs=[] if event.told == "digest" else inputs, outputs=[output],
+                     flow=((0, 0),) if event.flow and event.told != "digest" else ())  # fmt: skip
+        around = span(trace, 1, OpKind.INGEST, at=at, lasts=9, scope=scope, inputs=[message],
+                      outputs=[output] if event.nested else ())  # fmt: skip
+        extract = span(trace, 2, OpKind.EXTRACT, parent=1, at=at + 1, inputs=[message], outputs=[fact])
+        world.spans += [around, extract, *_parts(write, trace, 7, event)]
+        world.records[scope, ref] = (write.origin, around.origin if event.nested else write.origin, output.digest)
+        return
+    query = put(f"query:{event.text}", "who?", role=Role.QUERY)
+    hits = [replace(_read(known, name, event), role=Role.HIT, score=0.5)
+            for (owner, name), known in world.records.items() if owner == scope][:3]  # fmt: skip
+    if event.what == "look":  # listed as results, by name alone
+        world.spans.append(span(trace, 1, OpKind.RETRIEVE, at=at, scope=scope, inputs=[query],
+                                outputs=[Variable(ref, action=Action.NONE if event.flow else "")]))  # fmt: skip
+        return
+    context = put(f"context:{2:016x}", "found", action=Action.DERIVE)
+    search = span(trace, 2, OpKind.RETRIEVE, parent=1, at=at + 1, scope=scope, inputs=[query, *hits], outputs=[context])
+    if event.what == "search":
+        world.spans += _parts(search, trace, 8, event)
+        return
+    answer = put(f"answer:{1:016x}", "Paris", role=Role.ANSWER)
+    respond = span(trace, 1, OpKind.RESPOND, at=at, lasts=9, outputs=[answer],
+                   inputs=[query, seen(context.ref, search.origin, role=Role.CONTEXT),
+                           *(hits if event.flow else ())])  # fmt: skip
+    judge = span(trace, 4, OpKind.JUDGE, parent=1, at=at + 5,
+                 inputs=[seen(answer.ref, respond.origin, role=Role.ANSWER)],
+                 attributes={"gen_ai.evaluation.score.value": 0.0})  # fmt: skip
+    world.spans += [respond, *_parts(search, trace, 8, event), judge]
+
+
+def _read(known: tuple[str, str, str], ref: str, event: Event) -> Variable:
+    writer, outer, digest = known
+    return {
+        "recorded": Variable(ref, origin=writer, digest=digest),
+        "outer": Variable(ref, origin=outer, digest=digest),
+        "digest": Variable(ref, digest=digest),
+        "nothing": Variable(ref),
+        "lost": Variable(ref, origin=f"{0xDEAD:032x}-{event.record + 1:016x}"),
+        "other digest": Variable(ref, digest="f" * 16, content="what nobody wrote"),
+    }[event.told]
+
+
+def _parts(whole: OperationSpan, trace: int, number: int, event: Event) -> list[OperationSpan]:
+    """The operation, over its budget: the last inputs and all outputs on continuations."""
+    if not event.parted or not whole.inputs:
+        return [whole]
+    first = replace(whole, inputs=whole.inputs[:1], outputs=(), flow=())
+    fields = {"parent": int(whole.span_id, 16), "at": whole.start // 10**9, "scope": whole.scope}
+    rest = span(trace, number, whole.kind, part=1, inputs=whole.inputs[1:], flow=whole.flow, **fields)
+    last = span(trace, number + 4, whole.kind, part=2, outputs=whole.outputs, **fields)
+    return [first, rest, last]

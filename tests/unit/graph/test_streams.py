@@ -1,0 +1,127 @@
+"""What holds for every stream of spans: in memory and from the file, at once and bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memtrace_otel.graph import (
+    EvolutionGraph,
+    GrowingGraph,
+    OperationKey,
+    VersionKey,
+    build_graph,
+    load_slice,
+    slice_of_answer,
+)
+from memtrace_otel.model import OperationSpan
+from memtrace_otel.otlp import encode_request
+from memtrace_otel.store import SqliteStore
+from tests.unit.graph.pictures import picture
+from tests.unit.graph.streams import SCOPES, streams
+
+quick = settings(max_examples=40, deadline=None, derandomize=True)
+
+
+@contextmanager
+def stored(spans: list[OperationSpan]) -> Iterator[SqliteStore]:
+    with TemporaryDirectory() as folder, SqliteStore.open(Path(folder) / "spans.db") as store:
+        store.add_request(encode_request(spans))
+        store.decode()
+        yield store
+
+
+@quick
+@given(streams, st.data())
+def test_order_and_repetition_change_nothing(spans: list[OperationSpan], data: st.DataObject) -> None:
+    again = data.draw(st.permutations([*spans, *data.draw(st.lists(st.sampled_from(spans), max_size=5))]))
+    whole, shuffled = build_graph(spans), build_graph(again)
+    assert picture(shuffled) == picture(whole)
+    assert list(shuffled) == list(whole)
+
+
+@quick
+@given(streams, st.data())
+def test_a_subset_is_the_same_graph_or_says_that_it_is_not(spans: list[OperationSpan], data: st.DataObject) -> None:
+    """What the first and the last span of a process enclose: what is lost at either end, nobody can tell."""
+    kept = [s for s in spans if s in (spans[0], spans[-1]) or data.draw(st.booleans())]
+    part, whole = build_graph(kept), build_graph(spans)
+    if len(kept) == len(spans):
+        assert picture(part) == picture(whole)
+    else:
+        assert part.incomplete["lost_spans"] == len(spans) - len(kept)
+    for node in part:
+        if isinstance(node, OperationKey):
+            assert node in whole
+            assert part.nodes[node]["span"] is not None or part.nodes[node]["incomplete"]
+        else:
+            assert not node.origin or part.producer(node) in part
+
+
+@quick
+@given(streams, st.data())
+def test_spans_bit_by_bit_are_the_spans_at_once(spans: list[OperationSpan], data: st.DataObject) -> None:
+    order = data.draw(st.permutations(spans))
+    growing, so_far = GrowingGraph(), []
+    while order:
+        size = data.draw(st.integers(1, len(order)))
+        portion, order = order[:size], order[size:]
+        so_far += portion
+        growing.extend(portion)
+        whole = build_graph(so_far)
+        assert picture(growing.graph) == picture(whole)
+        assert growing.graph.graph == whole.graph
+        for scope in SCOPES:
+            assert growing.graph.state(scope) == whole.state(scope)
+
+
+@quick
+@given(streams)
+def test_a_slice_from_the_file_is_that_of_the_graph(spans: list[OperationSpan]) -> None:
+    with stored(spans) as store:
+        whole = build_graph(store.spans(), whole=False)
+        for operation in whole.operations():
+            assert slice_of_answer(store, operation.origin) == whole.slice_of_answer(operation.origin)
+
+
+@quick
+@given(streams)
+def test_a_loaded_slice_is_that_part_of_the_graph(spans: list[OperationSpan]) -> None:
+    with stored(spans) as store:
+        whole = build_graph(store.spans(), whole=False)
+        for operation in whole.operations():
+            loaded = load_slice(store, operation.origin)
+            part = whole.part(whole.slice_of_answer(operation.origin))
+            assert told(loaded) == told(part)
+
+
+def told(graph: EvolutionGraph) -> tuple[object, object]:
+    """Nodes and edges; of an operation not what readers outside say about it."""
+    nodes, edges, _ = picture(graph)
+    return [(n, {**a, "incomplete": ()} if isinstance(n, OperationKey) else a) for n, a in nodes], edges
+
+
+@quick
+@given(streams)
+def test_a_slice_of_the_whole_is_the_slice_of_its_scope(spans: list[OperationSpan]) -> None:
+    """What another owner does in traces of his own changes nothing."""
+    whole = build_graph(spans)
+    traces: dict[str, set[str]] = {}
+    for operation in whole.operations():
+        traces.setdefault(operation.trace_id, set()).add(whole.scope_of(operation.origin))
+    for scope in SCOPES[:2]:
+        own = build_graph([s for s in spans if traces[s.trace_id] <= {scope, ""}])
+        for operation in own.operations():
+            if traces[operation.trace_id] == {scope}:
+                assert shown(own, operation.origin) == shown(whole, operation.origin)
+
+
+def shown(graph: EvolutionGraph, origin: str) -> set[object]:
+    return {
+        node for node in graph.slice_of_answer(origin) if not isinstance(node, VersionKey) or "0a0b" not in node.ref
+    }
