@@ -49,7 +49,8 @@ class LosslessSpanProcessor(SpanProcessor):
     `on_end` never raises and does no more than append to a queue of `queue_size` spans. Is the queue full, it waits at
     most `block_seconds` for room, once only while the exporter makes no progress, then writes the span to the spool:
     files below `spool_dir`, at most `spool_bytes` together. When the disk takes nothing, the queue grows to twice its
-    size. Only then a span is dropped: counted in the metrics, and told by a span `memtrace.other` in its trace.
+    size; while it is only busy with other threads, by one more for each such wait. Only then a span is dropped: counted
+    in the metrics, and told by a span `memtrace.other` in its trace.
 
     A thread that runs an event loop never writes to the disk. There the queue grows first, while another thread brings
     the oldest spans to the spool. At twice the size it waits for that thread, at most `block_seconds`; when the disk
@@ -174,8 +175,9 @@ class LosslessSpanProcessor(SpanProcessor):
             return
         patience = max(_TURN_SECONDS, deadline - time.monotonic())
         _, left = stow((span,), self._spool, self._losses, patience)
-        if left and len(self._queue) < 2 * self._queue_size:  # the disk is busy with other threads, or full
-            self._queue.append(span)
+        if left and (len(self._queue) < 2 * self._queue_size or not self._spool.stuck):
+            self._delivery.relieve(self._queue_size)
+            self._queue.append(span)  # the disk is full, or busy with other threads: one more for each such wait
         elif left:
             self._losses.note(span, "full")
 
