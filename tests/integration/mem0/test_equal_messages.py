@@ -110,6 +110,21 @@ async def test_texts_of_two_updates_are_two(program: Program, recording: Recordi
     assert len(facts) == len(set(facts)) == 3
 
 
+async def test_an_update_in_the_words_of_an_older_fact_does_not_come_from_it(
+    program: Program, recording: Recording, model: ModelStub
+) -> None:
+    """What the program says is said anew: the message that the fact was read from has no part in it."""
+    model.script.append(said("Ann drinks coffee"))
+    (id,) = ids(await program.call("add", YES, user_id="ann")).values()
+    for text in ("Ann drinks tea", "Ann drinks coffee"):
+        await program.call("update", id, text)
+    updated = [span for span in seen(recording, "update_memory") if not span.parent][-1]
+    (fact,) = [item for item in updated.inputs() if item["ref"].startswith("fact:")]
+    assert fact["origin"] == ""
+    (extracted,) = seen(recording, "memtrace.extract")
+    assert fact["ref"] not in [item["ref"] for item in extracted.outputs()]
+
+
 async def test_earlier_messages_stay_who_they_were(program: Program, recording: Recording, model: ModelStub) -> None:
     """2.x shows the texts of the last ten messages to an extraction: equal ones keep their identity, in their order."""
     if IS_V1:

@@ -12,7 +12,7 @@ from typing import Any, cast
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import Operation, origins, scope_id, variable_ref
+from memtrace_otel.capture import Operation, scope_id, variable_ref
 from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.filters import record_filters
 from memtrace_otel.instrumentation.mem0.graph import relations
@@ -134,9 +134,8 @@ def update(call: Call) -> Step:
     session = open_session(call, operation, produces=True)
     session.event_time = event_time(cast("Mapping[str, Any] | None", arguments.get("metadata")))
     if isinstance(text, str):
-        ref = variable_ref(RefKind.FACT, text)  # a statement to store, not a turn of a conversation
-        origin = origins().find(operation.scope, ref)
-        known = Known(ref if origin else said(ref, session.said_in), text, origin=origin)
+        ref = said(variable_ref(RefKind.FACT, text), session.said_in)  # a statement to store, not a turn of a talk
+        known = Known(ref, text, origin="")
         session.learn(text, known)
         session.given[text] = [Given(known.read_by(operation), known)]
     yield
