@@ -22,6 +22,9 @@ from memtrace_otel.semconv import RefKind
 from memtrace_otel.store.outlines import Outline
 from memtrace_otel.store.protocols import TraceSource
 
+_SOLE_STEPS, _MOST_AHEAD = 4, 64
+"""A record's history is read trace by trace at first, then more and more traces at once."""
+
 
 class SliceSource(TraceSource, Protocol):
     """A source that finds what a slice asks for without a search."""
@@ -36,6 +39,10 @@ class SliceSource(TraceSource, Protocol):
 
     def writers(self, ref: str) -> list[str]:
         """Return the ids of the traces that list a variable among their outputs; a few more may be among them."""
+        ...
+
+    def writers_before(self, ref: str, trace_id: str, most: int) -> list[str]:
+        """Return up to `most` of them that arrived just before a trace; a few others may be among them."""
         ...
 
 
@@ -73,6 +80,7 @@ class StoredFlow:
         source.decode()
         self._known = OutlinedTraces()
         self._versions: dict[str, tuple[set[str], Versions]] = {}
+        self._steps: dict[str, int] = {}
 
     @property
     def traces(self) -> set[str]:
@@ -107,11 +115,21 @@ class StoredFlow:
     def fetch(self, nodes: Iterable[NodeKey]) -> None:
         """Read the traces that the producers of versions name as origins."""
         operations = self._known.operations
-        wanted: set[str] = set()
+        wanted: dict[str, str] = {}
         for node in nodes:
             if found := operations.get(node.origin):
-                wanted.update([source[:32] for _, source in found.inputs if source])
-        self._load(wanted)
+                wanted.update([(source[:32], ref) for ref, source in found.inputs if source])
+        new = wanted.keys() - self._known.writers.keys()
+        self._load(new.union(*(self._ahead(wanted[trace_id], trace_id) for trace_id in new)))
+
+    def _ahead(self, ref: str, trace_id: str) -> list[str]:
+        """The traces that a walk along the history of a record comes to next: about as many as it has come along."""
+        if ref_kind(ref) not in RECORD_KINDS:
+            return []
+        steps = self._steps[ref] = self._steps.get(ref, 0) + 1
+        if steps < _SOLE_STEPS:
+            return []
+        return self._source.writers_before(ref, trace_id, min(1 << (steps - _SOLE_STEPS), _MOST_AHEAD))
 
     def reads(self, operation: OperationKey) -> Iterator[VersionKey]:
         """As `Flow`."""

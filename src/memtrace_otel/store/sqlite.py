@@ -128,6 +128,13 @@ class SqliteStore:
         with self._locked() as connection:
             return [trace_id for (trace_id,) in connection.execute(query, (ref_key(ref),))]
 
+    def writers_before(self, ref: str, trace_id: str, most: int) -> list[str]:
+        """Return the ids of up to `most` traces that listed a variable among their outputs and arrived just before this
+        one; a few others may be among them. What waits is left to wait."""
+        with self._locked() as connection:
+            rows = connection.execute(_WRITERS_BEFORE, (ref_key(ref), trace_id, most))
+            return [earlier for (earlier,) in rows]
+
     def spans(
         self,
         *,
@@ -279,6 +286,9 @@ class SqliteStore:
 
 
 _IS_KNOWN = "SELECT EXISTS (SELECT 1 FROM span WHERE trace_id = ? AND kind <> ?)"
+_WRITERS_BEFORE = """
+SELECT trace_id FROM writer JOIN span ON span.id = writer.span
+WHERE ref = ? AND writer.span < (SELECT max(id) FROM span WHERE trace_id = ?) ORDER BY writer.span DESC LIMIT ?"""
 _STATS = """
 SELECT
     (SELECT count(*) FROM span),

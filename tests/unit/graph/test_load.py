@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from memtrace_otel.graph import OperationKey, VersionKey, build_graph, load_graph
+from memtrace_otel.graph import OperationKey, VersionKey, build_graph, load_graph, slice_of_answer
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import Action, OpKind, Role
 from memtrace_otel.store import SqliteStore
+from memtrace_otel.store.outlines import Outline
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
 from tests.unit.graph.pictures import picture
 
@@ -115,3 +117,44 @@ def test_the_embedded_store_gives_the_same_slice(story: list[OperationSpan], tmp
         store.decode()
         graph = load_graph(store, TRACE(trace))
     assert graph.slice_of_answer(origin_of(trace, 1)) == build_graph(story).slice_of_answer(origin_of(trace, 1))
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1])
+def test_a_long_history_is_read_many_traces_at_once(tmp_path: Path, seed: int | None) -> None:
+    versions = 300
+    spans = [
+        span(
+            n,
+            1,
+            OpKind.UPDATE,
+            at=n,
+            scope=ALICE,
+            inputs=[seen("memory:profile", origin_of(n - 1, 1), role=Role.PREVIOUS)] if n > 1 else [],
+            outputs=[put("memory:profile", f"profile {n}", action=Action.UPDATE)],
+        )
+        for n in range(1, versions + 1)
+    ]
+    hit = seen("memory:profile", origin_of(versions, 1), role=Role.HIT)
+    answer = span(versions + 1, 1, OpKind.RESPOND, at=versions + 1, scope=ALICE, inputs=[hit])
+    with SqliteStore.open(tmp_path / "spans.db") as store:
+        arriving = [*spans, answer]
+        if seed is not None:
+            Random(seed).shuffle(arriving)
+        for one in arriving:
+            store.add_request(encode_request([one]))
+        store.decode()
+        reads = Counter[str]()
+        outlines = store.outlines
+
+        def counted(trace_ids: Collection[str]) -> list[Outline]:
+            reads["traces"] += len(trace_ids)
+            reads["times"] += 1
+            return outlines(trace_ids)
+
+        store.outlines = counted
+        found = slice_of_answer(store, answer.origin)
+    assert found == build_graph([*spans, answer]).slice_of_answer(answer.origin)
+    assert len(found) == 2 * versions + 1
+    assert reads["traces"] == versions + 1
+    if seed is None:
+        assert reads["times"] < 20
