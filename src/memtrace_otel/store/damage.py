@@ -13,7 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from memtrace_otel.otlp.decode import DecodeError, indexed_fields
 from memtrace_otel.store.bodies import UNDECODABLE, Bodies
 from memtrace_otel.store.erasing import unfinished
-from memtrace_otel.store.rows import read_source, ref_key
+from memtrace_otel.store.rows import key_of, read_source
 from memtrace_otel.store.upkeep import Damage
 
 _PAGE = 256
@@ -47,7 +47,7 @@ def _dangling(connection: Connection) -> Iterator[Damage]:
     """Rows that name a row which is not there."""
     readers = "SELECT origin, span FROM reader WHERE span NOT IN (SELECT id FROM span)"
     for origin, id in connection.execute(readers).fetchall():
-        yield Damage("dangling", f"reader of {origin}", f"no span has row {id}")
+        yield Damage("dangling", f"reader of origin number {origin}", f"no span has row {id}")
     writers = "SELECT ref, span FROM writer WHERE span NOT IN (SELECT id FROM span)"
     for ref, id in connection.execute(writers).fetchall():
         yield Damage("dangling", f"writer of ref number {ref}", f"no span has row {id}")
@@ -93,11 +93,11 @@ def _of_rows(connection: Connection, rows: list[tuple[Any, ...]]) -> Iterator[Da
             yield Damage("mismatch", place, "its ids, kind or scope are not those of its row")
         query = "SELECT 1 FROM reader WHERE origin = ? AND span = ?"
         for origin in fields.origins:
-            if connection.execute(query, (origin, id)).fetchone() is None:
+            if connection.execute(query, (key_of(origin), id)).fetchone() is None:
                 yield Damage("mismatch", place, f"it reads from {origin} but is not found as its reader")
         query = "SELECT 1 FROM writer WHERE ref = ? AND span = ?"
         for ref in fields.written:
-            if connection.execute(query, (ref_key(ref), id)).fetchone() is None:
+            if connection.execute(query, (key_of(ref), id)).fetchone() is None:
                 yield Damage("mismatch", place, f"it writes {ref} but is not found as its writer")
 
 

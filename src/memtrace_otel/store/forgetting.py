@@ -17,7 +17,7 @@ from memtrace_otel.store.connection import Locked, in_turns, transaction
 from memtrace_otel.store.erasing import Erasing
 from memtrace_otel.store.erasure import Rename, erase_inputs, erase_span, erase_verdict
 from memtrace_otel.store.packing import PackingError
-from memtrace_otel.store.rows import add_to_indexes, remove_from_indexes
+from memtrace_otel.store.rows import add_to_indexes, key_of, remove_from_indexes
 from memtrace_otel.store.space import compact
 from memtrace_otel.store.upkeep import Forgotten
 
@@ -105,7 +105,7 @@ def _follow(connection: Connection, found: _Found, traces: set[str], origins: se
         traces = set[str]()
         for origin in origins:
             query = "SELECT trace_id FROM span WHERE +scope = '' AND id IN (SELECT span FROM reader WHERE origin = ?)"
-            traces |= {trace_id for (trace_id,) in connection.execute(query, (origin,))} - found.traces
+            traces |= {trace_id for (trace_id,) in connection.execute(query, (key_of(origin),))} - found.traces
         origins = set[str]()
 
 
@@ -139,7 +139,7 @@ def _add_attributions(connection: Connection, found: _Found) -> None:
 def _other_readers(connection: Connection, found: _Found) -> list[int]:
     erased = set(found.spans.values())
     query = "SELECT span FROM reader WHERE origin = ?"
-    ids = {id for origin in found.spans for (id,) in connection.execute(query, (origin,))}
+    ids = {id for origin in found.spans for (id,) in connection.execute(query, (key_of(origin),))}
     return sorted(ids - erased)
 
 

@@ -16,11 +16,11 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from memtrace_otel.otlp.decode import indexed_fields
+from memtrace_otel.otlp.decode import IndexedFields, indexed_fields
 from memtrace_otel.store.connection import pragma, transaction
 from memtrace_otel.store.errors import StoreError
-from memtrace_otel.store.rows import ref_key
-from memtrace_otel.store.schema import VERSION, WRITER_TABLE
+from memtrace_otel.store.rows import key_of
+from memtrace_otel.store.schema import READER_TABLE, VERSION, WRITER_TABLE
 
 _logger = logging.getLogger(__name__)
 _PAGE = 1000
@@ -53,37 +53,45 @@ def migrate(connection: Connection, path: Path) -> None:
             raise StoreError(path, reason) from error
 
 
-def _read_writers(connection: Connection) -> None:
-    connection.execute("CREATE TEMP TABLE IF NOT EXISTS written (ref INTEGER NOT NULL, span INTEGER NOT NULL)")
-    connection.execute("DELETE FROM temp.written")
-    _add_writers(connection, 0)
+def _read_lineage(connection: Connection) -> None:
+    for table in _LINEAGE:
+        connection.execute(f"CREATE TEMP TABLE IF NOT EXISTS {table} (key INTEGER NOT NULL, span INTEGER NOT NULL)")
+        connection.execute(f"DELETE FROM temp.{table}")
+    _add_lineage(connection, 0)
 
 
-def _index_writers(connection: Connection) -> None:
-    connection.execute(WRITER_TABLE)
-    (last,) = connection.execute("SELECT coalesce(max(span), 0) FROM temp.written").fetchone()
-    _add_writers(connection, last)  # what was decoded meanwhile
-    # A span may have been pruned meanwhile. In the order of the key the table is filled from its beginning to its end.
-    connection.execute(
-        "INSERT OR IGNORE INTO writer SELECT ref, span FROM temp.written"
-        " WHERE span IN (SELECT id FROM main.span) ORDER BY ref, span"
-    )
-    connection.execute("DROP TABLE temp.written")
+def _index_lineage(connection: Connection) -> None:
+    connection.execute("DROP TABLE main.reader")
+    last = max(connection.execute(f"SELECT coalesce(max(span), 0) FROM temp.{t}").fetchone()[0] for t in _LINEAGE)
+    _add_lineage(connection, last)  # what was decoded meanwhile
+    for table, (name, definition) in _LINEAGE.items():
+        connection.execute(definition)
+        # A span may have been pruned meanwhile. In the order of the key the table is filled from beginning to end.
+        connection.execute(
+            f"INSERT OR IGNORE INTO main.{name} SELECT key, span FROM temp.{table}"
+            " WHERE span IN (SELECT id FROM main.span) ORDER BY key, span"
+        )
+        connection.execute(f"DROP TABLE temp.{table}")
 
 
-def _add_writers(connection: Connection, last: int) -> None:
+def _add_lineage(connection: Connection, last: int) -> None:
     query = f"SELECT id, body FROM main.span WHERE id > ? ORDER BY id LIMIT {_PAGE}"
     while rows := connection.execute(query, (last,)).fetchall():
-        connection.executemany("INSERT INTO temp.written VALUES (?, ?)", [pair for row in rows for pair in _keys(*row)])
+        found = [(id, fields) for id, body in rows if (fields := _fields(body))]
+        reading = [(key_of(origin), id) for id, fields in found for origin in fields.origins]
+        writing = [(key_of(ref), id) for id, fields in found for ref in fields.written]
+        connection.executemany("INSERT INTO temp.reading VALUES (?, ?)", reading)
+        connection.executemany("INSERT INTO temp.writing VALUES (?, ?)", writing)
         last = rows[-1][0]
 
 
-def _keys(id: int, body: bytes) -> list[tuple[int, int]]:
+def _fields(body: bytes) -> IndexedFields | None:
     try:
-        return [(ref_key(ref), id) for ref in indexed_fields(Span.FromString(body)).written]
+        return indexed_fields(Span.FromString(body))
     except DecodeError:  # `check` names it
-        return []
+        return None
 
 
-STEPS = {1: Step(_read_writers, _index_writers)}
+_LINEAGE = {"reading": ("reader", READER_TABLE), "writing": ("writer", WRITER_TABLE)}
+STEPS = {1: Step(_read_lineage, _index_lineage)}
 """By the version that they start from."""

@@ -18,7 +18,7 @@ from memtrace_otel.semconv import OpKind
 from memtrace_otel.store.bodies import Bodies
 from memtrace_otel.store.connection import Locked, in_turns, transaction
 from memtrace_otel.store.packing import PackingError
-from memtrace_otel.store.rows import remove_from_indexes
+from memtrace_otel.store.rows import key_of, remove_from_indexes
 from memtrace_otel.store.space import size
 from memtrace_otel.store.upkeep import Pruned
 
@@ -109,7 +109,7 @@ def _about(connection: Connection, going: list[_Span], attributions: Mapping[str
     found = {span.id: span for span in going}
     origins = {span.origin for span in going}
     for origin in origins:
-        for span in _spans(connection, connection.execute(_JUDGES, (origin, OpKind.JUDGE)).fetchall()):
+        for span in _spans(connection, connection.execute(_JUDGES, (key_of(origin), OpKind.JUDGE)).fetchall()):
             if all(read in origins or not _is_there(connection, read) for read in _origins(span.body)):
                 found[span.id] = span
         for span in _spans(connection, connection.execute(_TRACE, (attributions.get(origin, ""),)).fetchall()):

@@ -111,13 +111,11 @@ def insert_rows(connection: Connection, rows: list[SpanRow]) -> list[NewSpan]:
 def add_to_indexes(connection: Connection, id: int, fields: IndexedFields) -> None:
     """Make the span of row `id` be found by what it read and wrote."""
     if fields.origins:
-        connection.executemany(
-            "INSERT INTO reader (origin, span) VALUES (?, ?)", [(origin, id) for origin in fields.origins]
-        )
+        keys = [(key_of(origin), id) for origin in fields.origins]
+        connection.executemany("INSERT OR IGNORE INTO reader (origin, span) VALUES (?, ?)", keys)
     if fields.written:
-        connection.executemany(
-            "INSERT OR IGNORE INTO writer (ref, span) VALUES (?, ?)", [(ref_key(ref), id) for ref in fields.written]
-        )
+        keys = [(key_of(ref), id) for ref in fields.written]
+        connection.executemany("INSERT OR IGNORE INTO writer (ref, span) VALUES (?, ?)", keys)
 
 
 def remove_from_indexes(connection: Connection, id: int, body: bytes) -> None:
@@ -128,14 +126,14 @@ def remove_from_indexes(connection: Connection, id: int, body: bytes) -> None:
         connection.execute("DELETE FROM reader WHERE span = ?", (id,))
         connection.execute("DELETE FROM writer WHERE span = ?", (id,))
         return
-    origins, refs = ([(origin, id) for origin in fields.origins], [(ref_key(ref), id) for ref in fields.written])
+    origins, refs = [[(key_of(name), id) for name in names] for names in (fields.origins, fields.written)]
     connection.executemany("DELETE FROM reader WHERE origin = ? AND span = ?", origins)
     connection.executemany("DELETE FROM writer WHERE ref = ? AND span = ?", refs)
 
 
-def ref_key(ref: str) -> int:
-    """Return the number by which a ref is indexed: 64 bits, so that two refs may share one."""
-    digest = hashlib.blake2b(ref.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+def key_of(name: str) -> int:
+    """Return the number by which a ref or an origin is indexed: 64 bits, so that two may share one."""
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
 
 

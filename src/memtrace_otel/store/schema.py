@@ -4,10 +4,12 @@ VERSION = 2
 APPLICATION_ID = 0x4D54_4F54
 """`MTOT`: tells our files from any other SQLite database."""
 
-# Which spans list a variable among their outputs; `ref` is its `rows.ref_key`.
-WRITER_TABLE = """CREATE TABLE writer (
-    ref INTEGER NOT NULL, span INTEGER NOT NULL REFERENCES span (id), PRIMARY KEY (ref, span)
+# Which spans read a version that the span `origin` produced, and which list the variable `ref` among their outputs: by
+# `rows.key_of` them, a third of the bytes of their names.
+READER_TABLE = """CREATE TABLE reader (
+    origin INTEGER NOT NULL, span INTEGER NOT NULL REFERENCES span (id), PRIMARY KEY (origin, span)
 ) WITHOUT ROWID"""
+WRITER_TABLE = READER_TABLE.replace("reader", "writer").replace("origin", "ref")
 
 STATEMENTS = (
     # Requests as received, committed before anything else happens to them; gone once their spans are rows.
@@ -34,10 +36,7 @@ STATEMENTS = (
     "CREATE INDEX span_start ON span (start)",
     "CREATE INDEX span_kind ON span (kind, start)",
     "CREATE INDEX span_scope ON span (scope, start)",
-    # Which spans read a version that the span `origin` produced.
-    """CREATE TABLE reader (
-        origin TEXT NOT NULL, span INTEGER NOT NULL REFERENCES span (id), PRIMARY KEY (origin, span)
-    ) WITHOUT ROWID""",
+    READER_TABLE,
     WRITER_TABLE,
     """CREATE TABLE verdict (
         attribution_id TEXT PRIMARY KEY, answer TEXT NOT NULL, document TEXT NOT NULL, created INTEGER NOT NULL

@@ -23,7 +23,7 @@ from memtrace_otel.store.inbox import Batch, add_bodies, drain_batch, waiting_by
 from memtrace_otel.store.migrations import migrate
 from memtrace_otel.store.outlines import Outline, read_outline
 from memtrace_otel.store.protocols import StoredVerdict, StoreStats
-from memtrace_otel.store.rows import Source, read_row, read_source, ref_key
+from memtrace_otel.store.rows import Source, key_of, read_row, read_source
 from memtrace_otel.store.upkeep import Compaction, Damage, Forgotten, Pruned, ScopeStats, StoreSize
 
 _PAGE = 256
@@ -102,7 +102,10 @@ class SqliteStore:
 
     def readers(self, origin: str) -> list[OperationSpan]:
         """Return the spans that read a version produced by `origin`, by start time."""
-        return self._select("WHERE id IN (SELECT span FROM reader WHERE origin = ?) ORDER BY start, id", (origin,))
+        found = self._select(
+            "WHERE id IN (SELECT span FROM reader WHERE origin = ?) ORDER BY start, id", (key_of(origin),)
+        )
+        return [span for span in found if any(variable.origin == origin for variable in span.inputs)]
 
     def outlines(self, trace_ids: Collection[str]) -> list[Outline]:
         """Return the decoded spans of several traces without what they say. What waits is left to wait."""
@@ -126,13 +129,13 @@ class SqliteStore:
         What waits is left to wait."""
         query = "SELECT DISTINCT trace_id FROM writer JOIN span ON span.id = writer.span WHERE ref = ?"
         with self._locked() as connection:
-            return [trace_id for (trace_id,) in connection.execute(query, (ref_key(ref),))]
+            return [trace_id for (trace_id,) in connection.execute(query, (key_of(ref),))]
 
     def writers_before(self, ref: str, trace_id: str, most: int) -> list[str]:
         """Return the ids of up to `most` traces that listed a variable among their outputs and arrived just before this
         one; a few others may be among them. What waits is left to wait."""
         with self._locked() as connection:
-            rows = connection.execute(_WRITERS_BEFORE, (ref_key(ref), trace_id, most))
+            rows = connection.execute(_WRITERS_BEFORE, (key_of(ref), trace_id, most))
             return [earlier for (earlier,) in rows]
 
     def spans(
