@@ -93,6 +93,54 @@ def test_a_run_that_recorded_nothing_names_the_doctor(folder: Path) -> None:
     assert done.stderr.splitlines()[-1].strip() == f"to see why: memtrace-otel doctor --run -- {sys.executable} app.py"
 
 
+UNUSABLE = {
+    "MEMTRACE_CONTENT_STORE": "nosuch://user:hush@bucket",
+    "MEMTRACE_REDACT_PATTERNS": "nosuchrule",
+    "MEMTRACE_REDACT_CALLBACK": "no_such_module:function",
+    "MEMTRACE_PREVIEW_BYTES": "many",
+    CONTENT: "true",
+}
+
+
+@pytest.mark.parametrize("options", [(), ("--quiet",)])
+def test_run_says_at_first_which_settings_cannot_be_used(
+    monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    Path("app.py").write_text("import sys; print('hello', flush=True); print('started', file=sys.stderr)")
+    for name, value in UNUSABLE.items():
+        monkeypatch.setenv(name, value)
+    done = command("run", *options, "--", sys.executable, "app.py")
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+    said = done.stderr.partition("started")[0].splitlines()
+    assert len(said) == len(UNUSABLE)
+    for name in UNUSABLE:
+        [line] = [line for line in said if name in line.partition("; type: ")[0]]
+        assert line.startswith("memtrace-otel: ")
+        assert name in line.partition("; type: ")[2] or "pip install" in line  # without fsspec
+    assert "hush" not in done.stderr
+
+
+def test_run_imports_nothing_of_the_program_and_finds_a_callback_beside_the_script(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "shop").mkdir()
+    source = f"import sys; print('imported', file=sys.stderr)\ndef redact(text): return 'x'\n{PROGRAM}"
+    (folder / "shop" / "shopping.py").write_text(source)
+    monkeypatch.setenv("MEMTRACE_REDACT_CALLBACK", "shopping:redact")
+    done = command("run", "--", sys.executable, "shop/shopping.py")
+    assert "cannot be used" not in done.stderr
+    assert done.stderr.count("imported") == 1
+
+
+def test_doctor_finds_a_callback_beside_the_script(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "shop").mkdir()
+    (folder / "shop" / "app.py").write_text(PROGRAM)
+    (folder / "shop" / "shop_privacy.py").write_text("def redact(text): return 'x'")
+    monkeypatch.setenv("MEMTRACE_REDACT_CALLBACK", "shop_privacy:redact")
+    done = command("doctor", "--run", "--json", "--", sys.executable, "shop/app.py")
+    assert "settings" not in {finding["check"] for finding in json.loads(done.stdout)}
+
+
 def test_what_cannot_be_run_is_one_line_and_bad_input() -> None:
     for arguments, said in (
         (("run", "--", "no-such-command"), "command not found: no-such-command"),

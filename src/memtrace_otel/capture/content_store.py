@@ -82,6 +82,14 @@ class Directory:
             draft.unlink(missing_ok=True)
             raise
 
+    def check(self) -> None:
+        """Raise unless files can be made here, or in the first folder above that is there."""
+        there = next(folder for folder in (self._root, *self._root.parents) if folder.exists())
+        if not there.is_dir():
+            raise NotADirectoryError
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise PermissionError
+
     def read(self, name: str, limit: int) -> bytes:
         with open(self._root / name, "rb") as file:
             return file.read(limit)
@@ -126,6 +134,14 @@ def open_backend(url: str) -> Backend:
     if parts.scheme == "file":
         return Directory(unquote(parts.path))
     return Remote(url)
+
+
+def check_store(url: str) -> None:
+    """Raise what opening a store raises, and OSError for a directory that nothing can be written to. Writes
+    nothing, and asks no other machine."""
+    backend = open_backend(url)
+    if isinstance(backend, Directory):
+        backend.check()
 
 
 def public_url(url: str) -> str:

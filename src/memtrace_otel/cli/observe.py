@@ -71,6 +71,8 @@ def run(
     environ = recording_environment(
         os.environ, database=database, name=program.name, service=service, content=content, endpoint=endpoint
     )
+    for line in _unusable(program.python, _with_folder(environ, command)):
+        click.secho(line, err=True, dim=True)
     started = time.time_ns()
     if quiet:
         replace_process(program.observed_command, environ)
@@ -79,6 +81,21 @@ def run(
         for line in _summary(Path(environ[settings.DB_PATH.env]), started, command):
             click.secho(line, err=True, dim=True)
     leave_like(status)
+
+
+def _unusable(python: Path, environ: Mapping[str, str]) -> Iterator[str]:
+    """What to say before the program starts: which settings count as not given, or keep contents back."""
+    from memtrace_otel.doctor import examine_settings
+
+    for finding in examine_settings(python, environ):
+        yield f"memtrace-otel: {finding.found}; type: {finding.remedy}"
+
+
+def _with_folder(environ: Mapping[str, str], command: Sequence[str]) -> dict[str, str]:
+    """`environ` in which Python finds the modules beside a script, as the script itself does."""
+    scripts = [Path(word) for word in command[1:] if word.endswith(".py") and Path(word).is_file()]
+    places = [*[str(script.absolute().parent) for script in scripts[:1]], environ.get("PYTHONPATH", "")]
+    return {**environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
 def _summary(database: Path, started: int, command: Sequence[str]) -> Iterator[str]:
@@ -139,7 +156,7 @@ def doctor(context: click.Context, command: tuple[str, ...], database: Path, as_
     environ: Mapping[str, str] = os.environ
     if as_run:
         environ = recording_environment(environ, database=database, name=program.name if program else "python")
-    findings = examine(python, environ, database if given else None)
+    findings = examine(python, _with_folder(environ, command), database if given else None)
     if as_json:
         click.echo(json.dumps([finding.as_json() for finding in findings], indent=1, ensure_ascii=False))
     else:

@@ -13,12 +13,21 @@ from memtrace_otel.doctor.finding import Finding, State, problem
 from memtrace_otel.doctor.foreign import check_foreign_instrumentations
 from memtrace_otel.doctor.instrumentors import check_instrumentors, check_other_instrumentations
 from memtrace_otel.doctor.packages import check_packages, check_python
-from memtrace_otel.doctor.program import ObservedProgram, ProbeError, observe_program
+from memtrace_otel.doctor.program import ObservedProgram, ProbeError, observe_program, observe_settings
 from memtrace_otel.doctor.recorded import check_recorded
 from memtrace_otel.doctor.sdk import check_config_file, check_limits, check_provider, check_sampler, check_switch
 from memtrace_otel.doctor.spool import check_spool
 
-__all__ = ["CHECKS", "Finding", "ObservedProgram", "ProbeError", "State", "examine", "observe_program"]
+__all__ = [
+    "CHECKS",
+    "Finding",
+    "ObservedProgram",
+    "ProbeError",
+    "State",
+    "examine",
+    "examine_settings",
+    "observe_program",
+]
 
 CHECKS: tuple[Callable[[ObservedProgram], Finding | Iterable[Finding] | None], ...] = (
     check_python,
@@ -62,6 +71,16 @@ def examine(python: Path, environ: Mapping[str, str], database: Path | None = No
         if all(finding.state != State.PROBLEM for finding in of_file):
             findings += check_recorded(database)
     return findings
+
+
+def examine_settings(python: Path, environ: Mapping[str, str]) -> list[Finding]:
+    """What a program run by `python` cannot use of our settings in `environ`; that contents are off is no finding."""
+    try:
+        program = observe_settings(python, environ)
+    except ProbeError as error:
+        return [problem("settings", str(error), f"{python} --version")]
+    found = [*check_content(program), *check_settings(program), *check_usable(program)]
+    return [finding for finding in found if finding.state == State.PROBLEM or finding.check == "settings"]
 
 
 def written_database(program: ObservedProgram) -> Path | None:

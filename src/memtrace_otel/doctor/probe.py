@@ -178,19 +178,23 @@ def settings_facts() -> dict[str, dict[str, str]]:
     return facts
 
 
-def unusable_facts() -> dict[str, str]:
-    """Settings that can be read, but whose values lead nowhere, and why: the program drops contents for them."""
+def unusable_facts(*, load: bool) -> dict[str, str]:
+    """Settings that can be read, but whose values lead nowhere, and why: the program drops contents for them.
+
+    `load` tells whether the module of a callback may be imported: it may be the program itself.
+    """
     from memtrace_otel import settings
 
     found: dict[str, str] = {}
     with suppress(ImportError, AttributeError):  # this package may be too old to have them
-        from memtrace_otel.capture.content_store import open_backend
-        from memtrace_otel.capture.redaction.callback import load_callback
+        from memtrace_otel.capture.content_store import check_store
+        from memtrace_otel.capture.redaction.callback import find_callback, load_callback
         from memtrace_otel.capture.redaction.patterns import read_patterns
 
         if problems := read_patterns(settings.REDACT_PATTERNS.read()).problems:
             found[settings.REDACT_PATTERNS.name] = "; ".join(problems)
-        for setting, use in ((settings.REDACT_CALLBACK, load_callback), (settings.CONTENT_STORE, open_backend)):
+        use_callback = load_callback if load else find_callback
+        for setting, use in ((settings.REDACT_CALLBACK, use_callback), (settings.CONTENT_STORE, check_store)):
             if value := setting.read():
                 try:
                     use(value)
@@ -210,6 +214,12 @@ def leave_the_spool_alone() -> None:
 def main() -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever prints while loading must not mix with the answer
+    json.dump({"unusable": unusable_facts(load=False)} if sys.argv[1:] == ["--settings"] else all_facts(), out)
+    out.flush()
+    os._exit(0)  # no shutdown of exporters, no atexit of what was loaded
+
+
+def all_facts() -> dict[str, Any]:
     log = Log()
     logging.getLogger().addHandler(log)
     facts: dict[str, Any] = {
@@ -231,13 +241,11 @@ def main() -> None:
         leave_the_spool_alone()
         initialize()
         facts |= {"instrumentors": instrumentors(), **provider_facts()}
-        facts |= {"settings": settings_facts(), "unusable": unusable_facts()}
+        facts |= {"settings": settings_facts(), "unusable": unusable_facts(load=True)}
     except Exception as error:
         log.lines.append(f"{type(error).__name__}: {error}")
     facts["log"] = log.lines
-    json.dump(facts, out)
-    out.flush()
-    os._exit(0)  # no shutdown of exporters, no atexit of what was loaded
+    return facts
 
 
 main()

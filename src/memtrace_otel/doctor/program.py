@@ -11,7 +11,10 @@ from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from memtrace_otel import settings
+
 _SECONDS = 60
+_LEAD_SOMEWHERE = (settings.REDACT_PATTERNS, settings.REDACT_CALLBACK, settings.CONTENT_STORE)
 OURS = "memtrace-otel"
 EXPORTER = "OTEL_TRACES_EXPORTER"
 EDIT_CONFIG = "$EDITOR $OTEL_CONFIG_FILE"
@@ -105,17 +108,34 @@ class ObservedProgram:
 
 def observe_program(python: Path, environ: Mapping[str, str]) -> ObservedProgram:
     """Ask `python` what a program gets in `environ`, in about a second; raises ProbeError when it cannot be asked."""
+    return read_facts(_ask(python, environ), environ)
+
+
+def observe_settings(python: Path, environ: Mapping[str, str]) -> ObservedProgram:
+    """What `environ` says of our settings alone, quickly: `python` is asked only when some of them name something that
+    has to be there, and imports nothing of the program's. Raises ProbeError."""
+    found = {name: setting.find(environ) for name, setting in settings.NAMES.items()}
+    values = {
+        name: SettingValue(settings.NAMES[name].shown(value.value), value.source, value.problem)
+        for name, value in found.items()
+    }
+    asked = any(found[setting.name].source != "default" for setting in _LEAD_SOMEWHERE)
+    unusable: dict[str, str] = _ask(python, environ, "--settings")["unusable"] if asked else {}
+    return ObservedProgram(environ, python, (), {}, (), values, (), unusable=unusable)
+
+
+def _ask(python: Path, environ: Mapping[str, str], *arguments: str) -> dict[str, Any]:
     source = Path(__file__).with_name("probe.py").read_bytes()
+    command = [python, "-", *arguments]
     try:
-        done = subprocess.run([python, "-"], input=source, capture_output=True, env=dict(environ), timeout=_SECONDS)
+        done = subprocess.run(command, input=source, capture_output=True, env=dict(environ), timeout=_SECONDS)
     except (OSError, subprocess.SubprocessError) as error:
         raise ProbeError(f"{python} cannot be asked: {error}") from None
     try:
-        facts = json.loads(done.stdout)
+        return json.loads(done.stdout)
     except ValueError:
         last = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
         raise ProbeError(f"{python} ended with status {done.returncode} while loading: {last}") from None
-    return read_facts(facts, environ)
 
 
 def read_facts(facts: dict[str, Any], environ: Mapping[str, str]) -> ObservedProgram:

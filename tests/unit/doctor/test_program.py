@@ -190,6 +190,12 @@ def test_a_setting_that_leads_nowhere(doctor: Examine, variable: str, value: str
     assert "hush" not in str(findings)
 
 
+def test_a_store_in_the_place_of_a_file(doctor: Examine, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    found = one(doctor(MEMTRACE_CONTENT_STORE=str(tmp_path / "file" / "contents")), "settings")
+    assert (found.state, found.found.partition(": ")[2]) == (State.PROBLEM, "NotADirectoryError")
+
+
 def test_settings_that_lead_somewhere(doctor: Examine, tmp_path: Path) -> None:
     store = {"MEMTRACE_CONTENT_STORE": str(tmp_path / "contents"), "MEMTRACE_REDACT_CALLBACK": "builtins:str"}
     assert not [found for found in doctor(MEMTRACE_REDACT_PATTERNS="personal", **store) if found.check == "settings"]

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import cast
@@ -116,3 +117,13 @@ def load_callback(path: str) -> Callback:
     if not callable(found):
         raise TypeError(f"{path} is not a function")
     return cast(Callback, found)
+
+
+def find_callback(path: str) -> None:
+    """Raise what `load_callback` would raise, as far as that shows without an import, which runs code."""
+    module, _, name = path.partition(":")
+    if not module or not name:
+        raise ValueError(f"{path} is not `module:function`")
+    package = module.partition(".")[0]
+    if find_spec(package) is None:
+        raise ModuleNotFoundError(f"No module named {package!r}")
