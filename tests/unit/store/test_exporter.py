@@ -20,6 +20,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from memtrace_otel.store import SqliteStore
+from memtrace_otel.store.connection import BUSY_SECONDS
 from memtrace_otel.store.exporter import MemtraceSpanExporter
 from memtrace_otel.store.inbox import add_bodies
 
@@ -170,7 +171,7 @@ def test_a_fork_does_not_wait_for_the_writer_that_an_export_waits_for(tmp_path: 
         forks = [fork_and_export(exporter, f"child{number}") for number in range(3)]
     worker.join()
     assert [os.waitpid(pid, 0)[1] for _, pid in forks] == [0, 0, 0]
-    assert max(seconds for seconds, _ in forks) < 0.5
+    assert max(seconds for seconds, _ in forks) < BUSY_SECONDS / 2  # which the worker waits
     assert sorted(stored_names(tmp_path / "a.db")) == ["child0", "child1", "child2", "first", "parent"]
 
 
@@ -192,9 +193,8 @@ def test_a_child_forked_amid_an_export_that_does_not_end_writes_nothing(
     writing.wait()
     monkeypatch.undo()
     try:
-        seconds, pid = fork_and_export(exporter, "child")
+        _, pid = fork_and_export(exporter, "child")  # waits for ever when it waits for the export
         assert os.waitpid(pid, 0)[1] != 0
-        assert seconds < 0.5
     finally:
         go_on.set()
         worker.join()
