@@ -38,12 +38,17 @@ install() {  # one at a time
 }
 
 run() {  # its folders one after the other, so that none inherits what another left in the process
-  local venv=".venvs/$1" failed=0 folder
+  local venv=".venvs/$1" attempts=1 failed=0 folder attempt again
   rm -f "$venv/.failed"
+  # A system that is not the same from run to run, also without us, says so in its file: what failed is tried twice more.
+  [ -z "$(comment unsteady "$1")" ] || attempts=3
   for folder in $(comment tests "$1"); do
-    "$venv/bin/python" -m pytest -o cache_dir="$venv/.cache" "$folder" && continue
-    # A system that is not the same from run to run, also without us, says so in its file.
-    [ -n "$(comment unsteady "$1")" ] && "$venv/bin/python" -m pytest -o cache_dir="$venv/.cache" --last-failed "$folder" || failed=1
+    again=()
+    for attempt in $(seq "$attempts"); do
+      "$venv/bin/python" -m pytest -o cache_dir="$venv/.cache" "${again[@]}" "$folder" && continue 2
+      again=(--last-failed)
+    done
+    failed=1
   done > "$venv/.log" 2>&1
   [ "$failed" = 0 ] || touch "$venv/.failed"
   { echo "tested $1"; cat "$venv/.log"; } | cut -c-300
