@@ -28,6 +28,11 @@ Written = tuple[str, str, str, str, str, str]
 """An output: (ref, role, action, whole text, store, event time)."""
 
 
+def number(score: object) -> float | None:
+    """A score as a span holds it, None for one that is no number."""
+    return float(score) if isinstance(score, int | float) and not isinstance(score, bool) else None
+
+
 @dataclass(slots=True)
 class Inputs:
     """What an operation read: one list for each array, all of one length. (Tuples would cost the SDK more.)"""

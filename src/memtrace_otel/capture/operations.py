@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import ContextVar, Token
+from contextvars import Token
 from time import perf_counter
 from types import TracebackType
 from typing import Any, TypeVar
@@ -16,15 +16,16 @@ from opentelemetry.util.types import AttributeValue
 from memtrace_otel import semconv
 from memtrace_otel.capture import turns
 from memtrace_otel.capture.abandoned import abandon, collecting, settle_abandoned
-from memtrace_otel.capture.config import CaptureConfig, config
-from memtrace_otel.capture.content import as_text, show, show_value, variable_ref
+from memtrace_otel.capture.config import config
+from memtrace_otel.capture.content import as_text, show_value, variable_ref
 from memtrace_otel.capture.decorator import Recipe, decorate, name_of
 from memtrace_otel.capture.guard import guard, guarded, note_drop, note_error, note_misuse
-from memtrace_otel.capture.layout import Read, Written, flow_of, lay_out
+from memtrace_otel.capture.layout import Read, Written, flow_of, lay_out, number
 from memtrace_otel.capture.metrics import operation_ended
-from memtrace_otel.capture.origins import Version, origins
+from memtrace_otel.capture.origins import Key, Version, next_version, origins
+from memtrace_otel.capture.running import current_operation, running
 from memtrace_otel.capture.tracing import active_tracer
-from memtrace_otel.capture.writing import described, next_sequence, write_continuation, write_part
+from memtrace_otel.capture.writing import described, next_sequence, shown_error, write_continuation, write_part
 from memtrace_otel.model import make_ref, ref_kind
 from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 
@@ -41,13 +42,7 @@ _LIVING = frozenset({str(Role.HIT), str(Role.CANDIDATE), str(Role.PREVIOUS)})
 _HIT = str(Role.HIT)
 _RETRIEVE, _RESPOND = str(OpKind.RETRIEVE), str(OpKind.RESPOND)
 _UNKNOWN_TURN = str(Incomplete.UNKNOWN_TURN)
-_current: ContextVar[Operation | None] = ContextVar("memtrace_current_operation", default=None)
-
-
-def current_operation() -> Operation | None:
-    """The innermost memtrace operation of this context that has not ended (a task keeps the context it began in)."""
-    operation = _current.get()
-    return operation and operation.or_around()
+_BY_TEXT = frozenset({RefKind.FACT, RefKind.COMPLETION})  # only their texts name them
 
 
 class Operation:
@@ -72,7 +67,6 @@ class Operation:
         "_parent",
         "_recipe",
         "_recording",
-        "_replaced",
         "_sequence",
         "_sources",
         "_span_kind",
@@ -80,6 +74,7 @@ class Operation:
         "_started",
         "_token",
         "_tracer",
+        "_unpublished",
         "error_type",
         "kind",
         "name",
@@ -88,6 +83,8 @@ class Operation:
         "span",
         "system",
     )
+
+    by_text = False  # whether only their texts name its variables
 
     def __init__(
         self,
@@ -128,7 +125,7 @@ class Operation:
             self._inputs: list[Read] = []
             self._outputs: list[Written] = []
             self._sources: list[list[int] | None] = []
-            self._replaced: list[tuple[str, str, Version | None]] = []
+            self._unpublished: dict[Key, Version] = {}
             self._incomplete: dict[str, None] = {}
             self._left: tuple[otel_context.Context, Operation | None] | None = None
             self._token: Token[Operation | None] | None = None
@@ -143,8 +140,7 @@ class Operation:
                 self._recording, self._sequence = True, next_sequence()
             if self.kind == _RESPOND and turns.may_lack_turn(self._origin, alone=self._is_alone()):
                 self._incomplete[_UNKNOWN_TURN] = None
-            around = _current.get()
-            self._outer = around and around.or_around()
+            self._outer = current_operation()
             self.resume()
         except Exception as error:
             note_error("operation.start", error)
@@ -155,13 +151,14 @@ class Operation:
             return
         context, operation = self._left or (trace.set_span_in_context(self.span, self._parent), self)
         self._span_token = otel_context.attach(context)
-        self._token = _current.set(operation)
+        self._token = running.set(operation)
 
     def leave(self) -> None:
         """Give the context back (in another context than that of `start` there is nothing to give)."""
-        left = otel_context.get_current(), _current.get()
+        left = otel_context.get_current(), running.get()
         if self._give_back():
             self._left = left
+            self._publish()  # what is done meanwhile may read it
 
     def _give_back(self) -> bool:
         if not self._active or self._token is None or self._span_token is None or collecting():
@@ -169,7 +166,7 @@ class Operation:
         token, span_token = self._token, self._span_token
         self._token = self._span_token = None
         try:
-            _current.reset(token)
+            running.reset(token)
         except ValueError:
             return False  # another context than that of `start`
         otel_context.detach(span_token)
@@ -194,9 +191,8 @@ class Operation:
             if _UNKNOWN_TURN in self._incomplete and turns.lacks_nothing(self._inputs, self._started):
                 del self._incomplete[_UNKNOWN_TURN]
             if error is None:
+                self._publish()
                 self._remember()
-            else:
-                self._take_back()
         except Exception as failure:
             self._failed("operation.end", failure)
         try:
@@ -208,7 +204,7 @@ class Operation:
                 self.span.set_attributes({semconv.SEQ: self._sequence, semconv.INCOMPLETE: list(self._incomplete)})
 
     def _close(self, error: BaseException | None) -> None:
-        self._active, self._outer = False, self._outer and self._outer.or_around()
+        self._active, self._outer, self._unpublished = False, self._outer and self._outer.or_around(), {}
         try:
             self.span.end()
             failed = "" if error is None else self.error_type or type(error).__qualname__
@@ -247,6 +243,22 @@ class Operation:
             operation = operation._outer
         return operation
 
+    def unpublished(self, key: Key) -> Version | None:
+        """The newest version of a variable that this operation and those around it have written, and not published."""
+        if self._outer is None:
+            return self._unpublished.get(key)
+        return max(filter(None, [around._unpublished.get(key) for around in self._and_around()]), default=None)
+
+    def families(self) -> list[str]:
+        """What it is a part of, the nearest first: itself, the operations around it, its trace."""
+        return [*[around._origin for around in self._and_around()], self._origin[:32]]
+
+    def _and_around(self) -> list[Operation]:
+        found: list[Operation] = [self]
+        while (outer := found[-1]._outer) is not None:
+            found.append(outer)
+        return found
+
     @property
     def captures_content(self) -> bool:
         """Whether contents may be put on this span."""
@@ -276,9 +288,9 @@ class Operation:
                 origin = (
                     ""
                     if kind in _ROOTS
-                    else self._find(ref, self.scope if scope is None else scope, bool(text) and role in _LIVING)
+                    else self._find(kind, ref, self.scope if scope is None else scope, bool(text) and role in _LIVING)
                 )
-            score = score if score is None or type(score) is float else _number(score)
+            score = score if score is None or type(score) is float else number(score)
             self._inputs.append((ref, role, origin, text, score))
             return len(self._inputs) - 1
         except Exception as error:
@@ -296,7 +308,11 @@ class Operation:
         store: str = "",
         event_time: str = "",
     ) -> int:
-        """Record an output and return its index. `sources` are the indices of the inputs that fed it, None for all."""
+        """Record an output and return its index. `sources` are the indices of the inputs that fed it, None for all.
+
+        Operations below this one find the version at once, others when this one has ended well or given the context
+        back.
+        """
         if not self._active:
             return -1
         try:
@@ -310,8 +326,9 @@ class Operation:
             self._outputs.append((ref, role, action, text, store, event_time))
             self._sources.append(fed_by)
             if self._origin and action != _NONE:
-                before = _origins.wrote(self.scope, ref, self._origin, deleted=action == _DELETE)
-                self._replaced.append((self.scope, ref, before))
+                self._unpublished[self.scope, ref] = next_version(self._origin, action == _DELETE)
+                if self._token is None:
+                    self._publish()
             return index
         except Exception as error:
             self._failed("operation.wrote", error)
@@ -362,7 +379,7 @@ class Operation:
 
         def fresh() -> Operation:
             around = None if self.scope else current_operation()
-            return Operation(
+            return _Decorated(
                 self.name,
                 kind=self.kind,
                 system=self.system,
@@ -404,9 +421,9 @@ class Operation:
         note_misuse(what, f"unknown {what} in an operation of {self.system}, recorded as {instead!s}; known: {words}")
         return str(instead)
 
-    def _find(self, ref: str, scope: str, living: bool) -> str:
+    def _find(self, kind: str, ref: str, scope: str, living: bool) -> str:
         """Origin of the newest version of `ref`, '' when this process did not write it."""
-        origin = _origins.find(scope, ref, living=living)
+        origin = _origins.find(scope, ref, living=living, reader=self, by_text=self.by_text or kind in _BY_TEXT)
         if not origin:
             self.mark(Incomplete.UNKNOWN_ORIGIN)
         return origin
@@ -417,10 +434,12 @@ class Operation:
             self.mark(Incomplete.UNSERIALISABLE)
         return text
 
-    def _take_back(self) -> None:
-        """A failed operation has changed no record: what was there before is the newest version again."""
-        for scope, ref, before in reversed(self._replaced):
-            _origins.take_back(scope, ref, self._origin, before)
+    @guarded("operation.publish", None)
+    def _publish(self) -> None:
+        """Let every operation of this process find what was written: a failed one has changed no record."""
+        if self._unpublished:
+            made, self._unpublished = self._unpublished, {}
+            _origins.publish(made, self.families() if self.by_text else ())
 
     def _remember(self) -> None:
         """Let later model calls of this turn find what was retrieved and answered."""
@@ -465,23 +484,17 @@ class Operation:
             attributes[semconv.INCOMPLETE] = list(self._incomplete)
         if error is not None:
             attributes[semconv.ERROR_TYPE] = self.error_type or type(error).__qualname__
-            self.span.set_status(Status(StatusCode.ERROR, _shown(error, limits)))
+            self.span.set_status(Status(StatusCode.ERROR, shown_error(error, limits)))
         write_part(self.span, attributes, parts[0], self._origin)
-        for number, part in enumerate(parts[1:], 1):
-            attributes = {semconv.OP_KIND: self.kind, semconv.SYSTEM: self.system, semconv.PART: number}
+        for nth, part in enumerate(parts[1:], 1):
+            attributes = {semconv.OP_KIND: self.kind, semconv.SYSTEM: self.system, semconv.PART: nth}
             if self.scope:
                 attributes[semconv.SCOPE] = self.scope
             write_continuation(tracer, self.span, attributes, part, self._origin)
 
 
-def _shown(error: BaseException, limits: CaptureConfig) -> str:
-    """What the status says of an error: its text only where contents may be shown."""
-    name = type(error).__name__
-    try:
-        return show(f"{name}: {error}" if limits.content else name, limits, 200)
-    except Exception:  # a hostile __str__ of the observed program
-        return name
+class _Decorated(Operation):
+    """An operation whose variables are arguments and results: nothing but their texts names them."""
 
-
-def _number(score: object) -> float | None:
-    return float(score) if isinstance(score, int | float) and not isinstance(score, bool) else None
+    __slots__ = ()
+    by_text = True

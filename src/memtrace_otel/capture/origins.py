@@ -2,66 +2,106 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from memtrace_otel.capture.config import config
 from memtrace_otel.capture.fork import after_fork
+from memtrace_otel.capture.running import running
 
-Version = tuple[str, bool]
-"""Origin, and whether it deleted the record."""
+if TYPE_CHECKING:
+    from memtrace_otel.capture.operations import Operation
+
+KeyT = TypeVar("KeyT")
+
+Key = tuple[str, str]
+"""Scope and ref of a variable."""
+Version = tuple[int, str, bool]
+"""When it was written, in a count of this process, its origin, and whether that deleted the record."""
+
+_EQUAL_TEXTS = 4096
+_count = itertools.count()
+
+
+def next_version(origin: str, deleted: bool = False) -> Version:
+    """A version that is newer than all before it."""
+    return next(_count), origin, deleted
+
+
+def newest(one: Version | None, other: Version | None) -> Version | None:
+    """The newer one of two versions, either of which may be missing."""
+    return max(one, other) if one and other else one or other
 
 
 class OriginTable:
     """A map (scope, ref) -> newest version, of MEMTRACE_ORIGIN_ENTRIES entries; those written or read longest ago are
-    forgotten first."""
+    forgotten first.
+
+    It holds what operations have published. What a running one has written is found by those below it alone: it may
+    still fail. Equal texts that are made at the same time for two users are one variable here; of the last 4,096 of
+    those that only their text names the table knows, too, within which operations and traces they were written.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._versions: OrderedDict[tuple[str, str], Version] = OrderedDict()
+        self._versions: OrderedDict[Key, Version] = OrderedDict()
+        self._within: OrderedDict[tuple[str, Key], Version] = OrderedDict()
 
-    def wrote(self, scope: str, ref: str, origin: str, *, deleted: bool = False) -> Version | None:
-        """Remember that `origin` produced the newest version of `ref` or deleted it; return the version before."""
-        key, version, entries = (scope, ref), (origin, deleted), config().origin_entries
+    def wrote(self, scope: str, ref: str, origin: str, *, deleted: bool = False) -> None:
+        """Remember that `origin` produced the newest version of `ref` or deleted it."""
+        self.publish({(scope, ref): next_version(origin, deleted)})
+
+    def publish(self, made: Mapping[Key, Version], families: Sequence[str] = ()) -> None:
+        """Remember versions, each unless a newer one is known; those that only their text names also as parts of the
+        `families` (operations and traces) that they were written within."""
+        entries = config().origin_entries
         with self._lock:
-            previous = self._versions.pop(key, None)
-            self._versions[key] = version  # the last one now
-            while len(self._versions) > entries:
-                self._versions.popitem(last=False)
-        return previous
+            for key, version in made.items():
+                _keep(self._versions, key, version, entries)
+                for family in families:
+                    _keep(self._within, (family, key), version, _EQUAL_TEXTS)
 
-    def take_back(self, scope: str, ref: str, origin: str, previous: Version | None) -> None:
-        """Make `previous` the newest version again, unless a later one than `origin`'s was written meanwhile."""
-        with self._lock:
-            if self._versions.get((scope, ref), ("", False))[0] != origin:
-                return
-            if previous:
-                self._versions[scope, ref] = previous
-            else:
-                del self._versions[scope, ref]
-
-    def find(self, scope: str, ref: str, *, living: bool = False) -> str:
-        """Return the origin of the newest version written here, '' when this process did not write it.
+    def find(
+        self, scope: str, ref: str, *, living: bool = False, reader: Operation | None = None, by_text: bool = False
+    ) -> str:
+        """Return the origin of the newest version written here that `reader` (the current operation) may know of, ''
+        when this process did not write it.
 
         Of a record that was read while it lived (`living`): '' also when the newest version is a tombstone, since
-        somebody else has written it again.
+        somebody else has written it again. Of a variable that only its text names (`by_text`), the newest one of those
+        nearest to the reader.
         """
-        key = scope, ref
+        key, reader = (scope, ref), reader or running.get()
+        version = reader and reader.unpublished(key)
         with self._lock:
-            version = self._versions.get(key)
-            if version is None:
-                return ""
-            self._versions.move_to_end(key)
-        origin, deleted = version
-        return "" if living and deleted else origin
+            if by_text and reader is not None:
+                near = (self._within.get((family, key)) for family in reader.families())
+                version = newest(version, next(filter(None, near), None))
+            if not (by_text and version):
+                version = newest(version, self._versions.get(key))
+            if key in self._versions:
+                self._versions.move_to_end(key)
+        return "" if version is None or (living and version[2]) else version[1]
 
     def forget(self) -> None:
         """Drop every entry (and the lock, which a fork may have left held)."""
         self._lock = threading.Lock()
         self._versions.clear()
+        self._within.clear()
 
     def __len__(self) -> int:
         return len(self._versions)
+
+
+def _keep(versions: OrderedDict[KeyT, Version], key: KeyT, version: Version, most: int) -> None:
+    """Make a version, or the newer one that is known, the last entry of at most so many."""
+    known = versions.pop(key, version)
+    versions[key] = known if known > version else version
+    while len(versions) > most:
+        versions.popitem(last=False)
 
 
 _table = OriginTable()

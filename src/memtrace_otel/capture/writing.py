@@ -12,7 +12,7 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture.config import CaptureConfig
-from memtrace_otel.capture.content import describe, digest, plain
+from memtrace_otel.capture.content import describe, digest, plain, show
 from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.layout import Inputs, Outputs, Part, Read, Written
 from memtrace_otel.model import content_digests, is_origin, split_origin
@@ -106,6 +106,15 @@ def _describe_outputs(outputs: Outputs, texts: list[str], limits: CaptureConfig,
     outputs.sizes = [one.size for one in done]
     outputs.stores = [given or one.store for given, one in zip(outputs.stores, done, strict=True)]
     reasons += [why for one in done for why in one.reasons]
+
+
+def shown_error(error: BaseException, limits: CaptureConfig) -> str:
+    """What the status says of an error: its text only where contents may be shown."""
+    name = type(error).__name__
+    try:
+        return show(f"{name}: {error}" if limits.content else name, limits, 200)
+    except Exception:  # a hostile __str__ of the observed program
+        return name
 
 
 def write_part(span: Span, attributes: dict[str, AttributeValue], part: Part, own: str) -> None:

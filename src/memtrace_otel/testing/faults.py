@@ -32,7 +32,7 @@ SEAM_FAULTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "tracer raises": ((Tracer, "start_span"),),
     "span raises": tuple((Span, name) for name in ("set_attribute", "set_attributes", "add_link", "set_status", "end")),
     "contents raise": ((operations, "as_text"), (writing, "plain"), (writing, "describe")),
-    "origins raise": ((OriginTable, "find"), (OriginTable, "wrote")),
+    "origins raise": ((OriginTable, "find"), (OriginTable, "publish")),
     "settings raise": ((operations, "config"),),
 }
 """What the steps stand on, by the names that raise."""

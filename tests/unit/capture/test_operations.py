@@ -4,6 +4,7 @@ import asyncio
 import gc
 import inspect
 import weakref
+from contextvars import Context
 from dataclasses import replace
 from functools import partial
 
@@ -21,6 +22,7 @@ from memtrace_otel.capture import (
     drops,
     feedback,
     operation,
+    origins,
     recall,
     scope_id,
     use_config,
@@ -80,6 +82,55 @@ def test_a_failed_update_leaves_the_version_before_it(recording: Recording) -> N
         search.read("memory:2", role="hit")
     assert attribute(recording.named("memtrace.index")[0], semconv.INPUTS_ORIGINS) == [failed.origin]
     assert attribute(recording.named("memtrace.retrieve")[0], semconv.INPUTS_ORIGINS) == [origin, ""]
+
+
+def test_what_a_running_operation_writes_is_found_below_it_alone(recording: Recording) -> None:
+    before = write_memory(recording)
+
+    def found() -> str:
+        with operation(kind="index", system="t", scope=SCOPE, tracer=recording.tracer) as reader:
+            reader.read("memory:1")
+        return str(*attribute(recording.spans()[-1], semconv.INPUTS_ORIGINS))
+
+    with operation("update_memory", kind="update", system="t", scope=SCOPE, tracer=recording.tracer) as update:
+        update.wrote("memory:1", action="UPDATE", content="Ana likes coffee")
+        assert (found(), Context().run(found)) == (update.origin, before)
+        assert origins().find(SCOPE, "memory:1") == update.origin
+    assert Context().run(found) == update.origin
+
+
+def test_the_newest_version_is_the_one_written_last_whichever_operation_ends_first(recording: Recording) -> None:
+    def update() -> Operation:
+        return operation("update_memory", kind="update", system="t", scope=SCOPE, tracer=recording.tracer)
+
+    with update() as around:
+        around.wrote("memory:1", action="UPDATE", content="Ana likes coffee")
+        with update() as below:
+            below.wrote("memory:1", action="UPDATE", content="Ana likes water")
+        around.read("memory:1", role="previous")
+    assert origins().find(SCOPE, "memory:1") == below.origin
+    assert attribute(recording.named("update_memory")[0], semconv.INPUTS_ORIGINS) == [below.origin]
+
+
+def test_a_record_that_a_running_operation_has_deleted_does_not_live_below_it(recording: Recording) -> None:
+    write_memory(recording)
+    with operation(kind="delete", system="t", scope=SCOPE, tracer=recording.tracer) as deletion:
+        deletion.wrote("memory:1", action="DELETE")
+        with operation(kind="retrieve", system="t", scope=SCOPE, tracer=recording.tracer) as search:
+            search.read("memory:1", role="hit", content="Ana lives in Faro")
+            search.read("memory:1", role="previous")
+    assert attribute(recording.named("memtrace.retrieve")[0], semconv.INPUTS_ORIGINS) == ["", deletion.origin]
+
+
+def test_what_an_operation_wrote_is_found_once_it_has_given_the_context_back(recording: Recording) -> None:
+    stream = operation(kind="segment", system="t", scope=SCOPE, tracer=recording.tracer)
+    stream.start()
+    stream.wrote("chunk:1", content="one")
+    stream.leave()
+    stream.wrote("chunk:2", content="two")
+    assert [origins().find(SCOPE, f"chunk:{n}") for n in (1, 2)] == [stream.origin] * 2
+    stream.end(OSError("full"))
+    assert [origins().find(SCOPE, f"chunk:{n}") for n in (1, 2)] == [stream.origin] * 2
 
 
 def test_another_scope_is_another_lineage(recording: Recording) -> None:

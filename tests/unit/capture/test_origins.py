@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memtrace_otel.capture import configure, origins
+from memtrace_otel.capture.origins import next_version
 
 
 def test_the_bound_is_the_setting_of_the_moment() -> None:
@@ -20,23 +21,13 @@ def test_the_bound_is_the_setting_of_the_moment() -> None:
         configure(origin_entries=None)
 
 
-def test_a_version_taken_back_leaves_the_one_before() -> None:
+def test_what_was_written_first_is_not_the_newest_though_it_is_published_last() -> None:
     table = origins()
-    assert table.wrote("s", "memory:1", "one") is None
-    before = table.wrote("s", "memory:1", "two")
-    table.take_back("s", "memory:1", "two", before)
-    assert table.find("s", "memory:1") == "one"
-    table.take_back("s", "memory:1", "one", None)
-    assert table.find("s", "memory:1") == ""
-    assert len(table) == 0
-
-
-def test_a_version_written_meanwhile_stays() -> None:
-    table = origins()
-    table.wrote("s", "memory:1", "failed")
-    table.wrote("s", "memory:1", "later")
-    table.take_back("s", "memory:1", "failed", None)
-    assert table.find("s", "memory:1") == "later"
+    slow = next_version("slow")
+    table.wrote("s", "memory:1", "quick")
+    table.publish({("s", "memory:1"): slow})
+    assert table.find("s", "memory:1") == "quick"
+    assert len(table) == 1
 
 
 def test_a_record_that_lives_is_not_the_one_deleted_here() -> None:
