@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -57,7 +58,7 @@ def decorate(function: F, recipe: Recipe, tracer: Tracer | None, fresh: Callable
         async def run_async_generator(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
             with begin(args, kwargs) as call:
                 inner = streamed(*args, **kwargs)
-                step = inner.__anext__()
+                step = _first_step(inner)
                 while True:
                     try:
                         item = await step
@@ -73,6 +74,7 @@ def decorate(function: F, recipe: Recipe, tracer: Tracer | None, fresh: Callable
                         await inner.aclose()
                         raise
                     except BaseException as thrown:
+                        call.left_by(thrown)
                         step = inner.athrow(thrown)
                     else:
                         step = inner.asend(sent)
@@ -139,7 +141,7 @@ def decorate(function: F, recipe: Recipe, tracer: Tracer | None, fresh: Callable
 class _Call:
     """One recorded call. As a context manager it ends the operation with what left its body."""
 
-    __slots__ = ("_each", "_given", "_recipe", "_streamed", "_streamed_size", "_yielded", "operation")
+    __slots__ = ("_each", "_given", "_left", "_recipe", "_streamed", "_streamed_size", "_yielded", "operation")
 
     def __init__(self, operation: Operation, recipe: Recipe) -> None:
         self.operation, self._recipe = operation, recipe
@@ -148,12 +150,14 @@ class _Call:
         self._streamed: list[str] | None = None  # the pieces of a text so far
         self._streamed_size = 0
         self._yielded = 0
+        self._left = False
 
     def __enter__(self) -> _Call:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        stopped = None if isinstance(error, GeneratorExit) else error  # whoever reads a stream may stop early
+        left = isinstance(error, GeneratorExit) or (self._left and not isinstance(error, Exception))
+        stopped = None if left else error  # whoever reads a stream may stop early
         if collecting():
             abandon(partial(self._end, stopped))
         else:
@@ -163,6 +167,10 @@ class _Call:
         if self._streamed is not None:
             self._wrote("".join(self._streamed))
         self.operation.end(error)
+
+    def left_by(self, error: BaseException) -> None:
+        """Note what is thrown in between two items: an event loop that ends cancels who closes a stream for it."""
+        self._left = not isinstance(error, Exception)
 
     @guarded("operation.arguments", None)
     def given(self, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -199,6 +207,7 @@ class _Call:
     @guarded("operation.yielded", None)
     def yielded(self, item: object) -> None:
         """Record what a generator yielded, and give the context back to whoever reads it."""
+        self._left = False
         self.operation.leave()
         if not self._recipe.output or not self.operation.origin:
             return
@@ -224,6 +233,16 @@ class _Call:
         ref = variable_ref(kind, value)
         if ref not in self._given:
             self.operation.wrote(ref, action=action, role=_role_of(kind), content=value, sources=sources)
+
+
+def _first_step(stream: AsyncGenerator[Any, Any]) -> Awaitable[Any]:
+    """Begin a stream. The event loop is to close the one around it, which closes this one, not both at once."""
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(None, None)
+    try:
+        return stream.__anext__()
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
 
 
 def name_of(function: object) -> str:

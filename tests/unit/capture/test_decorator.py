@@ -7,6 +7,8 @@ import gc
 import inspect
 import weakref
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import nullcontext
+from contextvars import copy_context
 from functools import partial
 
 import pytest
@@ -17,12 +19,19 @@ from opentelemetry.trace import StatusCode
 from memtrace_otel import semconv
 from memtrace_otel.capture import current_operation, drops, operation, variable_ref
 from memtrace_otel.capture import decorator as module
+from memtrace_otel.capture.abandoned import settle_abandoned
+from memtrace_otel.model import make_origin
 from tests.conftest import Recording
 
 
 def attribute(span: ReadableSpan, name: str) -> list[object]:
     assert span.attributes is not None
     return list(span.attributes.get(name, ()))  # type: ignore[arg-type]
+
+
+def origin_of(span: ReadableSpan) -> str:
+    assert span.context is not None
+    return make_origin(f"{span.context.trace_id:032x}", f"{span.context.span_id:016x}")
 
 
 def test_a_streamed_answer_is_one_output_recorded_at_its_end(recording: Recording) -> None:
@@ -170,6 +179,55 @@ def test_an_abandoned_stream_is_recorded_when_it_is_collected(recording: Recordi
     assert attribute(recording.spans()[0], semconv.OUTPUTS) == [variable_ref("answer", "a")]
 
 
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_stream_that_the_event_loop_closes_at_its_end_has_not_failed(
+    recording: Recording, *, held: bool, waits: bool
+) -> None:
+    complaints: list[object] = []
+    streams: list[object] = []
+
+    @operation(kind="respond", system="t", tracer=recording.tracer, output="answer")
+    async def answer() -> AsyncIterator[str]:
+        try:
+            yield "Lis"
+            yield "bon"
+        finally:
+            if waits:
+                await asyncio.sleep(0.01)
+
+    async def read_one() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: complaints.append(what))
+        stream = answer()
+        streams.extend([stream] if held else [])
+        async for _ in stream:
+            break
+
+    asyncio.run(read_one())
+    streams.clear()
+    settle_abandoned()
+    [span] = recording.spans()
+    assert (span.status.status_code, attribute(span, semconv.OUTPUTS_SIZES)) == (StatusCode.UNSET, [3])
+    assert complaints == []
+
+
+async def test_a_stream_that_is_cancelled_while_it_works_has_failed(recording: Recording) -> None:
+    @operation(kind="respond", system="t", tracer=recording.tracer, output="answer")
+    async def answer() -> AsyncIterator[str]:
+        yield "Lis"
+        await asyncio.sleep(60)
+
+    async def read() -> None:
+        async for _ in answer():
+            asyncio.get_running_loop().call_soon(reading.cancel)
+
+    reading = asyncio.ensure_future(read())
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    [span] = recording.spans()
+    assert (span.status.status_code, attribute(span, semconv.OUTPUTS_SIZES)) == (StatusCode.ERROR, [3])
+
+
 def test_an_endless_stream_fills_no_memory(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_YIELDED", 5)
     monkeypatch.setattr(module, "_MAX_STREAMED", 5)
@@ -276,6 +334,36 @@ def test_a_step_of_an_operation_finds_the_writer_of_what_it_reads(recording: Rec
     [step] = [span for span in recording.spans() if span.parent]
     assert attribute(step, semconv.INPUTS_ORIGINS) == [op.origin]
     assert "unknown_origin" not in attribute(step, semconv.INCOMPLETE)
+
+
+@pytest.mark.parametrize(("one_trace", "around"), [(True, True), (False, True), (False, False)])
+def test_an_equal_text_comes_from_the_readers_own_turn(recording: Recording, *, one_trace: bool, around: bool) -> None:
+    tracer = recording.tracer
+
+    @operation(kind="extract", system="notes", tracer=tracer, inputs={"message": "message"}, output="fact")
+    def extract(message: str) -> list[str]:
+        return ["likes tea"]
+
+    @operation(kind="create", system="notes", tracer=tracer, inputs={"fact": "fact"}, output="memory", action="ADD")
+    def store(fact: str) -> str:
+        return f"record: {fact}"
+
+    def turn(user: str) -> Generator[None, None, None]:
+        opened = operation(kind="ingest", system="notes", tracer=tracer) if around else nullcontext()
+        with opened, tracer.start_as_current_span(f"turn of {user}"):
+            [fact] = extract(f"I am {user}, I like tea")
+            yield
+            store(fact)
+
+    with tracer.start_as_current_span("batch") if one_trace else nullcontext():
+        contexts = [copy_context(), copy_context()]
+        turns = [turn("Ana"), turn("Bo")]
+        for _ in range(2):
+            for context, running in zip(contexts, turns, strict=True):
+                context.run(next, running, None)
+    made = recording.named("memtrace.extract")
+    stored = recording.named("memtrace.create")
+    assert [attribute(span, semconv.INPUTS_ORIGINS) for span in stored] == [[origin_of(span)] for span in made]
 
 
 def test_a_callable_without_a_name_has_that_of_its_type_and_shows_nothing_it_holds(recording: Recording) -> None:
