@@ -174,23 +174,16 @@ class InstrumentorContract(HarmlessContract):
 
         async def turn() -> None:
             with tracer.start_as_current_span("turn"):
-                await play(program)
+                await play(program, pause=lambda: asyncio.sleep(0))
 
-        async def alone() -> int:
-            await turn()
-            return len(spans.ours)
+        async def together(turns: int) -> None:
+            await asyncio.gather(*(turn() for _ in range(turns)))
 
-        async def together() -> None:
-            await asyncio.gather(*(turn() for _ in range(4)))
-
-        expected = asyncio.run(alone())
+        asyncio.run(together(1))
+        expected = len(spans.ours)
         spans.ended.clear()
-        asyncio.run(together())
-        turns = [span for span in spans.ended if span.name == "turn"]
-        for root in turns:
-            assert root.context is not None
-            mine = [span for span in spans.ours if span.context and span.context.trace_id == root.context.trace_id]
-            assert len(mine) == expected
+        asyncio.run(together(4))
+        assert_turns_are_apart(spans, turns=4, size=expected)
 
     def test_a_cancelled_call_ends_its_spans(
         self, program: Factory, instrument: Callable[[], None], spans: Started
@@ -216,6 +209,18 @@ class InstrumentorContract(HarmlessContract):
         asyncio.run(cancelled())
         assert bool(spans.started) == self.cancellable
         assert len(spans.started) == len(spans.ended)
+
+
+def assert_turns_are_apart(spans: Started, *, turns: int, size: int) -> None:
+    """Each of so many turns, all of equal texts, has so many operations, and none read what another turn has made."""
+    operations = recorded(spans)
+    traces = {span.trace_id for span in operations if span.name == "turn"}
+    assert len(traces) == turns
+    for trace_id in traces:
+        mine = [span for span in operations if span.trace_id == trace_id and span.kind]
+        read = {variable.origin[:32] for span in mine for variable in span.inputs}
+        assert len(mine) == size
+        assert read & (traces - {trace_id}) == set()
 
 
 class StreamedContract(Observed):
@@ -248,11 +253,17 @@ class ThreadedContract(Observed):
         spans.ended.clear()
         errors: list[BaseException] = []
 
+        together = threading.Barrier(self.threads)
+
+        async def take_turns() -> None:
+            together.wait(60)
+
         def turn() -> None:
             try:
                 with tracer.start_as_current_span("turn"):
-                    asyncio.run(play(program))
+                    asyncio.run(play(program, pause=take_turns))
             except BaseException as error:
+                together.abort()
                 errors.append(error)
 
         workers = [threading.Thread(target=turn) for _ in range(self.threads)]
@@ -261,10 +272,7 @@ class ThreadedContract(Observed):
         for worker in workers:
             worker.join()
         assert errors == []
-        traces = {span.context.trace_id for span in spans.ended if span.name == "turn" and span.context}
-        counts = {id: sum(1 for span in spans.ours if span.context and span.context.trace_id == id) for id in traces}
-        assert counts == dict.fromkeys(traces, expected)
-        assert len(traces) == self.threads
+        assert_turns_are_apart(spans, turns=self.threads, size=expected)
 
 
 class ReentrantContract(Observed):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol, TypeVar, cast
 
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
@@ -99,11 +99,20 @@ class Started(SpanProcessor):
         return sorted(spans, key=lambda span: span.start_time or 0)
 
 
-async def play(program: Factory) -> list[object]:
-    """A whole run of a fresh program: two texts written, one question asked; what the application saw."""
+async def go_on() -> None:
+    """Wait for nobody."""
+
+
+async def play(program: Factory, pause: Callable[[], Awaitable[object]] = go_on) -> list[object]:
+    """A whole run of a fresh program: two texts written, one question asked; what the application saw. It pauses
+    before each, so that runs at the same time can take turns."""
     application = program()
+    seen: list[object] = []
     try:
-        seen = [await application.write(text) for text in TEXTS]
+        for text in TEXTS:
+            await pause()
+            seen.append(await application.write(text))
+        await pause()
         return [*seen, await application.read(QUERY)]
     finally:
         await application.close()

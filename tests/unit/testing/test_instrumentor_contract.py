@@ -38,6 +38,27 @@ def test_a_careless_instrumentor_is_caught(pytester: pytest.Pytester) -> None:
         assert test in failed
 
 
+def test_an_instrumentor_that_takes_equal_memories_for_one_is_caught(pytester: pytest.Pytester) -> None:
+    pytester.syspathinsert(Path(__file__).parents[3])
+    pytester.makepyfile("""
+        import pytest
+        from memtrace_otel.capture import scope_id
+        from memtrace_otel.testing import InstrumentorContract, ThreadedContract
+        from tests.unit.testing import toy
+
+        class TestMixing(InstrumentorContract, ThreadedContract):
+            instrumentor = toy.ToyInstrumentor
+
+            @pytest.fixture
+            def program(self, monkeypatch):
+                monkeypatch.setattr(toy, "scope", lambda memory: scope_id("toy"))
+                return toy.ToyProgram
+    """)
+    result = pytester.runpytest("-p", "no:cacheprovider", "-k", "keep_apart or writer")
+    failed = sorted(line.split("::")[-1].split(" ")[0] for line in result.outlines if line.startswith("FAILED"))
+    assert failed == ["test_tasks_at_the_same_time_keep_apart", "test_threads_keep_apart_and_lose_nothing"]
+
+
 @pytest.mark.parametrize("in_parts", [True, False])
 def test_a_function_that_nothing_guards_is_caught(pytester: pytest.Pytester, in_parts: bool) -> None:
     pytester.syspathinsert(Path(__file__).parents[3])
