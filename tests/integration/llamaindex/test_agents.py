@@ -17,7 +17,7 @@ from memtrace_otel.capture import variable_ref
 from memtrace_otel.graph import VersionKey
 from memtrace_otel.model import OperationSpan
 from tests.conftest import Recording
-from tests.integration.llamaindex.conftest import CHESS, PARIS, RagModel, graph_of, operations, reads
+from tests.integration.llamaindex.conftest import CHESS, PARIS, RagModel, graph_of, index_of, operations, reads
 
 QUESTION = "Where does she live?"
 pytestmark = pytest.mark.usefixtures("instrumented", "content_on")
@@ -176,12 +176,17 @@ async def test_turns_at_the_same_time_and_in_sequence_keep_apart(
 async def test_what_the_program_puts_into_the_message_is_read(
     index: VectorStoreIndex, calling: LLM, recording: Recording, model: RagModel
 ) -> None:
+    index_of(PARIS).as_retriever().retrieve("Alice lives where?")  # an equal text of somebody else
+    recording.clear()
     notes = "\n".join(
         one.get_content() for one in index.as_retriever(similarity_top_k=1).retrieve("Alice lives where?")
     )
     model.script.append("In Paris.")
     await FunctionAgent(tools=[], llm=calling).run(f"Notes: {notes}\nQuestion: {QUESTION}")
     assert chunks(answer_of(recording)) == [PARIS]
+    (search,) = operations(recording, "retrieval")
+    read = [v.ref for v in reads(answer_of(recording), "context") if v.ref.startswith("chunk:")]
+    assert read == [v.ref for v in reads(search, "hit")]
     model.script.append("I do not know.")
     await FunctionAgent(tools=[], llm=calling).run(QUESTION)
     assert chunks(operations(recording, "chat")[1]) == []

@@ -8,6 +8,7 @@ import llama_index.core
 import networkx as nx
 import pytest
 from llama_index.core import Settings, VectorStoreIndex
+from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent, ReActAgent
 from llama_index.core.chat_engine import (
     CondensePlusContextChatEngine,
     CondenseQuestionChatEngine,
@@ -20,7 +21,7 @@ from packaging.version import Version
 
 from memtrace_otel.graph import VersionKey
 from tests.conftest import Recording
-from tests.integration.llamaindex.conftest import RagModel, graph_of, memory, operations, reads
+from tests.integration.llamaindex.conftest import PARIS, RagModel, graph_of, memory, operations, reads
 
 QUESTION = "Where does Alice live?"
 EARLY = Version(llama_index.core.__version__) < Version("0.14")
@@ -153,3 +154,49 @@ async def test_what_a_tool_puts_elsewhere_is_not_the_answer(recording: Recording
     engine = Noting.from_defaults(llm=Settings.llm, memory=memory())
     engine.chat("Hello!")
     assert "A note." in messages(recording)
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("kind", [FunctionAgent, ReActAgent, AgentWorkflow])
+async def test_an_agent_keeps_its_answers(
+    kind: Any, buffered: bool, index: VectorStoreIndex, recording: Recording, model: RagModel
+) -> None:
+    def look_up(question: str) -> str:
+        """Look into the notes."""
+        return index.as_retriever(similarity_top_k=1).retrieve(question)[0].get_content()
+
+    llm: Any = Settings.llm
+    if kind is ReActAgent:
+        agent: Any = ReActAgent(tools=[look_up], llm=llm)
+        call: Any = f'Thought: A tool.\nAction: look_up\nAction Input: {{"question": "{QUESTION}"}}'
+        model.script = [reply for text in ("In Paris.", "A dog.") for reply in (call, f"Thought: Yes.\nAnswer: {text}")]
+    else:
+        llm.is_function_calling_model = True
+        agent = FunctionAgent(name="one", description="finds", tools=[look_up], llm=llm)
+        agent = agent if kind is FunctionAgent else AgentWorkflow(agents=[agent], root_agent="one")
+        call = {"calls": [["look_up", {"question": QUESTION}]]}
+        model.script = [call, "In Paris.", call, "A dog."]
+    kept = ChatMemoryBuffer.from_defaults(tokenizer_fn=str.split, chat_store_key="s1") if buffered else memory()
+    for question in (QUESTION, "And her pet?"):
+        await agent.run(question, memory=kept)
+    assert len(answers(recording)) == 2
+    assert put(recording) == answers(recording)
+    assert [text for text in messages(recording) if text != PARIS] == [QUESTION, "And her pet?"]
+
+
+async def test_an_agent_that_works_for_another_does_not_give_its_answer(recording: Recording, model: RagModel) -> None:
+    llm: Any = Settings.llm
+    llm.is_function_calling_model = True
+
+    async def ask(question: str) -> str:
+        """Ask somebody."""
+        return str(await FunctionAgent(tools=[], llm=llm).run(question, memory=memory_of("inner")))
+
+    model.script = [{"calls": [["ask", {"question": QUESTION}]]}, "It may be Paris.", "In Paris."]
+    await FunctionAgent(tools=[ask], llm=llm).run(QUESTION, memory=memory_of("outer"))
+    assert put(recording) == answers(recording)
+    assert "It may be Paris." in messages(recording)
+
+
+def memory_of(session: str) -> Memory:
+    return Memory.from_defaults(session_id=session, tokenizer_fn=str.split)

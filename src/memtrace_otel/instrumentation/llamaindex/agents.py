@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, cast
 
 from opentelemetry import trace
 
 from memtrace_otel.capture import guard, recall
-from memtrace_otel.instrumentation.llamaindex.answers import ANSWERING, Answering, open_answer
+from memtrace_otel.instrumentation.llamaindex.answers import ANSWERING, REPLY, Answering, Reply, open_answer
 from memtrace_otel.instrumentation.llamaindex.calls import Call
 from memtrace_otel.instrumentation.llamaindex.nodes import message_text
 from memtrace_otel.instrumentation.llamaindex.retrieval import SEARCHES, Served, served_here
 from memtrace_otel.instrumentation.steps import Step
 
 _SEARCHES = 256  # of a turn that are looked for in what its tools return
+_turn: ContextVar[Answering | None] = ContextVar("memtrace_llamaindex_turn", default=None)
+"""The answer that the agent around gives, None for one that works for another."""
 
 
 def run(call: Call) -> Step:
     """`run` of an agent or of several: model calls, tools and memory are steps of its one answer."""
     if ANSWERING.get() is not None:
+        call.carry(_turn, None)
+        yield
         return
     asked = call.kwargs.get("user_msg") or next(iter(call.args), None)
     question = asked if isinstance(asked, str) else message_text(asked)
-    answering = open_answer(call, question)
+    answering = open_answer(call, question, call.patches.scope_of_chat(call.kwargs.get("memory")))
+    call.carry(_turn, answering)
     answering.quote(question, served_here())
     call.carry(SEARCHES, (deque[Served](maxlen=_SEARCHES),))
     handler = yield
@@ -45,6 +51,15 @@ def call_tool(call: Call) -> Step:
     call.carry(SEARCHES, (*of_turn, of_tool))
     output = yield
     answering.quote(str(output.content), list(of_turn[0]), list(of_tool))
+
+
+def finalize(call: Call) -> Step:
+    """`finalize` of an agent: what it says last goes into its memory, that of a ReAct agent behind its thoughts."""
+    answering, arguments = _turn.get(), call.arguments()
+    said = message_text(getattr(arguments.get("output"), "response", None)).rpartition("Answer:")[2].strip()
+    if answering is not None and said:
+        call.carry(REPLY, Reply(arguments.get("memory"), answering.operation, said))
+    yield
 
 
 def run_workflow(call: Call) -> Step:

@@ -7,7 +7,7 @@ is recorded when its text has come to its end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import Lock
@@ -17,10 +17,11 @@ from opentelemetry import context, trace
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import Operation, guard, recall
+from memtrace_otel.capture import Operation, current_operation, guard, recall
 from memtrace_otel.capture.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, pieces, query_ref, query_text
+from memtrace_otel.instrumentation.llamaindex.owners import store_behind
 from memtrace_otel.instrumentation.llamaindex.retrieval import (
     Served,
     Version,
@@ -39,12 +40,14 @@ from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
 class Answering:
     """An answer under way: what its synthesizers and chat memories have handed to a model so far.
 
+    `owner`: whose it is where no stored node tells, by default that of the first chat memory in use.
     `interim`: answers to its sub-questions. `streams`: its text comes from a stream, which may end before or after the
     call that returns it.
     """
 
     call: Call
     operation: Operation
+    owner: str = ""
     used: dict[str, Version] = field(default_factory=dict[str, Version])
     contexts: dict[str, str] = field(default_factory=dict[str, str])
     kept: dict[str, int] = field(default_factory=dict[str, int])
@@ -61,10 +64,17 @@ class Answering:
         self.contexts.update((served.context, served.origin) for served in lists.values())
         self.used.update((piece.ref, version_of(self.call, piece, lists)) for piece in given)
 
-    def quote(self, text: str, searches: Iterable[Served], made_of: Iterable[Served] = ()) -> None:
-        """Note the nodes of these searches (oldest first) that a text for the model holds. One of `made_of` that it
-        holds nothing of, nor any synthesis, still fed it: a tool may shorten or sum up what it has found."""
-        found = {ref: (served, hit) for served in searches for ref, hit in served.hits.items()}
+    def quote(self, text: str, searches: Sequence[Served], made_of: Sequence[Served] = ()) -> None:
+        """Note the nodes of these searches (oldest first) that a text for the model holds; of several that returned an
+        equal text, those of the newest, if possible in `made_of`. One of `made_of` that it holds nothing of, nor any
+        synthesis, still fed it: a tool may shorten or sum up what it has found."""
+        returned = [
+            (recall.fold(hit.piece.text), served, hit)
+            for served in (*searches, *made_of)
+            for hit in served.hits.values()
+        ]
+        newest = {text: served for text, served, _ in returned}
+        found = {hit.piece.ref: (served, hit) for text, served, hit in returned if newest[text] is served}
         texts = [recall.Recalled(ref, hit.origin, hit.piece.text) for ref, (_, hit) in found.items()]
         held, whole = recall.found_in(recall.fold(text), texts)
         if not whole:
@@ -104,7 +114,7 @@ class Answering:
     def conclude(self, said: str, *, whole: bool) -> None:
         """Record what went into the answer, and the answer."""
         operation, used = self.operation, list(self.used.values())
-        operation.scope = owner(used)
+        operation.scope = owner(used) or self.owner
         until = max((place for text, place in self.kept.items() if said and said in text), default=None)
         for ref, origin in list(self.contexts.items())[:until]:
             operation.read(ref, role=Role.CONTEXT, origin=origin)
@@ -137,10 +147,12 @@ ANSWERING: ContextVar[Answering | None] = ContextVar("memtrace_llamaindex_answer
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer of `operation`, which its chat engine puts into this memory, perhaps before it returns."""
+    """The answer of `operation`, which its chat engine or agent puts into this memory, perhaps before it returns, as a
+    message that ends with `said`."""
 
     memory: Any
     operation: Operation
+    said: str = ""
 
     @property
     def origin(self) -> str:
@@ -201,15 +213,15 @@ def write_to_history(call: Call) -> Step:
         context.detach(token)
 
 
-def open_answer(call: Call, question: str) -> Answering:
+def open_answer(call: Call, question: str, owner: str) -> Answering:
     """Begin the one answer to a question; everything inside the call is a step of it."""
     settle_abandoned()
     operation = call.open(
-        semconv.CHAT, OpKind.RESPOND, scope="", purpose=purpose(call), attributes=_model_of(call.instance)
+        semconv.CHAT, OpKind.RESPOND, scope=owner, purpose=purpose(call), attributes=_model_of(call.instance)
     )
     if question:
         operation.read(query_ref(question), role=Role.QUERY, content=question)
-    answering = Answering(call, operation)
+    answering = Answering(call, operation, owner)
     call.carry(ANSWERING, answering)
     return answering
 
@@ -221,8 +233,8 @@ def _answer(call: Call, question: str, given: list[Piece] | None = None) -> Step
         if said and isinstance(said, str):
             around.interim.append(said)
         return
-    answering = open_answer(call, question)
     memory = getattr(call.instance, "_memory", None)
+    answering = open_answer(call, question, _owner_of(call, memory))
     if memory is not None:
         call.carry(REPLY, Reply(memory, answering.operation))
     if given is not None:
@@ -235,6 +247,17 @@ def _answer(call: Call, question: str, given: list[Piece] | None = None) -> Step
     else:
         nothing = getattr(response, "response", None) in (None, "")
         answering.conclude("" if nothing else str(response), whole=True)
+
+
+def _owner_of(call: Call, memory: Any) -> str:
+    """Whose the answers of an engine are: the chat memory's, else the store's, else those of the engine itself unless
+    an operation around it tells."""
+    if memory is not None:
+        return call.patches.scope_of_chat(memory)
+    store, around = store_behind(call.instance), current_operation()
+    if store is None and around is not None and around.scope:
+        return ""
+    return call.patches.scope_of(call.instance if store is None else store)
 
 
 def _answer_ref(operation: Operation) -> str:

@@ -13,17 +13,16 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import Operation, origins, recall, scope_id
+from memtrace_otel.capture import Operation, origins, recall
 from memtrace_otel.instrumentation.llamaindex.answers import ANSWERING, REPLY
 from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
 from memtrace_otel.instrumentation.llamaindex.messages import Message, is_reply
 from memtrace_otel.instrumentation.llamaindex.nodes import message_text, query_ref
-from memtrace_otel.instrumentation.llamaindex.owners import store_name
+from memtrace_otel.instrumentation.llamaindex.owners import chat_store_of, session_of, store_name
 from memtrace_otel.instrumentation.steps import Step, StepFunction
 from memtrace_otel.model import make_ref, split_origin
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
-_DEFAULT_KEY = "chat_history"  # LlamaIndex' DEFAULT_CHAT_STORE_KEY
 _SHOWN = 50
 
 
@@ -144,7 +143,7 @@ def reset(call: Call) -> Step:
 def get_messages(call: Call) -> Step:
     """`get_messages`, `aget_messages` of the chat store of a memory."""
     conversation = CONVERSATION.get()
-    if conversation is None or store_of(conversation.memory) is not call.instance:
+    if conversation is None or chat_store_of(conversation.memory) is not call.instance:
         return
     messages = yield
     conversation.saw(list(messages))  # the store may go on using its list
@@ -153,7 +152,7 @@ def get_messages(call: Call) -> Step:
 def archive_oldest_messages(call: Call) -> Step:
     """`archive_oldest_messages` of the chat store: the oldest messages leave the queue for the memory blocks."""
     conversation = CONVERSATION.get()
-    if conversation is None or store_of(conversation.memory) is not call.instance:
+    if conversation is None or chat_store_of(conversation.memory) is not call.instance:
         return
     operation = call.open(
         None,
@@ -179,16 +178,6 @@ CHAT_STORE: dict[str, StepFunction] = {
     "archive_oldest_messages": archive_oldest_messages,
 }
 """Of the chat store that a memory in use has, whichever package defines it."""
-
-
-def session_of(memory: Any) -> str:
-    """Id of the conversation that a memory holds."""
-    return str(getattr(memory, "session_id", None) or getattr(memory, "chat_store_key", None) or "")
-
-
-def store_of(memory: Any) -> Any:
-    """The chat store of a memory."""
-    return getattr(memory, "sql_store", None) or getattr(memory, "chat_store", None)
 
 
 def queue_text(queue: Sequence[Any]) -> str:
@@ -221,24 +210,25 @@ def _answers(memory: Any, given: Sequence[Any]) -> list[Message]:
     was given before in this turn. To be asked before an operation starts."""
     reply = REPLY.get()
     if reply is not None and reply.memory is memory:
-        return [Message(reply.ref, message_text(message), reply.origin) for message in given[-1:]]
+        texts = map(message_text, given[-1:])
+        return [Message(reply.ref, text, reply.origin) for text in texts if text.strip().endswith(reply.said)]
     turn = recall.turn_here()
     return [Message(answer.ref, answer.text, answer.origin) for answer in (turn.newest_answers() if turn else ())]
 
 
 def _open(call: Call, name: str, kind: OpKind) -> Operation:
-    store, session = store_of(call.instance), session_of(call.instance)
+    store, session = chat_store_of(call.instance), session_of(call.instance)
     call.patches.cover(cast("type[object]", type(store)), CHAT_STORE)
-    nameless = session == _DEFAULT_KEY and isinstance(getattr(store, "store", None), dict)
-    own = call.patches.name_of(store) if nameless else ""  # all memories that nobody named go by the same key
-    scope = scope_id(f"{store_name(store)}{own}", run=session)
+    scope, answering = call.patches.scope_of_chat(call.instance), ANSWERING.get()
+    if answering is not None:
+        answering.owner = answering.owner or scope
     attributes = {semconv.GEN_AI_MEMORY_STORE_ID: store_name(store), semconv.GEN_AI_MEMORY_RECORD_ID: session}
     return call.open(name, kind, scope=scope, purpose=purpose(call), attributes=attributes)
 
 
 def _queue_name(call: Call, memory: Any) -> str:
     """What tells the queue of a memory from others: two chat stores in this process may hold equal sessions."""
-    store = store_of(memory)
+    store = chat_store_of(memory)
     own = call.patches.name_of(store) if isinstance(getattr(store, "store", None), dict) else ""
     return f"{store_name(store)}/{session_of(memory)}/{own}"
 
@@ -255,5 +245,5 @@ def _shown(queue: Sequence[Message], texts: Sequence[str]) -> list[tuple[Message
 
 def _kept(memory: Any) -> Sequence[Any]:
     """The queue of a chat store that holds it in this process; others are not asked."""
-    store = getattr(store_of(memory), "store", None)
+    store = getattr(chat_store_of(memory), "store", None)
     return cast("dict[str, list[Any]]", store).get(session_of(memory)) or () if isinstance(store, dict) else ()

@@ -1,4 +1,4 @@
-"""Whose memory it is: the store that an index, pipeline or retriever uses, and its name."""
+"""Whose memory it is: the store that an index, pipeline or retriever uses, and the session of a chat memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 _NAMES = ("collection_name", "index_name", "table_name", "_collection_name", "_index_name", "_table_name", "namespace")
-_HOLDERS = ("_index", "_storage_context", "_retriever", "_vector_retriever")
+_HOLDERS = ("_index", "_storage_context", "_retriever", "_vector_retriever", "_query_engine")
 
 
 def store_name(store: Any) -> str:
@@ -18,7 +18,7 @@ def store_name(store: Any) -> str:
 
 
 def store_behind(holder: Any) -> Any:
-    """The store that an index, pipeline or retriever keeps its nodes in, None for one that combines others."""
+    """The store that an index, pipeline, retriever or query engine works on, None for one that combines others."""
     return next(_stores(holder, 3), None)
 
 
@@ -29,6 +29,16 @@ def store_of_new(index: type, context: Any) -> Any:
     if context is None:
         return "SimpleVectorStore" if in_vectors else "SimpleDocumentStore"
     return context.vector_store if in_vectors else context.docstore
+
+
+def chat_store_of(memory: Any) -> Any:
+    """The chat store of a memory, None for anything else."""
+    return getattr(memory, "sql_store", None) or getattr(memory, "chat_store", None)
+
+
+def session_of(memory: Any) -> str:
+    """Id of the conversation that a memory holds."""
+    return str(getattr(memory, "session_id", None) or getattr(memory, "chat_store_key", None) or "")
 
 
 def _stores(holder: Any, depth: int) -> Iterator[Any]:

@@ -13,14 +13,15 @@ from memtrace_otel.capture import guard, scope_id
 from memtrace_otel.capture.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.llamaindex.ledger import Ledger
 from memtrace_otel.instrumentation.llamaindex.messages import Queues
-from memtrace_otel.instrumentation.llamaindex.owners import store_name
-from memtrace_otel.instrumentation.llamaindex.points import POINTS, RETRIEVER, VECTOR_STORE
+from memtrace_otel.instrumentation.llamaindex.owners import chat_store_of, session_of, store_name
+from memtrace_otel.instrumentation.llamaindex.points import AGENT, POINTS, RETRIEVER, VECTOR_STORE
 from memtrace_otel.instrumentation.object_names import ObjectNames
 from memtrace_otel.instrumentation.patches import Patches
 from memtrace_otel.instrumentation.steps import StepFunction
 from memtrace_otel.instrumentation.threads import with_context_executor, with_context_threads
 
 SYSTEM = "llamaindex"
+_DEFAULT_KEY = "chat_history"  # LlamaIndex' DEFAULT_CHAT_STORE_KEY
 
 
 class LlamaIndexPatches(Patches):
@@ -45,6 +46,10 @@ class LlamaIndexPatches(Patches):
             "llama_index.core.vector_stores.types",
             lambda module: self.cover_subclasses(module.BasePydanticVectorStore, VECTOR_STORE),
         )
+        self.when_imported(
+            "llama_index.core.agent.workflow.base_agent",
+            lambda module: self.cover_subclasses(module.BaseWorkflowAgent, AGENT),
+        )
         self.when_imported("llama_index.core.async_utils", self._keep_context)
         self.when_imported("llama_index.core.tools.function_tool", self._keep_context_of_tools)
 
@@ -65,6 +70,15 @@ class LlamaIndexPatches(Patches):
     def scope_of_nameless(self, kind: str, name: str) -> str:
         """Scope of a store of this class that has no name of its own and goes by this one."""
         return self._scope(kind, run=name or None)
+
+    def scope_of_chat(self, memory: Any) -> str:
+        """Scope of a chat memory: its table and session, '' for None. All memories in this process that nobody named go
+        by the same key: each is alone with its store. One without a chat store is alone with its object."""
+        store, session = chat_store_of(memory), session_of(memory)
+        if store is None:
+            return self.scope_of(memory)
+        nameless = session == _DEFAULT_KEY and isinstance(getattr(store, "store", None), dict)
+        return self._scope(f"{store_name(store)}{self.name_of(store) if nameless else ''}", run=session)
 
     def wrap_inside(self, owner: type, steps: Mapping[str, StepFunction]) -> None:
         """Wrap methods inside their decorators: a span that LlamaIndex has others make for the call is current in the

@@ -80,6 +80,9 @@ POINTS: Points = {
 RETRIEVER: dict[str, StepFunction] = {"retrieve": retrieval.retrieve, "aretrieve": retrieval.retrieve}
 """Of `BaseRetriever`: inside what LlamaIndex and other instrumentations have put around these methods."""
 
+AGENT: dict[str, StepFunction] = {"finalize": agents.finalize}
+"""Of every agent that derives from `BaseWorkflowAgent`."""
+
 VECTOR_STORE: dict[str, StepFunction] = {
     "add": stores.add,
     "async_add": stores.add,
