@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel.capture.config import CaptureConfig, config, redaction
 from memtrace_otel.capture.guard import let_through
-from memtrace_otel.model import content_digest, make_ref
-from memtrace_otel.semconv import Incomplete
+from memtrace_otel.model import content_digest, make_ref, split_ref
+from memtrace_otel.semconv import Incomplete, RefKind
 
 _OWN_KEY = secrets.token_hex(16)  # of this process and its forked children
 
@@ -160,6 +161,25 @@ def variable_ref(kind: str, content: object, id: object = None) -> str:
     if not faithful:  # two values that cannot be read are not the same value
         return make_ref(kind, _unreadable())
     return make_ref(kind, digest(text, config()))
+
+
+def said(ref: str, said_in: str, number: int = 1) -> str:
+    """Ref of a text that has no name of its own, as it was given to one call: `<kind>:<digest>.<call>[.<number>]`."""
+    kind, digest = split_ref(ref)
+    return make_ref(kind, ".".join(filter(None, (digest, said_in, str(number) if number > 1 else ""))))
+
+
+def message_refs(messages: Iterable[tuple[object, object]], said_in: str) -> Iterator[str]:
+    """Refs of messages, (content, id) each. One without an id is named by its text and `said_in`, the call it was given
+    to: equal texts of two calls, or two of one call, are two messages, and every step of the call finds the same names.
+    """
+    equal: Counter[str] = Counter()
+    for content, id in messages:
+        ref = variable_ref(RefKind.MESSAGE, content, id)
+        if not id:
+            equal[ref] += 1
+            ref = said(ref, said_in, equal[ref])
+        yield ref
 
 
 def scope_id(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from langchain_openai import ChatOpenAI
+from langgraph.func import entrypoint
 from langgraph.prebuilt import create_react_agent
 from langgraph.store.memory import InMemoryStore
 from langmem import (
@@ -173,3 +174,27 @@ def test_delayed_work_stays_in_the_trace_that_asked(
     [manage] = kinds(recording, "ingest")
     assert manage.parent_id == f"{turn.context.span_id:016x}"
     assert len(kinds(recording, "create")) == 1
+
+
+def test_equal_messages_are_two_and_every_step_reads_the_same_ones(
+    remember: Remember, server: ChatStub, recording: Recording
+) -> None:
+    for fact in ("Ann drinks coffee.", "Ann owns bicycles."):
+        server.script.append(remembers(fact))
+        remember("Yes.", "Yes.")
+    said = [[item.ref for item in op.inputs if item.role == "message"] for op in kinds(recording, "ingest")]
+    assert len({ref for refs in said for ref in refs}) == 4
+    assert [[item.ref for item in op.inputs if item.role == "message"] for op in kinds(recording, "extract")] == said
+
+
+def test_a_message_with_an_id_is_one_wherever_it_is_said(
+    manager: Any, memory: InMemoryStore, server: ChatStub, recording: Recording
+) -> None:
+    for fact in ("Ann drinks coffee.", "Ann owns bicycles."):
+        server.script.append(remembers(fact))
+        entrypoint(store=memory)(
+            lambda messages: manager.invoke({"messages": messages}, config=CONFIG)  # pyright: ignore
+        ).invoke([{"role": "user", "content": "Yes.", "id": "m7"}], CONFIG)
+    assert {
+        item.ref for op in kinds(recording, "ingest", "extract") for item in op.inputs if item.role == "message"
+    } == {"message:m7"}

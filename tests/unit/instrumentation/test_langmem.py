@@ -54,7 +54,7 @@ def test_statements() -> None:
 
 
 def test_what_a_write_comes_from() -> None:
-    session = Session()
+    session = Session("")
     session.show("shown", Item(("memories", "ann"), "home"), "s")
     session.facts |= {"shown": Known("fact:1", "o"), "new": Known("fact:2", "o")}
     assert session.variable("shown") == Known("fact:1", "o")

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, variable_ref
+from memtrace_otel.capture.content import message_refs
 from memtrace_otel.instrumentation.langchain.calls import purpose
 from memtrace_otel.instrumentation.langchain.chat import REPLIES, message_of
 from memtrace_otel.instrumentation.langchain.documents import Known
@@ -26,8 +27,8 @@ def manage(call: Call) -> Step:
     operation = call.open(
         semconv.UPSERT_MEMORY, OpKind.INGEST, scope="", purpose=purpose(call), parent=call.patches.delayed.take(given)
     )
-    _read_messages(operation, given)
-    session = Session()
+    session = Session(operation.origin[33:])
+    _read_messages(operation, given, session.said_in)
     writer = Writer(session.sources)
     call.carry(SESSION, session)
     call.carry(WRITER, writer)
@@ -39,12 +40,13 @@ def manage(call: Call) -> Step:
 def extract(call: Call) -> Step:
     """`MemoryManager.invoke`: messages and known memories in, the model's replies and a fact per new memory out."""
     given = call.arguments().get("input")
-    session, writer = SESSION.get() or Session(), WRITER.get()
+    writer = WRITER.get()
     operation = call.open(None, OpKind.EXTRACT, scope=writer.scope if writer else "", purpose=purpose(call))
+    session = SESSION.get() or Session(operation.origin[33:])
     prompt = operation.read(
         EXTRACTION_PROMPT, role=Role.PROMPT, content=str(getattr(call.instance, "instructions", ""))
     )
-    sources = [prompt, *_read_messages(operation, given)]
+    sources = [prompt, *_read_messages(operation, given, session.said_in)]
     before = {known.id: known for known in map(statement, _existing(given))}
     shown = {id: session.variable(id).read_by(operation, known.text, Role.CANDIDATE) for id, known in before.items()}
     replies: list[Any] = []
@@ -59,13 +61,14 @@ def extract(call: Call) -> Step:
         session.facts[made.id] = Known(made.ref, operation.origin)
 
 
-def _read_messages(operation: Operation, given: object) -> list[int]:
-    messages = cast("Mapping[str, Any]", given if isinstance(given, Mapping) else {}).get("messages") or ()
-    indices: list[int] = []
-    for message in map(message_of, cast(Sequence[Any], messages)):
-        ref = variable_ref(RefKind.MESSAGE, message.text, message.id)
-        indices.append(operation.read(ref, role=Role.MESSAGE, content=message.text))
-    return indices
+def _read_messages(operation: Operation, given: object, said_in: str) -> list[int]:
+    found = cast("Mapping[str, Any]", given if isinstance(given, Mapping) else {}).get("messages") or ()
+    messages = [message_of(message) for message in cast(Sequence[Any], found)]
+    refs = message_refs([(message.text, message.id) for message in messages], said_in)
+    return [
+        operation.read(ref, role=Role.MESSAGE, content=message.text)
+        for ref, message in zip(refs, messages, strict=True)
+    ]
 
 
 def _existing(given: object) -> list[Any]:

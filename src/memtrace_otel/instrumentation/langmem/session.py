@@ -31,9 +31,10 @@ class Statement:
 
 @dataclass(slots=True)
 class Session:
-    """State of one run. `stored` maps the ids that the model is shown to the records behind them, `facts` maps ids to
-    the newest fact that stands for them."""
+    """State of one run. `said_in` tells its messages from equal ones of another run, `stored` maps the ids that the
+    model is shown to the records behind them, `facts` maps ids to the newest fact that stands for them."""
 
+    said_in: str
     stored: dict[str, Known] = field(default_factory=dict[str, Known])
     ids: dict[tuple[tuple[str, ...], str], str] = field(default_factory=dict[tuple[tuple[str, ...], str], str])
     facts: dict[str, Known] = field(default_factory=dict[str, Known])

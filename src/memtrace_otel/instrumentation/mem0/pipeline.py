@@ -17,7 +17,7 @@ def add_to_vector_store(call: Call) -> Step:
     arguments = call.arguments()
     if session is None or not arguments.get("infer"):
         return
-    session.turns = list(turns(arguments.get("messages"), session.said_in))
+    session.turns = turns(arguments.get("messages"), session.said_in)
     session.neighbours = {}
     session.next_reply = extract
     stored = yield
@@ -38,6 +38,6 @@ def create_procedural_memory(call: Call) -> Step:
     session = session_of(call.instance)
     if session is None:
         return
-    session.turns = list(turns(call.arguments().get("messages"), session.said_in))
+    session.turns = turns(call.arguments().get("messages"), session.said_in)
     session.next_reply = summarise
     yield

@@ -13,6 +13,7 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, scope_id, variable_ref
+from memtrace_otel.capture.content import said
 from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.filters import record_filters
 from memtrace_otel.instrumentation.mem0.graph import relations
@@ -28,7 +29,6 @@ from memtrace_otel.instrumentation.mem0.variables import (
     place_of,
     record_of,
     results,
-    said,
     turns,
 )
 from memtrace_otel.instrumentation.mem0.writes import gone

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -11,8 +10,9 @@ from typing import Any, cast
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import as_text, scope_id, variable_ref
-from memtrace_otel.model import make_ref, split_ref
+from memtrace_otel.capture import as_text, scope_id
+from memtrace_otel.capture.content import message_refs
+from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import RefKind
 
 _MESSAGE_IDS = ("id", "message_id")
@@ -49,30 +49,21 @@ def memory_ref(id: object) -> str:
     return make_ref(RefKind.MEMORY, str(id))
 
 
-def turns(messages: object, said_in: str) -> Iterator[Turn]:
+def turns(messages: object, said_in: str) -> list[Turn]:
     """The messages of an `add` call (a text, a message or a list of them) that have a content.
 
-    One without an id is named by its text and `said_in`, the call it was given to: equal texts of two calls, or two of
-    one call, are two messages, and every step of the call finds the same names.
+    `said_in` names the call; see `message_refs`.
     """
-    equal: Counter[str] = Counter()
+    given: list[tuple[object, object]] = []
+    times: list[str] = []
     for message in cast(list[object], messages if isinstance(messages, list) else [messages]):
         values = cast(Mapping[str, Any], message if isinstance(message, Mapping) else {})
         content = message if isinstance(message, str) else _plain(values.get("content"))
-        if content is None:
-            continue
-        id = next((values[key] for key in _MESSAGE_IDS if values.get(key)), None)
-        ref = variable_ref(RefKind.MESSAGE, content, id)
-        if id is None:
-            equal[ref] += 1
-            ref = said(ref, said_in, equal[ref])
-        yield Turn(ref, content, event_time(values))
-
-
-def said(ref: str, said_in: str, number: int = 1) -> str:
-    """Ref of a text that has no name of its own, as it was given to one call: `<kind>:<digest>.<call>[.<number>]`."""
-    kind, digest = split_ref(ref)
-    return make_ref(kind, ".".join(filter(None, (digest, said_in, str(number) if number > 1 else ""))))
+        if content is not None:
+            given.append((content, next((values[key] for key in _MESSAGE_IDS if values.get(key)), None)))
+            times.append(event_time(values))
+    refs = message_refs(given, said_in)
+    return [Turn(ref, content, time) for ref, (content, _), time in zip(refs, given, times, strict=True)]
 
 
 def _plain(content: object) -> object:
