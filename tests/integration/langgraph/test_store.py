@@ -65,6 +65,17 @@ def test_a_record_is_created_updated_found_and_deleted(memory: InMemoryStore, re
     assert search.attributes["gen_ai.memory.query.text"] == "Where does Ann live?"
 
 
+def test_what_the_program_states_is_a_message(memory: InMemoryStore, recording: Recording) -> None:
+    for namespace in (ANN, BOB):
+        memory.put(namespace, "home", {"text": "Lives in Paris."})
+    graph = graph_of(recording)
+    said = graph.messages()
+    assert [graph.content(message) for message in said] == ["Lives in Paris."] * 2
+    assert {message.scope for message in said} == {op.scope for op in operations(recording)}
+    assert not any(op.incomplete for op in operations(recording))
+    assert not any(isinstance(node, VersionKey) and ref_kind(node.ref) == "fact" for node in graph.nodes)
+
+
 def test_the_operations_of_a_batch_stand_side_by_side(memory: InMemoryStore, recording: Recording) -> None:
     memory.put(ANN, "home", {"text": "Ann lives in Paris."})
     recording.clear()
@@ -208,4 +219,4 @@ def test_what_has_expired_is_not_replaced(recording: Recording) -> None:
         store.put(("notes",), "n1", {"text": "Ann lives in Rome."})
     _, _, again = operations(recording)
     assert [(v.action, v.content) for v in again.outputs] == [("ADD", "Ann lives in Rome.")]
-    assert [v.role for v in again.inputs] == ["other"]
+    assert [v.role for v in again.inputs] == ["message"]

@@ -17,10 +17,11 @@ from typing import Any, cast
 
 from opentelemetry.trace import Span
 
-from memtrace_otel.capture import current_operation, guard
+from memtrace_otel.capture import current_operation, guard, recall
 from memtrace_otel.capture.abandoned import abandon, settle_abandoned
 from memtrace_otel.capture.adoption import announced, mark_step
 from memtrace_otel.instrumentation.langchain.calls import Call, first
+from memtrace_otel.instrumentation.langchain.identity import note_answer, note_new_answer
 from memtrace_otel.instrumentation.langchain.runs import span_of_run
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
 from memtrace_otel.instrumentation.openai.calls import Message, Request, call_text, get
@@ -55,16 +56,19 @@ def answer(call: Call) -> Step:
     if not is_answer():
         mark_step(current_operation())
         if replies is not None:
-            result = yield
-            replies += [generation.message for generation in result.generations[:1]]
+            replies += _replies((yield))
         return
     if _is_openai(call.instance):
-        yield
+        turn = recall.turn_here()
+        before = {answer.origin for answer in turn.newest_answers()} if turn else set[str]()
+        result = yield
+        for message in _replies(result):
+            note_new_answer(_text(message.content), before, *_ids(call, message))
         return
     asked = _asked(call)
     call.begin(asked.operation, on_error=asked.fail)
     result = yield
-    _finish(asked, [generation.message for generation in result.generations[:1]], whole=True)
+    _finish(call, asked, _replies(result), whole=True)
 
 
 def stream(call: Call) -> Step:
@@ -189,7 +193,7 @@ class _Streamed:
         self._asked.operation.mark(Incomplete.GUARD)
         with guard("langchain.stream"):
             if self._error is None:
-                _finish(self._asked, self._messages, whole=self.whole and len(self._messages) < _MAX_CHUNKS)
+                _finish(self._call, self._asked, self._messages, whole=self.whole and len(self._messages) < _MAX_CHUNKS)
             else:
                 self._asked.fail()
             self._asked.operation.unmark(Incomplete.GUARD)
@@ -202,7 +206,12 @@ def _asked(call: Call) -> ModelCall:
     return ModelCall(request, call.patches.tracer, call.patches.system, _provider(call.instance))
 
 
-def _finish(asked: ModelCall, messages: Sequence[Any], *, whole: bool) -> None:
+def _replies(result: Any) -> list[Any]:
+    """The message that a model has replied: the first choice."""
+    return [generation.message for generation in result.generations[:1]]
+
+
+def _finish(call: Call, asked: ModelCall, messages: Sequence[Any], *, whole: bool) -> None:
     """Record a reply: a message, or the chunks of one."""
     text = "".join(_text(getattr(message, "content", "")) for message in messages)
     calls = "\n".join(filter(None, map(_calls, messages)))
@@ -211,6 +220,13 @@ def _finish(asked: ModelCall, messages: Sequence[Any], *, whole: bool) -> None:
     told = cast("dict[str, Any]", getattr(last, "response_metadata", None) or {})
     reply = _Reply(told.get("model_name") or told.get("model"), getattr(last, "id", None), used)
     asked.finish_stream(Streamed(text, calls, reply, whole))
+    note_answer(asked.operation.origin, *_ids(call, *messages[:1]))
+
+
+def _ids(call: Call, *messages: Any) -> list[str]:
+    """What tells the message of this call from others: the id of the run, its own if it has one yet."""
+    run = getattr(call.arguments().get("run_manager"), "run_id", None)
+    return [str(id) for id in (run, *(getattr(message, "id", None) for message in messages)) if id]
 
 
 def _is_openai(model: object) -> bool:

@@ -3,21 +3,59 @@ and checkpointers alike."""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
+from collections.abc import Container
 
 from memtrace_otel.capture import Operation, origins, recall
-from memtrace_otel.capture.fork import new_lock_after_fork
+from memtrace_otel.capture.fork import after_fork, new_lock_after_fork
 from memtrace_otel.semconv import Action, Role
 
 _MOST = 10_000
 _Record = tuple[str, str]  # scope, ref
+_RUN = re.compile(r"run-+([0-9a-f-]{36})(?:-0)?$")
+_given: OrderedDict[str, str] = OrderedDict()  # origins of answers, by the id of the run or message
+_lock = threading.Lock()
 
 
-def answer_of(turn: recall.Turn | None, text: str) -> recall.Recalled | None:
-    """The answer of a turn that a text is, None when nobody of this turn said it."""
+@after_fork
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # the parent may have held it
+
+
+def answers_of(turn: recall.Turn | None, text: str) -> list[recall.Recalled]:
+    """The answers of a turn that a text may be, the newest first."""
     said = text.strip()
-    return next((a for a in turn.newest_answers() if a.text.strip() == said), None) if turn and said else None
+    given = turn.newest_answers() if turn and said else []
+    return list({answer.origin: answer for answer in given if answer.text.strip() == said}.values())
+
+
+def note_answer(origin: str, *ids: str) -> None:
+    """Note the answer of a run or message with these ids."""
+    with _lock:
+        _given.update(dict.fromkeys(ids, origin))
+        while len(_given) > _MOST:
+            _given.popitem(last=False)
+
+
+def note_new_answer(text: str, before: Container[str], *ids: str) -> None:
+    """Note the answer with this text that came after those of the origins `before` and that no other call has noted;
+    of several (equal ones at the very same time) none."""
+    new = [answer.origin for answer in answers_of(recall.turn_here(), text) if answer.origin not in before]
+    if len(new) > 1:
+        with _lock:
+            noted = set(_given.values())
+        new = [origin for origin in new if origin not in noted]
+    if len(new) == 1:
+        note_answer(new[0], *ids)
+
+
+def origin_of_message(id: str) -> str:
+    """Origin of the answer that a message with this id is, '' when it tells of none that was given here."""
+    run = _RUN.search(id)
+    return _given.get(run[1] if run else id, "")
 
 
 class Records:

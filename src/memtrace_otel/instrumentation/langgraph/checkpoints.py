@@ -14,8 +14,8 @@ from opentelemetry.util.types import AttributeValue
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, recall, variable_ref
 from memtrace_otel.instrumentation.langchain.calls import purpose
-from memtrace_otel.instrumentation.langchain.identity import answer_of
 from memtrace_otel.instrumentation.langgraph.calls import Call
+from memtrace_otel.instrumentation.langgraph.replies import Reply
 from memtrace_otel.instrumentation.langgraph.threads import Change, Entry, entries_of
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref, split_origin
@@ -51,7 +51,8 @@ def put(call: Call) -> Step:
         )
     yield
     if stored is not None:
-        _stored(stored, change, turn)
+        replies = call.patches.replies.find((*change.added, *change.updated), turn)
+        _stored(stored, change, replies)
     if trimmed is not None:
         _forget(trimmed, change.removed)
     origin = stored.origin if stored is not None else ""
@@ -115,21 +116,23 @@ def _thread(config: object) -> tuple[str, str]:
     return f"{thread}|{namespace}" if namespace else thread, str(settings.get("checkpoint_id") or "")
 
 
-def _stored(operation: Operation, change: Change, turn: recall.Turn | None) -> None:
+def _stored(operation: Operation, change: Change, replies: Mapping[str, Reply]) -> None:
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(change.added) + len(change.updated))
     for entry in change.added:
-        operation.wrote(entry.ref, action=Action.ADD, content=entry.text, sources=[_said(operation, entry, turn)])
+        operation.wrote(entry.ref, action=Action.ADD, content=entry.text, sources=[_said(operation, entry, replies)])
     for entry in change.updated:
         before = change.held[entry.ref].origin or None
-        sources = [_said(operation, entry, turn), operation.read(entry.ref, role=Role.PREVIOUS, origin=before)]
+        sources = [_said(operation, entry, replies), operation.read(entry.ref, role=Role.PREVIOUS, origin=before)]
         operation.wrote(entry.ref, action=Action.UPDATE, content=entry.text, sources=sources)
 
 
-def _said(operation: Operation, entry: Entry, turn: recall.Turn | None) -> int:
+def _said(operation: Operation, entry: Entry, replies: Mapping[str, Reply]) -> int:
     """Read what an entry was made of: an answer of this turn, else the message itself."""
-    answer = answer_of(turn, entry.text) if entry.role in ("ai", "text") else None
-    if answer is not None:
-        return operation.read(answer.ref, role=Role.ANSWER, origin=answer.origin, content=entry.text)
+    reply = replies.get(entry.ref)
+    if reply is not None:
+        if not reply.sure:
+            operation.mark(Incomplete.INFERRED)
+        return operation.read(reply.answer.ref, role=Role.ANSWER, origin=reply.answer.origin, content=entry.text)
     ref = variable_ref(RefKind.MESSAGE, entry.text, entry.id)
     return operation.read(ref, role=Role.MESSAGE, content=entry.text)
 

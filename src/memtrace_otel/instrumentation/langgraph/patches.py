@@ -11,6 +11,7 @@ from memtrace_otel.capture import scope_id
 from memtrace_otel.instrumentation.langchain.identity import Records
 from memtrace_otel.instrumentation.langgraph import checkpoints, store
 from memtrace_otel.instrumentation.langgraph.databases import Databases, in_memory
+from memtrace_otel.instrumentation.langgraph.replies import Replies
 from memtrace_otel.instrumentation.langgraph.runs import kept_by_thread
 from memtrace_otel.instrumentation.langgraph.threads import Threads
 from memtrace_otel.instrumentation.object_names import ObjectNames
@@ -40,11 +41,12 @@ _FAMILIES: Mapping[tuple[str, str], Mapping[str, StepFunction]] = {
 
 
 class LangGraphPatches(Patches):
-    """`records` are those of the stores, `threads` the messages that checkpointers hold."""
+    """`records` are those of the stores, `threads` the messages that checkpointers hold, `replies` those of them that
+    are answers."""
 
     def __init__(self, tracer: Tracer) -> None:
         super().__init__(tracer, SYSTEM)
-        self.records, self.threads = Records(), Threads()
+        self.records, self.threads, self.replies = Records(), Threads(), Replies()
         self._names, self._databases = ObjectNames(), Databases()
 
     def cover_families(self) -> None:

@@ -17,7 +17,7 @@ from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, recall, variable_ref
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.instrumentation.langchain.documents import Known
-from memtrace_otel.instrumentation.langchain.identity import answer_of
+from memtrace_otel.instrumentation.langchain.identity import answers_of
 from memtrace_otel.instrumentation.langgraph.calls import Call
 from memtrace_otel.instrumentation.langgraph.values import text_of
 from memtrace_otel.instrumentation.steps import Step
@@ -176,11 +176,12 @@ def _written(call: Call, op: StoreOp, operation: Operation, turn: recall.Turn | 
 
 
 def _read_given(operation: Operation, text: str, turn: recall.Turn | None) -> int:
-    """Read what a program puts into a store: an answer of this turn, the call of a tool with it, else a statement."""
-    said = answer_of(turn, text) or (turn.call_with(text) if turn else None)
+    """Read what a program puts into a store: an answer of this turn, the call of a tool with it, else a message: nobody
+    is known to have said it before."""
+    said = next(iter(answers_of(turn, text)), None) or (turn.call_with(text) if turn else None)
     if said is not None:
         return operation.read(said.ref, origin=said.origin, content=said.text)
-    return operation.read(variable_ref(RefKind.FACT, text), origin="", content=text)
+    return operation.read(variable_ref(RefKind.MESSAGE, text), role=Role.MESSAGE, content=text)
 
 
 def _retrieved(call: Call, op: StoreOp, operation: Operation, result: Any) -> None:

@@ -1,0 +1,103 @@
+"""Nodes side by side: each message of a thread is the answer of its own node, whatever the others have said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_openai import ChatOpenAI
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+
+from memtrace_otel import semconv
+from tests.conftest import Recording
+from tests.integration.langchain.conftest import ChatStub, kinds
+
+pytestmark = pytest.mark.usefixtures("instrumented", "content_on")
+
+CONFIG: Any = {"configurable": {"thread_id": "t1"}}
+NODES = ("left", "right", "third")
+
+
+class Named(GenericFakeChatModel):
+    model: str
+
+
+def say_it(model: Any, name: str, *, anew: bool = False) -> Any:
+    """A node that answers with a model; `anew` makes a message of its own of the reply."""
+
+    def node(state: MessagesState) -> Any:
+        reply: BaseMessage = model.invoke(state["messages"])
+        reply = AIMessage(reply.content) if anew else reply
+        reply.name = name
+        return {"messages": [reply]}
+
+    return node
+
+
+def graph_of_nodes(nodes: dict[str, Any]) -> Any:
+    graph = StateGraph(MessagesState)
+    for name, node in nodes.items():
+        graph.add_node(name, node).add_edge(START, name)
+    return graph.compile(checkpointer=InMemorySaver())
+
+
+def read(recording: Recording, messages: list[Any]) -> dict[str, str]:
+    """The model whose answer each node's message was made of, by the name of the node."""
+    models = {op.origin: str(op.attributes.get(semconv.GEN_AI_REQUEST_MODEL)) for op in kinds(recording, "respond")}
+    found: dict[str, str] = {}
+    for op in kinds(recording, "create"):
+        for at, output in enumerate(op.outputs):
+            message = next(m for m in messages if output.ref == f"state:t1/{m.id}")
+            if message.type == "ai":
+                (source,) = [op.inputs[i] for i, o in op.flow if o == at] if op.flow else op.inputs
+                found[message.name] = models[source.origin]
+    return found
+
+
+@pytest.mark.parametrize("traced", [True, False])
+def test_equal_replies_of_nodes_side_by_side_are_told_apart(traced: bool, recording: Recording) -> None:
+    nodes = {
+        name: say_it(Named(model=name, messages=iter([AIMessage("Noted."), AIMessage("Noted.")])), name)
+        for name in NODES
+    }
+    graph = graph_of_nodes(nodes)
+    for text in ("I live in Paris.", "I have a dog."):
+        if traced:
+            with recording.tracer.start_as_current_span("turn"):
+                said = graph.invoke({"messages": [HumanMessage(text)]}, CONFIG)["messages"]
+        else:
+            said = graph.invoke({"messages": [HumanMessage(text)]}, CONFIG)["messages"]
+        assert read(recording, said) == {name: name for name in NODES}
+    assert not any("inferred" in op.incomplete for op in kinds(recording, "create"))
+
+
+async def test_coroutines_side_by_side_too(recording: Recording) -> None:
+    async def left(state: MessagesState) -> Any:
+        return {"messages": [await Named(model="left", messages=iter([AIMessage("Noted.", name="left")])).ainvoke("?")]}
+
+    async def right(state: MessagesState) -> Any:
+        chunks = [chunk async for chunk in Named(model="right", messages=iter([AIMessage("Noted.")])).astream("?")]
+        return {"messages": [AIMessage("Noted.", id=chunks[0].id, name="right")]}
+
+    said = (await graph_of_nodes({"left": left, "right": right}).ainvoke({"messages": []}, CONFIG))["messages"]
+    assert read(recording, said) == {"left": "left", "right": "right"}
+
+
+def test_messages_that_the_program_makes_are_an_answer_each(recording: Recording) -> None:
+    nodes = {name: say_it(Named(model=name, messages=iter([AIMessage("Noted.")])), name, anew=True) for name in NODES}
+    said = graph_of_nodes(nodes).invoke({"messages": [HumanMessage("I live in Paris.")]}, CONFIG)["messages"]
+    assert sorted(read(recording, said).values()) == sorted(NODES)
+    (stored,) = [op for op in kinds(recording, "create") if len(op.outputs) == len(NODES)]
+    assert "inferred" in stored.incomplete
+
+
+def test_models_that_another_instrumentor_records_are_told_apart(server: ChatStub, recording: Recording) -> None:
+    server.script = ["Noted."] * len(NODES)
+    models = {name: ChatOpenAI(model=name, base_url=server.url, api_key="none", max_retries=0) for name in NODES}  # type: ignore[arg-type]
+    nodes = {name: say_it(model, name) for name, model in models.items()}
+    one_at_a_time: Any = {**CONFIG, "max_concurrency": 1}
+    said = graph_of_nodes(nodes).invoke({"messages": [HumanMessage("I live in Paris.")]}, one_at_a_time)["messages"]
+    assert read(recording, said) == {name: name for name in NODES}
