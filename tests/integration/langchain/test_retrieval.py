@@ -148,6 +148,46 @@ def test_retrievers_inside_a_retriever_give_its_candidates(filled: InMemoryVecto
     assert hits(retrieval, "candidate") == [("chunk:tea", 0.41), ("chunk:chess", 0.0)]
 
 
+class Rewriting(BaseRetriever):
+    """Asks in other words, too, as a model would have them."""
+
+    retriever: BaseRetriever
+
+    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
+        return [one for words in (query, "home town", "dog", query) for one in self.retriever.invoke(words)]
+
+
+def test_rewritten_questions_are_inputs(filled: InMemoryVectorStore, recording: Recording) -> None:
+    Rewriting(retriever=filled.as_retriever(search_kwargs={"k": 1})).invoke("Where does Ann live?")
+    _, retrieval = operations(recording)
+    asked = [v for v in retrieval.inputs if v.ref.startswith("query:")]
+    assert [(v.role, v.content) for v in asked] == [
+        ("query", "Where does Ann live?"),
+        ("other", "home town"),
+        ("other", "dog"),
+    ]
+    graph = graph_of(recording)
+    made = VersionKey(retrieval.outputs[0].ref, retrieval.origin)
+    assert {v.ref for v in asked} <= {node.ref for node in graph.ancestors(made) if isinstance(node, VersionKey)}
+
+
+@pytest.mark.parametrize("ids", [None, ["1", "2"]])
+def test_a_store_loaded_from_a_file_has_its_writers_by_unique_ids(
+    ids: list[str] | None, store: InMemoryVectorStore, tmp_path: Path, recording: Recording
+) -> None:
+    store.add_texts(["Ann lives in Paris.", "Bob plays chess."], ids=ids)
+    store.dump(str(tmp_path / "store.json"))
+    loaded = InMemoryVectorStore.load(str(tmp_path / "store.json"), Hashed())
+    loaded.similarity_search("Where does Ann live?", k=1)
+    written, search = operations(recording)
+    assert search.scope != written.scope
+    assert "unknown_origin" in search.incomplete
+    (hit,) = [v for v in search.inputs if v.role == "hit"]
+    graph = graph_of(recording)
+    known = VersionKey(hit.ref, written.origin)
+    assert (known in graph.ancestors(VersionKey(search.outputs[0].ref, search.origin))) == (ids is None)
+
+
 class Ensemble(Both):
     """Does everything in `invoke`, like the ensemble retriever of LangChain."""
 

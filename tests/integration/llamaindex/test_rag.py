@@ -113,7 +113,7 @@ def test_a_reranker_sees_candidates_and_returns_hits(recording: Recording, model
     assert [i for i, _ in rerank.flow] == hits
 
 
-def test_a_retriever_of_retrievers_is_one_retrieval(recording: Recording, model: RagModel) -> None:
+def test_a_retriever_of_retrievers_is_one_retrieval(recording: Recording, model: RagModel, content_on: None) -> None:
     one, other = index_of(PARIS, CHESS), index_of("Carol lives in Rome.")
     retriever = QueryFusionRetriever(
         [one.as_retriever(), other.as_retriever()], num_queries=2, similarity_top_k=2, use_async=False
@@ -126,6 +126,7 @@ def test_a_retriever_of_retrievers_is_one_retrieval(recording: Recording, model:
     assert {span.parent_id for span in inner} == {outer.span_id}
     assert len(inner) == 4
     assert [hit.ref for hit in reads(outer, "hit")] == [f"chunk:{node.node_id}" for node in nodes]
+    assert [v.content for v in reads(outer, "query") + reads(outer, "other")] == [QUESTION, "Alice home city"]
     assert all(hit.origin for span in (outer, *inner) for hit in reads(span, "hit"))
     found = {hit.ref: hit.origin for span in inner for hit in reads(span, "hit")}
     left_out = {hit.ref: hit.origin for hit in reads(outer, "candidate")}

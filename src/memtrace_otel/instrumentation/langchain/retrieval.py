@@ -37,12 +37,19 @@ class Found:
 
 @dataclass(slots=True)
 class Retrieval:
-    """A retrieval under way and what its searches have found so far, by ref; `last` is the newest result."""
+    """A retrieval under way and what its searches have found so far, by ref; `last` is the newest result. `asked`: what
+    they were asked, the question of the retrieval itself first."""
 
     operation: Operation
+    asked: dict[str, None]
     candidates: dict[str, Found] = field(default_factory=dict[str, Found])
     last: object = None
     _documents: dict[int, Found] = field(default_factory=dict[int, Found])
+
+    def ask(self, query: object) -> None:
+        """Note what a search below is asked: a model may have rewritten the question."""
+        if isinstance(query, str):
+            self.asked[query] = None
 
     def consider(self, found: Sequence[Found]) -> None:
         """Note what a search returned; the outer search knows the score better."""
@@ -75,6 +82,7 @@ def search(call: Call) -> Step:
     write to the same store (which looks for what it holds, or whose embedder does) a step of that."""
     around, write = RETRIEVAL.get(), WRITE.get()
     if around is not None:
+        around.ask(first(call, "query"))
         returned = yield
         if returned is not around.last:  # handed up by the search below
             around.last = returned
@@ -97,12 +105,13 @@ def search(call: Call) -> Step:
 def retrieve(call: Call) -> Step:
     """What a retriever's class does to retrieve: query in, documents and the context they make out."""
     around = RETRIEVAL.get()
+    query = call.args[0] if call.args else call.arguments().get("query", call.arguments().get("input"))
     if around is not None:
+        around.ask(query)
         returned = yield
         around.consider(_found_in(call, returned, ""))
         return
     call.carry(announced_retrieval, span_of_run(call.arguments().get("run_manager")))
-    query = call.args[0] if call.args else call.arguments().get("query", call.arguments().get("input"))
     retrieval = _begin(call, query, scope="")
     asked = _ask(retrieval.operation, query)
     returned = yield
@@ -162,7 +171,8 @@ def _begin(call: Call, query: object, *, scope: str, is_step: bool = False) -> R
     call.begin(operation)
     if operation.captures_content and isinstance(query, str):
         operation.set(semconv.GEN_AI_RETRIEVAL_QUERY_TEXT, query)
-    retrieval = Retrieval(operation)
+    retrieval = Retrieval(operation, {})
+    retrieval.ask(query)
     call.carry(RETRIEVAL, retrieval)
     return retrieval
 
@@ -179,11 +189,13 @@ def _finish(call: Call, retrieval: Retrieval, asked: int, hits: Sequence[Found])
     hits = [hit if hit.score is not None else retrieval.candidates.get(hit.known.ref, hit) for hit in hits]
     operation.scope = _owner(hits) or _owner(retrieval.candidates.values()) or operation.scope
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(hits))
+    others = list(retrieval.asked)[asked >= 0 :]  # without the role of a query: prompts repeat the question itself
+    rewritten = [operation.read(variable_ref(RefKind.QUERY, words), content=words) for words in others]
     read = [_read(operation, Role.HIT, hit) for hit in hits]
     if operation.origin:
         context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
         text = "\n".join(hit.text.content for hit in hits)
-        operation.wrote(context, role=Role.CONTEXT, content=text, sources=[asked, *read])
+        operation.wrote(context, role=Role.CONTEXT, content=text, sources=[asked, *rewritten, *read])
     returned = {hit.known.ref for hit in hits}
     for ref, candidate in retrieval.candidates.items():
         if ref not in returned:

@@ -56,7 +56,8 @@ _searching: ContextVar[bool] = ContextVar("memtrace_llamaindex_searching", defau
 def retrieve(call: Call) -> Step:
     """`retrieve`, `aretrieve`: the outermost is the turn's retrieval, one that another retriever calls is its step.
 
-    What the steps have found and it does not return (merged, or left out by a fusion) are its candidates.
+    What the steps were asked instead (by a fusion that has a model rewrite the question) are its inputs, too. What they
+    have found and it does not return (merged, or left out by a fusion) are its candidates.
     """
     if not call.enter("retrieve"):
         return
@@ -66,13 +67,16 @@ def retrieve(call: Call) -> Step:
     operation = _open(call, inner, store)
     call.carry(_searching, True)
     call.carry(INNER, steps)
-    asked = _ask(operation, query)
+    asked = [_ask(operation, query)]
     top_k = getattr(call.instance, "similarity_top_k", None)
     if isinstance(top_k, int):
         operation.set(semconv.GEN_AI_RETRIEVAL_TOP_K, top_k)
     found = yield
     hits = list(pieces(found))
-    _return(call, operation, query, [asked], hits, inner=inner, around=around)
+    others = dict.fromkeys(step.query for step in steps if step.query not in ("", query))
+    # Without the role of a query: prompts repeat the question itself.
+    asked += [operation.read(query_ref(words), content=words) for words in others]
+    _return(call, operation, query, asked, hits, inner=inner, around=around)
     returned = {hit.ref for hit in hits}
     for ref, left_out in {ref: hit for step in steps for ref, hit in step.hits.items()}.items():
         if ref not in returned:
