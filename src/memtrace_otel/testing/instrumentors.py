@@ -213,16 +213,17 @@ class InstrumentorContract(HarmlessContract):
 
 def assert_turns_are_apart(spans: Started, *, turns: int, size: int) -> None:
     """Each of so many turns, all of equal texts, has so many operations, and none read a record, context or answer of
-    another turn. (In the role `other` are texts that the program hands over: a copy is recognised by its words alone.)
+    another turn. Two things go by what the program says alone, and are let pass: a text that it hands over (role
+    `other`), a copy of which is known by its words, and a `state`, known by the name of its conversation.
     """
     operations = recorded(spans)
     traces = {span.trace_id for span in operations if span.name == "turn"}
     assert len(traces) == turns
     for trace_id in traces:
         mine = [span for span in operations if span.trace_id == trace_id and span.kind]
-        read = {variable.origin[:32] for span in mine for variable in span.inputs if variable.role != Role.OTHER}
+        read = [variable for span in mine for variable in span.inputs if variable.origin[:32] in traces - {trace_id}]
         assert len(mine) == size
-        assert read & (traces - {trace_id}) == set()
+        assert [one for one in read if one.role != Role.OTHER and ref_kind(one.ref) != RefKind.STATE] == []
 
 
 class StreamedContract(Observed):
