@@ -113,7 +113,7 @@ def pipeline(tmp_path: Path) -> Iterator[MakePipeline]:
     drops.clear()
 
 
-def eventually(condition: Callable[[], object], seconds: float = 10) -> None:
+def eventually(condition: Callable[[], object], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "did not happen in time"

@@ -54,7 +54,7 @@ class LosslessSpanProcessor(SpanProcessor):
 
     A thread that runs an event loop never writes to the disk. There the queue grows first, while another thread brings
     the oldest spans to the spool. At twice the size it waits for that thread, at most `block_seconds`; when the disk
-    refuses or takes long it does not wait, and the span is dropped.
+    refuses or takes more than a second it does not wait, and the span is dropped.
 
     An export that fails, or takes longer than `delay_seconds`, is brought to the spool as well and repeated with
     growing pauses. What a dead process left there is sent by the next one with the same destination, so a span can

@@ -22,7 +22,7 @@ from memtrace_otel.capture.processor.segment import Record, Segment, is_own
 _SEGMENT_BYTES = 8 << 20
 _LOCK_SECONDS = 1.0
 _MEASURE_SECONDS = 1.0
-_SLOW_SECONDS = 0.04
+_STUCK_SECONDS = 1.0  # on a loaded machine a thread that writes may wait long for its turn
 _SUFFIX = ".spool"
 _OWN_HEADERS = ("content-encoding", "content-type", "user-agent")
 """What an exporter says of itself: an update must not leave behind what the version before it spooled."""
@@ -70,9 +70,9 @@ class Spool:
 
     @property
     def stuck(self) -> bool:
-        """Whether the last write was refused, or the running one takes long."""
+        """Whether the last write was refused, or the running one takes more than a second."""
         since = self._writing_since
-        return self._refused or (since > 0 and time.monotonic() - since > _SLOW_SECONDS)
+        return self._refused or (since > 0 and time.monotonic() - since > _STUCK_SECONDS)
 
     def append(self, body: bytes, lock_seconds: float = _LOCK_SECONDS) -> Record:
         """Write one request. Raises OSError (SpoolFull, TimeoutError) when that is not possible."""
