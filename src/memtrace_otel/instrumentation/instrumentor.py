@@ -68,6 +68,9 @@ class MemoryInstrumentor(BaseInstrumentor):
             # The SDK passes over it; opentelemetry-instrument, which does not read the file, loads it all the same.
             _logger.info("%s is switched off by %s", self.system, CONFIG_FILE)
             return
+        by_file = self.is_instrumented_by_opentelemetry and os.environ.get(CONFIG_FILE)
+        if by_file and kwargs.keys() == {"skip_dep_check"}:
+            return  # by the SDK, with the options of the file, before opentelemetry-instrument loads every instrumentor
         super().instrument(**kwargs)
 
     def _instrument(self, **kwargs: Any) -> None:

@@ -124,7 +124,8 @@ def test_by_configuration_file(environ: dict[str, str], tmp_path: Path) -> None:
         "MEMTRACE_DB": "by-environment.db",
         "MEMTRACE_PREVIEW_BYTES": "4",  # the file wins
     }
-    opentelemetry_instrument(tmp_path, environ)
+    said = opentelemetry_instrument(tmp_path, environ)
+    assert "already instrumented" not in said
     found = spans(tmp_path / "by-file.db")
     assert {"upsert_memory", "search_memory"} <= set(found)
     assert {span.service for span in found.values()} == {"from-file"}
