@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 OWN = "pattern"
 """Name of a rule that the user wrote without a named group."""
-_TRIAL, _TRIALS = 0.05, 1.0  # seconds of the processor for one search of a trial, and for all
+_TRIAL, _TRIALS = 0.2, 2.0  # seconds of the processor for one search of a trial, and for all
 _LONGEST = 2048  # characters
 _LITERAL = re.compile(r"(?<!\\)[^\W_]+")
 _LITERALS = 8
