@@ -10,16 +10,20 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partialmethod
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
+import posthog
 import pytest
 
 os.environ["MEM0_TELEMETRY"] = "False"  # read when mem0 is imported
 os.environ["MEM0_DIR"] = (_home := TemporaryDirectory(ignore_cleanup_errors=True)).name  # two runs may not share one
+# Mem0 1.x makes a client of PostHog per call, with telemetry off too; each would leave a thread that polls for ever.
+posthog.Posthog.__init__ = partialmethod(posthog.Posthog.__init__, sync_mode=True)  # type: ignore[method-assign]
 
 import mem0.memory.main as main
 
