@@ -37,20 +37,12 @@ install() {  # one at a time
   echo "$wanted" > "$venv/.installed"
 }
 
-run() {  # its folders one after the other, so that none inherits what another left in the process
-  local venv=".venvs/$1" attempts=1 failed=0 folder attempt again
+run() {  # NAME FOLDER...: one folder after the other, so that none inherits what another left in the process
+  local venv=".venvs/$1" folder
   rm -f "$venv/.failed"
-  # A system that is not the same from run to run, also without us, says so in its file: what failed is tried twice more.
-  [ -z "$(comment unsteady "$1")" ] || attempts=3
-  for folder in $(comment tests "$1"); do
-    again=()
-    for attempt in $(seq "$attempts"); do
-      "$venv/bin/python" -m pytest -o cache_dir="$venv/.cache" "${again[@]}" "$folder" && continue 2
-      again=(--last-failed)
-    done
-    failed=1
+  for folder in "${@:2}"; do
+    "$venv/bin/python" -m pytest -o cache_dir="$venv/.cache" ${again:-} "$folder" || echo "$folder" >> "$venv/.failed"
   done > "$venv/.log" 2>&1
-  [ "$failed" = 0 ] || touch "$venv/.failed"
   { echo "tested $1"; cat "$venv/.log"; } | cut -c-300
 }
 
@@ -59,17 +51,25 @@ for name in "${names[@]}"; do
   install "$name"  # while those before it are tested
   while [ "$(jobs -rp | wc -l)" -ge "${JOBS:-$(nproc)}" ]; do wait -n || true; done
   echo "testing $name"
-  run "$name" &
+  run "$name" $(comment tests "$name") &
 done
 wait
 
-failed=()
-for name in "${names[@]}"; do
-  if [ -e ".venvs/$name/.failed" ]; then failed+=("$name"); fi
+# What failed beside another environment is tried again alone, twice at most: systems differ from run to run on a starved
+# machine, EverOS on any (its background work overtakes itself). What is broken fails each time.
+for again in --last-failed --last-failed; do
+  for name in "${names[@]}"; do
+    [ -e ".venvs/$name/.failed" ] || continue
+    echo "testing again what failed: $name"
+    run "$name" $(cat ".venvs/$name/.failed")
+  done
 done
-[ ${#failed[@]} -eq 0 ] && exit
-for name in "${failed[@]}"; do  # again at the end, where whoever reads only that sees it
-  echo "failed: $name" >&2
+
+failed=0
+for name in "${names[@]}"; do
+  [ -e ".venvs/$name/.failed" ] || continue
+  failed=1
+  echo "failed: $name" >&2  # again at the end, where whoever reads only that sees it
   sed -n '/= FAILURES =/,$p' ".venvs/$name/.log" | cut -c-300 | tail -n 80 >&2
 done
-exit 1
+exit "$failed"

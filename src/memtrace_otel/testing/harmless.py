@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import pytest
 from opentelemetry.instrumentation.instrumentor import (
@@ -21,8 +21,6 @@ from memtrace_otel.semconv import OpKind, Role
 from memtrace_otel.testing.faults import FAULTS, Hits, inject
 from memtrace_otel.testing.parts import break_each_once, break_part, count_calls, parts_of
 from memtrace_otel.testing.programs import Factory, Started, explored, failure, finished, play
-
-T = TypeVar("T")
 
 
 class Observed:
@@ -83,8 +81,6 @@ class HarmlessContract(Observed):
     the SDK calls them, with a guard inside."""
     at_once: int = 1
     """How many threads of the system may come by the same hook at a time."""
-    patience: float = 60.0
-    """Seconds after which a run of the program counts as hanging."""
     carriers: frozenset[str] = frozenset()
     """Names that are replaced by no step: what carries a context to where the system works on."""
 
@@ -99,11 +95,11 @@ class HarmlessContract(Observed):
     ) -> None:
         """Every hook raises, hangs or returns garbage; results and errors stay what they are, and a hook that is slow
         is so once."""
-        results, error = self._finished(explored(program)), self._finished(failure(program))
+        results, error = finished(explored(program)), finished(failure(program))
         hits = broken(fault)
         instrument()
-        assert self._finished(explored(program)) == results
-        raised = self._finished(failure(program))
+        assert finished(explored(program)) == results
+        raised = finished(failure(program))
         assert (type(raised), str(raised)) == (type(error), str(error))
         hits.wait()
         if fault == "hang before":
@@ -130,7 +126,7 @@ class HarmlessContract(Observed):
         """Each function of the instrumentor raises: always, one after the other, or when it is called first."""
 
         def seen() -> tuple[object, str]:
-            return self._finished(explored(program)), repr(self._finished(failure(program)))
+            return finished(explored(program)), repr(finished(failure(program)))
 
         def harm(places: Collection[str]) -> list[str]:
             try:
@@ -159,9 +155,6 @@ class HarmlessContract(Observed):
                     harmful += harm(raised)
                 left = [part for part in left if part[0] not in raised]
         assert harmful == []
-
-    def _finished(self, work: Coroutine[Any, Any, T]) -> T:
-        return finished(work, self.patience)
 
 
 def is_step(function: Any) -> bool:

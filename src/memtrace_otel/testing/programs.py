@@ -20,6 +20,7 @@ SECRET = "zanzibar"
 """A word of every text given to a program: with content capture off it is on no span."""
 TEXTS = (f"My cat {SECRET} sleeps on the red sofa.", f"My dog {SECRET} likes the garden.")
 QUERY = f"Where does the cat {SECRET} sleep?"
+_HANGING_SECONDS = 300.0  # a slow system on a starved machine is not done in one minute
 
 
 class Program(Protocol):
@@ -177,8 +178,8 @@ def recorded(spans: Started) -> list[OperationSpan]:
     return decode_request(encode_spans(spans.ended).SerializeToString())
 
 
-def finished(work: Coroutine[Any, Any, T], seconds: float = 60.0) -> T:
-    """Run a coroutine in a thread of its own; AssertionError when it has not come to its end by then."""
+def finished(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a thread of its own; AssertionError when it has not come to its end in five minutes."""
     returned: list[T] = []
     raised: list[BaseException] = []
 
@@ -190,7 +191,7 @@ def finished(work: Coroutine[Any, Any, T], seconds: float = 60.0) -> T:
 
     thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=True)
     thread.start()
-    thread.join(seconds)
+    thread.join(_HANGING_SECONDS)
     if raised:
         raise raised[0]
     if not returned:

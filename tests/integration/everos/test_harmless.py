@@ -109,7 +109,6 @@ def _told(found: Any) -> list[str]:
 class TestEverything(HarmlessContract):
     instrumentor = EverosInstrumentor
     in_parts = False
-    patience = 300.0
     beyond: frozenset[str] | None = frozenset()
     carriers = CARRIERS
     passing = frozenset({"Forwarding.on_start", "Forwarding.on_end"})

@@ -22,8 +22,6 @@ import pytest
 
 os.environ["MEM0_TELEMETRY"] = "False"  # read when mem0 is imported
 os.environ["MEM0_DIR"] = (_home := TemporaryDirectory(ignore_cleanup_errors=True)).name  # two runs may not share one
-# Mem0 1.x makes a client of PostHog per call, with telemetry off too; each would leave a thread that polls for ever.
-posthog.Posthog.__init__ = partialmethod(posthog.Posthog.__init__, sync_mode=True)  # type: ignore[method-assign]
 
 import mem0.memory.main as main
 
@@ -31,6 +29,9 @@ from memtrace_otel import semconv
 from memtrace_otel.instrumentation.mem0 import Mem0Instrumentor
 from tests.conftest import Recording
 from tests.integration.model_stub import DIMENSIONS, ModelStub
+
+# Mem0 1.x makes a client of PostHog per call, with telemetry off too; each would leave a thread that polls for ever.
+posthog.Posthog.__init__ = partialmethod(posthog.Posthog.__init__, sync_mode=True)  # type: ignore[method-assign]
 
 IS_V1 = not hasattr(main, "generate_additive_extraction_prompt")
 IS_FIRST_V2 = version("mem0ai") == "2.0.0"
