@@ -231,6 +231,8 @@ class Turn:
 
     def _said(self, replies: list[Recalled], new: Recalled) -> None:
         with _lock:
+            if any(said.ref == new.ref and said.origin == new.origin for said in replies):
+                return  # who made it has told more of it
             replies.append(new)
             self._grew(new.size(), perf_counter())
             if len(replies) > _ANSWERS:

@@ -72,6 +72,14 @@ def test_an_empty_result_belongs_to_its_own_query() -> None:
     assert [turn.fruitless_for([query]) for query in asked] == [["search-1"], []]
 
 
+def test_an_answer_that_is_told_twice_is_one_and_keeps_its_question() -> None:
+    turn = Turn()
+    turn.answered(Recalled("answer:1", "span-1", "Green tea.", question="What tea?"))
+    turn.answered(Recalled("answer:1", "span-1", "Green tea."))
+    turn.answered(Recalled("answer:1", "span-2", "Green tea."))
+    assert [(one.origin, one.question) for one in turn.newest_answers()] == [("span-2", ""), ("span-1", "What tea?")]
+
+
 def test_answers_are_quoted_as_whole_words() -> None:
     assert quotes("Given answer: 4", "4")
     assert not quotes("Given answer: 40", "4")
