@@ -1,7 +1,8 @@
 """LangChain's documents as variables: what names a document or a chunk, and which variable a text is.
 
 A `Document` has no id until a vector store gives it one, so a loaded document is named by its source and a chunk by a
-digest. Between the steps of a program it is followed as the object that it is, and by its content where it was copied.
+digest. Between the steps of a program it is followed as the object that it is, and by its content where it was copied:
+within its trace, and further where no span is around a step, for another turn may say the same.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any, cast
 
 from memtrace_otel.capture import Operation, variable_ref
@@ -23,6 +24,7 @@ _SOURCES = ("source", "file_path", "url")
 _PLACES = ("page", "row", "seq_num", "start_index")
 _STORES = ("_collection_name", "collection_name", "_index_name", "index_name", "_table_name", "table_name")
 _ENTRIES = 16_384
+_ANYWHERE = ""
 _TWINS = 256
 
 
@@ -103,7 +105,8 @@ def texts_of(arguments: Mapping[str, Any]) -> list[Text] | None:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The version of a variable that a document or text is; `sure` False when equal texts leave a choice.
+    """The version of a variable that a document or text is; `sure` False when its content alone says so, and equal
+    texts leave a choice or it was written in another trace.
 
     `origin` None is looked up when it is read, '' a root.
     """
@@ -127,33 +130,20 @@ class KnownTexts:
         self._lock = threading.Lock()
         new_lock_after_fork(self)
         self._objects: OrderedDict[int, tuple[weakref.ref[object], Known]] = OrderedDict()
-        self._contents: OrderedDict[str, list[Known]] = OrderedDict()
+        self._contents: OrderedDict[tuple[str, str], list[Known]] = OrderedDict()  # by turn and what is said
 
-    def learn(self, text: Text, known: Known, *, as_object: bool = True, as_content: bool = True) -> None:
-        """Remember the variable that a text is: the object itself, what it says, or both."""
-        keys = text.recognised_by() if as_content else ()
+    def learn(self, operation: Operation, text: Text, known: Known, *, as_object: bool = True) -> None:
+        """Remember the variable that a text is which `operation` read or wrote: by what it says, and the object."""
+        turns = {_turn(operation), _ANYWHERE}
         with self._lock:
             if as_object and text.document is not None:
                 self._objects[id(text.document)] = (weakref.ref(text.document), known)
-            for key in keys:
-                twins = [twin for twin in self._contents.pop(key, []) if twin.ref != known.ref]
+            for key in ((turn, key) for key in text.recognised_by() for turn in turns):
+                twins = [twin for twin in self._contents.pop(key, ()) if twin.origin and twin.ref != known.ref]
                 self._contents[key] = [*twins, known][-_TWINS:]
-            for table in (self._objects, self._contents):
-                while len(table) > _ENTRIES:
+            for table, most in ((self._objects, _ENTRIES), (self._contents, 2 * _ENTRIES)):  # in a turn and anywhere
+                while len(table) > most:
                     table.popitem(last=False)
-
-    def find(self, text: Text, *, turn: int = 0, scope: str | None = None) -> Known | None:
-        """The variable of a text; `turn` counts the equal ones before it in the same call."""
-        known = self.find_object(text)
-        if known is not None:
-            return known
-        for key in text.recognised_by():
-            with self._lock:
-                twins = [twin for twin in self._contents.get(key, ()) if scope in (None, twin.scope)]
-            if twins:
-                chosen = twins[min(turn, len(twins) - 1)]
-                return chosen if len(twins) == 1 else replace(chosen, sure=False)
-        return None
 
     def find_object(self, text: Text) -> Known | None:
         """The variable that the very object is."""
@@ -162,17 +152,48 @@ class KnownTexts:
         reference, known = self._objects.get(id(text.document), (None, None))
         return known if reference is not None and reference() is text.document else None
 
+    def find(self, text: Text, reader: Operation, *, nth: int = 0, anywhere: bool = False) -> Known | None:
+        """The variable that says what a text says, written in the turn of `reader`: of one without a span around it,
+        and of what is looked for `anywhere`, else in another. `nth` counts the equal texts before it in the same call.
+        """
+        for key in text.recognised_by():
+            for turn in (_turn(reader), _ANYWHERE) if anywhere else (_turn(reader),):
+                if twins := self._twins(turn, key):
+                    chosen = twins[min(nth, len(twins) - 1)]
+                    if not chosen.origin:  # another object: it is named by its own source
+                        return Known(text.root, "")
+                    return replace(chosen, sure=len(twins) == 1 and chosen.origin[:32] == reader.origin[:32])
+        return None
 
-def read_all(operation: Operation, known: KnownTexts, texts: Sequence[Text]) -> list[int]:
-    """Record the texts given to an operation: the variables they are known as, else documents nobody made."""
-    turns: dict[str, int] = {}
+    def find_in_store(self, text: Text, scope: str) -> Known | None:
+        """The record of this scope that says what a text says."""
+        for key in text.recognised_by():
+            if twins := [twin for twin in self._twins(_ANYWHERE, key) if twin.scope == scope]:
+                return replace(twins[0], sure=len(twins) == 1)
+        return None
+
+    def _twins(self, turn: str, key: str) -> list[Known]:
+        with self._lock:
+            return self._contents.get((turn, key), [])
+
+
+def _turn(operation: Operation) -> str:
+    """The trace of an operation, `_ANYWHERE` when it has one for itself: nothing says where its turn ends."""
+    return _ANYWHERE if getattr(operation.span, "parent", None) is None else operation.origin[:32]
+
+
+def read_all(operation: Operation, texts: Sequence[Text], known: Sequence[KnownTexts], roots: KnownTexts) -> list[int]:
+    """Record the texts given to an operation: the variables they are known as, in the first table that has one, else
+    documents nobody made, which `roots` learns."""
+    equal: dict[str, int] = {}
     indices: list[int] = []
     for text in texts:
-        turn = turns[text.chunk] = turns.get(text.chunk, -1) + 1
-        found = known.find(text, turn=turn)
-        if found is None:
-            found = Known(text.root, "")
-            known.learn(text, found, as_content=False)
+        nth = equal[text.chunk] = equal.get(text.chunk, -1) + 1
+        objects = (table.find_object(text) for table in known)
+        copies = (table.find(text, operation, nth=nth) for table in known)
+        found = next(filter(None, chain(objects, copies)), None) or Known(text.root, "")
+        if not found.origin:
+            roots.learn(operation, text, found)
         indices.append(found.read_by(operation, text.content))
     return indices
 

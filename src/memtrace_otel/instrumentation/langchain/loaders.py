@@ -96,4 +96,4 @@ def _loaded(call: Call, operation: Operation, documents: Sequence[object]) -> No
         if seen[ref] > 1:  # parts of one source that nothing else tells apart
             ref = f"{ref}.{seen[ref]}"
         operation.wrote(ref, content=text.content)
-        call.patches.loaded.learn(text, Known(ref, operation.origin))
+        call.patches.documents.learn(operation, text, Known(ref, operation.origin))

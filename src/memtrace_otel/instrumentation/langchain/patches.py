@@ -20,12 +20,12 @@ SYSTEM = "langchain"
 
 
 class LangChainPatches(Patches):
-    """`loaded` knows what documents and chunks are before they are stored, `stored` what they are afterwards, `runs`
-    what runs and of which turn that is."""
+    """`documents` knows whole documents, `pieces` what was cut out of them, `stored` the records that they became;
+    `runs` what runs and of which turn that is."""
 
     def __init__(self, tracer: Tracer) -> None:
         super().__init__(tracer, SYSTEM)
-        self.loaded, self.stored = KnownTexts(), KnownTexts()
+        self.documents, self.pieces, self.stored = KnownTexts(), KnownTexts(), KnownTexts()
         self.records, self.runs = Records(), Runs()
         self._nameless, self._places = ObjectNames(), Places()
         self._scope = lru_cache(maxsize=1024)(scope_id)

@@ -86,7 +86,7 @@ def search(call: Call) -> Step:
         returned = yield
         if returned is not around.last:  # handed up by the search below
             around.last = returned
-            around.consider(_found_in(call, returned, call.patches.scope_of(call.instance)))
+            around.consider(_found_in(call, around.operation, returned, call.patches.scope_of(call.instance)))
         return
     arguments = call.arguments()
     query = first(call, "query")
@@ -99,7 +99,7 @@ def search(call: Call) -> Step:
         retrieval.operation.set(semconv.RETRIEVAL_THRESHOLD, threshold)
     asked = _ask(retrieval.operation, query)
     returned = yield
-    _finish(call, retrieval, asked, _found_in(call, returned, retrieval.operation.scope))
+    _finish(call, retrieval, asked, _found_in(call, retrieval.operation, returned, retrieval.operation.scope))
 
 
 def retrieve(call: Call) -> Step:
@@ -109,13 +109,13 @@ def retrieve(call: Call) -> Step:
     if around is not None:
         around.ask(query)
         returned = yield
-        around.consider(_found_in(call, returned, ""))
+        around.consider(_found_in(call, around.operation, returned, ""))
         return
     call.carry(announced_retrieval, span_of_run(call.arguments().get("run_manager")))
     retrieval = _begin(call, query, scope="")
     asked = _ask(retrieval.operation, query)
     returned = yield
-    _finish(call, retrieval, asked, _found_in(call, returned, ""))
+    _finish(call, retrieval, asked, _found_in(call, retrieval.operation, returned, ""))
 
 
 def invoke(call: Call) -> Step:
@@ -130,18 +130,18 @@ def compress(call: Call) -> Step:
     around = RETRIEVAL.get()
     operation = call.open(None, OpKind.RERANK, scope=around.operation.scope if around else "", purpose=purpose(call))
     asked = _ask(operation, arguments.get("query"))
-    given = _found_in(call, arguments.get("documents"), "")
+    given = _found_in(call, operation, arguments.get("documents"), "")
     operation.scope = operation.scope or _owner(given)
     places = {item.known.ref: _read(operation, Role.CANDIDATE, item) for item in given}
     returned = yield
-    for item in _found_in(call, returned, ""):
+    for item in _found_in(call, operation, returned, ""):
         if item.known.ref in places:
             _read(operation, Role.HIT, item)
             continue
         fed_by = [asked, *(places[one.known.ref] for one in _cut_from(item.text, given))]
         ref = variable_ref(RefKind.FACT, item.text.content)  # a text that no store holds
         operation.wrote(ref, action=Action.DERIVE, content=item.text.content, sources=fed_by)
-        call.patches.loaded.learn(item.text, Known(ref, operation.origin))
+        call.patches.pieces.learn(operation, item.text, Known(ref, operation.origin))
 
 
 def _owner(found: Iterable[Found]) -> str:
@@ -206,7 +206,7 @@ def _read(operation: Operation, role: str, found: Found) -> int:
     return found.known.read_by(operation, found.text.content, role, found.score)
 
 
-def _found_in(call: Call, returned: object, scope: str) -> list[Found]:
+def _found_in(call: Call, reader: Operation, returned: object, scope: str) -> list[Found]:
     """The documents of a result (alone or in pairs with their scores), each with the version it is."""
     around = RETRIEVAL.get()
     found: list[Found] = []
@@ -219,21 +219,23 @@ def _found_in(call: Call, returned: object, scope: str) -> list[Found]:
         text = text_of(document)
         if text is not None:
             given = next((text.metadata[key] for key in _SCORES if text.metadata.get(key) is not None), None)
-            found.append(Found(_version(call, text, scope), text, _number(given if score is None else score)))
+            found.append(Found(_version(call, reader, text, scope), text, _number(given if score is None else score)))
     return found
 
 
-def _version(call: Call, text: Text, scope: str) -> Known:
+def _version(call: Call, reader: Operation, text: Text, scope: str) -> Known:
     """The stored version that a document is. Outside its store (`scope` '') the searches below have said it."""
     patches, around = call.patches, RETRIEVAL.get()
     ref = chunk_of_store(text.id) if text.id else ""
     if not scope:
-        known = patches.loaded.find_object(text) or (around.version(text) if around else None)
-        known = known or patches.loaded.find(text) or patches.stored.find(text)
-        return known or Known(ref or text.chunk, None)
+        known = patches.pieces.find_object(text) or patches.documents.find_object(text)
+        known = known or (around.version(text) if around else None)
+        tables = (patches.stored, patches.pieces, patches.documents)
+        copies = (table.find(text, reader, anywhere=True) for table in tables)
+        return known or next(filter(None, copies), None) or Known(ref or text.chunk, None)
     if ref and origins().find(scope, ref):
         return Known(ref, None, scope)
-    known = patches.stored.find(text, scope=scope)
+    known = patches.stored.find_in_store(text, scope)
     if known is not None and (not ref or known.ref == text.nameless):  # stored under an id that nobody told
         return known
     return Known(ref or text.chunk, None, scope)

@@ -47,11 +47,12 @@ def split(call: Call) -> Step:
     operation = call.open(None, OpKind.SEGMENT, scope="", purpose=purpose(call))
     returned = yield
     given = under_way.texts or []
-    read = read_all(operation, call.patches.loaded, given)
+    documents, pieces = call.patches.documents, call.patches.pieces
+    read = read_all(operation, given, (documents, pieces), documents)
     chunks = [text_of(item) or Text("") for item in cast(Sequence[object], returned)]
     for chunk, ref, sources in zip(chunks, _refs(chunks), _sources(under_way.pieces, read, len(chunks)), strict=True):
         operation.wrote(ref, content=chunk.content, sources=sources)
-        call.patches.loaded.learn(chunk, Known(ref, operation.origin))
+        pieces.learn(operation, chunk, Known(ref, operation.origin))
 
 
 def _refs(chunks: Sequence[Text]) -> list[str]:

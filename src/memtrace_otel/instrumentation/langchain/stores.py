@@ -147,13 +147,14 @@ def _stored(
     if texts is None or (ids and len(ids) != len(texts)):
         operation.mark(Incomplete.UNSERIALISABLE)  # an iterator that nobody but the store has seen
         texts = [Text("") for _ in ids]
-    sources = read_all(operation, call.patches.loaded, texts)
+    documents, pieces = call.patches.documents, call.patches.pieces
+    sources = read_all(operation, texts, (pieces, documents), documents)
     refs = [chunk_of_store(id) for id in ids] or [text.chunk for text in texts]
     rows = {ref: (text, source) for ref, text, source in zip(refs, texts, sources, strict=True)}
     for ref, (text, source) in rows.items():
         call.patches.records.write(operation, ref, text.content, [source], replaces=replaces)
         stored = Known(ref, operation.origin, operation.scope)
-        call.patches.stored.learn(text, stored, as_object=False)
+        call.patches.stored.learn(operation, text, stored, as_object=False)
     _count(operation, list(rows))
 
 

@@ -1,0 +1,120 @@
+"""A document that is nobody's object is known by what it says, and by that alone never in another turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from langchain_core.callbacks import CallbackManagerForRetrieverRun
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.vectorstores import InMemoryVectorStore
+from opentelemetry.trace import use_span
+
+from tests.conftest import Recording
+from tests.integration.langchain.conftest import Hashed, Notes, by_line, kinds
+
+pytestmark = pytest.mark.usefixtures("instrumented", "content_on")
+
+TEXT = "Ann lives in Paris."
+
+
+def note() -> Document:
+    return Document(TEXT, metadata={"source": "notes"})
+
+
+def copies(documents: list[Document]) -> list[Document]:
+    return [Document(document.page_content, metadata=dict(document.metadata)) for document in documents]
+
+
+GIVEN: dict[str, Callable[[InMemoryVectorStore], object]] = {
+    "split_documents": lambda store: by_line().split_documents([note()]),
+    "split_text": lambda store: by_line().split_text(TEXT),
+    "add_documents": lambda store: store.add_documents([note()]),
+    "add_texts": lambda store: store.add_texts([TEXT]),
+}
+
+
+@pytest.mark.parametrize("give", GIVEN.values(), ids=GIVEN.keys())
+def test_what_a_turn_is_given_is_no_chunk_of_another_turn(
+    give: Callable[[InMemoryVectorStore], object], store: InMemoryVectorStore, recording: Recording
+) -> None:
+    for work in (lambda store: by_line().split_documents([note(), Document("Bob.")]), give):
+        with recording.tracer.start_as_current_span("turn"):
+            work(store)
+    *_, operation = kinds(recording, "segment", "create")
+    [given] = operation.inputs
+    assert (given.ref.partition(":")[0], given.origin) == ("document", "")
+    assert "inferred" not in operation.incomplete
+
+
+def test_copies_are_of_what_their_own_turn_has_cut(recording: Recording) -> None:
+    cut: list[list[Document]] = []
+    tracer, stores = recording.tracer, [InMemoryVectorStore(Hashed()) for _ in range(2)]
+    turns = [tracer.start_span("turn") for _ in stores]
+    for turn in turns:
+        with use_span(turn):
+            cut.append(by_line().split_documents([note()]))
+    for turn, store, chunks in zip(turns, stores, cut, strict=True):
+        with use_span(turn):
+            store.add_documents(copies(chunks))
+    segments = kinds(recording, "segment")
+    for segment, create in zip(segments, kinds(recording, "create"), strict=True):
+        assert [v.origin for v in create.inputs] == [segment.origin]
+        assert "inferred" not in create.incomplete
+
+
+def test_without_a_turn_copies_are_followed_from_trace_to_trace(
+    store: InMemoryVectorStore, recording: Recording
+) -> None:
+    chunks = by_line().split_documents(copies(Notes(a="one\ntwo").load()))
+    store.add_documents(copies(chunks))
+    with recording.tracer.start_as_current_span("turn"):
+        cut = by_line().split_documents([Document("three\nfour")])
+    store.add_documents(copies(cut))
+    load, segment, create, of_turn, from_turn = kinds(recording, "ingest", "segment", "create")
+    for reader, writer in ((segment, load), (create, segment), (from_turn, of_turn)):
+        assert [(v.ref, v.origin) for v in reader.inputs] == [(v.ref, writer.origin) for v in writer.outputs]
+        assert "inferred" in reader.incomplete
+
+
+def test_a_document_that_is_split_again_is_no_chunk_of_itself(recording: Recording) -> None:
+    """A short text is cut into one piece, which says the same."""
+    for source in ("notes", "notes", "letters"):
+        by_line().split_documents([Document(TEXT, metadata={"source": source})])
+    first, second, other = [operation.inputs[0] for operation in kinds(recording, "segment")]
+    assert first.ref == second.ref != other.ref
+    assert [given.origin for given in (first, second, other)] == ["", "", ""]
+
+
+def test_what_is_stored_is_the_chunk_and_not_the_document_that_says_the_same(
+    store: InMemoryVectorStore, recording: Recording
+) -> None:
+    with recording.tracer.start_as_current_span("turn"):
+        store.add_documents(copies(by_line().split_documents(Notes(notes=TEXT).load())))
+    _, segment, create = kinds(recording, "ingest", "segment", "create")
+    assert [v.origin for v in create.inputs] == [segment.origin]
+    assert "inferred" not in create.incomplete
+
+
+class Remembering(BaseRetriever):
+    """Looks into a database in a way of its own."""
+
+    held: list[Document]
+
+    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
+        return copies(self.held)
+
+
+def test_what_a_retriever_of_the_application_returns_is_the_stored_record(
+    store: InMemoryVectorStore, recording: Recording
+) -> None:
+    with recording.tracer.start_as_current_span("turn"):
+        chunks = by_line().split_documents([note()])
+        store.add_documents(chunks)
+    with recording.tracer.start_as_current_span("turn"):
+        Remembering(held=chunks).invoke("Where does Ann live?")
+    create, retrieval = kinds(recording, "create", "retrieve")
+    [hit] = [v for v in retrieval.inputs if v.role == "hit"]
+    assert (hit.ref, hit.origin) == (create.outputs[0].ref, create.origin)
+    assert "inferred" in retrieval.incomplete
