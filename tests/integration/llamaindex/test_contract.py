@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from llama_index.core.memory import FactExtractionMemoryBlock, Memory
 from memtrace_otel.instrumentation.llamaindex import LlamaIndexInstrumentor
 from memtrace_otel.testing import InstrumentorContract, ReentrantContract, ThreadedContract
 from tests.integration.llamaindex.conftest import RagModel, splitter
+
+_numbers = count()
 
 
 class Rag:
@@ -78,9 +81,10 @@ class Conversation:
     """A chat memory whose old messages become facts."""
 
     def __init__(self) -> None:
+        self._session = f"s{next(_numbers)}"
         self._block = FactExtractionMemoryBlock(name="facts", llm=Settings.llm, max_facts=3)
         self._memory = Memory.from_defaults(
-            session_id="s1",
+            session_id=self._session,
             token_limit=20,
             chat_history_token_ratio=0.5,
             token_flush_size=5,
@@ -107,7 +111,7 @@ class Conversation:
 
     async def hang(self) -> object:
         self._block.llm = Silent()
-        return await self._block.aput([ChatMessage(role="user", content="x")], session_id="s1")
+        return await self._block.aput([ChatMessage(role="user", content="x")], session_id=self._session)
 
     async def close(self) -> None:
         pass
