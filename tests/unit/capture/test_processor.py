@@ -320,6 +320,33 @@ def test_a_batch_that_is_too_large_is_sent_in_pieces(pipeline: MakePipeline) -> 
     assert drops == {}
 
 
+def test_a_batch_that_comes_back_amid_the_watchers_work_is_kept(
+    pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = pipeline(Receiver(), batch_size=40, delay_seconds=60.0)
+    delivery = ours.processor._delivery
+    made = ours.make(10)
+    monkeypatch.setattr(ours.processor._sender, "limit", 4)
+    flight = delivery._take_off()
+    assert flight is not None
+    flight.secured, flight.left = [], flight.spans  # the spool had no room for them
+    give_back = threading.Thread(target=delivery._land, args=(flight, False))
+    stowed: Counter[str] = Counter()
+
+    def append(spans: Sequence[ReadableSpan], *_: object) -> tuple[list[object], Sequence[ReadableSpan]]:
+        if not stowed:
+            give_back.start()
+            give_back.join(0.2)
+        stowed.update(span.name for span in spans)
+        return [], ()
+
+    monkeypatch.setattr("memtrace_otel.capture.processor.delivery.stow", append)
+    delivery._stow_queue()
+    give_back.join()
+    monkeypatch.undo()
+    assert stowed + Counter(span.name for span in ours.processor._queue) == made
+
+
 def test_a_span_that_is_always_refused_does_not_hold_the_others_up(pipeline: MakePipeline) -> None:
     def picky(spans: Sequence[ReadableSpan]) -> object:
         return SpanExportResult.FAILURE if any(span.name == "span7" for span in spans) else None

@@ -60,7 +60,7 @@ class Delivery:
         self._stopped = False
         self._alarms: SimpleQueue[None] = SimpleQueue()  # for the watcher
         self._most: int | None = None
-        self._taking = threading.RLock()  # who holds it takes spans off the queue, once they are somewhere else
+        self._taking = threading.RLock()  # guards the front of the queue: spans leave it once they are elsewhere
         self._flight: _Flight | None = None
         self._exported_at = 0.0
         self._adopted_at = -math.inf
@@ -136,7 +136,9 @@ class Delivery:
         flight = self._flight
         self._secure(flight)
         self._stow_queue()
-        for lost in (*(flight.left if flight else ()), *self._queue):
+        with self._taking:  # else a batch that lands now is in both
+            left = (*(flight.left if flight else ()), *self._queue)
+        for lost in left:
             self._losses.note(lost, "exit")
         stow(self._losses.take(len(self._losses)), self._spool, self._losses)
         with guard("spool.close"):
@@ -224,8 +226,10 @@ class Delivery:
                     self._spool.acknowledge(flight.secured)
             elif not delivered and flight.secured is None:
                 flight.secured, flight.left = stow(flight.spans, self._spool, self._losses)
+        with self._taking:  # the watcher may be between looking at the first spans and taking them off
             if not delivered:
                 self._queue.extendleft(reversed(flight.left))
+            flight.left = ()
             self._flight = None
         return delivered
 
