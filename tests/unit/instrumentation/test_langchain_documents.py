@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from memtrace_otel.capture import Operation
 from memtrace_otel.instrumentation.langchain import documents
 from memtrace_otel.instrumentation.langchain.documents import Known, KnownTexts, Text, store_name, text_of, texts_of
 
@@ -49,56 +51,100 @@ def test_texts_of_the_arguments_of_a_call() -> None:
     assert text_of(3) is None
 
 
+@dataclass(eq=False)
+class Step:
+    """An operation in a trace of so many; `alone`: without a span around it."""
+
+    trace: str
+    alone: bool = False
+
+    @property
+    def origin(self) -> str:
+        return f"{self.trace:>032}-{id(self):016x}"
+
+    @property
+    def span(self) -> Any:
+        return SimpleNamespace(parent=None if self.alone else self.trace)
+
+    def wrote(self, known: KnownTexts, text: str | Document, ref: str, **options: Any) -> Known:
+        """The variable that a text is from now on."""
+        version = Known(ref, self.origin, options.pop("scope", ""))
+        known.learn(cast(Operation, self), text_of(text) or Text(""), version, **options)
+        return version
+
+    def finds(self, known: KnownTexts, text: Text, **options: Any) -> Known | None:
+        """What a text is for this operation, by what it says."""
+        return known.find(text, cast(Operation, self), **options)
+
+
+def unsure(known: Known) -> Known:
+    return replace(known, sure=False)
+
+
 def test_a_document_is_known_as_the_object_that_it_is() -> None:
-    known, (one, twin) = KnownTexts(), (Document("a"), Document("a"))
-    known.learn(text_of(one) or Text(""), Known("chunk:1", "o1"))
-    known.learn(text_of(twin) or Text(""), Known("chunk:2", "o2"))
-    assert [known.find(text_of(document) or Text("")) for document in (one, twin)] == [
-        Known("chunk:1", "o1"),
-        Known("chunk:2", "o2"),
-    ]
-    copies = [known.find(Text("a"), turn=turn) for turn in range(3)]
-    assert copies == [Known("chunk:1", "o1", sure=False), *[Known("chunk:2", "o2", sure=False)] * 2]
+    known, step, (one, twin) = KnownTexts(), Step("1"), (Document("a"), Document("a"))
+    first, second = step.wrote(known, one, "chunk:1"), step.wrote(known, twin, "chunk:2")
+    assert [known.find_object(text_of(document) or Text("")) for document in (one, twin)] == [first, second]
+    copies = [step.finds(known, Text("a"), nth=nth) for nth in range(3)]
+    assert copies == [unsure(first), unsure(second), unsure(second)]
 
 
 def test_an_object_in_the_place_of_a_dead_one_is_another() -> None:
     known, place = KnownTexts(), Document("a")
-    known.learn(text_of(place) or Text(""), Known("chunk:1", "o1"))
+    Step("1").wrote(known, place, "chunk:1")
     number = id(place)
     del place
     gc.collect()
     others = [Document(str(n)) for n in range(1000)]
     reused = [document for document in others if id(document) == number]
-    assert all(known.find(text_of(document) or Text("")) is None for document in reused or others)
+    assert all(known.find_object(text_of(document) or Text("")) is None for document in reused or others)
 
 
 def test_a_text_is_found_with_its_place_then_alone_and_in_its_store() -> None:
-    known = KnownTexts()
-    known.learn(Text("a", {"source": "s"}), Known("chunk:1", "o1", "here"))
-    known.learn(Text("a", {"source": "t"}), Known("chunk:2", "o2", "there"))
-    assert known.find(Text("a", {"source": "s"})) == Known("chunk:1", "o1", "here")
-    assert known.find(Text("a"), scope="there") == Known("chunk:2", "o2", "there")
-    found = known.find(Text("a"))
-    assert found is not None
-    assert not found.sure
-    assert known.find(Text("b")) is None
+    known, step = KnownTexts(), Step("1")
+    here = step.wrote(known, Document("a", {"source": "s"}), "chunk:1", scope="here")
+    there = step.wrote(known, Document("a", {"source": "t"}), "chunk:2", scope="there")
+    assert step.finds(known, Text("a", {"source": "s"})) == here
+    assert step.finds(known, Text("a")) == unsure(here)
+    assert known.find_in_store(Text("a"), "there") == there
+    assert step.finds(known, Text("b")) is known.find_in_store(Text("b"), "there") is None
+
+
+def test_a_text_is_found_in_its_turn_and_without_one_anywhere() -> None:
+    known, step, other, alone = KnownTexts(), Step("1"), Step("2"), Step("3", alone=True)
+    mine, others = step.wrote(known, "a", "chunk:1"), other.wrote(known, "a", "chunk:1")
+    theirs, last = other.wrote(known, "b", "chunk:2"), alone.wrote(known, "c", "chunk:3")
+    assert [one.finds(known, Text("a")) for one in (step, other, alone)] == [mine, others, unsure(others)]
+    assert [step.finds(known, Text(text)) for text in "bc"] == [None, None]
+    assert [step.finds(known, Text(text), anywhere=True) for text in "abc"] == [mine, unsure(theirs), unsure(last)]
+
+
+def test_a_document_nobody_made_is_named_by_its_own_source() -> None:
+    known, step, text = KnownTexts(), Step("1"), Text("a", {"source": "s"})
+    known.learn(cast(Operation, step), text, Known(text.root, ""))
+    other = Text("a", {"source": "t"})
+    assert step.finds(known, other) == Known(other.root, "")
+    loaded = step.wrote(known, "a", "document:s")
+    assert step.finds(known, text) == Known(text.root, "")
+    assert step.finds(known, other) == loaded
 
 
 def test_a_new_version_takes_the_place_of_the_old_one() -> None:
-    known = KnownTexts()
-    for origin in ("o1", "o2"):
-        known.learn(Text("a"), Known("chunk:1", origin))
-    assert known.find(Text("a")) == Known("chunk:1", "o2")
+    known, step = KnownTexts(), Step("1")
+    step.wrote(known, "a", "chunk:1")
+    newest = step.wrote(known, "a", "chunk:1")
+    assert step.finds(known, Text("a")) == newest
 
 
 def test_the_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "_ENTRIES", 10)
-    known, kept = KnownTexts(), [Document(str(number)) for number in range(100)]
+    known, step, kept = KnownTexts(), Step("1"), [Document(str(number)) for number in range(100)]
     for document in kept:
-        known.learn(text_of(document) or Text(""), Known(f"chunk:{document.page_content}", ""))
-    assert known.find(text_of(kept[0]) or Text("")) is None
-    assert known.find(text_of(kept[99]) or Text("")) is not None
-    assert len(known._objects) == len(known._contents) == 10
+        step.wrote(known, document, f"chunk:{document.page_content}")
+    first, last = (text_of(kept[number]) or Text("") for number in (0, 99))
+    assert known.find_object(first) is step.finds(known, first) is None
+    assert known.find_object(last) == step.finds(known, last) is not None
+    assert (len(known._objects), len(known._contents)) == (10, 20)
 
 
 def test_names_of_stores() -> None:
