@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, cast
 
 from opentelemetry.util.types import AttributeValue
@@ -13,7 +13,7 @@ from opentelemetry.util.types import AttributeValue
 from memtrace_otel.capture.config import CaptureConfig, config, redaction
 from memtrace_otel.capture.guard import let_through
 from memtrace_otel.model import content_digest, make_ref, split_ref
-from memtrace_otel.semconv import Incomplete, RefKind
+from memtrace_otel.semconv import CODE_FUNCTION_NAME, Incomplete, RefKind
 
 _OWN_KEY = secrets.token_hex(16)  # of this process and its forked children
 
@@ -144,13 +144,24 @@ def show(text: str, limits: CaptureConfig, most: int = 0) -> str:
     return preview(text, most or limits.preview_bytes)[0]
 
 
-def show_value(value: AttributeValue, limits: CaptureConfig) -> AttributeValue:
-    """What may be shown of the value of an attribute: texts, also those in a sequence, as `show` does."""
-    if isinstance(value, str):
-        return show(value, limits)
-    if isinstance(value, Sequence):
-        return cast(AttributeValue, [show(item, limits) if isinstance(item, str) else item for item in value])
-    return value
+def show_value(value: object, limits: CaptureConfig) -> AttributeValue:
+    """What may be shown of the value of an attribute: a number as it is, anything else, also in a sequence, as `show`
+    shows its text."""
+    if isinstance(value, list | tuple):
+        return cast(AttributeValue, [_show_one(item, limits) for item in cast("Sequence[object]", value)])
+    return _show_one(value, limits)
+
+
+def _show_one(value: object, limits: CaptureConfig) -> bool | int | float | str:
+    return value if isinstance(value, bool | int | float) else show(as_text(value)[0], limits)
+
+
+def shown_attributes(attributes: Mapping[str, object], limits: CaptureConfig) -> dict[str, AttributeValue]:
+    """What may be shown of attributes; the name of a function says nothing of a user."""
+    return {
+        name: value if name == CODE_FUNCTION_NAME and isinstance(value, str) else show_value(value, limits)
+        for name, value in attributes.items()
+    }
 
 
 def variable_ref(kind: str, content: object, id: object = None) -> str:

@@ -193,10 +193,9 @@ class ContentStore:
             if not self._accepts() or len(self._queue) >= QUEUE_ITEMS or self._bytes + len(data) > QUEUE_BYTES:
                 note_drop("content_store")
                 return ""
-            if not self._started:
-                _flush_before_executors_end()
-                threading.Thread(target=self._write_all, name="memtrace-content-store", daemon=True).start()
-                self._started = True
+            if not self._started and not self._start():
+                note_drop("content_store")
+                return ""
             self._queue.append((name, data))
             self._bytes += len(data)
             self._known[name] = None
@@ -204,6 +203,16 @@ class ContentStore:
                 self._known.popitem(last=False)
             self._changed.notify_all()
         return f"{self.url}/{name}"
+
+    def _start(self) -> bool:
+        """Start the writer; False where no thread can be started (any more)."""
+        _flush_before_executors_end()
+        try:
+            threading.Thread(target=self._write_all, name="memtrace-content-store", daemon=True).start()
+        except RuntimeError:  # the interpreter ends
+            return False
+        self._started = True
+        return True
 
     def _accepts(self) -> bool:
         if not self.problem:

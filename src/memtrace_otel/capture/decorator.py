@@ -198,7 +198,9 @@ class _Call:
             return
         values = _items(result)
         if self.operation.kind in _READING and output in _RECORDS:
-            self.operation.returned_records(output, values)
+            for value in values:  # stored records are its hits, and the context they make is its output
+                self.operation.read(variable_ref(output, value), role=Role.HIT, content=value)
+            self.operation.context()
             return
         paired = len(self._each) == len(values)
         for index, value in enumerate(values):

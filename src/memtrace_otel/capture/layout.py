@@ -151,9 +151,9 @@ def _cuts(weights: list[int], origins: list[str], limits: CaptureConfig) -> list
 def flow_of(sources: list[list[int] | None], inputs: int) -> Flow | None:
     """The flow, from the indices of the inputs that fed each output, None for all of the `inputs` inputs.
 
-    None when the pairs are too many to write. Where no pair was named, none is needed.
+    None when the pairs are too many to write. Where nobody named a source, no pair is needed.
     """
-    if not any(sources):
+    if all(named is None for named in sources):
         return []
     fed = [range(inputs) if named is None else named for named in sources]
     if sum(map(len, fed)) > _MAX_FLOW:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import Token
 from time import perf_counter
 from types import TracebackType
@@ -17,7 +17,7 @@ from memtrace_otel import semconv
 from memtrace_otel.capture import turns
 from memtrace_otel.capture.abandoned import abandon, collecting, settle_abandoned
 from memtrace_otel.capture.config import config
-from memtrace_otel.capture.content import as_text, show_value, variable_ref
+from memtrace_otel.capture.content import as_text, show, show_value, shown_attributes
 from memtrace_otel.capture.decorator import Recipe, decorate, name_of
 from memtrace_otel.capture.guard import guard, guarded, note_drop, note_error, note_misuse
 from memtrace_otel.capture.layout import Read, Written, flow_of, lay_out, number
@@ -42,6 +42,7 @@ _LIVING = frozenset({str(Role.HIT), str(Role.CANDIDATE), str(Role.PREVIOUS)})
 _HIT = str(Role.HIT)
 _RETRIEVE, _RESPOND = str(OpKind.RETRIEVE), str(OpKind.RESPOND)
 _UNKNOWN_TURN = str(Incomplete.UNKNOWN_TURN)
+_SET_ATTRIBUTES = 40  # on a span that may have 64, with room for our own
 _BY_TEXT = frozenset({RefKind.FACT, RefKind.COMPLETION})  # only their texts name them
 
 
@@ -323,6 +324,8 @@ class Operation:
             text = content if type(content) is str else self._text(content)
             index = len(self._outputs)
             fed_by = None if sources is None else [source for source in sources if source >= 0]
+            if store or event_time:
+                store, event_time = show(store, config()), show(event_time, config())
             self._outputs.append((ref, role, action, text, store, event_time))
             self._sources.append(fed_by)
             if self._origin and action != _NONE:
@@ -334,18 +337,25 @@ class Operation:
             self._failed("operation.wrote", error)
             return -1
 
-    def returned_records(self, kind: str, contents: Sequence[object]) -> None:
-        """Record what a retrieval returned: stored records are its hits, and the context they make is its output."""
-        for content in contents:
-            self.read(variable_ref(kind, content), role=Role.HIT, content=content)
-        if self._origin:
-            self._context()
+    def context(self) -> str:
+        """Ref of what a retrieval made for the answer; one that says nothing of it handed over its hits."""
+        for made in self._outputs:
+            if ref_kind(made[0]) == RefKind.CONTEXT:
+                return made[0]
+        ref, hits = make_ref(RefKind.CONTEXT, self._origin[33:]), [one[3] for one in self._inputs if one[1] == _HIT]
+        self.wrote(ref, role=Role.CONTEXT, content="\n".join(hits))
+        return ref
 
     @guarded("operation.set", None)
     def set(self, name: str, value: AttributeValue) -> None:
         """Set an attribute of the span. Texts, also those in a sequence, are redacted and cut at the preview limit."""
-        if self._active:
+        if not self._active:
+            return
+        if len(getattr(self.span, "attributes", None) or ()) < _SET_ATTRIBUTES:
             self.span.set_attribute(name, show_value(value, config()))
+        else:
+            self.mark(Incomplete.BUDGET)
+            note_drop("attributes", 1, self.system)
 
     @guarded("operation.become", None)
     def become(self, name: str, kind: str) -> None:
@@ -355,10 +365,11 @@ class Operation:
         self.span.update_name(name)
         self.span.set_attribute(semconv.OP_KIND, self.kind)
 
+    @guarded("operation.mark", None)
     def mark(self, reason: str) -> None:
         """Say why this span knows less than it should (`memtrace.incomplete`)."""
         if self._active:
-            self._incomplete[str(reason)] = None
+            self._incomplete[str(reason) if type(reason) is Incomplete else show(str(reason), config())] = None
 
     def unmark(self, reason: str) -> None:
         """Take a reason back."""
@@ -398,11 +409,11 @@ class Operation:
         """What a sampler may want to know."""
         attributes: dict[str, AttributeValue] = {semconv.OP_KIND: self.kind, semconv.SYSTEM: self.system}
         if self.purpose:
-            attributes[semconv.OP_PURPOSE] = self.purpose
+            attributes[semconv.OP_PURPOSE] = show(self.purpose, config())
         if self.name in semconv.KIND_OF_OPERATION:
             attributes[semconv.GEN_AI_OPERATION_NAME] = self.name
         if self._attributes:
-            attributes |= self._attributes
+            attributes |= shown_attributes(self._attributes, config())
         return attributes
 
     def _failed(self, where: str, error: Exception) -> None:
@@ -450,16 +461,7 @@ class Operation:
         elif self.kind == _RETRIEVE:
             around = current_operation()
             if around is None or not turns.is_step(self.system, around.kind, around.system):
-                turns.searched(self._origin, self.scope, self._inputs, self._context(), alone=self._is_alone())
-
-    def _context(self) -> str:
-        """Ref of what a retrieval made for the answer; one that says nothing of it handed over its hits."""
-        for made in self._outputs:
-            if ref_kind(made[0]) == RefKind.CONTEXT:
-                return made[0]
-        ref, hits = make_ref(RefKind.CONTEXT, self._origin[33:]), [one[3] for one in self._inputs if one[1] == _HIT]
-        self.wrote(ref, role=Role.CONTEXT, content="\n".join(hits))
-        return ref
+                turns.searched(self._origin, self.scope, self._inputs, self.context(), alone=self._is_alone())
 
     def _is_alone(self) -> bool:
         """Whether the span begins a trace."""

@@ -15,7 +15,7 @@ from memtrace_otel.capture.config import CaptureConfig
 from memtrace_otel.capture.content import describe, digest, plain, show
 from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.layout import Inputs, Outputs, Part, Read, Written
-from memtrace_otel.model import content_digests, is_origin, split_origin
+from memtrace_otel.model import content_digests, encoded_refs, is_origin, split_origin
 from memtrace_otel.semconv import Incomplete, LinkType, Role
 
 _LINK_OF_ROLE = {
@@ -58,7 +58,7 @@ def described(read: list[Read], written: list[Written], limits: CaptureConfig) -
     reasons: list[str] = []
     given, made = [entry[3] for entry in read], [entry[3] for entry in written]
     inputs = Inputs(
-        [entry[0] for entry in read],
+        encoded_refs([entry[0] for entry in read]),
         [entry[1] for entry in read],
         [entry[2] for entry in read],
         nothing := [""] * len(read),
@@ -67,7 +67,7 @@ def described(read: list[Read], written: list[Written], limits: CaptureConfig) -
         nothing,
     )
     outputs = Outputs(
-        [entry[0] for entry in written],
+        encoded_refs([entry[0] for entry in written]),
         [entry[1] for entry in written],
         [entry[2] for entry in written],
         none := [""] * len(written),

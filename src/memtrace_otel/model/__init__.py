@@ -4,6 +4,7 @@ from memtrace_otel.model.evaluations import evaluation_problem, is_failing
 from memtrace_otel.model.refs import (
     content_digest,
     content_digests,
+    encoded_refs,
     is_origin,
     make_origin,
     make_ref,
@@ -26,6 +27,7 @@ __all__ = [
     "Verdict",
     "content_digest",
     "content_digests",
+    "encoded_refs",
     "evaluation_problem",
     "is_failing",
     "is_origin",

@@ -179,6 +179,20 @@ def test_a_stuck_store_blocks_nobody_and_drops_are_counted(stuck: Stuck) -> None
     assert store.put("text 4500") != ""
 
 
+def test_a_store_that_gets_no_thread_drops_and_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, before = ContentStore(f"file://{tmp_path}"), drops["content_store"]
+    with monkeypatch.context() as ending:
+        ending.setattr(threading.Thread, "start", _refused)  # as when the interpreter ends
+        assert store.put(TEXT) == ""
+    assert drops["content_store"] == before + 1
+    assert store.put(TEXT)
+    assert store.flush(10)
+
+
+def _refused(thread: threading.Thread) -> None:
+    raise RuntimeError("can't create new thread at interpreter shutdown")
+
+
 def test_the_queue_is_bounded_in_bytes(stuck: Stuck) -> None:
     store = ContentStore("memory://stuck")
     assert store.put("x" * (QUEUE_BYTES + 1)) == ""

@@ -28,7 +28,7 @@ from memtrace_otel.capture import (
     use_config,
     variable_ref,
 )
-from memtrace_otel.model import content_digest, make_origin
+from memtrace_otel.model import content_digest, make_origin, make_ref
 from tests.conftest import Recording
 
 SCOPE = scope_id("store", user="ana")
@@ -232,6 +232,26 @@ def test_flow_names_all_sources_once_one_output_names_its_own(recording: Recordi
     assert attribute(recording.spans()[0], semconv.FLOW) == ["0>0", "0>1", "1>1"]
 
 
+def test_an_output_that_nothing_fed_is_not_fed_by_all(recording: Recording) -> None:
+    with operation(kind="extract", system="t", tracer=recording.tracer) as op:
+        op.read("message:1", role="message")
+        op.wrote("fact:a", sources=[])
+        op.wrote("fact:b")
+    assert attribute(recording.spans()[0], semconv.FLOW) == ["0>1"]
+
+
+def test_a_ref_made_by_hand_is_encoded_once(recording: Recording) -> None:
+    with operation(kind="create", system="t", tracer=recording.tracer) as op:
+        op.read(make_ref("message", "a b"), role="message")
+        op.wrote("memory:user 1,\nnote|ä\ud83d", action="ADD")
+        op.read("memory:user 1,\nnote|ä\ud83d")
+    [span] = recording.spans()
+    encoded = "memory:user%201%2C%0Anote%7C%C3%A4%ED%A0%BD"
+    assert attribute(span, semconv.INPUTS) == ["message:a%20b", encoded]
+    assert attribute(span, semconv.OUTPUTS) == [encoded]
+    assert attribute(span, semconv.INPUTS_ORIGINS)[1] == op.origin
+
+
 def test_an_error_of_the_program_passes_unchanged_and_is_recorded_without_its_text(recording: Recording) -> None:
     error = KeyError("private text")
     with pytest.raises(KeyError) as caught, operation(kind="decide", system="t", tracer=recording.tracer):
@@ -326,6 +346,32 @@ def test_texts_of_attributes_are_redacted_also_in_a_list_and_cut(recording: Reco
     assert attributes["query"] == "ä" * (config().preview_bytes // 2)
 
 
+def test_nothing_that_a_program_says_of_an_operation_leaves_unredacted(recording: Recording) -> None:
+    secret = "password=hunter2-long-enough"
+    told = {"a": secret, "b": {"password": "hunter2"}, "c": [[secret]], "d": secret.encode(), "e": 7}
+    with operation(kind="create", system="t", tracer=recording.tracer, purpose=secret, attributes=told) as op:  # type: ignore[arg-type]
+        op.wrote("memory:1", action="ADD", store=f"https://h/?{secret}", event_time=secret)
+        op.mark(secret)
+        for name, value in told.items():
+            op.set(f"set.{name}", value)  # type: ignore[arg-type]
+    attributes = recording.spans()[0].attributes or {}
+    assert "hunter2" not in str(attributes)
+    assert attributes["e"] == attributes["set.e"] == 7
+
+
+def test_a_program_that_sets_too_much_leaves_room_for_ours(recording: Recording) -> None:
+    before = drops["attributes"]
+    with operation(kind="create", system="t", tracer=recording.tracer) as op:
+        for number in range(200):
+            op.set(f"n{number}", number)
+        op.wrote("memory:1", action="ADD")
+    [span] = recording.spans()
+    assert len(span.attributes or {}) <= 64
+    assert attribute(span, semconv.OUTPUTS) == ["memory:1"]
+    assert "budget" in attribute(span, semconv.INCOMPLETE)
+    assert drops["attributes"] - before > 100
+
+
 class Hostile:
     """Everything about this value raises."""
 
@@ -342,6 +388,8 @@ class Hostile:
 @pytest.mark.parametrize("value", [Hostile(), {1, 2}, object(), float("nan"), [[[object()]]], {"k": Hostile()}])
 def test_values_that_cannot_be_serialised_never_harm(recording: Recording, value: object) -> None:
     with operation(kind="other", system="t", tracer=recording.tracer) as op:
+        op.mark(value)  # type: ignore[arg-type]
+        op.set("value", value)  # type: ignore[arg-type]
         op.read("message:x", role="message", content=value)
         op.wrote("fact:y", content=value)
     assert attribute(recording.spans()[0], semconv.INPUTS) == ["message:x"]
@@ -379,7 +427,6 @@ async def test_an_operation_that_nothing_records_has_all_it_has_otherwise() -> N
         op.mark("truncated")
         op.unmark("truncated")
         op.set("name", "value")
-        op.returned_records("memory", ["Ana"])
         op.error_type = "503"
         assert (op.name, op.kind, op.system, op.scope, op.purpose) == ("search_memory", "retrieve", "t", SCOPE, "")
         op.become("chat", "respond")

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import random
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -59,6 +60,7 @@ def refuses(text: str) -> None:
         ("private_key", "-----BEGIN RSA PRIVATE KEY-----\nMIIB\n-----END RSA PRIVATE KEY-----", "before {} after"),
         ("private_key", "-----BEGIN OPENSSH PRIVATE KEY-----\nMIIB", "cut off {}"),
         ("bearer", "abcdef0123456789.-_", "curl -H 'Authorization: Bearer {}'"),
+        ("bearer", "abcdef0123456789.-_", "Bearer\t{}"),
         ("url_password", "s3cr3t", "postgres://me:{}@host/db"),
         ("email", "ana.lima+x@mail.example.org", "write to {}, please"),
         ("credit_card", "4111 1111 1111 1111", "card {} expires"),
@@ -406,6 +408,20 @@ def test_a_callback_that_hangs_on_one_text_lets_others_through(monkeypatch: pyte
     assert watched("bad") is None
     assert [watched(f"text {n}") for n in range(20)] == [f"text {n}" for n in range(20)]
     SLEEP.set()
+
+
+@pytest.mark.parametrize("logging_fails", [False, True])
+def test_a_callback_that_failed_often_is_asked_again(logging_fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> str:
+        caller = sys._getframe(1)
+        raise LookupError(caller.f_code.co_name)
+
+    if logging_fails:
+        monkeypatch.setattr(callback, "note_error", fail)
+    watched = Watched(lambda text: fail() if text == "bad" else text)
+    monkeypatch.setattr(callback, "WAIT", 2.0)
+    assert {watched("bad") for _ in range(2 * THREADS)} == {None}
+    assert watched("good") == "good"
 
 
 def test_a_callback_is_asked_once_for_the_contents_of_an_operation() -> None:

@@ -127,7 +127,10 @@ _BUILT_IN = {
     "private_key": _BuiltIn(rf"-----BEGIN {_KEY_BLOCK}(?s:.*?)(?:-----END {_KEY_BLOCK}|\Z)", ("PRIVATE KEY",)),
     "api_key": _BuiltIn(rf"(?<![\w-])(?:{'|'.join(_API_KEYS)})", _API_KEY_HINTS),
     "jwt": _BuiltIn(r"(?<![\w.-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*", ("eyJ",)),
-    "bearer": _BuiltIn(r"(?i)\b(?:bearer|basic) {1,4}(?P<bearer>[\w.~+/-]{16,}={0,2})", ("earer ", "EARER ", "asic ")),
+    "bearer": _BuiltIn(
+        r"(?i)\b(?:bearer|basic)[ \t]{1,4}(?P<bearer>[\w.~+/-]{16,}={0,2})",
+        ("earer ", "EARER ", "asic ", "earer\t", "EARER\t", "asic\t"),
+    ),
     "url_password": _BuiltIn(r"(?<=://)[^\s/:@]{0,128}:(?P<url_password>[^\s/@]{1,256})@", ("://",)),
     "email": _BuiltIn(rf"(?<![\w.+-])[\w.+-]{{1,64}}@(?:{_LABEL}\.){{1,8}}[^\W\d_]{{2,24}}(?!\w)", ("@",)),
     "credit_card": _BuiltIn(r"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w-])", check=_luhn),
