@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 from collections import Counter
 from collections.abc import Callable
-from functools import wraps
-from types import FrameType, TracebackType
+from functools import partial, wraps
+from traceback import walk_tb
+from types import CodeType, FunctionType, MethodType, TracebackType
 from typing import ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
 R = TypeVar("R")
 D = TypeVar("D")
-_Values = tuple[object, ...]
 
 _logger = logging.getLogger("memtrace_otel.capture")
 
@@ -34,20 +36,22 @@ def note_drop(reason: str, amount: int = 1, system: str = "") -> None:
 
 def let_through(error: BaseException) -> None:
     """Raise it again when a signal handler of the program raised it (a time limit, say) while our code ran."""
-    traceback = error.__traceback__
-    while traceback is not None:
-        frame = traceback.tb_frame
-        if frame.f_back is not None and _is_handler(frame, frame.f_back):
-            raise error
-        traceback = traceback.tb_next
+    if threading.current_thread() is not threading.main_thread():  # no handler runs there
+        return
+    handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()}
+    if any(frame.f_code in handlers for frame, _ in walk_tb(error.__traceback__)):
+        raise error
 
 
-def _is_handler(frame: FrameType, interrupted: FrameType) -> bool:
-    """Whether a frame was given the frame that called it, which only the interpreter does: to signal handlers."""
-    return any(
-        value is interrupted or (type(value) is tuple and any(one is interrupted for one in cast(_Values, value)))
-        for value in list(frame.f_locals.values())
-    )
+def _code(handler: object) -> CodeType | None:
+    """What a frame of a signal handler runs; None for one that is not written in Python."""
+    while isinstance(handler, partial):
+        handler = cast("partial[object]", handler).func
+    if isinstance(handler, MethodType):
+        handler = handler.__func__
+    if not isinstance(handler, FunctionType):
+        handler = getattr(type(handler), "__call__", None)  # noqa: B004  # of an object that can be called
+    return handler.__code__ if isinstance(handler, FunctionType) else None
 
 
 def note_error(where: str, error: Exception) -> None:

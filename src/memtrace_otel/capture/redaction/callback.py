@@ -83,10 +83,14 @@ class Watched:
         observe_nothing_here()
         while True:
             call = calls.get()
-            if not call.given_up:
-                call.answer.put(self._answer(call.text))
-            with self._lock:
-                self._waiting -= 1
+            try:
+                if not call.given_up:
+                    call.answer.put(self._answer(call.text))
+            except BaseException:  # the program's logging may fail, too
+                call.answer.put(None)
+            finally:
+                with self._lock:
+                    self._waiting -= 1
 
     def _answer(self, text: str) -> str | None:
         try:
