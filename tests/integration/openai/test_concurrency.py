@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextvars
+import gc
+from types import FunctionType, ModuleType
 from typing import Any
 
 import openai
@@ -217,3 +219,30 @@ def test_what_one_branch_trims_is_no_loss_to_another(
     graph = build_graph(spans_of(recording))
     [failure] = find_failures(graph)
     assert attribute(graph, failure).failure_type == fault
+
+
+def test_what_a_long_conversation_has_trimmed_is_forgotten_with_the_states_that_held_it(
+    client: openai.OpenAI, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversations, "_STATES", 4)
+    history: list[Any] = []
+    known: list[int] = []
+    for number in range(60):
+        server.replies = [f"This is answer {number}."]
+        history = [*history[-4:], said("user", f"This is question {number}?")]
+        reply = client.chat.completions.create(model="m1", messages=history)
+        history.append(said("assistant", str(reply.choices[0].message.content)))
+        known.append(len(_refs_in(conversations._known, conversations._states, list(conversations._ended))))
+    assert known[-1] == known[29]
+
+
+def _refs_in(*roots: object) -> set[str]:
+    """The refs of history that can be reached from objects."""
+    seen: dict[int, object] = {}
+    waiting = list(roots)
+    while waiting:
+        found = waiting.pop()
+        if id(found) not in seen and not isinstance(found, type | FunctionType | ModuleType):
+            seen[id(found)] = found
+            waiting += gc.get_referents(found)
+    return {found for found in seen.values() if isinstance(found, str) and found.startswith("state:")}

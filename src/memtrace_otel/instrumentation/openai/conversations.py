@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from itertools import count
+from weakref import WeakSet
 
 from memtrace_otel.capture import scope_id, variable_ref
 from memtrace_otel.capture.fork import after_fork
@@ -34,7 +35,7 @@ Version = tuple[str, str]
 """A variable as one span made it: ref and origin, '' for what came from outside."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Entry:
     """One message that a conversation holds. `key` tells equal messages; `origin` is the span that put it into the
     history, '' while no call has repeated it yet: so long its `text` is kept. `made_of` are the versions it was said
@@ -70,7 +71,6 @@ class Conversation:
     certain: bool = True
     continued: bool = False
     numbers: Iterator[int] = field(default_factory=lambda: count(1))  # this and the next: one for all its states
-    ended: set[Version] = field(default_factory=set[Version])  # versions that a call has trimmed or summarised
 
     @property
     def scope(self) -> str:
@@ -123,6 +123,7 @@ _lock = threading.Lock()
 _known: OrderedDict[str, Conversation] = OrderedDict()  # by state
 _states: OrderedDict[tuple[str, str], list[str]] = OrderedDict()  # states by what they are found by, newest last
 _characters = 0  # sizes of all of them
+_ended: WeakSet[Entry] = WeakSet()  # trimmed or summarised by a call, as long as a state holds them
 _recent: ContextVar[str] = ContextVar("memtrace_recent_conversation", default="")
 _REPLY, _NEWEST = "reply", "newest"
 
@@ -188,6 +189,19 @@ def go_on(conversation: Conversation) -> bool:
         if known is not None:
             _known[conversation.state] = replace(known, continued=True)
         return known is not None and not known.continued
+
+
+def end(entries: Iterable[Entry]) -> None:
+    """Note that a call has trimmed or summarised these."""
+    with _lock:
+        for entry in entries:
+            _ended.add(entry)
+
+
+def has_ended(entry: Entry) -> bool:
+    """Whether a call has trimmed or summarised this version of a message."""
+    with _lock:
+        return entry in _ended
 
 
 def _owner(request: Request) -> str:
@@ -279,6 +293,7 @@ def forget() -> None:
     _lock, _characters = threading.Lock(), 0
     _known.clear()
     _states.clear()
+    _ended.clear()
     _recent.set("")
 
 

@@ -119,8 +119,7 @@ class History:
         again = {
             entry.ref: self.conversation.told_again(entry, texts.get(entry.ref, ""))
             for entry in (*self.entries.values(), *self._found.removed)
-            if (entry.ref in texts and (entry.ref, entry.origin) in self.conversation.ended)
-            or not (own or entry.origin)
+            if (entry.ref in texts and conversations.has_ended(entry)) or not (own or entry.origin)
         }
         kept = {place: again.get(entry.ref, entry) for place, entry in self.entries.items()}
         removed = [again.get(entry.ref, entry) for entry in self._found.removed]
@@ -131,7 +130,7 @@ class History:
         self.entries = {place: stored.get(entry.ref, entry) for place, entry in {**kept, **made}.items()}
         if not removed:
             return
-        self.conversation.ended.update((entry.ref, entry.origin) for entry in removed)
+        conversations.end(removed)
         changed = conversations.instructions_key(messages) != self.conversation.instructions
         if summaries:
             self._summarise(messages, summaries, removed)
