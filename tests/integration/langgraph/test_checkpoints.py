@@ -78,6 +78,17 @@ def test_trimmed_edited_and_summarised_messages(recording: Recording) -> None:
     assert "unknown_record" in nothing.incomplete
 
 
+def test_equal_texts_of_channels_are_messages_of_their_own(recording: Recording) -> None:
+    """A message keeps its name in the thread, whoever repeats it; a text of a channel has none."""
+    graph = compiled(lambda state: {"summary": "Nothing to note."}, InMemorySaver(), Summarised)
+    for thread in ("t1", "t2"):
+        said = {"messages": [HumanMessage("Hello there.", id="h1")]}
+        graph.invoke(said, {"configurable": {"thread_id": thread}})
+    read = [v.ref for op in kinds(recording, "create") for v in op.inputs]
+    assert read[0] == read[2] == "message:h1"
+    assert len(set(read)) == 3
+
+
 def test_an_answer_goes_on_from_the_thread(model: ChatOpenAI, server: ChatStub, recording: Recording) -> None:
     graph = compiled(lambda state: {"messages": [model.invoke(state["messages"])]}, InMemorySaver())
     server.script = ["Paris is nice.", "In Paris, you said."]

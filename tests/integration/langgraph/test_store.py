@@ -76,6 +76,16 @@ def test_what_the_program_states_is_a_message(memory: InMemoryStore, recording: 
     assert not any(isinstance(node, VersionKey) and ref_kind(node.ref) == "fact" for node in graph.nodes)
 
 
+def test_equal_texts_of_several_puts_are_as_many_messages(recording: Recording) -> None:
+    memory, yes = InMemoryStore(), {"answer": "yes"}
+    with recording.tracer.start_as_current_span("turn 1"):
+        memory.put(ANN, "likes tea", yes)
+    with recording.tracer.start_as_current_span("turn 2"):
+        memory.batch([PutOp(ANN, "likes coffee", yes), PutOp(ANN, "likes milk", yes)])
+    said = [{message.ref for message in graph_of(recording).messages()}, {op.scope for op in operations(recording)}]
+    assert [len(found) for found in said] == [3, 1]
+
+
 def test_the_operations_of_a_batch_stand_side_by_side(memory: InMemoryStore, recording: Recording) -> None:
     memory.put(ANN, "home", {"text": "Ann lives in Paris."})
     recording.clear()

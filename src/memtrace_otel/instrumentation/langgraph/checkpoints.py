@@ -12,7 +12,8 @@ from typing import Any, cast
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import Operation, recall, variable_ref
+from memtrace_otel.capture import Operation, recall
+from memtrace_otel.capture.content import message_refs
 from memtrace_otel.instrumentation.langchain.calls import purpose
 from memtrace_otel.instrumentation.langgraph.calls import Call
 from memtrace_otel.instrumentation.langgraph.replies import Reply
@@ -117,24 +118,25 @@ def _thread(config: object) -> tuple[str, str]:
 
 
 def _stored(operation: Operation, change: Change, replies: Mapping[str, Reply]) -> None:
-    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(change.added) + len(change.updated))
-    for entry in change.added:
-        operation.wrote(entry.ref, action=Action.ADD, content=entry.text, sources=[_said(operation, entry, replies)])
-    for entry in change.updated:
-        before = change.held[entry.ref].origin or None
-        sources = [_said(operation, entry, replies), operation.read(entry.ref, role=Role.PREVIOUS, origin=before)]
-        operation.wrote(entry.ref, action=Action.UPDATE, content=entry.text, sources=sources)
+    entries = [*change.added, *change.updated]
+    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(entries))
+    messages = message_refs(((entry.text, entry.id) for entry in entries), operation.origin[33:])
+    for entry, message in zip(entries, messages, strict=True):
+        sources = [_said(operation, entry, message, replies.get(entry.ref))]
+        before = change.held.get(entry.ref)
+        if before is not None:
+            sources.append(operation.read(entry.ref, role=Role.PREVIOUS, origin=before.origin or None))
+        action = Action.ADD if before is None else Action.UPDATE
+        operation.wrote(entry.ref, action=action, content=entry.text, sources=sources)
 
 
-def _said(operation: Operation, entry: Entry, replies: Mapping[str, Reply]) -> int:
+def _said(operation: Operation, entry: Entry, message: str, reply: Reply | None) -> int:
     """Read what an entry was made of: an answer of this turn, else the message itself."""
-    reply = replies.get(entry.ref)
     if reply is not None:
         if not reply.sure:
             operation.mark(Incomplete.INFERRED)
         return operation.read(reply.answer.ref, role=Role.ANSWER, origin=reply.answer.origin, content=entry.text)
-    ref = variable_ref(RefKind.MESSAGE, entry.text, entry.id)
-    return operation.read(ref, role=Role.MESSAGE, content=entry.text)
+    return operation.read(message, role=Role.MESSAGE, content=entry.text)
 
 
 def _forget(operation: Operation, refs: list[str]) -> None:

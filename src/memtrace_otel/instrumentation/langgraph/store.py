@@ -15,6 +15,7 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, recall, variable_ref
+from memtrace_otel.capture.content import message_refs
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.instrumentation.langchain.documents import Known
 from memtrace_otel.instrumentation.langchain.identity import answers_of
@@ -177,11 +178,12 @@ def _written(call: Call, op: StoreOp, operation: Operation, turn: recall.Turn | 
 
 def _read_given(operation: Operation, text: str, turn: recall.Turn | None) -> int:
     """Read what a program puts into a store: an answer of this turn, the call of a tool with it, else a message: nobody
-    is known to have said it before."""
+    is known to have said it before, so an equal text of another put is another message."""
     said = next(iter(answers_of(turn, text)), None) or (turn.call_with(text) if turn else None)
     if said is not None:
         return operation.read(said.ref, origin=said.origin, content=said.text)
-    return operation.read(variable_ref(RefKind.MESSAGE, text), role=Role.MESSAGE, content=text)
+    [ref] = message_refs([(text, None)], operation.origin[33:])
+    return operation.read(ref, role=Role.MESSAGE, content=text)
 
 
 def _retrieved(call: Call, op: StoreOp, operation: Operation, result: Any) -> None:
