@@ -9,20 +9,12 @@ from collections import OrderedDict
 from collections.abc import Container
 
 from memtrace_otel.capture import Operation, origins, recall
-from memtrace_otel.capture.fork import after_fork, new_lock_after_fork
+from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.semconv import Action, Role
 
 _MOST = 10_000
 _Record = tuple[str, str]  # scope, ref
 _RUN = re.compile(r"run-+([0-9a-f-]{36})(?:-0)?$")
-_given: OrderedDict[str, str] = OrderedDict()  # origins of answers, by the id of the run or message
-_lock = threading.Lock()
-
-
-@after_fork
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()  # the parent may have held it
 
 
 def answers_of(turn: recall.Turn | None, text: str) -> list[recall.Recalled]:
@@ -32,30 +24,40 @@ def answers_of(turn: recall.Turn | None, text: str) -> list[recall.Recalled]:
     return list({answer.origin: answer for answer in given if answer.text.strip() == said}.values())
 
 
-def note_answer(origin: str, *ids: str) -> None:
-    """Note the answer of a run or message with these ids."""
-    with _lock:
-        _given.update(dict.fromkeys(ids, origin))
-        while len(_given) > _MOST:
-            _given.popitem(last=False)
+class Given:
+    """The origins of answers, by the ids of their runs and messages. Bounded."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        new_lock_after_fork(self)
+        self._origins: OrderedDict[str, str] = OrderedDict()
+
+    def note(self, origin: str, *ids: str) -> None:
+        """Note the answer of a run or message with these ids."""
+        with self._lock:
+            self._origins.update(dict.fromkeys(ids, origin))
+            while len(self._origins) > _MOST:
+                self._origins.popitem(last=False)
+
+    def note_new(self, text: str, before: Container[str], *ids: str) -> None:
+        """Note the answer with this text that came after those of the origins `before` and that no other call has
+        noted; of several (equal ones at the very same time) none."""
+        new = [answer.origin for answer in answers_of(recall.turn_here(), text) if answer.origin not in before]
+        if len(new) > 1:
+            with self._lock:
+                noted = set(self._origins.values())
+            new = [origin for origin in new if origin not in noted]
+        if len(new) == 1:
+            self.note(new[0], *ids)
+
+    def origin_of(self, id: str) -> str:
+        """Origin of the answer that a message with this id is, '' when it tells of none that was given here."""
+        run = _RUN.search(id)
+        return self._origins.get(run[1] if run else id, "")
 
 
-def note_new_answer(text: str, before: Container[str], *ids: str) -> None:
-    """Note the answer with this text that came after those of the origins `before` and that no other call has noted;
-    of several (equal ones at the very same time) none."""
-    new = [answer.origin for answer in answers_of(recall.turn_here(), text) if answer.origin not in before]
-    if len(new) > 1:
-        with _lock:
-            noted = set(_given.values())
-        new = [origin for origin in new if origin not in noted]
-    if len(new) == 1:
-        note_answer(new[0], *ids)
-
-
-def origin_of_message(id: str) -> str:
-    """Origin of the answer that a message with this id is, '' when it tells of none that was given here."""
-    run = _RUN.search(id)
-    return _given.get(run[1] if run else id, "")
+_given = Given()
+note_answer, note_new_answer, origin_of_message = _given.note, _given.note_new, _given.origin_of
 
 
 class Records:
