@@ -93,6 +93,27 @@ def test_a_run_that_recorded_nothing_names_the_doctor(folder: Path) -> None:
     assert done.stderr.splitlines()[-1].strip() == f"to see why: memtrace-otel doctor --run -- {sys.executable} app.py"
 
 
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("print('hello')", "imports nothing that is watched"),
+        (
+            "import subprocess, sys\nsubprocess.run([sys.executable, '-I', '-c', ''])",
+            "app.py:2 starts a Python with -I",
+        ),
+    ],
+)
+def test_the_doctor_then_says_why_and_names_the_program(folder: Path, program: str, reason: str) -> None:
+    (folder / "app.py").write_text(program)
+    ran = command("run", "--", sys.executable, "app.py", "--port", "1")
+    done = command(*ran.stderr.splitlines()[-1].split()[4:5], "--json", *ran.stderr.splitlines()[-1].split()[5:])
+    findings = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert any(reason in finding["found"] for finding in findings if finding["state"] == "problem")
+    [recorded] = [finding for finding in findings if finding["check"] == "recorded"]
+    assert recorded["remedy"] == f"memtrace-otel run -- {sys.executable} app.py --port 1"
+
+
 UNUSABLE = {
     "MEMTRACE_CONTENT_STORE": "nosuch://user:hush@bucket",
     "MEMTRACE_REDACT_PATTERNS": "nosuchrule",

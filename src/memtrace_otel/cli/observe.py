@@ -156,7 +156,7 @@ def doctor(context: click.Context, command: tuple[str, ...], database: Path, as_
     environ: Mapping[str, str] = os.environ
     if as_run:
         environ = recording_environment(environ, database=database, name=program.name if program else "python")
-    findings = examine(python, _with_folder(environ, command), database if given else None)
+    findings = examine(python, _with_folder(environ, command), database if given else None, command)
     if as_json:
         click.echo(json.dumps([finding.as_json() for finding in findings], indent=1, ensure_ascii=False))
     else:

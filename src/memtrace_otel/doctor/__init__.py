@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from shlex import join, quote
 
 from memtrace_otel import settings
 from memtrace_otel.doctor.content import check_content, check_digest_key, check_settings, check_usable
@@ -16,6 +18,7 @@ from memtrace_otel.doctor.packages import check_packages, check_python
 from memtrace_otel.doctor.program import ObservedProgram, ProbeError, observe_program, observe_settings
 from memtrace_otel.doctor.recorded import check_recorded
 from memtrace_otel.doctor.sdk import check_config_file, check_limits, check_provider, check_sampler, check_switch
+from memtrace_otel.doctor.source import check_source
 from memtrace_otel.doctor.spool import check_spool
 
 __all__ = [
@@ -35,6 +38,7 @@ CHECKS: tuple[Callable[[ObservedProgram], Finding | Iterable[Finding] | None], .
     check_switch,
     check_config_file,
     check_instrumentors,
+    check_source,
     check_other_instrumentations,
     check_provider,
     check_sampler,
@@ -50,14 +54,18 @@ CHECKS: tuple[Callable[[ObservedProgram], Finding | Iterable[Finding] | None], .
 """What is checked of a program, in the order in which things must be right."""
 
 
-def examine(python: Path, environ: Mapping[str, str], database: Path | None = None) -> list[Finding]:
+def examine(
+    python: Path, environ: Mapping[str, str], database: Path | None = None, command: Sequence[str] = ()
+) -> list[Finding]:
     """Check what a program run by `python` gets in `environ`, and what the database holds.
 
-    The database is the one that the program writes when none is given. Takes about a second.
+    The database is the one that the program writes when none is given. The program's files are looked at when its
+    `command` line is given. Takes about a second.
     """
     findings: list[Finding] = []
+    rerun = _rerun(environ, database, command or ("python", "app.py"))
     try:
-        program = observe_program(python, environ)
+        program = replace(observe_program(python, environ), command=command, rerun=rerun)
     except ProbeError as error:
         findings.append(problem("python", str(error), f"{python} --version"))
     else:
@@ -69,7 +77,7 @@ def examine(python: Path, environ: Mapping[str, str], database: Path | None = No
         of_file = list(check_database(database))
         findings += of_file
         if all(finding.state != State.PROBLEM for finding in of_file):
-            findings += check_recorded(database)
+            findings += check_recorded(database, rerun)
     return findings
 
 
@@ -81,6 +89,13 @@ def examine_settings(python: Path, environ: Mapping[str, str]) -> list[Finding]:
         return [problem("settings", str(error), f"{python} --version")]
     found = [*check_content(program), *check_settings(program), *check_usable(program)]
     return [finding for finding in found if finding.state == State.PROBLEM or finding.check == "settings"]
+
+
+def _rerun(environ: Mapping[str, str], database: Path | None, command: Sequence[str]) -> str:
+    """What to type to record a program."""
+    if environ.get("OTEL_CONFIG_FILE"):  # `run` refuses it
+        return f"opentelemetry-instrument {join(command)}"
+    return f"memtrace-otel run {f'--db {quote(str(database))} ' if database else ''}-- {join(command)}"
 
 
 def written_database(program: ObservedProgram) -> Path | None:

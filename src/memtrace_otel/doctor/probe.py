@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import socket
 import sys
 from contextlib import suppress
-from importlib.metadata import distributions, entry_points
+from importlib.metadata import PackageNotFoundError, distribution, distributions, entry_points
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -51,16 +52,27 @@ def packages() -> dict[str, dict[str, Any]]:
     return found
 
 
+def modules(requirement: str) -> list[str]:
+    """The names under which an installed library is imported."""
+    name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+    with suppress(PackageNotFoundError):
+        files = [file.parts for file in distribution(name).files or ()]
+        return sorted({parts[0].removesuffix(".py") for parts in files if parts[-1].endswith(".py")} - {".."})
+    return []
+
+
 def instrumentors() -> list[dict[str, Any]]:
     """Every registered instrumentor; ours are asked for their libraries and whether they are at work."""
     found: list[dict[str, Any]] = []
     for entry in entry_points(group="opentelemetry_instrumentor"):
         package = canonical(entry.dist.name) if entry.dist else ""
         row: dict[str, Any] = {"name": entry.name, "package": package, "libraries": [], "active": False, "error": ""}
+        row["modules"] = []
         if package == _OURS:
             try:
                 instrumentor = entry.load()()
                 row["libraries"] = list(instrumentor.instrumentation_dependencies())
+                row["modules"] = [name for library in row["libraries"] for name in modules(library)]
                 row["active"] = bool(instrumentor.is_instrumented_by_opentelemetry)
             except Exception as error:
                 row["error"] = f"{type(error).__name__}: {error}"

@@ -34,13 +34,15 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class Instrumentor:
-    """A registered instrumentor. `libraries` (requirements), `active` and `error` are known of ours only."""
+    """A registered instrumentor. `libraries` (requirements), `modules` (their names in imports), `active` and `error`
+    are known of ours only."""
 
     name: str
     package: str
     libraries: Sequence[str]
     active: bool
     error: str
+    modules: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ class ObservedProgram:
 
     Package names are canonical (lower case, `-`). `kept` is the share of new traces that the sampler keeps;
     `attributes`, `links` and `length` are span limits, None when there is none; `log` is what was logged while loading,
-    `unusable` why the values of settings, by name, lead nowhere.
+    `unusable` why the values of settings, by name, lead nowhere. `command` is the command line of the program, () when
+    none is known, and `rerun` what to type to record it.
     """
 
     environ: Mapping[str, str]
@@ -94,6 +97,8 @@ class ObservedProgram:
     links: int | None = None
     length: int | None = None
     unusable: Mapping[str, str] = field(default_factory=dict[str, str])
+    command: Sequence[str] = ()
+    rerun: str = "memtrace-otel run -- python app.py"
 
     def setting(self, name: str) -> str:
         """The value of one of our settings, '' when the program has none of them."""

@@ -23,12 +23,16 @@ _OF_A_TURN = frozenset({OpKind.RETRIEVE, OpKind.RERANK, OpKind.ASSEMBLE, OpKind.
 """Operations that only make sense together with others of the same turn."""
 _MUCH = 0.2
 _PLACES = 3
+_TRIED = "; a program that has run to its end came by nothing that is watched"
 
 
-def check_recorded(database: Path) -> Iterator[Finding]:
-    """The last hour that the database holds, at most 20,000 spans of it. Raises StoreError when it cannot be read."""
+def check_recorded(database: Path, rerun: str) -> Iterator[Finding]:
+    """The last hour that the database holds, at most 20,000 spans of it. Raises StoreError when it cannot be read.
+
+    `rerun` is what to type to record something.
+    """
     if not database.is_file():
-        yield warning("recorded", "nothing yet: there is no database", "memtrace-otel run -- python app.py")
+        yield warning("recorded", f"nothing yet: there is no database{_TRIED}", rerun)
         return
     with SqliteStore.open(database, create=False) as store:
         last = store.stats().last
@@ -36,7 +40,7 @@ def check_recorded(database: Path) -> Iterator[Finding]:
     operations = [span for span in spans if span.kind and not span.part]
     if not operations:
         found = f"{len(spans)} spans, but no memory operation" if spans else "the database is empty"
-        yield warning("recorded", found, "memtrace-otel run -- python app.py")
+        yield warning("recorded", found + _TRIED, rerun)
         return
     yield _check_age(operations)
     for check in (_check_parents, _check_origins, _check_contents, _check_capture):

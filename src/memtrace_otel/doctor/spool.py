@@ -39,7 +39,7 @@ def check_spool(program: ObservedProgram) -> Iterator[Finding]:
             yield warning(
                 "spool",
                 f"{_megabytes(size)} wait in {folder}; the next run with the same receiver and service sends them",
-                "memtrace-otel run -- python app.py",
+                program.rerun,
             )
     base = folders[0].parent
     others = [path for path in base.iterdir() if path not in folders] if base.is_dir() else []

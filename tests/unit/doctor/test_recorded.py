@@ -22,6 +22,8 @@ from memtrace_otel.store.exporter import MemtraceSpanExporter
 from tests.conftest import Recording
 from tests.unit.doctor.conftest import one
 
+RERUN = "memtrace-otel run -- python shop.py"
+
 
 def stored(path: Path, *spans: OperationSpan) -> Path:
     with SqliteStore.open(path) as store:
@@ -36,7 +38,7 @@ def span(number: int, **fields: Any) -> OperationSpan:
 
 
 def examined(database: Path) -> list[Finding]:
-    return [*check_database(database), *check_recorded(database)]
+    return [*check_database(database), *check_recorded(database, RERUN)]
 
 
 # --- the file ----------------------------------------------------------------------------------------------------
@@ -87,13 +89,13 @@ def test_nothing_yet(tmp_path: Path) -> None:
     empty = stored(tmp_path / "empty.db")
     other = stored(tmp_path / "other.db", span(1, kind="", name="GET /"))
     for path in (tmp_path / "missing.db", empty, other):
-        found = one(list(check_recorded(path)), "recorded")
-        assert (found.state, found.remedy) == (State.WARNING, "memtrace-otel run -- python app.py")
+        found = one(list(check_recorded(path, RERUN)), "recorded")
+        assert (found.state, found.remedy) == (State.WARNING, RERUN)
 
 
 def test_what_is_complete_has_no_warning(tmp_path: Path) -> None:
     whole = stored(tmp_path / "memtrace.db", span(1, parent_id="ab" * 8, seq=1), span(2, parent_id="ab" * 8, seq=2))
-    [found] = check_recorded(whole)
+    [found] = check_recorded(whole, RERUN)
     assert (found.check, found.state) == ("recorded", State.OK)
     assert "2 of mem0; the last one, search_memory, 1 s ago" in found.found
 
@@ -106,7 +108,7 @@ def test_operations_that_lost_their_parent_are_named_by_their_place(recording: R
     find_in_notes()
     exporter = MemtraceSpanExporter(tmp_path / "memtrace.db")
     exporter.export(recording.spans())
-    found = one(list(check_recorded(exporter.path)), "parent")
+    found = one(list(check_recorded(exporter.path, RERUN)), "parent")
     assert found.state == State.WARNING
     assert "find_in_notes" in found.found
     assert "start_as_current_span" in found.remedy
@@ -124,7 +126,7 @@ def test_operations_that_lost_their_parent_are_named_by_their_place(recording: R
 )
 def test_what_operations_lack(reason: Incomplete, check: str, state: State, remedy: str, tmp_path: Path) -> None:
     path = stored(tmp_path / "memtrace.db", span(1, parent_id="ab" * 8, incomplete=(reason.value,)))
-    found = one(list(check_recorded(path)), check)
+    found = one(list(check_recorded(path, RERUN)), check)
     assert (found.state, remedy in found.remedy) == (state, True)
     assert "1 " in found.found
 
@@ -132,16 +134,16 @@ def test_what_operations_lack(reason: Incomplete, check: str, state: State, reme
 def test_gaps_and_drops(tmp_path: Path) -> None:
     parent = {"parent_id": "ab" * 8}
     gap = stored(tmp_path / "gap.db", span(1, seq=1, **parent), span(2, seq=5, **parent))
-    found = one(list(check_recorded(gap)), "losses")
+    found = one(list(check_recorded(gap, RERUN)), "losses")
     assert (found.state, "3 spans" in found.found) == (State.WARNING, True)
     told = stored(tmp_path / "told.db", span(1, kind="other", attributes={semconv.LOST: 40}), span(2, **parent))
-    found = one(list(check_recorded(told)), "losses")
+    found = one(list(check_recorded(told, RERUN)), "losses")
     assert (found.state, "40 spans" in found.found) == (State.PROBLEM, True)
     assert found.remedy.startswith("export MEMTRACE_SPOOL_BYTES=")
 
 
 def test_a_clock_that_is_ahead(tmp_path: Path) -> None:
     later = time.time_ns() + 7200 * 10**9
-    found = one(list(check_recorded(stored(tmp_path / "memtrace.db", span(1, start=later, end=later)))), "clock")
+    found = one(list(check_recorded(stored(tmp_path / "memtrace.db", span(1, start=later, end=later)), RERUN)), "clock")
     assert (found.state, found.remedy) == (State.PROBLEM, "timedatectl set-ntp true")
     assert "119 min" in found.found or "2 h" in found.found

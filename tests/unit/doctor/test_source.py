@@ -1,0 +1,115 @@
+"""A program that comes by nothing that is watched, or starts a Python that is not: seen in its files."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memtrace_otel.doctor import Finding, ObservedProgram, State, examine
+from memtrace_otel.doctor.program import Instrumentor, Package
+from memtrace_otel.doctor.source import check_source
+from tests.unit.doctor.conftest import one
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+PROGRAM = ObservedProgram(
+    environ={},
+    python=Path("python"),
+    version=(3, 11),
+    packages={"memtrace-otel": Package("0.1.0", ())},
+    instrumentors=[Instrumentor("memtrace_mem0", "memtrace-otel", ["mem0ai>=1"], True, "", ["mem0"])],
+    settings={},
+    log=(),
+)
+
+
+def of(*files: tuple[str, str], command: tuple[str, ...] = ("python", "app.py")) -> list[Finding]:
+    for name, text in files:
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text)
+    return list(check_source(replace(PROGRAM, command=command)))
+
+
+def test_a_program_that_uses_no_memory_is_named() -> None:
+    [found] = of(("app.py", "import json\nprint(json)"))
+    assert (found.check, found.state) == ("program", State.PROBLEM)
+    assert "app.py imports nothing that is watched here (mem0, memtrace_otel)" in found.found
+    assert found.remedy.startswith("$EDITOR app.py")
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        [("app.py", "def main():\n    from mem0 import Memory")],
+        [("app.py", "import shop.memory"), ("shop/__init__.py", ""), ("shop/memory.py", "import mem0.client")],
+        [
+            ("app.py", "from shop import memory"),
+            ("shop/memory.py", "from . import notes"),
+            ("shop/notes.py", "import mem0"),
+        ],
+        [("app.py", "from memtrace_otel import operation")],
+    ],
+)
+def test_what_is_watched_is_found_in_the_files_beside_the_script(files: list[tuple[str, str]]) -> None:
+    [found] = of(*files)
+    assert found.state == State.OK
+    assert "app.py imports mem" in found.found
+
+
+def test_a_module_is_read_as_well() -> None:
+    [found] = of(("shop/agent.py", "import json"), command=("python", "-m", "shop.agent"))
+    assert (found.state, "shop/agent.py" in found.found) == (State.PROBLEM, True)
+
+
+@pytest.mark.parametrize(
+    "code", ["import crewai", "exec(open('x').read())", "import subprocess", "import importlib", "("]
+)
+def test_what_cannot_be_seen_is_no_problem(code: str) -> None:
+    [found] = of(("app.py", code))
+    assert (found.state, "not looked at" in found.found) == (State.OK, True)
+
+
+@pytest.mark.parametrize("command", [("uvicorn", "shop:app"), ("python", "gone.py"), ("python", "-m", "pytest"), ()])
+def test_a_program_without_a_file_here_has_no_finding(command: tuple[str, ...]) -> None:
+    assert of(command=command) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "option"),
+    [
+        ('subprocess.run([sys.executable, "-u", "-I", "worker.py"])', "-I"),
+        ('subprocess.run(("/usr/bin/python3.12", "-ES", "worker.py"))', "-ES"),
+        ('os.execl(sys.executable, "python", "-E", "worker.py")', "-E"),
+        ('os.system("python -S worker.py")', "-S"),
+    ],
+)
+def test_a_child_that_gets_nothing_of_the_environment_is_named(call: str, option: str) -> None:
+    code = f"import os, subprocess, sys\n{call}"
+    found = one(of(("app.py", code)), "child process")
+    assert found.state == State.PROBLEM
+    assert f"app.py:2 starts a Python with {option}," in found.found
+    assert found.remedy == f"$EDITOR +2 app.py  # leave {option} out"
+    assert one(of(("app.py", f"import mem0\n{call}")), "child process").state == State.WARNING
+
+
+@pytest.mark.parametrize("words", ['"worker.py", "-I"', '"-m", "x", "-I"', '"-c", "-I"', '"-u", "worker.py"'])
+def test_options_of_the_childs_program_are_its_own(words: str) -> None:
+    found = of(("app.py", f"import subprocess, sys\nsubprocess.run([sys.executable, {words}])"))
+    assert [finding.check for finding in found] == ["program"]
+
+
+def test_the_libraries_of_a_real_python_are_known_by_their_modules(environ: dict[str, str]) -> None:
+    Path("app.py").write_text("import openai")
+    findings = examine(Path(sys.executable), environ, command=("python", "app.py"))
+    assert one(findings, "program").found == "app.py imports openai"
+    assert one(findings, "recorded").remedy == "memtrace-otel run -- python app.py"
+    findings = examine(Path(sys.executable), environ, Path("one.db"), ("python", "app.py", "--port", "8000"))
+    assert one(findings, "recorded").remedy == "memtrace-otel run --db one.db -- python app.py --port 8000"
