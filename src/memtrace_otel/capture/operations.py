@@ -189,7 +189,7 @@ class Operation:
     def _tell(self, error: BaseException | None) -> None:
         """Leave to the turn what it is to know, and to the span what happened."""
         try:
-            if _UNKNOWN_TURN in self._incomplete and turns.lacks_nothing(self._inputs, self._started):
+            if _UNKNOWN_TURN in self._incomplete and turns.lacks_nothing(self._inputs, self._started, self._is_alone()):
                 del self._incomplete[_UNKNOWN_TURN]
             if error is None:
                 self._publish()
@@ -349,11 +349,9 @@ class Operation:
     @guarded("operation.set", None)
     def set(self, name: str, value: AttributeValue) -> None:
         """Set an attribute of the span. Texts, also those in a sequence, are redacted and cut at the preview limit."""
-        if not self._active:
-            return
-        if len(getattr(self.span, "attributes", None) or ()) < _SET_ATTRIBUTES:
+        if self._active and len(getattr(self.span, "attributes", None) or ()) < _SET_ATTRIBUTES:
             self.span.set_attribute(name, show_value(value, config()))
-        else:
+        elif self._active:
             self.mark(Incomplete.BUDGET)
             note_drop("attributes", 1, self.system)
 

@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Iterable
 from contextvars import ContextVar
+from itertools import count
 from sys import getsizeof
 from time import perf_counter
 from typing import NamedTuple
@@ -107,7 +108,8 @@ class Retrieval(NamedTuple):
 
 
 class InPrompt(NamedTuple):
-    """What of a turn a prompt holds; `whole` is False when there was too much of it to look for everything."""
+    """What of a turn a prompt holds; the question that it says last is the last one. `whole` is False when there was
+    too much of it to look for everything."""
 
     queries: list[Recalled]
     hits: list[Recalled]
@@ -120,9 +122,13 @@ class Turn:
     `before`: what the execution context had searched when the turn began. A prompt may hold that, too.
     """
 
-    __slots__ = ("__weakref__", "_answers", "_before", "_calls", "_entries", "_retrievals", "of_trace", "size", "used")
+    __slots__ = (
+        *("__weakref__", "_answers", "_before", "_calls", "_entries", "_number", "_retrievals"),
+        *("of_trace", "size", "used"),
+    )
 
     def __init__(self, before: tuple[Retrieval, ...] = ()) -> None:
+        self._number = next(_numbers)  # an `id` would be that of a later turn, too
         self._before = before
         self._retrievals: list[Retrieval] = []
         self._answers: list[Recalled] = []
@@ -189,24 +195,31 @@ class Turn:
     def found_in(self, prompt: str, trace_id: str = "") -> InPrompt:
         """The queries and retrieved versions that a prompt holds, of a model call in this trace ('': outside any).
 
-        What a call of another trace or turn was given is not found again, unless the prompt asks for it: the words of
-        one user's memory may be in another user's question.
+        What a call of another trace or turn was given is not found again, unless the prompt asks for it and it is of
+        an owner that was searched for this call: the words of one user's memory may be in another user's question, and
+        the questions of both may be equal.
         """
-        searched, folded, asker = self.retrievals(), fold(prompt[:_PROMPT]), trace_id or id(self)
+        searched, folded, asker = self.retrievals(), fold(prompt[:_PROMPT]), trace_id or self._number
         asked = {query.ref: query for done in searched if (query := done.query())}
         queries, all_queries = found_in(folded, asked.values())
-        again = {done.origin for done in _asking({query.ref for query in queries}, searched)}
-        searched = [done for done in searched if not done.given_to or asker in done.given_to or done.origin in again]
+        queries.sort(key=lambda query: folded.rfind(fold(query.text)))  # a history says some twice
+        question = queries[-1].ref if queries else ""
+        own = [done for done in searched if not done.given_to or asker in done.given_to]
+        wanted = _wanted(own, question, folded)
+        owners = {done.scope for done in own if done.origin in wanted}
+        again = _asking({query.ref for query in queries}, searched)
+        kept = {done.origin for done in own} | {d.origin for d in again if not owners or d.scope in owners}
+        searched = [done for done in searched if done.origin in kept]
         hits, all_hits = found_in(folded, [hit for done in searched for hit in done.hits()])
-        wanted = _wanted(searched, queries[-1].ref if queries else "", folded)
-        return InPrompt(queries, _of_one_search_each(hits, searched, wanted), all_queries and all_hits)
+        wanted = _wanted(searched, question, folded)
+        return InPrompt(queries, _of_one_search_each(hits, searched, wanted, owners), all_queries and all_hits)
 
     def gave(self, hits: Iterable[Recalled], trace_id: str = "") -> None:
         """Note that a model call in this trace was given these hits."""
         searches = {hit.retrieved_by for hit in hits}
         for done in self.retrievals():
             if done.origin in searches:
-                done.given_to.add(trace_id or id(self))
+                done.given_to.add(trace_id or self._number)
 
     def fruitless_for(self, queries: Iterable[Recalled]) -> list[str]:
         """The retrievals that returned nothing for one of these queries: an empty result is in every prompt. Those of
@@ -260,6 +273,7 @@ class Turn:
             self._entries -= len(first.read)
 
 
+_numbers = count()
 _lock = threading.Lock()
 _turns: dict[str, Turn] = {}  # by trace; a turn outside any trace lives as long as a context knows it
 _living: list[ref[Turn]] = []  # every turn that holds something
@@ -350,15 +364,20 @@ def turn_here() -> Turn | None:
     return recall(trace_here())
 
 
-def _of_one_search_each(hits: list[Recalled], searched: list[Retrieval], wanted: set[str]) -> list[Recalled]:
+def _of_one_search_each(
+    hits: list[Recalled], searched: list[Retrieval], wanted: set[str], owners: set[str]
+) -> list[Recalled]:
     """Several searches of a turn may have returned an equal text; the prompt holds what one of them returned.
 
-    That is one for the question of the prompt (`wanted`), of the run that is nearest, of this execution context, that
-    returned most of what the prompt holds, and the newest.
+    That is one for the question of the prompt (`wanted`), of an owner that was searched for this call (`owners`), of
+    the run that is nearest, of this execution context, that returned most of what the prompt holds, and the newest.
     """
     here, returned = _searched_here.get(), Counter(hit.retrieved_by for hit in hits)
     rank = {
-        done.origin: (done.origin in wanted, _nearness(done), done.origin in here, returned[done.origin], at)
+        done.origin: (
+            *(done.origin in wanted, done.scope in owners, _nearness(done)),
+            *(done.origin in here, returned[done.origin], at),
+        )
         for at, done in enumerate(searched)
     }
     chosen: dict[str, str] = {}

@@ -39,10 +39,13 @@ def responded(origin: str, written: list[Written], *, alone: bool) -> None:
 
 
 def may_lack_turn(origin: str, *, alone: bool) -> bool:
-    """Whether an answer may lack its own turn: it is outside any span, and searches of this process wait for theirs."""
-    return unanswered.answered(recall("" if alone else origin[:32])) and alone
+    """Whether an answer may lack its own search: its turn has none, and some outside any span wait for an answer."""
+    return unanswered.answered(recall("" if alone else origin[:32]))
 
 
-def lacks_nothing(read: Sequence[Read], started: float) -> bool:
-    """Whether an answer names the memory it read, or no search has to do with what it was given."""
-    return any(role in _MEMORY for _, role, _, _, _ in read) or not unanswered.may_be_answered(read, started)
+def lacks_nothing(read: Sequence[Read], started: float, alone: bool) -> bool:
+    """Whether an answer names the memory it read, or no search has to do with what it was given; where nothing tells,
+    an answer in a span of the program is taken to be whole."""
+    if any(role in _MEMORY for _, role, _, _, _ in read) or not (alone or any(text for _, _, _, text, _ in read)):
+        return True
+    return not unanswered.may_be_answered(read, started)

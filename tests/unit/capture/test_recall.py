@@ -216,6 +216,17 @@ def test_of_equal_questions_a_prompt_holds_what_one_search_returned() -> None:
         assert [(hit.ref, hit.retrieved_by) for hit in found] == [("memory:tea", search), ("memory:home", search)]
 
 
+def test_what_two_owners_asked_in_turn_is_each_their_own_though_all_texts_are_equal() -> None:
+    turn = Turn()
+    for round, history in ((1, ""), (2, "Where does Ana live?\n"), (3, "Where does Ana live?\nWhere does Ana live?\n")):
+        for owner in ("ann", "bob"):
+            asked, found = f"{owner}-{round}", [TEA, HOME][round % 2]
+            turn.retrieved(asked, owner, [found, (f"memory:{owner}", "hit", "1", "Ana likes green tea", None)])
+            hits = turn.found_in(f"Ana likes green tea\n{history}{found[3]}", asked).hits
+            assert {hit.scope for hit in hits} == {owner}
+            turn.gave(hits, asked)
+
+
 def test_spans_around_answers_alone_find_what_was_searched_before_them(recording: Recording) -> None:
     for n in range(2):
         with operation("search_memory", kind="retrieve", system="s", tracer=recording.tracer) as search:

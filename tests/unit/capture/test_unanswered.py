@@ -67,13 +67,15 @@ def test_an_answer_in_the_trace_of_its_search_lacks_nothing(recording: Recording
     assert not Context().run(answer, recording)
 
 
-def test_an_answer_inside_a_span_of_the_program_lacks_nothing(recording: Recording) -> None:
-    def turn() -> bool:
+def test_an_answer_inside_a_span_of_the_program_lacks_a_search_only_where_something_tells(recording: Recording) -> None:
+    def turn(instructions: str) -> bool:
         with recording.tracer.start_as_current_span("turn"):
-            return answer(recording)
+            return answer(recording, instructions=instructions)
 
     Context().run(search, recording)
-    assert not Context().run(turn)
+    assert not Context().run(turn, "")
+    assert not Context().run(turn, "Rhyme.")
+    assert Context().run(turn, f"Notes:\n- {HIT}")  # an executor, say, has lost the context of the search
 
 
 def test_an_answer_that_names_what_it_read_and_a_judge_lack_nothing(recording: Recording) -> None:
