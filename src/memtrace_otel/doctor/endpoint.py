@@ -7,9 +7,10 @@ from urllib.parse import urlsplit
 
 from memtrace_otel.capture.content_store import public_url
 from memtrace_otel.doctor.finding import Finding, ok, problem
-from memtrace_otel.doctor.program import Exporter, ObservedProgram
+from memtrace_otel.doctor.program import EDIT_CONFIG, Exporter, ObservedProgram
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_EXPORTER_IN_FILE = "tracer_provider: processors: the endpoint, protocol or headers of this exporter"
 _NO_SCHEME = "grpc://"  # gRPC takes `host:port`
 _PORT_OF = {"grpc": 4317, "http/protobuf": 4318}
 
@@ -28,23 +29,25 @@ def _check(exporter: Exporter, environ: Mapping[str, str]) -> Finding:
         error = error.replace(secret, "***")
     if exporter.reached and exporter.answered:
         return ok(check, f"{endpoint} takes spans by {exporter.protocol}")
+    in_file = f"{EDIT_CONFIG}  # {_EXPORTER_IN_FILE}" if environ.get("OTEL_CONFIG_FILE") else ""
     other = next(protocol for protocol in _PORT_OF if protocol != exporter.protocol)
     if _port(exporter.endpoint) == _PORT_OF[other]:
         return problem(
             check,
             f"{endpoint} is spoken to in {exporter.protocol}, but {_PORT_OF[other]} is the port of {other}",
-            f"export OTEL_EXPORTER_OTLP_PROTOCOL={other}",
+            in_file or f"export OTEL_EXPORTER_OTLP_PROTOCOL={other}",
         )
     if not exporter.reached:
         named = next((name for name in _ENDPOINTS if environ.get(name)), "")
         remedy = f"export {named}=http://<collector>:{_PORT_OF[exporter.protocol]}  # where it listens"
         if not named:
             remedy = "export OTEL_TRACES_EXPORTER=memtrace  # or start a collector there"
-        return problem(check, f"{endpoint} is not reachable: {error}", remedy)
+        return problem(check, f"{endpoint} is not reachable: {error}", in_file or remedy)
     return problem(
         check,
         f"{endpoint} does not take spans by {exporter.protocol}: {error}",
-        f"export OTEL_EXPORTER_OTLP_PROTOCOL={other}  # or set OTEL_EXPORTER_OTLP_HEADERS when it asks for a key",
+        in_file
+        or f"export OTEL_EXPORTER_OTLP_PROTOCOL={other}  # or OTEL_EXPORTER_OTLP_HEADERS when it asks for a key",
     )
 
 

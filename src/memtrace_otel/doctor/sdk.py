@@ -12,6 +12,7 @@ from memtrace_otel.doctor.program import EDIT_CONFIG, EXPORTER, OURS, ObservedPr
 OUR_EXPORTER = "MemtraceSpanExporter"
 _CONFIGURATION = "opentelemetry-configuration"
 _HARMLESS = "ignoring configurator kwargs"  # said at every start with a file
+_IN_FILE = 'tracer_provider: processors: - batch: {exporter: {memtrace: {path: "./memtrace.db"}}}'
 _LEAST_ATTRIBUTES = 64
 _LEAST_LINKS = 32
 _LEAST_LENGTH = 256
@@ -62,23 +63,24 @@ def check_provider(program: ObservedProgram) -> Iterator[Finding]:
             f"no tracer provider of the SDK: {reason}",
             "unset OTEL_PYTHON_DISTRO OTEL_PYTHON_CONFIGURATOR"
             if program.environ.get("OTEL_PYTHON_CONFIGURATOR") or program.environ.get("OTEL_PYTHON_DISTRO")
-            else "memtrace-otel run -- python app.py",
+            else program.rerun,
         )
         return
     yield ok("provider", program.provider)
+    in_file = f"{EDIT_CONFIG}  # {_IN_FILE}" if program.environ.get("OTEL_CONFIG_FILE") else ""
     if not program.exporters:
         yield problem(
             "exporter",
             "no span exporter: what is recorded goes nowhere"
-            + (f" ({program.log[-1]})" if program.log else " (OTEL_TRACES_EXPORTER=none?)"),
-            "export OTEL_TRACES_EXPORTER=memtrace",
+            + (f" ({program.log[-1]})" if program.log else "" if in_file else f" ({EXPORTER}=none?)"),
+            in_file or f"export {EXPORTER}=memtrace",
         )
     elif not any(exporter.kind == OUR_EXPORTER for exporter in program.exporters):
         kinds = ", ".join(exporter.kind for exporter in program.exporters)
         yield warning(
             "exporter",
             f"spans go to {kinds}, not to a database that `attribute` and `report` read",
-            "export OTEL_TRACES_EXPORTER=otlp,memtrace",
+            in_file or f"export {EXPORTER}=otlp,memtrace",
         )
     else:
         yield ok("exporter", ", ".join(exporter.path or exporter.kind for exporter in program.exporters))

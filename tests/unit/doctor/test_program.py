@@ -223,6 +223,25 @@ def test_a_configuration_file_decides(doctor: Examine, tmp_path: Path) -> None:
     assert one(findings, "content").state == State.WARNING  # although the environment says SPAN_ONLY
 
 
+@pytest.mark.parametrize(
+    ("processors", "check", "state"),
+    [
+        ("[simple: {exporter: {console: {}}}]", "exporter", State.WARNING),
+        ('[batch: {exporter: {otlp_http: {endpoint: "http://127.0.0.1:1/v1/traces"}}}]', "endpoint", State.PROBLEM),
+        ('[batch: {exporter: {otlp_http: {endpoint: "http://127.0.0.1:4317/v1/traces"}}}]', "endpoint", State.PROBLEM),
+    ],
+)
+def test_what_only_the_configuration_file_can_mend(
+    doctor: Examine, tmp_path: Path, processors: str, check: str, state: State
+) -> None:
+    file = tmp_path / "otel.yaml"
+    file.write_text(f'file_format: "1.0"\ntracer_provider:\n  processors: {processors}\n')
+    findings = doctor(OTEL_CONFIG_FILE=str(file), OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:4318")
+    found = one(findings, check)
+    assert (found.state, found.remedy.partition("  # ")[0]) == (state, "$EDITOR $OTEL_CONFIG_FILE")
+    assert "OTEL_TRACES_EXPORTER" not in found.found
+
+
 def test_an_instrumentor_that_the_configuration_file_switches_off(doctor: Examine, tmp_path: Path) -> None:
     file = tmp_path / "otel.yaml"
     file.write_text(
