@@ -67,8 +67,10 @@ def _check_age(operations: Sequence[OperationSpan]) -> Finding:
 def _check_parents(operations: Sequence[OperationSpan]) -> Iterator[Finding]:
     """Operations of a turn that are alone in their trace: the context got lost on the way to them."""
     sizes = Counter(span.trace_id for span in operations)
-    lone = [span for span in operations if not span.parent_id and sizes[span.trace_id] == 1 and span.kind in _OF_A_TURN]
-    if len(lone) > _MUCH * sum(span.kind in _OF_A_TURN for span in operations):
+    of_turns = [span for span in operations if span.kind in _OF_A_TURN]
+    lone = [span for span in of_turns if not span.parent_id and sizes[span.trace_id] == 1]
+    only_answers = all(span.kind == OpKind.RESPOND for span in of_turns)  # each is a whole turn
+    if len(lone) > _MUCH * len(of_turns) and not only_answers:
         yield warning(
             "parent",
             f"{len(lone)} operations of a turn are alone in their trace, {_places(lone)}: what was searched and what "

@@ -114,6 +114,14 @@ def test_operations_that_lost_their_parent_are_named_by_their_place(recording: R
     assert "start_as_current_span" in found.remedy
 
 
+def test_answers_alone_miss_nothing_until_something_was_searched(tmp_path: Path) -> None:
+    answer = span(1, kind="respond", name="chat")
+    path = stored(tmp_path / "memtrace.db", answer, span(2, kind="respond", name="chat"), span(3, kind="create"))
+    assert [finding.check for finding in check_recorded(path, RERUN)] == ["recorded"]
+    searched = stored(tmp_path / "searched.db", answer, span(2))
+    assert one(list(check_recorded(searched, RERUN)), "parent").state == State.WARNING
+
+
 @pytest.mark.parametrize(
     ("reason", "check", "state", "remedy"),
     [
