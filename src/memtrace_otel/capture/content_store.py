@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Protocol, cast
 from urllib.parse import unquote, urlsplit
 
+from memtrace_otel import settings
 from memtrace_otel.capture.child_exit import before_child_exits
 from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.guard import note_drop, note_error
@@ -277,12 +278,14 @@ def content_store(url: str, key: str = "") -> ContentStore:
     return _opened[url, key]
 
 
-def read_content(uri: str, store: str, *, key: str = "", limit: int = READ_BYTES) -> str:
+def read_content(uri: str, store: str, *, key: str | None = None, limit: int = READ_BYTES) -> str:
     """Read back a content that a span of `store` (a URL as in MEMTRACE_CONTENT_STORE) refers to by `uri`.
 
     `uri` comes with the telemetry, so it is trusted only as a name: ContentError when it does not lie in `store`, holds
-    more than `limit` bytes, or does not have the digest that its name says (keyed ones need the `key`).
+    more than `limit` bytes, or does not have the digest that its name says. Keyed ones need the `key` they were written
+    with; None is that of the settings (MEMTRACE_DIGEST_KEY).
     """
+    key = settings.DIGEST_KEY.read() if key is None else key
     base = public_url(store)
     name = uri.removeprefix(base + "/") if uri.startswith(base + "/") else ""
     match = _NAME.fullmatch(name)
@@ -290,7 +293,9 @@ def read_content(uri: str, store: str, *, key: str = "", limit: int = READ_BYTES
         raise ContentError("the reference does not point into the content store")
     keyed = match[1] != "sha256"
     if keyed and not key:
-        raise ContentError("the content has a keyed digest: MEMTRACE_DIGEST_KEY is needed to check it")
+        raise ContentError(
+            "the content has a keyed digest: to check it takes MEMTRACE_DIGEST_KEY, or the argument `key`"
+        )
     try:
         data = open_backend(store).read(name, limit + 1)
     except Exception as error:

@@ -78,6 +78,18 @@ def test_a_key_shows_in_the_name_and_is_needed_to_read(tmp_path: Path) -> None:
     assert "k3y" not in repr(store)
 
 
+def test_reading_takes_the_key_of_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ContentStore(tmp_path.as_uri(), "k3y")
+    uri = store.put(TEXT)
+    assert store.flush()
+    monkeypatch.setenv("MEMTRACE_DIGEST_KEY", "k3y")
+    assert read_content(uri, str(tmp_path)) == TEXT
+    monkeypatch.setenv("MEMTRACE_DIGEST_KEY", "other")
+    assert read_content(uri, str(tmp_path), key="k3y") == TEXT
+    with pytest.raises(ContentError, match="not what its name says"):
+        read_content(uri, str(tmp_path))
+
+
 def test_only_the_owner_reads_files(tmp_path: Path) -> None:
     root = tmp_path / "made by us"
     store = ContentStore(str(root))
