@@ -154,6 +154,17 @@ def test_run_does_the_same_in_one_command(environ: dict[str, str], tmp_path: Pat
     assert SAID in contents(found)
 
 
+def test_the_blocks_of_the_guide_to_an_own_memory_can_be_typed(environ: dict[str, str], tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "guide" / "own-memory.md").read_text("utf-8")
+    (tmp_path / "typed.py").write_text("".join(re.findall(r"```python\n(.*?)```", guide, re.DOTALL)))
+    command = [sys.executable, "-m", "memtrace_otel.cli", "run", "--", sys.executable, "typed.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = spans(tmp_path / "memtrace.db")
+    assert {"update_memory", "memtrace.extract"} <= set(found)
+    assert found["memtrace.extract"].scope == found["update_memory"].scope != ""
+
+
 def test_the_examples_of_the_guide_work(tmp_path: Path) -> None:
     guide = (Path(__file__).parents[3] / "docs" / "guide" / "configuration.md").read_text("utf-8")
     [python], [yaml] = (re.findall(rf"```{kind}\n(.*?)```", guide, re.DOTALL) for kind in ("python", "yaml"))
