@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -79,7 +80,8 @@ def read_source(command: Sequence[str]) -> Source | None:
     while waiting and len(seen) <= _MOST_FILES:
         path = waiting.pop()
         try:
-            tree = ast.parse(path.read_bytes())
+            with warnings.catch_warnings(action="ignore"):  # of the program's text
+                tree = ast.parse(path.read_bytes())
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             source.imports.add("exec")  # who knows what it does
             continue

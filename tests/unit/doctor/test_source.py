@@ -77,6 +77,12 @@ def test_what_cannot_be_seen_is_no_problem(code: str) -> None:
     assert (found.state, "not looked at" in found.found) == (State.OK, True)
 
 
+@pytest.mark.filterwarnings("error")
+def test_warnings_of_its_text_are_the_programs() -> None:
+    [found] = of(("app.py", "import mem0\nprint('\\d', 1 is 1)"))
+    assert found.state == State.OK
+
+
 @pytest.mark.parametrize("command", [("uvicorn", "shop:app"), ("python", "gone.py"), ("python", "-m", "pytest"), ()])
 def test_a_program_without_a_file_here_has_no_finding(command: tuple[str, ...]) -> None:
     assert of(command=command) == []
