@@ -169,14 +169,14 @@ def test_people_who_say_the_same_at_once_are_told_apart_by_their_names(
     assert not [span for span in spans if "inferred" in span.incomplete]
 
 
-def test_people_who_say_the_same_at_once_and_give_no_name_stay_in_doubt(
+def test_people_who_say_the_same_at_once_and_give_no_name_have_an_unknown_history_until_they_differ(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     overlap([Person(client), Person(client)], server)
     spans = answers(recording)
-    assert ["inferred" in span.incomplete for span in spans] == [False] * 2 + [True] * 6
-    assert spans[5].origin not in behind(recording, spans[6])
-    assert spans[4].origin not in behind(recording, spans[7])
+    assert ["unknown_origin" in span.incomplete for span in spans] == [False] * 2 + [True] * 4 + [False] * 2
+    assert not [span for span in spans if "inferred" in span.incomplete]
+    assert [behind(recording, span) for span in spans] == [set()] * 6 + [{spans[4].origin}, {spans[5].origin}]
 
 
 def test_a_call_that_failed_and_is_made_again_changes_the_history_once(

@@ -7,6 +7,7 @@ from typing import Any
 
 import openai
 import pytest
+from opentelemetry import baggage, context, trace
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
 from memtrace_otel import semconv
@@ -288,17 +289,88 @@ def test_one_conversation_in_another_context_is_the_only_one_it_can_be(chat: Cha
     assert "inferred" not in operations(recording, "memory_update")[0].incomplete
 
 
-def test_of_equal_conversations_one_is_inferred_and_stays_so(
+def greeted(client: openai.OpenAI, server: ModelServer, recording: Recording) -> tuple[Chat, Chat]:
+    """Two people served by one program who have said and heard the same."""
+    people = Chat(client, server, recording), Chat(client, server, recording)
+    for person in people:
+        person.say("Hello", "Hi! How can I help you?")
+    return people
+
+
+def test_of_equal_conversations_none_is_taken_until_they_differ(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    ann, bob = greeted(client, server, recording)
+    ann.say("My cat is called Tom.", "Nice name.")
+    bob.say("My dog is called Rex.", "Good dog.")
+    ann.say("What is my cat called?", "Tom.")
+    bob.say("What is my dog called?", "Rex.")
+    spans = answers(recording)
+    assert ["unknown_origin" in span.incomplete for span in spans] == [False, False, True, True, False, False]
+    assert [{v.origin for v in span.inputs} for span in spans[2:4]] == [{""}] * 2
+    stored = operations(recording, "memory_update")
+    assert [op.scope for op in stored] == [span.scope for span in spans[4:]] == [span.scope for span in spans[2:4]]
+    assert [{v.origin for v in op.inputs} - {""} for op in stored] == [{span.origin} for span in spans[2:4]]
+    assert ["unknown_origin" in op.incomplete for op in stored] == [True, True]
+
+
+def test_of_equal_conversations_the_last_begun_is_inferred_where_all_others_went_on(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    """As a program does that goes through one dialogue after another."""
+    for pet in ("cat", "dog", "boat"):
+        chat = Chat(client, server, recording)
+        chat.say("Hello", "Hi! How can I help you?")
+        chat.say(f"I have a {pet}.", f"A {pet}, good.")
+    spans = answers(recording)
+    assert ["inferred" in span.incomplete for span in spans] == [False] * 3 + [True, False, True]
+    read = [{v.origin for v in op.inputs} - {""} for op in operations(recording, "memory_update")]
+    assert read == [{span.origin} for span in spans[::2]]
+
+
+@pytest.mark.parametrize("key", ["session.id", "gen_ai.conversation.id", "user.id", "enduser.id"])
+def test_equal_conversations_are_told_apart_by_the_baggage(
+    client: openai.OpenAI, server: ModelServer, recording: Recording, key: str
+) -> None:
+    people = [Chat(client, server, recording) for _ in "ab"]
+    for text, reply in (("Hello", "Hi! How can I help you?"), ("Any news?", "None that I know of.")):
+        for name, person in enumerate(people):
+            token = context.attach(baggage.set_baggage(key, f"{name}"))
+            person.say(text, reply)
+            context.detach(token)
+    spans = answers(recording)
+    assert not [span for span in spans if {"inferred", "unknown_origin"} & set(span.incomplete)]
+    read = [{v.origin for v in op.inputs} - {""} for op in operations(recording, "memory_update")]
+    assert read == [{span.origin} for span in spans[:2]]
+
+
+def test_equal_conversations_are_told_apart_by_the_turn(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    people = [Chat(client, server, recording) for _ in "ab"]
+    turns = [recording.tracer.start_span("request") for _ in people]
+    for text, reply in (("Hello", "Hi! How can I help you?"), ("Any news?", "None that I know of.")):
+        for turn, person in zip(turns, people, strict=True):
+            with trace.use_span(turn):
+                person.say(text, reply)
+    spans = answers(recording)
+    assert not [span for span in spans if {"inferred", "unknown_origin"} & set(span.incomplete)]
+    read = [{v.origin for v in op.inputs} - {""} for op in operations(recording, "memory_update")]
+    assert read == [{span.origin} for span in spans[:2]]
+
+
+def test_a_short_reply_alone_is_of_none_of_two_conversations(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
     ann, bob = Chat(client, server, recording), Chat(client, server, recording)
-    for person in (ann, bob):
-        person.say("Hello", "Hi! How can I help you?")
-    ann.say("My cat is called Tom.", "Nice name.")
-    ann.say("What is my cat called?", "Tom.")
-    told = ["inferred" in span.incomplete for span in answers(recording)]
-    assert told == [False, False, True, True]
-    assert ["inferred" in span.incomplete for span in operations(recording, "memory_update")] == [True, True]
+    ann.say("I am Ann, remember my PIN 4711.", "OK")
+    bob.say("I am Bob, I like tea.", "OK")
+    del ann.history[1]
+    ann.say("Who am I?", "I do not know.")
+    last = answers(recording)[-1]
+    assert "unknown_origin" in last.incomplete
+    assert {v.origin for v in last.inputs} == {""}
+    assert operations(recording, "memory_update") == operations(recording, "trim") == []
 
 
 @pytest.mark.usefixtures("content_on")

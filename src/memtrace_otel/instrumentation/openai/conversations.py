@@ -15,9 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from itertools import count
+from operator import attrgetter
 from weakref import WeakSet
 
-from memtrace_otel.capture import scope_id, variable_ref
+from opentelemetry import baggage
+
+from memtrace_otel.capture import recall, scope_id, variable_ref
 from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message, Request
@@ -39,18 +42,27 @@ Version = tuple[str, str]
 class Entry:
     """One message that a conversation holds. `key` tells equal messages; `origin` is the span that put it into the
     history, '' while no call has repeated it yet: so long its `text` is kept. `made_of` are the versions it was said
-    as: a message, or the answer and the tool calls of a reply."""
+    as: a message, or the answer and the tool calls of a reply. `unknown`: it cannot be told of which conversation."""
 
     key: str
     ref: str
     origin: str = ""
     text: str = ""
     made_of: tuple[Version, ...] = ()
+    unknown: bool = False
 
     @property
     def versions(self) -> tuple[Version, ...]:
         """What a reader reads: the entry, or what it was said as while it is no history."""
         return self.made_of if self.made_of and not self.origin else ((self.ref, self.origin),)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a call is made: the session that its baggage names and the trace that it is in, '' for none."""
+
+    session: str = ""
+    trace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +72,7 @@ class Conversation:
 
     `mark` is in the refs of its entries: one that is begun anew under the same id (another process, a restart) does not
     write on the old one's. `certain` is False once another conversation could have been meant. `continued`: a call has
-    gone on from here.
+    gone on from here. `place` is where its newest question was asked.
     """
 
     id: str
@@ -70,6 +82,7 @@ class Conversation:
     asked: str = ""
     certain: bool = True
     continued: bool = False
+    place: Place = Place()
     numbers: Iterator[int] = field(default_factory=lambda: count(1))  # this and the next: one for all its states
 
     @property
@@ -109,8 +122,7 @@ class Continued:
     """A prompt matched with the conversation it continues.
 
     `kept` maps positions among the prompt's messages to entries, `removed` are the entries it does not repeat;
-    `certain` is False when another conversation could have been meant, now or before: one with the same history, or an
-    unknown one.
+    `certain` is False when another one could have been meant, now or before: with the same history, or an unknown one.
     """
 
     conversation: Conversation
@@ -138,22 +150,35 @@ def instructions_key(messages: Sequence[Message]) -> str:
     return content_digest("\n".join(message.text for message in messages if message.role in INSTRUCTIONS))
 
 
-def find(request: Request) -> Continued | None:
-    """Find the conversation that a prompt continues, None when it begins one (or comes from another process)."""
+def here() -> Place:
+    """Where this is."""
+    return Place(_named_here("gen_ai.conversation.id", "session.id"), recall.trace_here())
+
+
+def user_here() -> str:
+    """The user that the baggage names, '' for none."""
+    return _named_here("user.id", "enduser.id")
+
+
+def _named_here(*keys: str) -> str:
+    return next((str(value) for key in keys if (value := baggage.get_baggage(key))), "")
+
+
+def find(request: Request, place: Place) -> list[Continued]:
+    """Find the conversation that a prompt continues: none when it begins one (or comes from another process), several
+    when nothing tells which of them it is."""
     messages = request.messages
     keys, owner = [key_of(m.role, m.text) for m in messages], _owner(request)
     with _lock:
-        newest = _found_by((_REPLY, request.previous_id)) or _found_by((_NEWEST, request.conversation))
+        newest = (_found_by((_REPLY, request.previous_id)) or _found_by((_NEWEST, request.conversation)))[:1]
         if request.held_there:  # nothing was trimmed
-            return Continued(newest[0], {}, [], newest[0].certain) if newest else None
-        for place in range(len(messages) - 1, -1, -1):
-            states = _found_by((owner, keys[place])) if messages[place].role == "assistant" else []
+            return [Continued(state, {}, [], state.certain) for state in newest]
+        for at in range(len(messages) - 1, -1, -1):
+            states = _found_by((owner, keys[at])) if messages[at].role == "assistant" else []
             if states:
-                return _best([_aligned(state, keys[: place + 1]) for state in states], request)
-        if newest:  # known by its name
-            asked = bool(messages) and messages[-1].role == "user"  # equal to an earlier question or not
-            return _aligned(newest[0], keys[: len(keys) - asked])
-    return None
+                return _best([_aligned(state, keys[: at + 1]) for state in states], request, place)
+        asked = bool(messages) and messages[-1].role == "user"  # equal to an earlier question or not
+        return [_aligned(state, keys[: len(keys) - asked]) for state in newest]  # known by its name
 
 
 def begin(request: Request) -> Conversation:
@@ -231,22 +256,31 @@ def _forget_oldest() -> None:
         note_drop("conversations", system="long_context")
 
 
-def _best(found: Iterable[Continued], request: Request) -> Continued | None:
-    """Of the states that end with a reply, the one with most of the prompt and least else. Of equals this context's,
-    then one that nobody has gone on from, then the newest. A context may be that of a thread which serves many: equals
-    leave a doubt."""
-    here, asked = _recent.get(), instructions_key(request.messages)
-    told: list[Continued] = []
-    for one in found:
-        tells = _SURELY if request.conversation else _told(one.kept, request.messages)
-        if tells == _SURELY or (tells == _HERE and one.conversation.state == here):
-            told.append(replace(one, certain=one.certain and tells == _SURELY))
-    if not told:
-        return None
-    fits = [(len(one.kept), -len(one.removed), one.conversation.instructions == asked) for one in told]
-    equal = [one for one, fit in zip(told, fits, strict=True) if fit == max(fits)]
-    best = min(equal, key=lambda one: (one.conversation.state != here, one.conversation.continued))
-    return replace(best, certain=best.certain and len(equal) == 1)
+def _best(found: Sequence[Continued], request: Request, place: Place) -> list[Continued]:
+    """Of the states that end with a reply, the one with most of the prompt and least else. A short reply alone is that
+    of this context's conversation, unless it is another's, too."""
+    tells = [_SURELY if request.conversation else _told(one.kept, request.messages) for one in found]
+    sure = [one for one, told in zip(found, tells, strict=True) if told == _SURELY]
+    if not sure:
+        short = [replace(one, certain=False) for one, told in zip(found, tells, strict=True) if told == _HERE]
+        return _told_apart(short, place) if _recent.get() in {one.conversation.state for one in short} else []
+    asked = instructions_key(request.messages)
+    fits = [(len(one.kept), -len(one.removed), one.conversation.instructions == asked) for one in sure]
+    return _told_apart([one for one, fit in zip(sure, fits, strict=True) if fit == max(fits)], place)
+
+
+def _told_apart(equal: Sequence[Continued], place: Place) -> list[Continued]:
+    """Which of equal histories is gone on from: that of this session, of this turn. A context may be that of a thread
+    which serves many, so its newest one is taken only where all others have been gone on from; that leaves a doubt."""
+    for sign in (attrgetter("session"), attrgetter("trace")):
+        equal = [one for one in equal if sign(place) and sign(one.conversation.place) == sign(place)] or equal
+    if len(equal) < 2:
+        return list(equal)
+    recent = _recent.get()
+    likely = min(equal, key=lambda one: (one.conversation.state != recent, one.conversation.continued))
+    alone = len({one.conversation.id for one in equal}) == 1
+    waiting = [one.conversation.state for one in equal if not one.conversation.continued]
+    return [replace(likely, certain=False)] if alone or waiting == [recent] else list(equal)
 
 
 _SURELY, _HERE, _NOTHING = 2, 1, 0

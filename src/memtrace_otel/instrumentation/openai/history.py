@@ -73,15 +73,19 @@ class History:
     the model's side holds comes behind."""
 
     def __init__(self, request: Request, tracer: Tracer, parent: Context | None) -> None:
+        request = replace(request, user=request.user or conversations.user_here())
         self._request, self._tracer, self._parent = request, _Then(tracer), parent or get_current()
-        found = self._found = conversations.find(request)
+        self._place = conversations.here()
+        possible = conversations.find(request, self._place)
+        found = self._found = possible[0] if len(possible) == 1 else None
         self.conversation = conversations.begin(request) if found is None else found.conversation
         self.certain = found is None or found.certain
         self.entries: dict[int, Entry] = {} if found is None else found.kept
         if request.held_there:
             self.entries = dict(enumerate(self.conversation.entries, len(request.messages)))
+        doubtful = {place for one in possible for place in one.kept}
         self._new = {  # said in this call, no history yet
-            place: self.conversation.new_entry(message)
+            place: replace(self.conversation.new_entry(message), unknown=place in doubtful)
             for place, message in enumerate(request.messages)
             if place not in self.entries and message.role not in INSTRUCTIONS
         }
@@ -90,6 +94,11 @@ class History:
     def continues(self) -> bool:
         """Whether the prompt goes on from a known conversation."""
         return self._found is not None
+
+    @property
+    def unknown(self) -> bool:
+        """Whether it cannot be told which of several conversations something in the prompt is of."""
+        return any(entry.unknown and not entry.origin for entry in (*self.entries.values(), *self._new.values()))
 
     @property
     def query(self) -> int:
@@ -150,6 +159,7 @@ class History:
             asked=self.query_ref,
             certain=self.certain,
             continued=False,
+            place=self._place,
         )
         for number, reply in reversed(list(enumerate(replies))):  # the first is the newest
             said = [asked.new_entry(Message("assistant", text), made_of) for text, made_of in reply]
@@ -162,6 +172,8 @@ class History:
             return {}
         with self._operation(OpKind.INGEST, "memory_update") as operation:
             self._doubt(operation)
+            if any(entry.unknown for entry in entries):
+                operation.mark(Incomplete.UNKNOWN_ORIGIN)
             for entry in entries:
                 whole = entry.text if len(entry.made_of) == 1 else None  # a text with tool calls: the answer was less
                 sources = [

@@ -195,6 +195,8 @@ class ModelCall:
         history, operation, messages = self._history, self.operation, self._request.messages
         entries: Mapping[int, Entry] = {}
         scope = ""
+        if history is not None and history.unknown:
+            operation.mark(Incomplete.UNKNOWN_ORIGIN)
         if self._kept is not None:
             entries, scope = self._kept.entries, self._kept.scope
         elif history is None:
