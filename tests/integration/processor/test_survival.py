@@ -74,7 +74,7 @@ def test_no_exporter_loses_a_burst(run: Run, exporter: str, loop: bool) -> None:
     # The bound is 50 ms; a machine that runs other tests may take the processor away, twice in 20,000 times for long.
     assert seen["worst"][0] < 1
     assert seen["worst"][-1] < 5
-    assert seen["waiting"] <= 2048 * (1 + loop) + 2 * 256
+    assert seen["waiting"] <= 4 * 2048 + 2 * 256
     if exporter in ("dead", "hanging"):
         assert run.names == {}
         run.restart()

@@ -41,8 +41,7 @@ def left_behind(directory: Path, *bodies: bytes) -> Path:
     """A spool file of a process that is dead."""
     segment = Segment.create(directory / "1-1-1.spool")
     assert segment is not None
-    for body in bodies:
-        segment.append(body)
+    segment.append(bodies)
     segment.close()
     return segment.path
 
@@ -124,6 +123,15 @@ def test_bytes_are_bounded_over_all_processes(tmp_path: Path) -> None:
     assert waiting(spool) == [b"y" * 200]
 
 
+def test_requests_that_have_no_room_together_are_refused_together(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "s", 1000)
+    with pytest.raises(SpoolFull):
+        spool.append(b"x" * 600, b"y" * 600)
+    assert waiting(spool) == []
+    spool.append(b"x" * 400, b"y" * 400)
+    assert waiting(spool) == [b"x" * 400, b"y" * 400]
+
+
 def test_room_comes_back_when_files_are_delivered(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "s", 1000)
     for _ in range(20):
@@ -161,7 +169,7 @@ def test_the_file_of_a_living_process_is_left_alone(tmp_path: Path) -> None:
 
 def test_delivered_is_remembered_in_the_file(tmp_path: Path) -> None:
     owner, other = Spool(tmp_path / "s", 1 << 20), Spool(tmp_path / "s", 1 << 20)
-    records = [owner.append(body) for body in (b"one", b"two", b"three")]
+    records = owner.append(b"one", b"two", b"three")
     owner.acknowledge([records[1]])
     owner.close()
     other.adopt()
@@ -193,14 +201,14 @@ def test_a_file_of_anything_ends_without_an_error(tmp_path: Path, content: bytes
 
 def test_acknowledging_after_the_end_touches_no_other_file(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "s", 1 << 20)
-    record = spool.append(b"late")
+    records = spool.append(b"late")
     spool.close()
     innocent = tmp_path / "innocent"
     with innocent.open("w+b") as file:  # may get the number that the spool file had
         file.write(b"x" * 100)
         file.flush()
         with pytest.raises(OSError):  # noqa: PT011
-            spool.acknowledge([record])
+            spool.acknowledge(records)
         assert innocent.read_bytes() == b"x" * 100
 
 

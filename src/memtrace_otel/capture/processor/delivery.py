@@ -22,13 +22,12 @@ from memtrace_otel.capture.processor.loss import Losses
 from memtrace_otel.capture.processor.segment import Record
 from memtrace_otel.capture.processor.sending import Sender
 from memtrace_otel.capture.processor.spool import Spool
-from memtrace_otel.capture.processor.stowing import stow
+from memtrace_otel.capture.processor.stowing import PIECE, stow
 
 _ADOPT_SECONDS = 60.0
 _LEFTOVER_SECONDS = 5.0  # at exit, for what dead processes left
 _WATCH_SECONDS = 0.5
 _POLL_SECONDS = 0.005
-_PIECE = 64
 
 
 class _Flight:
@@ -269,7 +268,7 @@ class Delivery:
         waiting = len(self._queue) - down_to
         while waiting > 0:
             with self._taking:
-                spans = self._first(min(_PIECE, waiting))
+                spans = self._first(min(PIECE, waiting))
                 _, left = stow(spans, self._spool, self._losses)
                 self._drop_first(len(spans) - len(left))
             waiting -= len(spans)

@@ -35,6 +35,8 @@ _QUEUE_SIZE, _BATCH_SIZE, _DELAY_SECONDS = 2048, 256, 0.5
 _POLL_SECONDS = 0.002
 _TURN_SECONDS = 0.01
 """Who wakes up waits for a turn at the interpreter lock: two switch intervals that count as part of the wait."""
+_DISK_STUCK, _DISK_SLOW = 2, 4
+"""How many times `queue_size` spans wait in memory when the disk takes nothing, and when it takes them slowly."""
 _EXIT_SECONDS, _SIGTERM_SECONDS = 30.0, 3.0
 _PATIENCE_SECONDS = 3.0
 """At exit an exporter that shows no progress for this long is given up; what is left goes to the spool."""
@@ -46,15 +48,13 @@ processors: set[LosslessSpanProcessor] = set()
 class LosslessSpanProcessor(SpanProcessor):
     """Batches sampled spans for `exporter` and keeps them through bursts, failures and the death of the process.
 
-    `on_end` never raises and does no more than append to a queue of `queue_size` spans. Is the queue full, it waits at
-    most `block_seconds` for room, once only while the exporter makes no progress, then writes the span to the spool:
-    files below `spool_dir`, at most `spool_bytes` together. When the disk takes nothing, the queue grows to twice its
-    size; while it is only busy with other threads, by one more for each such wait. Only then a span is dropped: counted
-    in the metrics, and told by a span `memtrace.other` in its trace.
-
-    A thread that runs an event loop never writes to the disk. There the queue grows first, while another thread brings
-    the oldest spans to the spool. At twice the size it waits for that thread, at most `block_seconds`; when the disk
-    refuses or takes more than a second it does not wait, and the span is dropped.
+    `on_end` never raises, never writes to the disk and does no more than append to a queue of `queue_size` spans. Is
+    the queue full, it waits for the exporter to make room: at most `block_seconds`, once only while that makes no
+    progress, and not at all in a thread that runs an event loop. After that the queue grows, while another thread
+    brings the oldest spans to the spool: files below `spool_dir`, at most `spool_bytes` together. At twice its size
+    `on_end` waits for that thread, `block_seconds` in all, then lets the queue grow by one more, up to four times its
+    size. Only then, and at twice its size already when the disk refuses or takes more than a second over a write, a
+    span is dropped: counted in the metrics, and told by a span `memtrace.other` in its trace.
 
     An export that fails, or takes longer than `delay_seconds`, is brought to the spool as well and repeated with
     growing pauses. What a dead process left there is sent by the next one with the same destination, so a span can
@@ -167,37 +167,35 @@ class LosslessSpanProcessor(SpanProcessor):
         """Find room for a span although the queue is full."""
         self._delivery.wake()
         deadline = time.monotonic() + self._block_seconds - _TURN_SECONDS
-        if _runs_event_loop():
-            self._overflow_on_loop(span, deadline)
-            return
-        if self._stalled != self._sender.exports and self._has_room_before(deadline):
+        if self._exporter_makes_room(deadline) or self._disk_makes_room(deadline):
             self._queue.append(span)
-            return
-        patience = max(_TURN_SECONDS, deadline - time.monotonic())
-        _, left = stow((span,), self._spool, self._losses, patience)
-        if left and (len(self._queue) < 2 * self._queue_size or not self._spool.stuck):
-            self._delivery.relieve(self._queue_size)
-            self._queue.append(span)  # the disk is full, or busy with other threads: one more for each such wait
-        elif left:
+        else:
             self._losses.note(span, "full")
 
-    def _overflow_on_loop(self, span: ReadableSpan, deadline: float) -> None:
-        self._delivery.relieve(self._queue_size)
-        while len(self._queue) >= 2 * self._queue_size:
-            if self._spool.stuck:
-                self._losses.note(span, "full")
-                return
-            if time.monotonic() >= deadline:
-                break  # the machine is busy, not the disk: one more in memory for each such wait
-            time.sleep(_POLL_SECONDS)
-        self._queue.append(span)
+    def _exporter_makes_room(self, deadline: float) -> bool:
+        if self._stalled == self._sender.exports or _runs_event_loop():
+            return False
+        if self._has_room(self._queue_size, deadline):
+            return True
+        self._stalled = self._sender.exports
+        return False
 
-    def _has_room_before(self, deadline: float) -> bool:
-        while len(self._queue) >= self._queue_size:
-            if time.monotonic() >= deadline:
-                self._stalled = self._sender.exports
+    def _disk_makes_room(self, deadline: float) -> bool:
+        self._delivery.relieve(self._queue_size)
+        if self._spool.stuck:
+            return len(self._queue) < _DISK_STUCK * self._queue_size
+        in_time = self._has_room(_DISK_STUCK * self._queue_size, deadline)
+        return in_time or len(self._queue) < _DISK_SLOW * self._queue_size
+
+    def _has_room(self, length: int, deadline: float) -> bool:
+        """Wait until the queue is shorter than `length`."""
+        pause = _POLL_SECONDS
+        while len(self._queue) >= length:
+            left = deadline - time.monotonic()
+            if left <= 0:
                 return False
-            time.sleep(_POLL_SECONDS)
+            time.sleep(min(pause, left))
+            pause *= 2  # many threads that look often would keep the one that writes from its turn
         return True
 
     def hurry(self) -> None:

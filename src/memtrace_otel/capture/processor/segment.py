@@ -13,7 +13,9 @@ import errno
 import os
 import stat
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from zlib import crc32
 
@@ -72,21 +74,22 @@ class Segment:
         os.close(descriptor)
         return None
 
-    def append(self, body: bytes) -> Record:
-        """Write a request; after that it survives the death of the process (not of the machine)."""
-        record = _HEADER.pack(_LIVE, len(body), crc32(body)) + body
-        length = len(record)
+    def append(self, bodies: Sequence[bytes]) -> list[Record]:
+        """Write requests, in one step; after that they survive the death of the process (not of the machine)."""
+        data = b"".join(_HEADER.pack(_LIVE, len(body), crc32(body)) + body for body in bodies)
+        length = len(data)
         # In one step: a finalizer or signal handler may end a span, and append it, at any other point.
-        offset, self.size = self.size, self.size + length
+        start, self.size = self.size, self.size + length
         try:
-            if os.pwrite(self._descriptor, record, offset) != length:
+            if os.pwrite(self._descriptor, data, start) != length:
                 raise OSError(errno.ENOSPC, "the disk is full", str(self.path))
         except OSError:
-            os.ftruncate(self._descriptor, offset)
-            self.size = offset
+            os.ftruncate(self._descriptor, start)
+            self.size = start
             raise
         self.live_bytes += length
-        return Record(self, offset, body)
+        ends = accumulate((_HEADER.size + len(body) for body in bodies), initial=start)
+        return [Record(self, offset, body) for offset, body in zip(ends, bodies, strict=False)]
 
     def read(self, records: int, size: int) -> list[Record]:
         """Return the oldest live records: at most `records`, and at most `size` bytes when more than one."""

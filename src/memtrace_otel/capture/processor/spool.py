@@ -74,16 +74,16 @@ class Spool:
         since = self._writing_since
         return self._refused or (since > 0 and time.monotonic() - since > _STUCK_SECONDS)
 
-    def append(self, body: bytes, lock_seconds: float = _LOCK_SECONDS) -> Record:
-        """Write one request. Raises OSError (SpoolFull, TimeoutError) when that is not possible."""
-        with self._locked(lock_seconds), self._observed():
+    def append(self, *bodies: bytes) -> list[Record]:
+        """Write requests, all or none. Raises OSError (SpoolFull, TimeoutError) when that is not possible."""
+        with self._locked(), self._observed():
             own = sum(segment.size for segment in (*self._segments, *self._adopted))
-            if own + self._foreign() + len(body) > self._max_bytes:
+            if own + self._foreign() + sum(map(len, bodies)) > self._max_bytes:
                 raise SpoolFull(f"{self._directory} holds {self._max_bytes} bytes")
             if not self._active or self._segments[-1].size >= self._segment_bytes:
                 self._segments.append(self._new_segment())
                 self._active = True
-            return self._segments[-1].append(body)
+            return self._segments[-1].append(bodies)
 
     def oldest(self, records: int, size: int) -> list[Record]:
         """Return records to deliver, own first: at most `records` of at most `size` bytes (but one) of one file."""
@@ -135,8 +135,8 @@ class Spool:
                 segment.close()
 
     @contextmanager
-    def _locked(self, seconds: float = _LOCK_SECONDS) -> Generator[None]:
-        if not self._lock.acquire(timeout=seconds):
+    def _locked(self) -> Generator[None]:
+        if not self._lock.acquire(timeout=_LOCK_SECONDS):
             raise TimeoutError("the spool is busy")
         try:
             yield

@@ -12,26 +12,40 @@ from memtrace_otel.capture.processor.segment import Record
 from memtrace_otel.capture.processor.spool import Spool, SpoolFull
 from memtrace_otel.otlp.sdk import encode_sdk_spans
 
+PIECE = 64
+"""Spans that are written in one step. A thread that writes gives up the interpreter lock, and may wait long for it."""
 
-def stow(
-    spans: Sequence[ReadableSpan], spool: Spool, losses: Losses, lock_seconds: float = 1.0
-) -> tuple[list[Record], Sequence[ReadableSpan]]:
+
+def stow(spans: Sequence[ReadableSpan], spool: Spool, losses: Losses) -> tuple[list[Record], Sequence[ReadableSpan]]:
     """Write each span to the spool, as a request of its own; return what was written and the spans it has no room for.
 
-    A span that cannot be encoded is lost. Waits at most `lock_seconds` for a disk that another thread writes to.
+    A span that cannot be encoded is lost.
     """
     records: list[Record] = []
-    for number, span in enumerate(spans):
+    done, step = 0, 1 if spool.stuck else PIECE
+    while done < len(spans):
+        piece = spans[done : done + step]
+        encoded = [(span, _encode(span)) for span in piece]
         try:
-            body = encode_sdk_spans((span,))
-        except Exception as error:
-            note_error("spool.encode", error)
-            losses.note(span, "unencodable")
-            continue
-        try:
-            records.append(spool.append(body, lock_seconds))
+            if bodies := [body for _, body in encoded if body is not None]:
+                records += spool.append(*bodies)
         except OSError as error:
+            if isinstance(error, SpoolFull) and len(piece) > 1:  # fewer may have room
+                step = len(piece) // 2
+                continue
             if not isinstance(error, SpoolFull | TimeoutError):
                 note_error("spool", error)
-            return records, spans[number:]
-    return records, ()
+            break
+        for span, body in encoded:
+            if body is None:
+                losses.note(span, "unencodable")
+        done += len(piece)
+    return records, spans[done:]
+
+
+def _encode(span: ReadableSpan) -> bytes | None:
+    try:
+        return encode_sdk_spans((span,))
+    except Exception as error:
+        note_error("spool.encode", error)
+        return None
