@@ -191,10 +191,8 @@ class ContentStore:
             if name in self._known:
                 self._known.move_to_end(name)
                 return f"{self.url}/{name}"
-            if not self._accepts() or len(self._queue) >= QUEUE_ITEMS or self._bytes + len(data) > QUEUE_BYTES:
-                note_drop("content_store")
-                return ""
-            if not self._started and not self._start():
+            full = len(self._queue) >= QUEUE_ITEMS or self._bytes + len(data) > QUEUE_BYTES
+            if not self._accepts() or full or not (self._started or self._start()):
                 note_drop("content_store")
                 return ""
             self._queue.append((name, data))

@@ -205,13 +205,12 @@ class Turn:
         queries.sort(key=lambda query: folded.rfind(fold(query.text)))  # a history says some twice
         question = queries[-1].ref if queries else ""
         own = [done for done in searched if not done.given_to or asker in done.given_to]
-        wanted = _wanted(own, question, folded)
+        wanted = _wanted(searched if queries else own, question, folded)
         owners = {done.scope for done in own if done.origin in wanted}
         again = _asking({query.ref for query in queries}, searched)
         kept = {done.origin for done in own} | {d.origin for d in again if not owners or d.scope in owners}
         searched = [done for done in searched if done.origin in kept]
         hits, all_hits = found_in(folded, [hit for done in searched for hit in done.hits()])
-        wanted = _wanted(searched, question, folded)
         return InPrompt(queries, _of_one_search_each(hits, searched, wanted, owners), all_queries and all_hits)
 
     def gave(self, hits: Iterable[Recalled], trace_id: str = "") -> None:

@@ -328,6 +328,14 @@ def test_of_equal_conversations_the_last_begun_is_inferred_where_all_others_went
     assert read == [{span.origin} for span in spans[::2]]
 
 
+def assert_told_apart(recording: Recording) -> None:
+    """Each of two people's second calls has stored the answer of their own first one, without a doubt."""
+    spans = answers(recording)
+    assert not [span for span in spans if {"inferred", "unknown_origin"} & set(span.incomplete)]
+    read = [{v.origin for v in op.inputs} - {""} for op in operations(recording, "memory_update")]
+    assert read == [{span.origin} for span in spans[:2]]
+
+
 @pytest.mark.parametrize("key", ["session.id", "gen_ai.conversation.id", "user.id", "enduser.id"])
 def test_equal_conversations_are_told_apart_by_the_baggage(
     client: openai.OpenAI, server: ModelServer, recording: Recording, key: str
@@ -338,10 +346,7 @@ def test_equal_conversations_are_told_apart_by_the_baggage(
             token = context.attach(baggage.set_baggage(key, f"{name}"))
             person.say(text, reply)
             context.detach(token)
-    spans = answers(recording)
-    assert not [span for span in spans if {"inferred", "unknown_origin"} & set(span.incomplete)]
-    read = [{v.origin for v in op.inputs} - {""} for op in operations(recording, "memory_update")]
-    assert read == [{span.origin} for span in spans[:2]]
+    assert_told_apart(recording)
 
 
 def test_equal_conversations_are_told_apart_by_the_turn(
@@ -353,10 +358,7 @@ def test_equal_conversations_are_told_apart_by_the_turn(
         for turn, person in zip(turns, people, strict=True):
             with trace.use_span(turn):
                 person.say(text, reply)
-    spans = answers(recording)
-    assert not [span for span in spans if {"inferred", "unknown_origin"} & set(span.incomplete)]
-    read = [{v.origin for v in op.inputs} - {""} for op in operations(recording, "memory_update")]
-    assert read == [{span.origin} for span in spans[:2]]
+    assert_told_apart(recording)
 
 
 def test_a_short_reply_alone_is_of_none_of_two_conversations(

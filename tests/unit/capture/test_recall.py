@@ -10,7 +10,7 @@ from memtrace_otel import semconv
 from memtrace_otel.capture import drops, operation, recall
 from memtrace_otel.capture import recall as module
 from memtrace_otel.capture.layout import Read
-from memtrace_otel.capture.recall import Recalled, Turn, fold, quotes
+from memtrace_otel.capture.recall import Recalled, Retrieval, Turn, fold, quotes
 from tests.conftest import Recording
 
 
@@ -225,6 +225,17 @@ def test_what_two_owners_asked_in_turn_is_each_their_own_though_all_texts_are_eq
             hits = turn.found_in(f"Ana likes green tea\n{history}{found[3]}", asked).hits
             assert {hit.scope for hit in hits} == {owner}
             turn.gave(hits, asked)
+
+
+def test_what_a_turn_that_is_gone_was_given_is_no_later_turns() -> None:
+    def given() -> tuple[Retrieval, ...]:
+        turn = Turn()
+        turn.retrieved("search", "", versions("Paris"))
+        turn.gave(turn.found_in("Ana likes green tea").hits)
+        return turn.newest_retrievals()
+
+    for _ in range(100):  # made where the one before was
+        assert not Turn(given()).found_in("Ana likes green tea").hits
 
 
 def test_spans_around_answers_alone_find_what_was_searched_before_them(recording: Recording) -> None:
