@@ -35,6 +35,7 @@ ENTRY_POINTS = ("everos.entrypoints.api.app", "everos.service", "everos.memory.g
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
 use_bytes()
 _owners = count(1)
+_PATIENCE = 120.0  # seconds that a starved machine is waited for
 
 
 def environment(folder: Path, url: str) -> dict[str, str]:
@@ -81,6 +82,9 @@ class Everos:
         for name in ENTRY_POINTS:
             importlib.import_module(name)
         undo.enter_context(patch("everos.memory.cascade.scanner.reconcile", self._reconcile()))
+        skills = importlib.import_module("everos.memory.strategies.extract_agent_skill")
+        if hasattr(skills, "_load_target_case"):
+            undo.enter_context(patch.object(skills, "_load_target_case", self._load_target_case(skills)))
         undo.callback(_forget, _unset())
         self._thread.start()
         undo.callback(self._end_loop)
@@ -110,7 +114,7 @@ class Everos:
     async def settled(self) -> None:
         """Wait until no strategy runs and everything that was written is indexed."""
         engine = sys.modules["everos.service.memorize"]._get_engine()
-        assert await asyncio.wrap_future(self.call(engine.wait_idle(timeout=30)))
+        assert await asyncio.wrap_future(self.call(engine.wait_idle(timeout=_PATIENCE)))
         await self.indexed()
 
     async def indexed(self) -> None:
@@ -118,7 +122,7 @@ class Everos:
 
         The watcher misses files in folders that are new: when nothing is queued any more, the scanner looks for them.
         """
-        end = time.monotonic() + 30
+        end = time.monotonic() + _PATIENCE
         while behind := self.behind():
             assert time.monotonic() < end, f"waited in vain for {behind}"
             if not self._queued():
@@ -161,6 +165,16 @@ class Everos:
             return [it for it in found if it.change_type != "deleted" or not (self.folder / it.md_path).exists()]
 
         return compare
+
+    def _load_target_case(self, skills: Any) -> Callable[..., Any]:
+        """Before 1.5 EverOS learns a skill from the index: where that lags, it tries again at once and gives up."""
+        load = skills._load_target_case
+
+        async def load_once_indexed(*args: Any, **more: Any) -> Any:
+            await self.indexed()
+            return await load(*args, **more)
+
+        return load_once_indexed
 
     def behind(self) -> set[str]:
         """Markdown files that were written, changed or removed and are not indexed as they are."""
@@ -233,7 +247,7 @@ class Memory:
         return list(self.everos.folder.glob(f"*/*/users/{self.user}/{kind}/*.md"))
 
 
-async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = _PATIENCE) -> None:
     """Poll `condition`."""
     end = time.monotonic() + seconds
     while not condition():

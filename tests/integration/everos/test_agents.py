@@ -30,21 +30,6 @@ def everos(models: EverosModels, tmp_path_factory: pytest.TempPathFactory) -> It
         yield everos
 
 
-@pytest.fixture
-def indexed_cases(everos: Everos, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before 1.5 a skill is learnt from the index: the strategy tries again at once, then gives up for good."""
-    strategy = importlib.import_module("everos.memory.strategies.extract_agent_skill")
-    load = getattr(strategy, "_load_target_case", None)
-    if load is None:
-        return
-
-    async def load_once_indexed(*args: Any, **more: Any) -> Any:
-        await everos.indexed()
-        return await load(*args, **more)
-
-    monkeypatch.setattr(strategy, "_load_target_case", load_once_indexed)
-
-
 def trajectory(ann: Memory, agent: str) -> list[dict[str, Any]]:
     """A request, three rounds of tool calls, the outcome."""
     turns = [ann.turn("The build is broken, please repair it.")]
@@ -58,7 +43,7 @@ def trajectory(ann: Memory, agent: str) -> list[dict[str, Any]]:
 
 
 async def test_a_trajectory_becomes_a_case_and_a_skill(
-    everos: Everos, ann: Memory, recording: Recording, content_on: None, indexed_cases: None
+    everos: Everos, ann: Memory, recording: Recording, content_on: None
 ) -> None:
     agent = f"agent-of-{ann.user}"
     await everos.post("add", session_id=ann.session, messages=trajectory(ann, agent))
