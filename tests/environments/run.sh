@@ -41,7 +41,7 @@ run() {  # NAME FOLDER...: one folder after the other, so that none inherits wha
   local venv=".venvs/$1" folder
   rm -f "$venv/.failed"
   for folder in "${@:2}"; do
-    "$venv/bin/python" -m pytest -o cache_dir="$venv/.cache" ${again:-} "$folder" || echo "$folder" >> "$venv/.failed"
+    "$venv/bin/python" -m pytest -o cache_dir="$venv/.cache" --disable-warnings ${again:-} "$folder" || echo "$folder" >> "$venv/.failed"
   done > "$venv/.log" 2>&1
   { echo "tested $1"; cat "$venv/.log"; } | cut -c-300
 }
@@ -55,9 +55,9 @@ for name in "${names[@]}"; do
 done
 wait
 
-# What failed beside another environment is tried again alone, twice at most: systems differ from run to run on a starved
-# machine, EverOS on any (its background work overtakes itself). What is broken fails each time.
-for again in --last-failed --last-failed; do
+# What failed beside another environment is tried again alone, twice at most: the background work of some systems
+# overtakes itself on a starved machine. What is broken fails each time.
+for again in "--last-failed -vv" "--last-failed -vv"; do
   for name in "${names[@]}"; do
     [ -e ".venvs/$name/.failed" ] || continue
     echo "testing again what failed: $name"
