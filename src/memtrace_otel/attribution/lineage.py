@@ -88,11 +88,13 @@ class Lineage:
         """Return why an operation knows less than it should; inferred origins, cut and redacted texts are no gap.
 
         Nor is an unknown origin of anything but a stored record: `update(id, text)` writes what the application says.
+        One that is said of the operation, not of what it read, is: nothing tells which conversation it goes on from.
         """
         node = self._graph.nodes.get(OperationKey(span.origin))
         given: Iterable[str] = node["incomplete"] if node else span.incomplete
         reasons = {reason for reason in given if reason.partition(":")[0] not in _NO_GAP}
-        if not any(self._graph.nodes[v]["unknown"] for _, v in self.reads(span) if ref_kind(v.ref) in RECORD_KINDS):
+        unknown = {ref_kind(v.ref) for _, v in self.reads(span) if self._graph.nodes[v]["unknown"]}
+        if unknown and unknown.isdisjoint(RECORD_KINDS):
             reasons.discard(Incomplete.UNKNOWN_ORIGIN)
         return reasons
 
