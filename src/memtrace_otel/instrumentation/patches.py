@@ -14,7 +14,8 @@ from opentelemetry.trace import Tracer
 
 from memtrace_otel.capture import guard
 from memtrace_otel.capture.fork import new_lock_after_fork
-from memtrace_otel.instrumentation.steps import Slowness, StepFunction, observed
+from memtrace_otel.instrumentation.slowness import Slowness
+from memtrace_otel.instrumentation.steps import StepFunction, observed
 from memtrace_otel.instrumentation.wrapped import Wrapped
 
 _logger = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ Points = Mapping[str, Mapping[str, StepFunction]]
 
 
 class Patches:
-    """The wrappers of one `instrument()`; they do nothing unless `active`. `slowness` is what slow steps have cost."""
+    """The wrappers of one `instrument()`; they do nothing unless `active`. `slowness` is what the steps may cost."""
 
     def __init__(self, tracer: Tracer, system: str) -> None:
         self.tracer, self.system = tracer, system

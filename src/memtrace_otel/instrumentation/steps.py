@@ -15,7 +15,6 @@ goes on, returns what it returns and raises what it raises.
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar, Token
@@ -32,6 +31,8 @@ from memtrace_otel.capture import Operation, guard
 from memtrace_otel.capture.abandoned import abandon, collecting
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.capture.tracing import active_tracer
+from memtrace_otel.instrumentation import slowness
+from memtrace_otel.instrumentation.slowness import Slowness
 from memtrace_otel.semconv import Incomplete
 
 if TYPE_CHECKING:
@@ -42,21 +43,7 @@ PatchesT = TypeVar("PatchesT", bound="Patches")
 Step = Generator[None, Any, None]
 StepFunction = Callable[[Any], Step]
 
-SLOW_SECONDS = 0.5
-"""A step that holds the program up for longer than this in `STRIKES` calls in a row rests for `PAUSE_SECONDS`."""
-STRIKES = 3
-PAUSE_SECONDS = 60.0
-
 _inside: ContextVar[frozenset[tuple[str, int]]] = ContextVar("memtrace_inside", default=frozenset())
-
-
-@dataclass(slots=True)
-class Slowness:
-    """What one step has lately cost: slow calls in a row, until when it rests, calls it has left out since."""
-
-    strikes: int = 0
-    until: float = 0.0
-    left_out: int = 0
 
 
 @dataclass(slots=True)
@@ -72,10 +59,10 @@ class Call(Generic[PatchesT]):
     _carried: list[tuple[ContextVar[Any], Token[Any]]] = field(default_factory=list[tuple[ContextVar[Any], Token[Any]]])
     _handed: tuple[object, ...] = ()
     _on_error: Callable[[], None] | None = None
-    spent: float = 0.0
-    """Seconds that the step has taken of the program's time."""
-    was_slow: bool = False
-    """Whether the part before its yield alone took too long: the strike is counted already."""
+    began: float = 0.0
+    """When the observed function was called."""
+    spent_before: float = 0.0
+    """Seconds that all steps had taken of the thread until then."""
 
     @property
     def name(self) -> str:
@@ -212,30 +199,26 @@ async def _run_async(hook: _Hook, call: Call[Any]) -> Any:
 
 
 class _Hook:
-    """A step with its name in the drop counts, and the rest it gets, wherever it is wrapped, when it is slow."""
+    """A step with its name in the drop counts, and its account, wherever it is wrapped."""
 
-    __slots__ = ("_key", "_slowness", "_step", "_where")
+    __slots__ = ("_slowness", "_step", "_where")
 
-    def __init__(self, step: StepFunction, where: str, slowness: dict[tuple[str, str], Slowness]) -> None:
-        self._step, self._where, self._slowness = step, where, slowness
-        self._key = (getattr(step, "__module__", ""), where)
+    def __init__(self, step: StepFunction, where: str, accounts: dict[tuple[str, str], Slowness]) -> None:
+        self._step, self._where = step, where
+        self._slowness = accounts.setdefault((getattr(step, "__module__", ""), where), Slowness())
 
     def rests(self) -> bool:
-        """Whether the step has been too slow lately; every call left out is counted."""
-        known = self._slowness.get(self._key) if self._slowness else None
-        if known is None or not known.until:
+        """Whether the step has cost too much lately; every call left out is counted."""
+        if not self._slowness.rests():
             return False
-        if time.monotonic() < known.until:
-            known.left_out += 1
-            note_drop(f"slow:{self._where}")
-            return True
-        known.strikes, known.until = 0, 0.0
-        return False
+        self._slowness.left_out += 1
+        note_drop(f"slow:{self._where}")
+        return True
 
     def begin(self, call: Call[Any]) -> Step | None:
         """Run the step up to its yield; None when it records nothing."""
         running: Step | None = None
-        started = time.monotonic()
+        call.began = started = slowness.clock()
         with guard(self._where):
             try:
                 running = self._step(call)
@@ -246,15 +229,13 @@ class _Hook:
                 running = None
                 call.fail()
                 raise
-        call.spent = time.monotonic() - started
-        call.was_slow = call.spent > SLOW_SECONDS
-        if call.was_slow:  # calls below may be of the same step: they are not to wait for the end of this one
-            self._strike()
+        call.began = self._slowness.spend(started)  # calls below may be of the same step: they are to know
+        call.spent_before = slowness.spent_here()
         return running
 
     def finish(self, running: Step | None, result: Any, call: Call[Any]) -> None:
         """Run the rest of the step and end what it opened."""
-        started = time.monotonic()
+        started = slowness.clock()
         try:
             if running is not None:
                 with guard(self._where):
@@ -266,31 +247,20 @@ class _Hook:
                         call.fail()
                         raise
         finally:
-            call.spent += time.monotonic() - started
-            self.end(call, None)
+            self.end(call, None, started)
 
-    def end(self, call: Call[Any], error: BaseException | None) -> None:
-        """End what the step opened, and settle what it cost."""
+    def end(self, call: Call[Any], error: BaseException | None, started: float | None = None) -> None:
+        """End what the step opened, and settle what it has cost since `started`."""
         if collecting():  # a coroutine that was left half-way
             abandon(partial(self.end, call, error))
             return
-        started = time.monotonic()
-        known = self._slowness.get(self._key)
-        if known is not None and known.left_out and call.operations:
-            call.operations[0].set(semconv.LOST, known.left_out)
-            known.left_out = 0
+        started = started or slowness.clock()
+        own = started - call.began - (slowness.spent_here() - call.spent_before)
+        if self._slowness.left_out and call.operations:
+            call.operations[0].set(semconv.LOST, self._slowness.left_out)
+            self._slowness.left_out = 0
         call.end(error)
-        if call.spent + time.monotonic() - started <= SLOW_SECONDS:
-            if known is not None:
-                known.strikes = 0
-        elif not call.was_slow:
-            self._strike()
-
-    def _strike(self) -> None:
-        known = self._slowness.setdefault(self._key, Slowness())
-        known.strikes += 1
-        if known.strikes >= STRIKES:
-            known.until = time.monotonic() + PAUSE_SECONDS
+        self._slowness.spend(started, slowness.PER_CALL + max(0.0, own) * slowness.SHARE_OF_CALL)
 
 
 @lru_cache(maxsize=512)

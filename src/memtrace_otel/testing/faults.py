@@ -23,7 +23,7 @@ from memtrace_otel import semconv, settings
 from memtrace_otel.capture import content_store, operations, use_config, use_redaction, writing
 from memtrace_otel.capture.origins import OriginTable
 from memtrace_otel.capture.processor import LosslessSpanProcessor
-from memtrace_otel.instrumentation import patches, steps
+from memtrace_otel.instrumentation import patches, slowness
 from memtrace_otel.instrumentation.steps import Call, Step, StepFunction
 
 STEP_FAULTS = ("raise before", "raise after", "garbage before", "garbage after", "hang before", "hang after")
@@ -40,7 +40,8 @@ ENDLESS_FAULTS = ("redaction hangs", "content store hangs", "exporter hangs")
 """What never answers until the test is over."""
 FAULTS = (*STEP_FAULTS, *SEAM_FAULTS, *ENDLESS_FAULTS)
 
-_HANG_SECONDS = 0.05
+_HANG_SECONDS = 60.0
+"""What a hang takes by the clock of the accounts that steps have; no test waits for it."""
 
 
 class HookError(Exception):
@@ -73,17 +74,29 @@ def inject(fault: str, monkeypatch: pytest.MonkeyPatch, provider: TracerProvider
     if fault in ENDLESS_FAULTS:
         _hang_for_ever(fault, monkeypatch, provider, undo, hits.met)
         return hits
-    if fault.startswith("hang"):
-        monkeypatch.setattr(steps, "SLOW_SECONDS", _HANG_SECONDS / 2)
-        monkeypatch.setattr(steps, "STRIKES", 1)
+    clock = _Clock()
+    monkeypatch.setattr(slowness, "clock", clock)
     make = patches.observed
 
     def observed(step: StepFunction, owner: patches.Patches) -> Callable[..., Any]:
         hits.placed.add(name_of(step))
-        return make(_broken(step, fault, hits.met), owner)
+        return make(_broken(step, fault, hits.met, clock), owner)
 
     monkeypatch.setattr(patches, "observed", observed)
     return hits
+
+
+class _Clock(threading.local):
+    """The clock, put on by each hang of its thread."""
+
+    ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead
+
+    def hang(self) -> None:
+        time.sleep(0)  # others get their turn
+        self.ahead += _HANG_SECONDS
 
 
 def name_of(step: StepFunction) -> str:
@@ -146,7 +159,7 @@ class _Silent(SpanExporter):
         return SpanExportResult.SUCCESS
 
 
-def _broken(step: StepFunction, fault: str, met: Counter[str]) -> StepFunction:
+def _broken(step: StepFunction, fault: str, met: Counter[str], clock: _Clock) -> StepFunction:
     name = name_of(step)
 
     def broken(call: Call[Any]) -> Step:
@@ -163,7 +176,7 @@ def _broken(step: StepFunction, fault: str, met: Counter[str]) -> StepFunction:
             next(running, None)  # half of its work is done
             if fault == "raise before":
                 raise HookError(name)
-            time.sleep(_HANG_SECONDS)
+            clock.hang()
         else:
             try:
                 next(running)
@@ -175,7 +188,7 @@ def _broken(step: StepFunction, fault: str, met: Counter[str]) -> StepFunction:
         if fault == "raise after":
             raise HookError(name)
         if fault == "hang after":
-            time.sleep(_HANG_SECONDS)
+            clock.hang()
         while fault == "garbage after":  # a step that never comes to its end
             yield cast(None, object())
         with suppress(StopIteration):
