@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 from opentelemetry.util.types import AttributeValue
@@ -13,7 +13,7 @@ from opentelemetry.util.types import AttributeValue
 from memtrace_otel.capture.config import CaptureConfig, config, redaction
 from memtrace_otel.capture.guard import let_through
 from memtrace_otel.model import content_digest, make_ref, split_ref
-from memtrace_otel.semconv import CODE_FUNCTION_NAME, Incomplete, RefKind
+from memtrace_otel.semconv import Incomplete, RefKind
 
 _OWN_KEY = secrets.token_hex(16)  # of this process and its forked children
 
@@ -52,6 +52,11 @@ def _sorted_set(value: object) -> list[object]:
     if isinstance(value, set | frozenset):
         return sorted(cast("set[object]", value), key=_as_json)
     raise TypeError
+
+
+def utf8_bytes(text: str) -> int:
+    """Bytes of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def preview(text: str, limit: int) -> tuple[str, bool]:
@@ -154,14 +159,6 @@ def show_value(value: object, limits: CaptureConfig) -> AttributeValue:
 
 def _show_one(value: object, limits: CaptureConfig) -> bool | int | float | str:
     return value if isinstance(value, bool | int | float) else show(as_text(value)[0], limits)
-
-
-def shown_attributes(attributes: Mapping[str, object], limits: CaptureConfig) -> dict[str, AttributeValue]:
-    """What may be shown of attributes; the name of a function says nothing of a user."""
-    return {
-        name: value if name == CODE_FUNCTION_NAME and isinstance(value, str) else show_value(value, limits)
-        for name, value in attributes.items()
-    }
 
 
 def variable_ref(kind: str, content: object, id: object = None) -> str:

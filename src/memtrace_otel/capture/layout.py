@@ -10,10 +10,12 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture.config import CaptureConfig
+from memtrace_otel.capture.content import utf8_bytes
 
-_FLOW_BYTES = 8
-_LINK_BYTES = 96  # two ids and two attribute names
-_FRAMING = 32  # each array element costs its text and two to four bytes
+_FLOW_BYTES = 14  # of an index pair
+_LINK_BYTES = 112  # two ids and two attributes
+_FRAMING = 48  # each array element costs its text and four to six bytes
+_OWN_BYTES = 1024  # more than a span takes without variables and what it was given: ids, times, status, names of arrays
 _ENTRY_BYTES = 256  # more than an entry takes without its ref, content and store, its link included
 _MAX_FLOW = 4096  # index pairs; building more would be felt by the program
 
@@ -107,16 +109,20 @@ class Part(NamedTuple):
     flow: Flow
 
 
-def lay_out(inputs: Inputs, outputs: Outputs, flow: Flow, limits: CaptureConfig) -> tuple[list[Part], int]:
+def lay_out(
+    inputs: Inputs, outputs: Outputs, flow: Flow, limits: CaptureConfig, taken: int = 0
+) -> tuple[list[Part], int]:
     """Spread the variables over as many parts as the budgets need; return (parts, number of entries dropped).
 
     Entries keep their order: the arrays of part 0, 1, 2... put together are the operation's, `flow` pairs index
-    into them. Past `limits.span_parts` continuations the rest is dropped, and counted.
+    into them. Past `limits.span_parts` continuations the rest is dropped, and counted. Part 0 has `taken` bytes less.
     """
-    if _fits(inputs, outputs, flow, limits):
+    room = limits.span_bytes - min(_OWN_BYTES, limits.span_bytes // 4)
+    if _upper_bound(inputs, outputs, flow) <= room - taken and len(inputs.refs) <= limits.span_links:
         return [Part(inputs, outputs, flow)], 0
     weights = [*_input_bytes(inputs), *_output_bytes(outputs), *[_FLOW_BYTES] * len(flow)]
-    kept = _cuts(weights, inputs.origins, limits)[: limits.span_parts + 2]  # the own span and its continuations
+    cuts = _cuts(weights, inputs.origins, room, limits.span_links, taken)
+    kept = cuts[: limits.span_parts + 2]  # the own span and its continuations
     first_output, first_pair = len(inputs.refs), len(inputs.refs) + len(outputs.refs)
     parts = [
         Part(
@@ -129,16 +135,16 @@ def lay_out(inputs: Inputs, outputs: Outputs, flow: Flow, limits: CaptureConfig)
     return parts, len(weights) - kept[-1]
 
 
-def _cuts(weights: list[int], origins: list[str], limits: CaptureConfig) -> list[int]:
+def _cuts(weights: list[int], origins: list[str], room: int, most_links: int, taken: int) -> list[int]:
     """Where parts begin and end among all entries in a row, of which the first ones have `origins`.
 
-    A part takes at least one entry, however large.
+    A part takes at least one entry, however large; the first one none when what it was given leaves no room.
     """
-    cuts, size, linked = [0], 0, set[str]()
+    cuts, size, linked = [0], taken, set[str]()
     for index, weight in enumerate(weights):
         origin = origins[index] if index < len(origins) else ""
         link = _LINK_BYTES if origin and origin not in linked else 0
-        if size and (size + weight + link > limits.span_bytes or (link and len(linked) >= limits.span_links)):
+        if size and (size + weight + link > room or (link and len(linked) >= most_links)):
             cuts.append(index)
             size, linked = 0, set[str]()
             link = _LINK_BYTES if origin else 0
@@ -153,7 +159,7 @@ def flow_of(sources: list[list[int] | None], inputs: int) -> Flow | None:
 
     None when the pairs are too many to write. Where nobody named a source, no pair is needed.
     """
-    if all(named is None for named in sources):
+    if sources.count(None) == len(sources):
         return []
     fed = [range(inputs) if named is None else named for named in sources]
     if sum(map(len, fed)) > _MAX_FLOW:
@@ -161,34 +167,23 @@ def flow_of(sources: list[list[int] | None], inputs: int) -> Flow | None:
     return [(i, o) for o, named in enumerate(fed) for i in sorted({*named})]
 
 
-def _fits(inputs: Inputs, outputs: Outputs, flow: Flow, limits: CaptureConfig) -> bool:
-    """Tell at a glance, from an upper bound, whether one span can carry everything: it nearly always can."""
+def _upper_bound(inputs: Inputs, outputs: Outputs, flow: Flow) -> int:
+    """More bytes than everything takes, at a glance: one span nearly always has room for it."""
     read = 2 * len("".join(inputs.refs)) + len("".join(inputs.contents)) + len("".join(inputs.stores))
-    made = len("".join(outputs.refs)) + len("".join(outputs.contents)) + len("".join(outputs.stores))
+    made = len("".join([*outputs.refs, *outputs.contents, *outputs.stores, *outputs.event_times]))
     entries = len(inputs.refs) + len(outputs.refs)
-    bound = 4 * (read + made) + entries * _ENTRY_BYTES + len(flow) * _FLOW_BYTES
-    return bound <= limits.span_bytes and len(inputs.refs) <= limits.span_links
+    return 4 * (read + made) + entries * _ENTRY_BYTES + len(flow) * _FLOW_BYTES
 
 
 def _input_bytes(inputs: Inputs) -> list[int]:
     """Bytes on the wire of each input, about; the ref stands in the link, too."""
     linked = [ref if origin else "" for ref, origin in zip(inputs.refs, inputs.origins, strict=True)]
-    short = (inputs.refs, linked, inputs.roles, inputs.origins, inputs.digests, inputs.stores)
-    return [
-        sum(map(len, texts)) + _utf8_bytes(content) + _FRAMING
-        for content, *texts in zip(inputs.contents, *short, strict=True)
-    ]
+    columns = (inputs.refs, linked, inputs.roles, inputs.origins, inputs.digests, inputs.contents, inputs.stores)
+    return [utf8_bytes("".join(texts)) + _FRAMING for texts in zip(*columns, strict=True)]
 
 
 def _output_bytes(outputs: Outputs) -> list[int]:
     """Bytes on the wire of each output, about."""
-    short = (outputs.refs, outputs.roles, outputs.actions, outputs.digests, outputs.stores, outputs.event_times)
-    return [
-        sum(map(len, texts)) + _utf8_bytes(content) + _FRAMING
-        for content, *texts in zip(outputs.contents, *short, strict=True)
-    ]
-
-
-def _utf8_bytes(text: str) -> int:
-    """Bytes of a text in UTF-8."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+    words = (outputs.refs, outputs.roles, outputs.actions, outputs.digests)
+    columns = (*words, outputs.contents, outputs.stores, outputs.event_times)
+    return [utf8_bytes("".join(texts)) + _FRAMING for texts in zip(*columns, strict=True)]

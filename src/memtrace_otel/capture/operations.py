@@ -16,8 +16,9 @@ from opentelemetry.util.types import AttributeValue
 from memtrace_otel import semconv
 from memtrace_otel.capture import turns
 from memtrace_otel.capture.abandoned import abandon, collecting, settle_abandoned
+from memtrace_otel.capture.attributes import admit
 from memtrace_otel.capture.config import config
-from memtrace_otel.capture.content import as_text, show, show_value, shown_attributes
+from memtrace_otel.capture.content import as_text, show
 from memtrace_otel.capture.decorator import Recipe, decorate, name_of
 from memtrace_otel.capture.guard import guard, guarded, note_drop, note_error, note_misuse
 from memtrace_otel.capture.layout import Read, Written, flow_of, lay_out, number
@@ -42,7 +43,6 @@ _LIVING = frozenset({str(Role.HIT), str(Role.CANDIDATE), str(Role.PREVIOUS)})
 _HIT = str(Role.HIT)
 _RETRIEVE, _RESPOND = str(OpKind.RETRIEVE), str(OpKind.RESPOND)
 _UNKNOWN_TURN = str(Incomplete.UNKNOWN_TURN)
-_SET_ATTRIBUTES = 40  # on a span that may have 64, with room for our own
 _BY_TEXT = frozenset({RefKind.FACT, RefKind.COMPLETION})  # only their texts name them
 
 
@@ -57,32 +57,10 @@ class Operation:
     """
 
     __slots__ = (
-        "_active",
-        "_attributes",
-        "_incomplete",
-        "_inputs",
-        "_left",
-        "_origin",
-        "_outer",
-        "_outputs",
-        "_parent",
-        "_recipe",
-        "_recording",
-        "_sequence",
-        "_sources",
-        "_span_kind",
-        "_span_token",
-        "_started",
-        "_token",
-        "_tracer",
-        "_unpublished",
-        "error_type",
-        "kind",
-        "name",
-        "purpose",
-        "scope",
-        "span",
-        "system",
+        *("_active", "_admitted", "_attributes", "_incomplete", "_inputs", "_left", "_origin", "_outer", "_outputs"),
+        *("_parent", "_recipe", "_recording", "_sequence", "_sources", "_span_kind", "_span_token", "_started"),
+        *("_token", "_tracer", "_unpublished"),
+        *("error_type", "kind", "name", "purpose", "scope", "span", "system"),
     )
 
     by_text = False  # whether only their texts name its variables
@@ -128,6 +106,7 @@ class Operation:
             self._sources: list[list[int] | None] = []
             self._unpublished: dict[Key, Version] = {}
             self._incomplete: dict[str, None] = {}
+            self._admitted: dict[str, int] = {}
             self._left: tuple[otel_context.Context, Operation | None] | None = None
             self._token: Token[Operation | None] | None = None
             self._span_token: Token[otel_context.Context] | None = None
@@ -139,7 +118,7 @@ class Operation:
                 self._origin = "%032x-%016x" % (context.trace_id, context.span_id)  # noqa: UP031  # f-strings are slower
             if self.span.is_recording():
                 self._recording, self._sequence = True, next_sequence()
-            if self.kind == _RESPOND and turns.may_lack_turn(self._origin, alone=self._is_alone()):
+            if self.kind == _RESPOND and turns.may_lack_turn(self._origin, alone=self.is_alone()):
                 self._incomplete[_UNKNOWN_TURN] = None
             self._outer = current_operation()
             self.resume()
@@ -189,7 +168,7 @@ class Operation:
     def _tell(self, error: BaseException | None) -> None:
         """Leave to the turn what it is to know, and to the span what happened."""
         try:
-            if _UNKNOWN_TURN in self._incomplete and turns.lacks_nothing(self._inputs, self._started, self._is_alone()):
+            if _UNKNOWN_TURN in self._incomplete and turns.lacks_nothing(self._inputs, self._started, self.is_alone()):
                 del self._incomplete[_UNKNOWN_TURN]
             if error is None:
                 self._publish()
@@ -259,6 +238,10 @@ class Operation:
         while (outer := found[-1]._outer) is not None:
             found.append(outer)
         return found
+
+    def is_alone(self) -> bool:
+        """Whether the span begins a trace."""
+        return getattr(self.span, "parent", None) is None
 
     @property
     def captures_content(self) -> bool:
@@ -338,7 +321,10 @@ class Operation:
             return -1
 
     def context(self) -> str:
-        """Ref of what a retrieval made for the answer; one that says nothing of it handed over its hits."""
+        """Ref of what a retrieval made for the answer, '' when it has no identity; one that says nothing of it handed
+        over its hits."""
+        if not self._origin:
+            return ""
         for made in self._outputs:
             if ref_kind(made[0]) == RefKind.CONTEXT:
                 return made[0]
@@ -348,12 +334,10 @@ class Operation:
 
     @guarded("operation.set", None)
     def set(self, name: str, value: AttributeValue) -> None:
-        """Set an attribute of the span. Texts, also those in a sequence, are redacted and cut at the preview limit."""
-        if self._active and len(getattr(self.span, "attributes", None) or ()) < _SET_ATTRIBUTES:
-            self.span.set_attribute(name, show_value(value, config()))
-        elif self._active:
-            self.mark(Incomplete.BUDGET)
-            note_drop("attributes", 1, self.system)
+        """Set an attribute of the span. Texts, also those in a sequence, are redacted and cut at the preview limit; all
+        attributes together may take half the bytes of a span: what is past them is cut, or dropped and counted."""
+        if self._active and (shown := self._shown(name, value)) is not None:
+            self.span.set_attribute(name, shown)
 
     @guarded("operation.become", None)
     def become(self, name: str, kind: str) -> None:
@@ -406,13 +390,23 @@ class Operation:
     def _first_attributes(self) -> dict[str, AttributeValue]:
         """What a sampler may want to know."""
         attributes: dict[str, AttributeValue] = {semconv.OP_KIND: self.kind, semconv.SYSTEM: self.system}
-        if self.purpose:
-            attributes[semconv.OP_PURPOSE] = show(self.purpose, config())
         if self.name in semconv.KIND_OF_OPERATION:
             attributes[semconv.GEN_AI_OPERATION_NAME] = self.name
-        if self._attributes:
-            attributes |= shown_attributes(self._attributes, config())
+        if self.purpose or self._attributes:
+            purpose = {semconv.OP_PURPOSE: self.purpose} if self.purpose else {}
+            for name, value in {**purpose, **(self._attributes or {})}.items():
+                if (shown := self._shown(name, value)) is not None:
+                    attributes[name] = shown
         return attributes
+
+    def _shown(self, name: str, value: object) -> AttributeValue | None:
+        """What of an attribute there is room for, None when there is none."""
+        shown, less = admit(name, value, self._admitted, config())
+        if less is not None:
+            self.mark(less)
+        if shown is None:
+            note_drop("attributes", 1, self.system)
+        return shown
 
     def _failed(self, where: str, error: Exception) -> None:
         note_error(where, error)
@@ -455,15 +449,11 @@ class Operation:
         if not self._origin:
             return
         if self.kind == _RESPOND:
-            turns.responded(self._origin, self._outputs, alone=self._is_alone())
+            turns.responded(self._origin, self._outputs, alone=self.is_alone())
         elif self.kind == _RETRIEVE:
             around = current_operation()
             if around is None or not turns.is_step(self.system, around.kind, around.system):
-                turns.searched(self._origin, self.scope, self._inputs, self.context(), alone=self._is_alone())
-
-    def _is_alone(self) -> bool:
-        """Whether the span begins a trace."""
-        return getattr(self.span, "parent", None) is None
+                turns.searched(self._origin, self.scope, self._inputs, self.context(), alone=self.is_alone())
 
     def _write(self, tracer: trace.Tracer, error: BaseException | None) -> None:
         limits = config()
@@ -473,7 +463,8 @@ class Operation:
         flow = flow_of(self._sources, len(self._inputs))
         if flow is None:
             self.mark(Incomplete.BUDGET)
-        parts, dropped = lay_out(inputs, outputs, flow or [], limits)
+        taken = sum(self._admitted.values()) + len("".join(self._incomplete))
+        parts, dropped = lay_out(inputs, outputs, flow or [], limits, taken)
         if dropped:
             self.mark(Incomplete.BUDGET)
             note_drop("variables", dropped, self.system)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import ReadableSpan
 
 from memtrace_otel import semconv
 from memtrace_otel.model import is_origin, ref_kind
-from memtrace_otel.otlp.sdk import encode_sdk_spans
 from memtrace_otel.semconv import Action, LinkType, OpKind, RefKind, Role
 
 MAX_ATTRIBUTES = 64
 MAX_LINKS = 32
-MAX_BYTES = 10_000
-"""The budget of 8 KiB is for variables; identity, times and standard attributes come on top."""
+MAX_BYTES = 8192
+"""Of the span itself, as OTLP; its resource and scope do not count."""
 
 _STRINGS, _INTS, _DOUBLES = (str,), (int,), (float,)
 _INPUTS: Mapping[str, tuple[type, ...]] = {
@@ -72,9 +72,9 @@ def _violations(span: ReadableSpan, attributes: Mapping[str, Any]) -> Iterator[s
     yield from _arrays(attributes, semconv.OUTPUTS, _OUTPUTS, _REQUIRED_OUT)
     yield from _flow(attributes)
     yield from _links(span)
-    size = len(encode_sdk_spans([span])) - len(encode_sdk_spans([]))
+    size = encode_spans([span]).resource_spans[0].scope_spans[0].spans[0].ByteSize()
     if size > MAX_BYTES:
-        yield f"{size} bytes, at most {MAX_BYTES} are expected"
+        yield f"{size} bytes, at most {MAX_BYTES} fit"
     if len(attributes) > MAX_ATTRIBUTES:
         yield f"{len(attributes)} attributes, at most {MAX_ATTRIBUTES} fit"
 

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import inspect
 import weakref
+from contextlib import suppress
 from contextvars import Context
 from dataclasses import replace
 from functools import partial
@@ -29,6 +30,7 @@ from memtrace_otel.capture import (
     variable_ref,
 )
 from memtrace_otel.model import content_digest, make_origin, make_ref
+from memtrace_otel.testing import violations
 from tests.conftest import Recording
 
 SCOPE = scope_id("store", user="ana")
@@ -209,7 +211,43 @@ def test_three_hundred_inputs_spill_to_continuations_and_none_is_lost(recording:
     for span in everything:
         assert len(span.links) <= config().span_links
         assert len(span.attributes or {}) <= 64
-        assert sum(len(str(v)) for v in (span.attributes or {}).values()) < 2 * config().span_bytes
+        assert violations(span) == []
+
+
+@pytest.mark.usefixtures("content_on")
+@pytest.mark.parametrize("length", [1, 60, 300, 1900])
+@pytest.mark.parametrize("attributes", [0, 3, 40])
+def test_no_span_of_an_operation_is_larger_than_its_budget(recording: Recording, length: int, attributes: int) -> None:
+    """Whatever it read, wrote, was given, could not know, and ended with."""
+    texts = [f"{n} {'ä' * (length // 2)}" for n in range(40)]
+    for n in range(40):
+        write_memory(recording, f"memory:{n}{'m' * 60}", texts[n])
+    given = {f"first.{n}": [texts[n]] * 3 for n in range(attributes)}
+    with (
+        suppress(ValueError),
+        operation(
+            "search_memory",
+            kind="retrieve",
+            system="t",
+            scope=SCOPE,
+            tracer=recording.tracer,
+            purpose="p" * 3000,
+            attributes=given,
+        ) as op,
+    ):
+        for n in range(attributes):
+            op.set(f"then.{n}", texts[n] * 3)
+        for n in range(10):
+            op.mark(f"reason {n}")
+        for n in range(40):
+            op.read(f"memory:{n}{'m' * 60}", role="candidate", content=texts[n], score=n / 7)
+        for n in range(40):
+            op.wrote(f"fact:{n}", content=texts[n], store=f"file:///store/{n}", event_time=texts[n], sources=[n])
+        raise ValueError("v" * 5000)
+    assert {broken for span in recording.spans() for broken in violations(span)} == set()
+    spans = [*recording.named("search_memory"), *recording.named("memtrace.retrieve")]
+    assert sum(len(attribute(span, semconv.INPUTS)) for span in spans) == 40
+    assert sum(len(attribute(span, semconv.OUTPUTS)) for span in spans) == 40
 
 
 def test_past_the_last_continuation_drops_are_counted_and_said(recording: Recording) -> None:
@@ -359,6 +397,27 @@ def test_nothing_that_a_program_says_of_an_operation_leaves_unredacted(recording
     assert attributes["e"] == attributes["set.e"] == 7
 
 
+def test_attributes_past_their_share_of_a_span_are_cut_then_dropped_and_both_is_said(recording: Recording) -> None:
+    share, before = config().span_bytes // 2, drops["attributes"]
+    with operation(kind="create", system="t", tracer=recording.tracer) as op:
+        for name in "abc":
+            op.set(name, "ä" * 950)
+        assert drops["attributes"] == before
+        op.set("d", "nothing of it fits" * 20)
+        op.set("list", ["one", "t" * share])
+        op.set("a", "shorter")
+        op.set("list", ["one", "t" * share])
+        op.set("n", 7)
+    [span] = recording.spans()
+    told = span.attributes or {}
+    assert [told[name] for name in ("a", "b", "list")] == ["shorter", "ä" * 950, ("one",)]
+    assert len(str(told["c"]).encode()) < 400
+    assert "d" not in told
+    assert told["n"] == 7
+    assert {"truncated", "budget"} <= {*attribute(span, semconv.INCOMPLETE)}
+    assert drops["attributes"] - before == 2
+
+
 def test_a_program_that_sets_too_much_leaves_room_for_ours(recording: Recording) -> None:
     before = drops["attributes"]
     with operation(kind="create", system="t", tracer=recording.tracer) as op:
@@ -424,6 +483,7 @@ async def test_an_operation_that_nothing_records_has_all_it_has_otherwise() -> N
         assert (op.read("memory:1", role="hit"), op.wrote("fact:1"), op.origin) == (-1, -1, "")
         assert current_operation() is None
         assert not op.captures_content
+        assert op.context() == ""
         op.mark("truncated")
         op.unmark("truncated")
         op.set("name", "value")
