@@ -87,16 +87,17 @@ def inject(fault: str, monkeypatch: pytest.MonkeyPatch, provider: TracerProvider
 
 
 class _Clock(threading.local):
-    """The clock, put on by each hang of its thread."""
+    """The clock, which a hang of its thread puts on for whoever looks at it next: the account of the step that hung."""
 
-    ahead = 0.0
+    late = 0.0
 
     def __call__(self) -> float:
-        return time.monotonic() + self.ahead
+        late, self.late = self.late, 0.0
+        return time.monotonic() + late
 
     def hang(self) -> None:
         time.sleep(0)  # others get their turn
-        self.ahead += _HANG_SECONDS
+        self.late = _HANG_SECONDS
 
 
 def name_of(step: StepFunction) -> str:
