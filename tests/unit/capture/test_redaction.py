@@ -172,6 +172,12 @@ def test_another_key_stays(key: str) -> None:
         ("?user=a&password=abc&b=c", "?user=a&password=#&b=c"),
         ('password = """a "b" c""" # why', "password = # # why"),
         ("if token == 5 and secret is None", "if token == 5 and secret is None"),
+        ("headers=[('authorization', 'Bearer S'), ('a', 'b')]", "headers=[('authorization', #), ('a', 'b')]"),
+        ('cut: [\\"x-api-key\\",\\"S\\"]', 'cut: [\\"x-api-key\\",#]'),
+        ("[{'name': 'password', 'value': 'S'}, 1]", "[{'name': 'password', 'value': #}, 1]"),
+        ('so {\\"key\\": \\"db token\\", \\"value\\": \\"S\\"}', 'so {\\"key\\": \\"db token\\", \\"value\\": #}'),
+        ("columns ('password', 'email', 'city')", "columns ('password', 'email', 'city')"),
+        ("login(user, ('password', password))", "login(user, ('password', password))"),
         ("my password is hunter2", "my password is hunter2"),  # prose is not understood
     ],
 )
@@ -213,6 +219,26 @@ def test_line_breaks_of_json_hide_no_secret(text: str, patterns: str) -> None:
     assert "hunter2" not in shown
     assert "sk-proj" not in shown
     assert patterns == "secrets" or "4711" not in shown
+
+
+@pytest.mark.parametrize(
+    ("content", "left"),
+    [
+        ([["authorization", "Bearer S"], ["accept", "*/*"]], [["authorization", "#"], ["accept", "*/*"]]),
+        ({"name": "password", "value": "S"}, {"name": "password", "value": "#"}),
+        ([{"key": "db_api_key", "val": ["S"], "n": 1}], [{"key": "db_api_key", "val": "#", "n": 1}]),
+        ({"value": {"S": "S"}, "header": "X-Auth-Token"}, {"value": "#", "header": "X-Auth-Token"}),
+        ({"name": "city", "value": "Lisbon"}, {"name": "city", "value": "Lisbon"}),
+        (["password", "email", "city"], ["password", "email", "city"]),
+        (["What is my password", "I do not know"], ["What is my password", "I do not know"]),
+        ({"name": "password", "value": None}, {"name": "password", "value": None}),
+    ],
+)
+def test_a_key_beside_its_value_counts_too(content: object, left: object) -> None:
+    shown = redaction("secrets", "secrets").apply(json.dumps(content, separators=(",", ":"))).text
+    for name in ("password", "api_key", "auth_token", "authorization"):
+        shown = shown.replace(f"[redacted: {name}]", "#")
+    assert json.loads(shown) == left
 
 
 def test_a_name_of_ones_own_matches_any_spelling() -> None:
@@ -314,6 +340,7 @@ REPEATED = (
     *("eyJ", "eyJaaaaaaaa.", "sk-", "-----BEGIN ", "-----BEGIN PRIVATE KEY", "://", "://a:"),
     *("token:", "token=", '"token":', '"token": "', "'key': {", "password: \\\\\\"),
     *("password:\n", " password:\n", "password:\n a\n", "password: a, ", "token: a;", "--token ", "<token>", "\\n"),
+    *("['token',", '("token", "', "'name': 'token', 'value': ", '"name":"', "'value': "),
     *("token:\n\n", "password: |\n  ", "\\npassword: ", "a b: ", "**"),
 )
 
@@ -325,6 +352,20 @@ def test_built_in_rules_come_to_an_end_in_any_text(piece: str) -> None:
     text = "x " + (piece * 400_000)[:400_000]
     with guarded_against_hanging():
         everything.apply(text)
+
+
+@pytest.mark.parametrize("piece", ["a ", "token ", "aB", "1"])
+def test_keys_of_any_length_are_looked_at(piece: str) -> None:
+    text = json.dumps({(piece * 400_000)[:400_000]: "x", "name": (piece * 400_000)[:400_000], "value": "x"})
+    with guarded_against_hanging():
+        redaction("secrets,personal", "secrets").apply(text)
+
+
+@pytest.mark.parametrize(("piece", "end"), [("('token', \"", '"x'), ('["token", {', "}"), ("['token', [", "]")])
+def test_values_beside_keys_are_not_searched_again_and_again(piece: str, end: str) -> None:
+    text = "x " + piece * 30_000 + end * 30_000 + " x"
+    with guarded_against_hanging():
+        redaction("secrets,personal", "secrets").apply(text)
 
 
 @pytest.mark.parametrize("setting", ["emial", "secrets,emial", "(unclosed", "email;;["])

@@ -6,12 +6,20 @@ import re
 
 KEY = re.compile(
     r"""\\{0,7}(["'])(?P<quoted>[\w .-]{1,64})\\{0,7}\1\s{0,64}:\s{0,64}"""  # "key": in JSON, Python, escaped JSON
+    r"""|[\[(]\\{0,7}(["'])(?P<first>[\w.-]{1,64})\\{0,7}\3,\s{0,64}(?=[\\"'{\[])"""  # ["key", "value"]
     r"""|<(?P<tag>[\w.:-]{1,64})>"""
     r"""|(?<![\w.-])--(?P<option>[\w.-]{1,64})[ ]{1,8}(?=[^\s-])"""
     # KEY=value, key = value, key: value, some key: value, **key:** value
     r"""|(?<![\w.-])(?P<bare>[\w.-]{1,64}+(?:[ ][\w.-]{1,64}+){0,2}+)[*`"'\\]{0,9}+"""
     r"""(?:=(?!=)|(?:[ \t]{1,64}+(?P<apart>=)(?!=))|(?:[ \t]{0,64}+(?P<colon>:)))[*`]{0,3}[ \t]{0,64}"""
 )
+PAIR = re.compile(r"[\w.-]{1,64}")
+"""A key that stands in a list with its value, no sentence."""
+_CLOSED = re.compile(r"\s{0,64}(?:[\])]|\Z)")
+_NAMED = re.compile(  # "name": "key", before "value":
+    r"""["'](?:name|key|header|field)\\{0,7}["']\s{0,9}:\s{0,9}\\{0,7}["']([\w .-]{1,64})\\{0,7}["']\s{0,9},\s{0,9}\Z"""
+)
+_NAMED_WITHIN, _LONG = 150, 1000  # characters
 _INNER = r"""(?![\s,;:&)}\]"'`<\\]|\Z)"""  # after a quote that ends nothing
 _QUOTED = (
     r'"{3}.*?(?:"{3}|\Z)|' + r"'{3}.*?(?:'{3}|\Z)|"
@@ -43,6 +51,18 @@ def end_of_value(text: str, key: re.Match[str], *, spaces: bool) -> int:
     if key["colon"] and (below := _BELOW.match(text, key.end())) is not None:
         return _end_below(text, key, below, whole_line)
     return _end_on_line(text, key.end(), whole_line)
+
+
+def is_closed(text: str, start: int, end: int) -> bool:
+    """Whether a bracket, or the text, is closed after a value. A long one counts as closed: it is not to be searched
+    for keys again, each with a value as long."""
+    return end - start > _LONG or _CLOSED.match(text, end) is not None
+
+
+def named_beside(text: str, start: int) -> str:
+    """The key that stands as `"name": "key",` right before `start`, '' without one."""
+    match = _NAMED.search(text[max(0, start - _NAMED_WITHIN) : start])
+    return match[1] if match else ""
 
 
 def _end_on_line(text: str, start: int, whole_line: bool) -> int:
