@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from contextvars import ContextVar
 from itertools import count
@@ -24,13 +24,11 @@ from opentelemetry import trace
 from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.capture.layout import Read
-from memtrace_otel.model import ref_kind
-from memtrace_otel.semconv import RefKind, Role
+from memtrace_otel.capture.searches import ENTRY_BYTES, Place, Recalled, Retrieval, fold, waiting
 
 _BYTES = 32 << 20  # of all turns together
 _TURN_BYTES = 8 << 20  # of one turn
 _EMPTY_TURN_BYTES = 1024
-_ENTRY_BYTES = 256  # of an entry, its text aside
 _OVER_SECONDS = 60.0  # a turn that nothing was added to for so long is taken to be over
 _ENTRIES = 1024  # queries and hits kept of one turn
 _RETRIEVALS = 256
@@ -41,70 +39,6 @@ _WORD = re.compile(r"\w+")
 _OCCURRENCES = 64
 _PROMPT = 1_000_000  # characters of a prompt that are searched
 _WORK = 1 << 26  # characters of a prompt, times the texts looked for in it: at most a tenth of a second
-
-
-Place = tuple[object, ...]
-"""A run in the tree of a library's runs: ids from the outermost run to it."""
-
-
-class Recalled(NamedTuple):
-    """One variable that a prompt may contain: its identity and text; of a hit, the retrieval that returned it; of an
-    answer, the question it was given to."""
-
-    ref: str
-    origin: str
-    text: str
-    scope: str = ""
-    retrieved_by: str = ""
-    question: str = ""
-
-    def size(self) -> int:
-        """Bytes in memory, about."""
-        return _ENTRY_BYTES + getsizeof(self.text) + getsizeof(self.question)
-
-
-class Retrieval(NamedTuple):
-    """One search: what its operation read, kept as it is until a prompt has to be matched, and where it was made."""
-
-    origin: str
-    scope: str
-    read: list[Read]
-    place: Place
-    bytes: int
-    """In memory, about."""
-    ended: float
-    """When, in seconds of `perf_counter`."""
-    context: str
-    """Ref of what it made for the answer."""
-    given_to: set[str | int]
-    """Who was given what it found: traces of answers, and turns of those outside any span."""
-
-    def query(self) -> Recalled | None:
-        """What was asked, None when the operation did not say."""
-        return next(reversed(self.queries()), None)
-
-    def queries(self) -> list[Recalled]:
-        """Everything that was asked, the words that were searched for last."""
-        return self._playing(Role.QUERY)
-
-    def hits(self) -> list[Recalled]:
-        """What was returned."""
-        return self._playing(Role.HIT)
-
-    def of_history(self) -> bool:
-        """Whether a conversation's own messages were read, in one of its runs."""
-        return bool(self.place) and any(ref_kind(hit.ref) == RefKind.STATE for hit in self.hits())
-
-    def size(self) -> int:
-        """Bytes in memory, about."""
-        return self.bytes
-
-    def _playing(self, part: str) -> list[Recalled]:
-        return [
-            Recalled(ref, origin, text, self.scope, self.origin)
-            for ref, role, origin, text, _ in self.read
-            if role == part
-        ]
 
 
 class InPrompt(NamedTuple):
@@ -145,7 +79,7 @@ class Turn:
         """Note what the operation of a retrieval read, its query and its hits, and the ref of what it made of them."""
         if len(read) > _ENTRIES:
             read = read[:_ENTRIES]
-        size = _ENTRY_BYTES * (len(read) + 1) + sum([getsizeof(entry[3]) for entry in read])
+        size = ENTRY_BYTES * (len(read) + 1) + sum([getsizeof(entry[3]) for entry in read])
         done = Retrieval(origin, scope, read, place.get(), size, perf_counter(), context, set())
         _searched_here.set((*_searched_here.get()[1 - _HERE :], origin))
         with _lock:
@@ -197,7 +131,7 @@ class Turn:
 
         What a call of another trace or turn was given is not found again, unless the prompt asks for it and it is of
         an owner that was searched for this call: the words of one user's memory may be in another user's question, and
-        the questions of both may be equal.
+        the questions of both may be equal. Where all words are equal, and nothing tells whose they are, none is found.
         """
         searched, folded, asker = self.retrievals(), fold(prompt[:_PROMPT]), trace_id or self._number
         asked = {query.ref: query for done in searched if (query := done.query())}
@@ -211,7 +145,13 @@ class Turn:
         kept = {done.origin for done in own} | {d.origin for d in again if not owners or d.scope in owners}
         searched = [done for done in searched if done.origin in kept]
         hits, all_hits = found_in(folded, [hit for done in searched for hit in done.hits()])
-        return InPrompt(queries, _of_one_search_each(hits, searched, wanted, owners), all_queries and all_hits)
+        chosen = _of_one_search_each(hits, searched, wanted, owners)
+        taken: defaultdict[str, list[Recalled]] = defaultdict(list)
+        for hit in chosen:
+            taken[hit.retrieved_by].append(hit)
+        sources = [done for done in searched if done.origin in taken]
+        sure = {done.origin for done in sources if self._is_sure(done, taken[done.origin], trace_id)}
+        return InPrompt(queries, [hit for hit in chosen if hit.retrieved_by in sure], all_queries and all_hits)
 
     def gave(self, hits: Iterable[Recalled], trace_id: str = "") -> None:
         """Note that a model call in this trace was given these hits."""
@@ -221,14 +161,36 @@ class Turn:
                 done.given_to.add(trace_id or self._number)
 
     def fruitless_for(self, queries: Iterable[Recalled]) -> list[str]:
-        """The retrievals that returned nothing for one of these queries: an empty result is in every prompt. Those of
-        the turn before, and of a run beside the one that asks, count where there are no others."""
+        """Give a model call the retrievals that returned nothing for one of these queries: an empty result is in every
+        prompt. Those of the turn before, and of a run beside the one that asks, count where there are no others."""
         refs = {query.ref for query in queries}
         with _lock:
             own, before = list(self._retrievals), list(self._before)
-        found = _asking(refs, own) or _asking(refs, before)
+        found = _asking(refs, own) or _of_one_call(_asking(refs, before))
         nearest = max(map(_nearness, found), default=0)
-        return [done.origin for done in found if not done.hits() and _nearness(done) in (len(done.place), nearest)]
+        found = [done for done in found if not done.hits() and _nearness(done) in (len(done.place), nearest)]
+        sure = [done for done in found if self._is_sure(done, [])]
+        for done in sure:
+            done.given_to.add(self._number)
+        return [done.origin for done in sure]
+
+    @property
+    def joined(self) -> bool:
+        """Whether a trace, or a library's run around this context, tells that what was searched in it is its own."""
+        return self.of_trace or _shared.get() is self
+
+    def _is_sure(self, done: Retrieval, hits: list[Recalled], trace_id: str = "") -> bool:
+        """Whether no other owner's search fits a prompt with these hits of `done` as well: one that only its age tells
+        from it, or when an answer was given it before, a newer one that waits for its own in another context."""
+        if trace_id in done.given_to or (self.joined and done in self._retrievals):
+            return True
+        reach = self.retrievals()
+        if done.given_to:
+            known = {near.origin for near in reach}
+            others = [other for other in waiting() if other.origin not in known and other.ended > done.ended]
+        else:
+            others = _as_close(done, reach)
+        return not any(other.fits_too(hits, done) for other in others)
 
     def kept_alive(self) -> int:
         """Bytes in memory that live as long as the turn, about."""
@@ -410,14 +372,28 @@ def _nearness(done: Retrieval) -> int:
     return next((depth for depth in range(around) if here[depth] != done.place[depth]), around)
 
 
+def _of_one_call(searched: list[Retrieval]) -> list[Retrieval]:
+    """Those that no model call was given; without any, those that the same was given as the newest."""
+    fresh = [done for done in searched if not done.given_to]
+    return fresh or [done for done in searched if done.given_to & searched[-1].given_to]
+
+
+def _as_close(done: Retrieval, searched: Iterable[Retrieval]) -> list[Retrieval]:
+    """The searches of the last minute that nobody was given and that are no further from this context than `done`."""
+    here, lately = _searched_here.get(), perf_counter() - _OVER_SECONDS
+    return [
+        other
+        for other in searched
+        if not other.given_to
+        and other.ended > lately
+        and _nearness(other) >= _nearness(done)
+        and (other.origin in here) >= (done.origin in here)
+    ]
+
+
 def words_of(text: str) -> frozenset[str]:
     """The words of a text, however they are written."""
     return frozenset(_WORD.findall(text.casefold()))
-
-
-def fold(text: str) -> str:
-    """`text` with single spaces for white space, none around it."""
-    return " ".join(text.split())
 
 
 def found_in(prompt: str, candidates: Iterable[Recalled]) -> tuple[list[Recalled], bool]:

@@ -8,30 +8,27 @@ other words than the user's and hands over nothing of what it found, or that in 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import accumulate
+from itertools import accumulate, combinations
 from sys import getsizeof
 from time import perf_counter
 
 from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.layout import Read
-from memtrace_otel.capture.recall import Retrieval, Turn, fold, found_in, words_of
+from memtrace_otel.capture.recall import Turn, found_in, words_of
+from memtrace_otel.capture.searches import Retrieval, fold, unanswered, waiting
 from memtrace_otel.semconv import Role
 
 _SECONDS = 60.0  # an answer is not long in coming
-_SEARCHES = 256
 _BYTES = 64 << 10  # of the texts of one search
 _MOST = 0.5  # of the words of a query
 _SAID = frozenset({Role.QUERY, Role.MESSAGE, Role.HISTORY})
 
-_unanswered: deque[Retrieval] = deque(maxlen=_SEARCHES)  # oldest first; every access is atomic: no lock
-
 
 def searched(done: Retrieval) -> None:
     """Note that a search has ended."""
-    _unanswered.append(done if done.bytes <= _BYTES else _cut(done))
+    unanswered.append(done if done.bytes <= _BYTES else _cut(done))
     _forget_until(done.ended - _SECONDS)
 
 
@@ -42,14 +39,18 @@ def _cut(done: Retrieval) -> Retrieval:
 
 
 def answered(turn: Turn | None) -> bool:
-    """Note that an answer is given in `turn`; return whether one without a search in its turn may be of another's."""
+    """Note that an answer is given in `turn`; return whether one may be of a search elsewhere, or of any of several
+    that it has made for different owners: only what it reads can tell."""
     own = {search.origin for search in turn.retrievals()} if turn else set[str]()
+    joined = turn is not None and bool(own) and turn.joined
     _forget_until(perf_counter() - _SECONDS)
-    waiting = list(_unanswered)
-    for search in waiting:
-        if search.origin in own:
-            _remove(search)  # unless another answer of the turn was first
-    return not own and bool(waiting)
+    waits = waiting()
+    mine = [search for search in waits if search.origin in own]
+    if not joined and any(one.is_like(other) for one, other in combinations(mine, 2)):
+        return True
+    for search in mine:
+        _remove(search)  # unless another answer of the turn was first
+    return len(waits) > len(mine) and not mine and not joined
 
 
 def may_be_answered(read: Sequence[Read], started: float) -> bool:
@@ -60,7 +61,7 @@ def may_be_answered(read: Sequence[Read], started: float) -> bool:
         return True
     prompt = fold(prompt)
     words = words_of(" ".join(text for _, role, _, text, _ in read if role in _SAID))
-    return any(_concerns(search, prompt, words) for search in list(_unanswered) if search.ended <= started)
+    return any(_concerns(search, prompt, words) for search in waiting() if search.ended <= started)
 
 
 def _concerns(search: Retrieval, prompt: str, words: frozenset[str]) -> bool:
@@ -80,7 +81,7 @@ def _mostly_in(words: frozenset[str], query: str) -> bool:
 
 def _forget_until(moment: float) -> None:
     try:
-        while (first := _unanswered[0]).ended < moment:
+        while (first := unanswered[0]).ended < moment:
             _remove(first)
     except IndexError:  # none is left
         pass
@@ -88,10 +89,10 @@ def _forget_until(moment: float) -> None:
 
 def _remove(search: Retrieval) -> None:
     with suppress(ValueError, IndexError):
-        _unanswered.remove(search)
+        unanswered.remove(search)
 
 
 @after_fork
 def forget() -> None:
     """Drop everything."""
-    _unanswered.clear()
+    unanswered.clear()

@@ -7,7 +7,7 @@ from contextvars import Context
 import pytest
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import operation, unanswered
+from memtrace_otel.capture import operation, searches, unanswered
 from memtrace_otel.capture.recall import Retrieval
 from memtrace_otel.capture.unanswered import answered, searched
 from memtrace_otel.semconv import Incomplete
@@ -144,8 +144,8 @@ def test_searches_are_forgotten_by_number_and_time(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(unanswered, "perf_counter", lambda: now)
     for n in range(1000):
         searched(Retrieval(f"origin {n}", "", [], (), 0, now, "", set()))
-    assert len(unanswered._unanswered) == 256
+    assert len(searches.unanswered) == 256
     assert answered(None)
     now += 61
     assert not answered(None)
-    assert not unanswered._unanswered
+    assert not searches.unanswered
