@@ -11,7 +11,7 @@ import gc
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
-from functools import cache, partial
+from functools import partial
 from operator import methodcaller
 from threading import RLock
 
@@ -59,7 +59,8 @@ def abandon(report: Callable[[], None]) -> None:
 
 def settle_abandoned() -> None:
     """Report it, in a context of its own. Called wherever an operation starts, and at exit."""
-    _settle_at_exit()
+    if not _settles_at_exit:
+        _settle_at_exit()
     while _reports and not collecting():  # else what is being finalized would abandon its reports again, for ever
         try:
             report = _reports.popleft()
@@ -69,8 +70,12 @@ def settle_abandoned() -> None:
             Context().run(report)
 
 
-@cache
+_settles_at_exit = False
+
+
 def _settle_at_exit() -> None:
     """With the first call, not at import: exit functions run in reverse, and the provider's has to come after ours."""
+    global _settles_at_exit
+    _settles_at_exit = True
     atexit.register(settle_abandoned)
     before_child_exits(settle_abandoned, priority=_BEFORE_THE_PROCESSOR)

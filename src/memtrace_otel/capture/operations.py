@@ -136,12 +136,12 @@ class Operation:
     def leave(self) -> None:
         """Give the context back (in another context than that of `start` there is nothing to give)."""
         left = otel_context.get_current(), running.get()
-        if self._give_back():
+        if not collecting() and self._give_back():
             self._left = left
             self._publish()  # what is done meanwhile may read it
 
     def _give_back(self) -> bool:
-        if not self._active or self._token is None or self._span_token is None or collecting():
+        if not self._active or self._token is None or self._span_token is None:
             return False
         token, span_token = self._token, self._span_token
         self._token = self._span_token = None
@@ -269,11 +269,7 @@ class Operation:
             role = _ROLES.get(role) or self._unknown("role", Role.OTHER, _ROLES)
             text = content if type(content) is str else self._text(content)
             if origin is None:
-                origin = (
-                    ""
-                    if kind in _ROOTS
-                    else self._find(kind, ref, self.scope if scope is None else scope, bool(text) and role in _LIVING)
-                )
+                origin = "" if kind in _ROOTS else self._find(kind, ref, scope, bool(text) and role in _LIVING)
             score = score if score is None or type(score) is float else number(score)
             self._inputs.append((ref, role, origin, text, score))
             return len(self._inputs) - 1
@@ -424,9 +420,10 @@ class Operation:
         note_misuse(what, f"unknown {what} in an operation of {self.system}, recorded as {instead!s}; known: {words}")
         return str(instead)
 
-    def _find(self, kind: str, ref: str, scope: str, living: bool) -> str:
+    def _find(self, kind: str, ref: str, scope: str | None, living: bool) -> str:
         """Origin of the newest version of `ref`, '' when this process did not write it."""
-        origin = _origins.find(scope, ref, living=living, reader=self, by_text=self.by_text or kind in _BY_TEXT)
+        key = (self.scope if scope is None else scope), ref
+        origin = _origins.newest(key, self, living, self.by_text or kind in _BY_TEXT)
         if not origin:
             self.mark(Incomplete.UNKNOWN_ORIGIN)
         return origin

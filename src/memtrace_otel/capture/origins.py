@@ -74,16 +74,20 @@ class OriginTable:
         somebody else has written it again. Of a variable that only its text names (`by_text`), the newest one of those
         nearest to the reader.
         """
-        key, reader = (scope, ref), reader or running.get()
+        return self.newest((scope, ref), reader or running.get(), living, by_text)
+
+    def newest(self, key: Key, reader: Operation | None, living: bool, by_text: bool) -> str:
+        """The same on a hot path."""
         version = reader and reader.unpublished(key)
         with self._lock:
+            known = self._versions.get(key)
+            if known is not None:
+                self._versions.move_to_end(key)
             if by_text and reader is not None:
                 near = (self._within.get((family, key)) for family in reader.families())
                 version = newest(version, next(filter(None, near), None))
-            if not (by_text and version):
-                version = newest(version, self._versions.get(key))
-            if key in self._versions:
-                self._versions.move_to_end(key)
+        if known is not None and (version is None or (known > version and not by_text)):
+            version = known
         return "" if version is None or (living and version[2]) else version[1]
 
     def forget(self) -> None:
