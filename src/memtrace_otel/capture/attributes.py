@@ -8,7 +8,7 @@ from typing import cast
 
 from opentelemetry.util.types import AttributeValue
 
-from memtrace_otel.capture.config import CaptureConfig
+from memtrace_otel.capture.config import CaptureConfig, redaction
 from memtrace_otel.capture.content import preview, show_value, utf8_bytes
 from memtrace_otel.semconv import CODE_FUNCTION_NAME, Incomplete
 
@@ -31,12 +31,18 @@ def admit(
     if name not in admitted and len(admitted) >= _MOST:
         return None, Incomplete.BUDGET
     names_code = name == CODE_FUNCTION_NAME and isinstance(value, str)  # says nothing of a user
-    shown = cast(AttributeValue, value) if names_code else show_value(value, limits)
+    shown = cast(AttributeValue, value) if names_code else show_value(_named(name, value, limits), limits)
     kept = _cut(shown, room)
     if kept is None:
         return None, Incomplete.BUDGET
     admitted[name] = utf8_bytes(name) + _FRAMING + _bytes(kept)
     return kept, None if kept is shown else Incomplete.TRUNCATED
+
+
+def _named(name: str, value: object, limits: CaptureConfig) -> object:
+    """A value, or the note for it when its name is that of a secret."""
+    rules = limits.redaction or redaction()
+    return value if rules is None else rules.of_attribute(name, value)
 
 
 def _cut(value: AttributeValue, room: int) -> AttributeValue | None:

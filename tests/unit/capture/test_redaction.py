@@ -15,12 +15,13 @@ from types import SimpleNamespace
 import pytest
 from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 
-from memtrace_otel.capture import config, drops, use_config, use_redaction
+from memtrace_otel.capture import config, drops, operation, use_config, use_redaction
 from memtrace_otel.capture.redaction import Redaction, callback, read_redaction
 from memtrace_otel.capture.redaction.callback import PAUSE, THREADS, Watched
 from memtrace_otel.capture.redaction.keys import read_keys
 from memtrace_otel.capture.redaction.patterns import NAMES, read_patterns
 from memtrace_otel.capture.redaction.redact import EDGE, SEARCHED
+from tests.conftest import Recording
 from tests.hang import guarded_against_hanging
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl"
@@ -239,6 +240,30 @@ def test_a_key_beside_its_value_counts_too(content: object, left: object) -> Non
     for name in ("password", "api_key", "auth_token", "authorization"):
         shown = shown.replace(f"[redacted: {name}]", "#")
     assert json.loads(shown) == left
+
+
+@pytest.mark.parametrize("content", ["NO_CONTENT", "SPAN_ONLY"])
+def test_an_attribute_named_as_a_secret_is_none_of_the_span(
+    recording: Recording, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", content)
+    use_config(None)
+    given = {"db.password": "S", "monkey": "S"}
+    with operation(kind="other", system="test", tracer=recording.tracer, attributes=given) as op:
+        op.set("api_key", "S")
+        op.set("pin", 4711)
+        op.set("auth-tokens", ["S", "S"])
+        op.set("gen_ai.usage.input_tokens", 7)
+    attributes = recording.spans()[0].attributes or {}
+    expected = {
+        "db.password": "[redacted: password]",
+        "monkey": "S",
+        "api_key": "[redacted: api_key]",
+        "pin": 4711,
+        "auth-tokens": "[redacted: auth_token]",
+        "gen_ai.usage.input_tokens": 7,
+    }
+    assert {name: attributes.get(name) for name in expected} == expected
 
 
 def test_a_name_of_ones_own_matches_any_spelling() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -28,6 +27,23 @@ def test_names_of_documents() -> None:
     assert Text("a").document_ref == Text("a", {"other": 1}).document_ref
     assert Text("a", {"source": "s"}).root != Text("b", {"source": "s"}).root
     assert Text("a", {"source": "s"}).root.startswith("document:s@")
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("https://host/a?id=7&token=S&page=1", "https://host/a?id=7&token=[redacted:%20token]&page=1"),
+        ("https://user:S@host/a", "https://host/a"),
+        ("https://S@host/a", "https://host/a"),
+        ("https://host/~user@home?id=7", "https://host/~user@home?id=7"),
+        ("notes/S.md", "notes/S.md"),
+    ],
+)
+def test_a_name_opens_nothing(source: str, name: str) -> None:
+    text = Text("a", {"source": source})
+    assert text.document_ref == f"document:{name}"
+    assert text.root.startswith(f"document:{name}@")
+    assert Text("a", {"source": source + "#b"}).document_ref != text.document_ref
 
 
 def test_names_of_chunks() -> None:
@@ -62,9 +78,8 @@ class Step:
     def origin(self) -> str:
         return f"{self.trace:>032}-{id(self):016x}"
 
-    @property
-    def span(self) -> Any:
-        return SimpleNamespace(parent=None if self.alone else self.trace)
+    def is_alone(self) -> bool:
+        return self.alone
 
     def wrote(self, known: KnownTexts, text: str | Document, ref: str, **options: Any) -> Known:
         """The variable that a text is from now on."""

@@ -27,6 +27,7 @@ _SHRINK = 8
 _RECENT, _RECENT_CHARACTERS = 64, 8192
 _LOOKED_AT, _SHORT = 4096, 512
 """Short texts of which it is remembered whether anything may be found in them: memories are read again and again."""
+_NAMES = 1024
 _BACKSLASHES = re.compile(r"\\{2,15}(?=[nrtbfu/])")
 _ESCAPES = {r"\n": "\n", r"\r": "\r", r"\t": "\t", r"\b": " ", r"\f": " ", r"\/": "/"}
 _CODE = re.compile(r"\\u([0-9a-fA-F]{4})")
@@ -58,6 +59,7 @@ class Redaction:
         self.searched = min(searched, SEARCHED) if patterns.own else SEARCHED
         self.problems = (*patterns.problems, *problems)
         self._looked_at = lru_cache(_LOOKED_AT)(self._look)
+        self._name_of = lru_cache(_NAMES)(keys.name_of)
         self._recent: dict[tuple[str, int], Redacted] = {}  # an operation asks for the same text two or three times
 
     def apply(self, text: str, most: int = 0) -> Redacted:
@@ -89,6 +91,10 @@ class Redaction:
         if self.problems or self.callback is not None or longest > self.searched:
             return False
         return not any(map(self._may_change, texts))
+
+    def of_attribute(self, name: str, value: object) -> object:
+        """The value of an attribute; a note when `name` is a secret key."""
+        return self.keys.hide(name, value, Counter()) if self._name_of(name) else value
 
     def _may_change(self, text: str) -> bool:
         return self._looked_at(text) if len(text) <= _SHORT else self._look(text)

@@ -7,6 +7,7 @@ within its trace, and further where no span is around a step, for another turn m
 
 from __future__ import annotations
 
+import re
 import threading
 import weakref
 from collections import OrderedDict
@@ -15,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 from typing import Any, cast
 
-from memtrace_otel.capture import Operation, variable_ref
+from memtrace_otel.capture import Operation, config, variable_ref
+from memtrace_otel.capture.content import show
 from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.model import make_ref, split_ref
 from memtrace_otel.semconv import Incomplete, RefKind, Role
@@ -23,6 +25,9 @@ from memtrace_otel.semconv import Incomplete, RefKind, Role
 _SOURCES = ("source", "file_path", "url")
 _PLACES = ("page", "row", "seq_num", "start_index")
 _STORES = ("_collection_name", "collection_name", "_index_name", "index_name", "_table_name", "table_name")
+_USER = re.compile(r"(?<=://)[^\s/@]{1,512}@")
+"""Who opens a URL, with the password."""
+_LONGEST = 100_000  # bytes of a source
 _ENTRIES = 16_384
 _ANYWHERE = ""
 _TWINS = 256
@@ -74,6 +79,7 @@ class Text:
 
     def _place(self) -> list[str]:
         source = next((str(self.metadata[key]) for key in _SOURCES if self.metadata.get(key)), "")
+        source = show(_USER.sub("", source), config(), _LONGEST)  # names are on spans whose contents are off
         return [source, *(f"{key}={self.metadata[key]}" for key in _PLACES if self.metadata.get(key) is not None)]
 
 
@@ -179,7 +185,7 @@ class KnownTexts:
 
 def _turn(operation: Operation) -> str:
     """The trace of an operation, `_ANYWHERE` when it has one for itself: nothing says where its turn ends."""
-    return _ANYWHERE if getattr(operation.span, "parent", None) is None else operation.origin[:32]
+    return _ANYWHERE if operation.is_alone() else operation.origin[:32]
 
 
 def read_all(operation: Operation, texts: Sequence[Text], known: Sequence[KnownTexts], roots: KnownTexts) -> list[int]:
