@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import count
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
@@ -23,7 +24,7 @@ from tests.bench import peer
 from tests.bench.measure import Measure, at_most, progress, ratio, side_by_side
 
 SCOPE = scope_id("bench", user="u")
-MEMORIES, TEXTS = 400, 4096
+MEMORIES, TEXTS, NESTED = 400, 4096, 10
 TEXT = "Ana moved to Lisbon in March and works from a co-working space near the river, as she said in message {}."
 
 
@@ -210,9 +211,26 @@ def in_a_deep_stack() -> Iterator[Measure]:
     )
 
 
+def below_other_operations() -> Iterator[Measure]:
+    """Nor with the operations that are open around it. All searches of a round are of one trace."""
+    progress("nested operations")
+    ours = search_of_ours()
+    alone, nested = [], []
+    for _ in range(15):
+        for operations, taken in ((0, alone), (NESTED, nested)):
+            with ExitStack() as around:
+                for _ in range(operations):
+                    around.enter_context(operation(kind="other", system="bench", scope=SCOPE, tracer=tracer))
+                taken += side_by_side(ours, calls=300, rounds=1)[0]
+    yield at_most(
+        f"search below {NESTED} open operations; ratio to none", min(nested), 1.2, "us", ratio=ratio(nested, alone)
+    )
+
+
 def measure() -> Iterator[Measure]:
     switch_content(False)
     write_memories()
     yield from searches()
     yield from decorated()
     yield from in_a_deep_stack()
+    yield from below_other_operations()

@@ -1,0 +1,48 @@
+"""What `make bench` leaves: the results, and an exit status that tells whether every bar holds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.bench import __main__ as bench
+from tests.bench import workload
+from tests.bench.measure import Measure, at_least, at_most
+
+WITHIN = at_most("cost", 90.0, 1.6, "us", peer=130.0, ratio=1.5)
+ENOUGH = at_least("recorded", 8000, 8000, "operations")
+TOO_MUCH = at_most("memory", 65.0, 64.0, "MiB")
+TOO_FEW = at_least("recorded", 7999, 8000, "operations", peer=0)
+TOO_SLOW = at_most("cost", 1.0, 1.6, "us", ratio=1.61)
+
+
+@pytest.mark.parametrize(
+    ("rows", "status"),
+    [([WITHIN, ENOUGH], 0), ([WITHIN, TOO_MUCH], 1), ([TOO_FEW, WITHIN], 1), ([TOO_SLOW], 1)],
+)
+def test_the_results_of_all_measures_are_written_and_a_bar_that_falls_short_fails(
+    rows: list[Measure],
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(bench, "import_module", lambda _: SimpleNamespace(measure=lambda: iter(rows)))
+    monkeypatch.setattr(sys, "argv", ["tests.bench", "--child", "off"])
+    assert bench.main() == 0
+    said = capsys.readouterr().out
+    monkeypatch.setattr(subprocess, "run", lambda *a, **k: subprocess.CompletedProcess(a, 0, said))
+    monkeypatch.setattr(bench, "RESULTS", tmp_path / "bench" / "results.json")
+    monkeypatch.setattr(workload, "FOLDER", tmp_path / "workload")
+    monkeypatch.setattr(sys, "argv", ["tests.bench", "--only", "off"])
+    assert bench.main() == status
+    written = json.loads((tmp_path / "bench" / "results.json").read_text())
+    fields = ["name", "ours", "peer", "unit", "ratio", "bar", "holds"]
+    assert [list(row) for row in written] == [fields] * len(rows)
+    assert [row["holds"] for row in written] == [row.holds for row in rows]
+    assert capsys.readouterr().out.count("NO") == sum(not row.holds for row in rows)
