@@ -144,8 +144,8 @@ def doctor(context: click.Context, command: tuple[str, ...], database: Path, as_
 
     Looks at what a program gets that opentelemetry-instrument starts in this environment: its Python, instrumentors,
     provider, sampler, exporters and settings; connects to its OTLP receivers; and looks at what the database holds.
-    With COMMAND, which is not run, its Python is asked, else the one that runs memtrace-otel. Exit status 1 when there
-    is a problem.
+    With COMMAND, which is not run, its Python is asked, else the one that runs memtrace-otel, and the source files of
+    the program are read: its script and what that imports from beside it. Exit status 1 when there is a problem.
     """
     from memtrace_otel.doctor import State, examine
     from memtrace_otel.launch import find_program, recording_environment

@@ -15,7 +15,13 @@ from memtrace_otel.doctor.finding import Finding, State, problem
 from memtrace_otel.doctor.foreign import check_foreign_instrumentations
 from memtrace_otel.doctor.instrumentors import check_instrumentors, check_other_instrumentations
 from memtrace_otel.doctor.packages import check_packages, check_python
-from memtrace_otel.doctor.program import ObservedProgram, ProbeError, observe_program, observe_settings
+from memtrace_otel.doctor.program import (
+    SOME_COMMAND,
+    ObservedProgram,
+    ProbeError,
+    observe_program,
+    observe_settings,
+)
 from memtrace_otel.doctor.recorded import check_recorded
 from memtrace_otel.doctor.sdk import check_config_file, check_limits, check_provider, check_sampler, check_switch
 from memtrace_otel.doctor.source import check_source
@@ -63,7 +69,7 @@ def examine(
     `command` line is given. Takes about a second.
     """
     findings: list[Finding] = []
-    rerun = _rerun(environ, database, command or ("python", "app.py"))
+    rerun = _rerun(environ, database, command or SOME_COMMAND)
     try:
         program = replace(observe_program(python, environ), command=command, rerun=rerun)
     except ProbeError as error:

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import join
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -16,6 +17,7 @@ from memtrace_otel import settings
 _SECONDS = 60
 _LEAD_SOMEWHERE = (settings.REDACT_PATTERNS, settings.REDACT_CALLBACK, settings.CONTENT_STORE)
 OURS = "memtrace-otel"
+SOME_COMMAND = ("python", "app.py")
 EXPORTER = "OTEL_TRACES_EXPORTER"
 EDIT_CONFIG = "$EDITOR $OTEL_CONFIG_FILE"
 
@@ -98,7 +100,7 @@ class ObservedProgram:
     length: int | None = None
     unusable: Mapping[str, str] = field(default_factory=dict[str, str])
     command: Sequence[str] = ()
-    rerun: str = "memtrace-otel run -- python app.py"
+    rerun: str = f"memtrace-otel run -- {join(SOME_COMMAND)}"
 
     def setting(self, name: str) -> str:
         """The value of one of our settings, '' when the program has none of them."""
