@@ -43,9 +43,9 @@ CONSTRUCTION_EDGES = {
     ("extract_memory", "episode_extraction_prompt", "raw_episode_extraction_response"): 2,
     ("extract_memory", "raw_episode_extraction_response", "episode_memory"): 2,
     ("extract_memory", "episode_memory", "MU"): 2,
-    ("extract_memory", "MU", "event_log_extraction_prompt"): 2,
-    ("extract_memory", "event-log-extraction-prompt-template", "event_log_extraction_prompt"): 2,
-    ("extract_memory", "event_log_extraction_prompt", "raw_event_log_extraction_response"): 2,
+    ("extract_memory", "MU", "event_extraction_prompt"): 2,
+    ("extract_memory", "event-log-prompt-template", "event_extraction_prompt"): 2,
+    ("extract_memory", "event_extraction_prompt", "raw_event_log_extraction_response"): 2,
     ("extract_memory", "raw_event_log_extraction_response", "event_log"): 2,
     ("extract_memory", "event_log", "MU"): 2,
     ("extract_memory", "MU", "MU"): 6,
@@ -124,7 +124,8 @@ def test_when_a_model_never_answers(told: Told, broken: str, operation: str, pro
     error; the run goes on."""
     run = told(lambda: EverMemOS(Script(broken=frozenset({broken})), foresight=broken == "foresight_generation"))
     found = dependencies(run.graph, CONSTRUCTION | AGENTIC)
-    failures = found[operation, f"{broken}_prompt", product]
+    prompt = {"event_log_extraction": "event_extraction"}.get(broken, broken) + "_prompt"
+    failures = found[operation, prompt, product]
     assert failures > 0
     tried = [span for span in run.graph.operations() if purpose(span) == f"raw_{broken}_response"]
     assert len(tried) == 5 * failures
@@ -174,6 +175,7 @@ def test_with_a_single_refined_query(told: Told) -> None:
     found = dependencies(graph, AGENTIC)
     chain = ["refined_query_docs_text", "refined_query_prompt", "raw_refined_query_response", "refined_queries"]
     assert [found["agentic_round2_bundle", a, b] for a, b in pairwise(chain)] == [1, 1, 1]
+    assert found["agentic_round2_bundle", "refined_query_prompt_template", "refined_query_prompt"] == 1
     assert found["agentic_round2_bundle", "refined_queries", "refined_query"] == 1
 
 

@@ -14,6 +14,13 @@ from tests.conformance.systems.tracing import ANN, Variable, hit, replaced, root
 ATTEMPTS = 5
 HARD_TOKENS, HARD_MESSAGES = 200, 50
 MODEL, EMBEDDER, RRF_K = "scripted", "bag of words", 60
+PROMPTS = {"event_log_extraction": "event_extraction_prompt"}
+TEMPLATES = {
+    "event_log_extraction": "event-log-prompt-template",
+    "multi_query_generation": "multi-query-generation-template",
+    "refined_query": "refined_query_prompt_template",
+}
+"""Names in the list that do not follow from that of the question."""
 
 
 class ModelError(Exception):
@@ -22,6 +29,10 @@ class ModelError(Exception):
 
 def template(name: str) -> Variable:
     return root("prompt", f"Instructions: {name}.", name)
+
+
+def template_of(question: str) -> Variable:
+    return template(TEMPLATES.get(question, f"{question.replace('_', '-')}-prompt-template"))
 
 
 @dataclass
@@ -84,7 +95,7 @@ class EverMemOS:
             fresh = step("new_messages", (self.buffer,), new, "state:new_messages")
             history = step("history_messages", (self.buffer,), before, "state:history_messages")
             gap = step("time_gap", (fresh, history), "moments later", "state:time_gap")
-            given = (fresh, history, gap, template("boundary-detection-prompt-template"))
+            given = (fresh, history, gap, template_of("boundary_detection"))
             ended = self.script.ends(new)
             waiting, product = json.dumps({"end": False}), "boundary_detection_result"
             result = self._ask("boundary_detection", given, json.dumps({"end": ended}), product, waiting)
@@ -131,7 +142,7 @@ class EverMemOS:
 
     def _extended(self, unit: Variable, name: str, product: str, label: str, *more: Variable) -> Variable:
         reply = f"{label}: {unit.text.splitlines()[-1]}"
-        given = (unit, *more, template(f"{name.replace('_', '-')}-prompt-template"))
+        given = (unit, *more, template_of(name))
         extracted = self._ask(name, given, reply, product)
         if extracted is None:
             return unit
@@ -143,7 +154,7 @@ class EverMemOS:
     ) -> Variable | None:
         """A prompt, up to five tries of a reply, and what is read from it. When no reply comes: what stands in for it
         (E3, E25, E27, E28), or a marker and None (E12)."""
-        prompt = step(f"{name}_prompt", given, "\n".join(part.text for part in given))
+        prompt = step(PROMPTS.get(name, f"{name}_prompt"), given, "\n".join(part.text for part in given))
         for _ in range(ATTEMPTS):
             try:
                 with operation(kind="other", system="reference", scope=ANN, purpose=f"raw_{name}_response") as op:
@@ -205,7 +216,7 @@ class EverMemOS:
             self.reranked = self._listed("reranked_round1_results", (hybrid,), kind="rerank")
             self.checked = self._listed("reranked_for_check", (self.reranked,))
             text = step("sufficiency_check_docs_text", (self.checked,), self.checked.text)
-            given = (query, text, template("sufficiency-check-prompt-template"))
+            given = (query, text, template_of("sufficiency_check"))
             enough = self.script.sufficient(query.text)
             verdict = self._ask("sufficiency_check", given, json.dumps(enough), "sufficiency_check_result", "false")
             assert verdict is not None
@@ -225,7 +236,7 @@ class EverMemOS:
             kind="retrieve", system="reference", scope=ANN, purpose="agentic_round2_bundle", attributes=settings
         ):
             text = step(docs, (self.checked,), self.checked.text)
-            given = (query, self.verdict, text, template(f"{name.replace('_', '-')}-template"))
+            given = (query, self.verdict, text, template_of(name))
             asked = json.dumps([f"{query.text} ({n})" for n in range(3 if self.multi_query else 1)])
             refined = self._ask(name, given, asked, "refined_queries", json.dumps([query.text]))
             assert refined is not None
