@@ -19,6 +19,7 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Protocol, cast
 from urllib.parse import unquote, urlsplit
@@ -27,6 +28,7 @@ from memtrace_otel import settings
 from memtrace_otel.capture.child_exit import before_child_exits
 from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.guard import note_drop, note_error
+from memtrace_otel.capture.sigterm import before_spans_are_saved
 from memtrace_otel.capture.tracing import observe_nothing_here
 
 QUEUE_BYTES = 16 << 20
@@ -35,6 +37,8 @@ KNOWN = 16_384
 """Digests remembered as written."""
 EXIT_WAIT = 5.0
 """Seconds that the end of the process may wait for contents that are still to be written."""
+SIGTERM_WAIT = 2.0
+"""The same where SIGTERM ends it; the spans are still to be saved then."""
 FAILURES = 2
 """Writes that fail in a row until the store counts as out of order."""
 RETRY = 10.0
@@ -221,10 +225,25 @@ class ContentStore:
         self._next_try = time.monotonic() + RETRY
         return True
 
-    def flush(self, timeout: float = EXIT_WAIT) -> bool:
-        """Wait until everything is written, at most `timeout` seconds; return whether it is."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._queue, timeout)
+    def flush(self, timeout: float = EXIT_WAIT, *, last: bool = False) -> bool:
+        """Wait until everything is written, at most `timeout` seconds; return whether it is. After the `last` time what
+        is left is dropped and counted. SIGTERM may come amid `put`: to wait gives its lock to the writer."""
+        if not self._changed.acquire(timeout=timeout):
+            return False
+        try:
+            written = self._changed.wait_for(lambda: not self._queue, timeout)
+            if last and not written:
+                self._give_up()
+            return written
+        finally:
+            self._changed.release()
+
+    def _give_up(self) -> None:
+        note_drop("content_store", len(self._queue))
+        for name, _ in self._queue:
+            self._known.pop(name, None)
+        self._queue.clear()
+        self._bytes = 0
 
     def _write_all(self) -> None:
         observe_nothing_here()
@@ -232,9 +251,11 @@ class ContentStore:
         while True:
             with changed:
                 changed.wait_for(lambda: bool(queue))
-                name, data = queue[0]  # stays there until it is written: `flush` waits for it
+                content = name, data = queue[0]  # stays there until it is written: `flush` waits for it
             written = self._write(name, data)
             with changed:
+                if not queue or queue[0] is not content:  # given up meanwhile
+                    continue
                 queue.popleft()
                 self._bytes -= len(data)
                 if not written:
@@ -265,7 +286,7 @@ class ContentStore:
 
 
 _stores: weakref.WeakSet[ContentStore] = weakref.WeakSet()
-_deadline = 0.0  # of the flush at the end of the process, once that has begun
+_deadline = math.inf  # of the flush at the end of the process, once that has begun
 _opened: dict[tuple[str, str], ContentStore] = {}
 
 
@@ -305,11 +326,11 @@ def read_content(uri: str, store: str, *, key: str | None = None, limit: int = R
     return data.decode("utf-8", "replace")
 
 
-def _flush_all() -> None:
+def _flush_all(seconds: float | None = None) -> None:
     global _deadline  # of all calls together
-    _deadline = _deadline or time.monotonic() + EXIT_WAIT
+    _deadline = min(_deadline, time.monotonic() + (EXIT_WAIT if seconds is None else seconds))
     for store in list(_stores):
-        store.flush(max(0.0, _deadline - time.monotonic()))
+        store.flush(max(0.0, _deadline - time.monotonic()), last=True)
 
 
 def _flush_before_executors_end() -> None:
@@ -328,3 +349,4 @@ def _after_fork() -> None:
 
 atexit.register(_flush_all)
 before_child_exits(_flush_all, priority=-900)
+before_spans_are_saved(partial(_flush_all, SIGTERM_WAIT))

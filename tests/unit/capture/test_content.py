@@ -15,7 +15,15 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from memtrace_otel import settings
 from memtrace_otel.capture import CaptureConfig, config, configure, operation, read_config, use_config
 from memtrace_otel.capture.content import describe, plain, scope_id, show, show_value, variable_ref
-from memtrace_otel.capture.content_store import EXIT_WAIT, FAILURES, QUEUE_BYTES, QUEUE_ITEMS, RETRY, read_content
+from memtrace_otel.capture.content_store import (
+    EXIT_WAIT,
+    FAILURES,
+    QUEUE_BYTES,
+    QUEUE_ITEMS,
+    RETRY,
+    SIGTERM_WAIT,
+    read_content,
+)
 from memtrace_otel.capture.redaction.callback import THREADS, WAIT
 from memtrace_otel.capture.redaction.patterns import NAMES
 from memtrace_otel.capture.redaction.redact import EDGE, SEARCHED
@@ -287,6 +295,7 @@ def test_the_guide_names_every_rule_and_limit() -> None:
         assert f"{amount:,}" in guide
     assert f"{QUEUE_BYTES >> 20} MiB" in guide
     assert f"{EXIT_WAIT:g} seconds" in guide
+    assert f"SIGTERM {SIGTERM_WAIT:g} seconds" in guide.replace("\n", " ")
     assert f"{RETRY:g} seconds" in guide
     assert f"{WAIT * 1000:g} ms" in guide
     assert f"{THREADS} threads" in guide

@@ -7,6 +7,7 @@ import hmac
 import logging
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -328,6 +329,58 @@ def test_the_end_of_the_process_waits_only_so_long() -> None:
         "store.put('text')"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)  # else it would never end
+
+
+def test_what_is_left_at_the_end_of_the_process_is_counted_once() -> None:
+    code = (
+        "import atexit, threading\n"
+        "from memtrace_otel.capture import drops\n"
+        "atexit.register(lambda: print(drops['content_store']))\n"  # runs last
+        "import memtrace_otel.capture.content_store as c\n"
+        "class Hanging:\n"
+        "    def write(self, name, data): threading.Event().wait()\n"
+        "c.open_backend, c.EXIT_WAIT = lambda url: Hanging(), 0.1\n"
+        "store = c.ContentStore('memory://x')\n"
+        "for n in range(3): store.put(f'text {n}')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, stdout=subprocess.PIPE, text=True)
+    assert done.stdout.split() == ["3"]
+
+
+SLOW = """
+import os, signal, sys, time
+import memtrace_otel.capture.content_store as c
+from memtrace_otel.capture.processor import LosslessSpanProcessor
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+class Slow(c.Directory):
+    def write(self, name, data):
+        time.sleep(0.002)
+        super().write(name, data)
+c.open_backend = Slow
+processor = LosslessSpanProcessor(ConsoleSpanExporter(), spool_dir=sys.argv[1] + "-spool")
+store = c.ContentStore(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "for n in range(100): store.put(f'text {n}')\nos.kill(os.getpid(), signal.SIGTERM); time.sleep(60)",
+        # amid `put`, which holds the lock that the writer needs
+        "c.QUEUE_ITEMS, c.note_drop = 100, lambda reason: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "for n in range(200): store.put(f'text {n}')",
+    ],
+    ids=["between", "amid"],
+)
+def test_everything_is_written_before_sigterm_ends_the_process(tmp_path: Path, end: str) -> None:
+    done = subprocess.run([sys.executable, "-c", SLOW + end, str(tmp_path / "contents")], timeout=60)
+    assert done.returncode == -signal.SIGTERM
+    assert sum(path.is_file() for path in (tmp_path / "contents").rglob("*")) >= 100
+
+
+def test_sigterm_waits_for_a_store_only_so_long(tmp_path: Path) -> None:
+    hang = "Slow.write = lambda *_: time.sleep(3600)\nstore.put('text')\nos.kill(os.getpid(), signal.SIGTERM)"
+    assert subprocess.run([sys.executable, "-c", SLOW + hang, str(tmp_path)], timeout=60).returncode == -signal.SIGTERM
 
 
 def test_a_forked_child_stores_its_own(tmp_path: Path) -> None:

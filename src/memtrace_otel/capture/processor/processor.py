@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections import Counter, deque
-from functools import partial
 from pathlib import Path
 
 from opentelemetry.context import Context
@@ -27,9 +26,9 @@ from memtrace_otel.capture.guard import guard, note_error
 from memtrace_otel.capture.processor.delivery import Delivery
 from memtrace_otel.capture.processor.loss import Losses
 from memtrace_otel.capture.processor.sending import Sender
-from memtrace_otel.capture.processor.sigterm import save_before_sigterm
 from memtrace_otel.capture.processor.spool import Spool, spool_directory
 from memtrace_otel.capture.processor.stowing import stow
+from memtrace_otel.capture.sigterm import save_before_sigterm
 
 _QUEUE_SIZE, _BATCH_SIZE, _DELAY_SECONDS = 2048, 256, 0.5
 _POLL_SECONDS = 0.002
@@ -37,7 +36,7 @@ _TURN_SECONDS = 0.01
 """Who wakes up waits for a turn at the interpreter lock: two switch intervals that count as part of the wait."""
 _DISK_STUCK, _DISK_SLOW = 2, 4
 """How many times `queue_size` spans wait in memory when the disk takes nothing, and when it takes them slowly."""
-_EXIT_SECONDS, _SIGTERM_SECONDS = 30.0, 3.0
+_EXIT_SECONDS = 30.0
 _PATIENCE_SECONDS = 3.0
 """At exit an exporter that shows no progress for this long is given up; what is left goes to the spool."""
 
@@ -87,7 +86,7 @@ class LosslessSpanProcessor(SpanProcessor):
         metrics.pipelines.add(self)
         with guard("processor.environment"):
             metrics.publish()
-            save_before_sigterm(partial(_leave_all, _SIGTERM_SECONDS), _hurry_all)
+            save_before_sigterm(_leave_all, _hurry_all)
             renew()
         if self._spool_dir.is_dir():  # somebody may have left spans there
             self._delivery.start()
