@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
@@ -12,7 +12,9 @@ from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.func import entrypoint
 from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph.message import add_messages
 
 from tests.conftest import Recording
 from tests.integration.langchain.conftest import ChatStub, contents, graph_of, kinds, operations
@@ -24,6 +26,12 @@ CONFIG: Any = {"configurable": {"thread_id": "t1"}}
 
 class Summarised(MessagesState):
     summary: str
+
+
+class Plain(TypedDict):
+    """Messages without a reducer that would give them ids."""
+
+    messages: list[Any]
 
 
 def compiled(node: Any, saver: Any, state: Any = MessagesState) -> Any:
@@ -103,6 +111,67 @@ def test_an_answer_goes_on_from_the_thread(model: ChatOpenAI, server: ChatStub, 
     assert "I live in Paris." in contents(made, second.origin, "message")
     stored = next(op for op in kinds(recording, "create") if op.outputs[0].content == "Paris is nice.")
     assert [(v.role, v.origin) for v in stored.inputs] == [("answer", first.origin)]
+
+
+def test_messages_without_an_id_keep_their_names(recording: Recording) -> None:
+    """Two that say the same are two, another role is another message, and what is gone has a tombstone."""
+    asked: Any = {"role": "user", "content": "Are you there?"}
+    said: list[list[Any]] = [
+        [asked, HumanMessage("Moments later.")],
+        [asked, HumanMessage("Moments later."), asked],
+        [asked, HumanMessage("Moments later."), asked, {"role": "assistant", "content": "Are you there?"}],
+        [asked, asked],
+    ]
+    graph = compiled(lambda state: {}, InMemorySaver(), Plain)
+    for messages in said:
+        graph.invoke({"messages": messages}, CONFIG)
+    one, two, three = ([v.ref for v in op.outputs] for op in kinds(recording, "create"))
+    assert two == [f"{one[0]}.2"]
+    assert len({*one, *two, *three}) == 4
+    assert {ref.rpartition("/")[0] for ref in (*one, *two, *three)} == {"state:t1/messages"}
+    [trimmed] = kinds(recording, "delete")
+    assert [v.ref for v in trimmed.outputs] == [one[1], *three]
+    assert [v.ref for v in kinds(recording, "retrieve")[-1].inputs] == [*one, *two, *three]
+
+
+def test_an_answer_goes_on_from_messages_without_an_id(
+    model: ChatOpenAI, server: ChatStub, recording: Recording
+) -> None:
+    def answer(state: Any) -> Any:
+        reply: Any = model.invoke(state["messages"])
+        return {"messages": [*state["messages"], {"role": "assistant", "content": reply.content}]}
+
+    graph = compiled(answer, InMemorySaver(), Plain)
+    called = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"of":"Ann"}'}}
+    history: list[Any] = [
+        {"role": "user", "content": "Where do I live?"},
+        {"role": "assistant", "content": None, "tool_calls": [called]},
+        {"role": "tool", "content": "Ann lives in Paris.", "tool_call_id": "c1"},
+    ]
+    server.script = ["In Paris.", "Paris, I said."]
+    for added in ([], [{"role": "user", "content": "Where is it?"}]):
+        with recording.tracer.start_as_current_span("turn"):
+            history = graph.invoke({"messages": [*history, *added]}, CONFIG)["messages"]
+
+    _, second = kinds(recording, "respond")
+    written = [v.ref for op in kinds(recording, "create") for v in op.outputs]
+    assert {v.ref for v in second.inputs if v.ref.startswith("state:")} == set(written[:4])
+    stored = next(op for op in kinds(recording, "create") if op.outputs[0].content == "In Paris.")
+    assert [v.role for v in stored.inputs] == ["answer"]
+
+
+def test_what_a_function_saves_is_its_thread(recording: Recording) -> None:
+    @entrypoint(checkpointer=InMemorySaver())
+    def chat(messages: Any, *, previous: Any = None) -> Any:
+        told = add_messages(previous or [], messages)
+        reply = AIMessage("Noted.", id=f"a{len(told)}")  # pyright: ignore
+        return entrypoint.final(value="This was said.", save=add_messages(told, [reply]))
+
+    for id in ("h1", "h2"):
+        chat.invoke([HumanMessage("I live in Paris.", id=id)], CONFIG)
+    written = [[v.ref for v in op.outputs] for op in kinds(recording, "create", "update", "delete")]
+    assert written == [["state:t1/h1", "state:t1/a1"], ["state:t1/h2", "state:t1/a3"]]
+    assert [v.ref for v in kinds(recording, "retrieve")[0].inputs] == written[0]
 
 
 async def test_a_thread_of_another_process_is_no_news(tmp_path: Path, recording: Recording) -> None:

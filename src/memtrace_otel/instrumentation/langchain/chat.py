@@ -238,17 +238,20 @@ def _is_openai(model: object) -> bool:
 
 def message_of(message: Any) -> Message:
     """A message of LangChain, or one in the form of the OpenAI API."""
-    if isinstance(message, dict):
-        given = cast("dict[str, Any]", message)
-        return Message(str(given.get("role") or ""), _text(given.get("content")), str(given.get("id") or ""))
-    kind = str(getattr(message, "type", ""))
-    said = "\n".join(filter(None, (_text(getattr(message, "content", "")), _calls(message))))
-    return Message(_ROLES.get(kind, kind), said, str(getattr(message, "id", None) or ""))
+    kind = str(get(message, "role") or get(message, "type") or "")
+    said = "\n".join(filter(None, (_text(get(message, "content")), _calls(message))))
+    return Message(_ROLES.get(kind, kind), said, str(get(message, "id") or ""))
 
 
 def _calls(message: object) -> str:
-    made = cast(Sequence[dict[str, Any]], getattr(message, "tool_calls", None) or ())
-    return "\n".join(call_text(str(one.get("name")), json.dumps(one.get("args"), default=str)) for one in made)
+    return "\n".join(_call(one) for one in cast(Sequence[object], get(message, "tool_calls") or ()))
+
+
+def _call(made: object) -> str:
+    function = get(made, "function")
+    if function is not None:  # as OpenAI words it
+        return call_text(str(get(function, "name")), str(get(function, "arguments") or ""))
+    return call_text(str(get(made, "name")), json.dumps(get(made, "args"), default=str))
 
 
 def _text(content: object) -> str:

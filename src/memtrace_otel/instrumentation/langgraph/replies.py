@@ -29,7 +29,7 @@ class Replies:
 
     def find(self, entries: Iterable[Entry], turn: recall.Turn | None) -> dict[str, Reply]:
         """The answers among new messages and texts, by ref."""
-        equal = {e.ref: answers_of(turn, e.text) for e in entries if e.role in ("ai", "text")}
+        equal = {e.ref: answers_of(turn, e.text) for e in entries if e.role in ("assistant", "text")}
         told = {e.ref: origin_of_message(e.id) for e in entries if e.id}
         found: dict[str, Reply] = {}
         for ref, answers in equal.items():

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
-from memtrace_otel.capture import as_text
+from memtrace_otel.capture import as_text, variable_ref
 from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.instrumentation.langchain.chat import message_of
-from memtrace_otel.instrumentation.openai.calls import Message
-from memtrace_otel.model import make_ref
+from memtrace_otel.instrumentation.openai.calls import Message, get
+from memtrace_otel.model import make_ref, split_ref
 from memtrace_otel.semconv import RefKind
 
 _THREADS = 1024
 _HELD = 1 << 17  # entries of all checkpoints, about 21 MB
 _HIDDEN = ("__", "branch:", "start:")
+_PREVIOUS = "__previous__"
+"""What a function of the functional API saves for the next run of its thread; its input and result are no memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A message or text of a thread. `id` is the message's own, '' for the text of a channel; `key` tells whether it
-    has changed, `said` (see `said_key`) where a prompt repeats it."""
+    """A message or text of a thread. `id` is the message's own, '' when it has none; `role` of the text of a channel
+    is `text`; `key` tells whether it has changed, `said` (see `said_key`) where a prompt repeats it."""
 
     ref: str
     channel: str
@@ -43,7 +45,9 @@ def entries_of(thread: str, values: Mapping[str, Any], channels: Collection[str]
     """The messages and texts in the channels of a checkpoint, by ref."""
     found: dict[str, Entry] = {}
     for channel, value in values.items():
-        if channel.startswith(_HIDDEN) or (channels is not None and channel not in channels):
+        if channels is not None and channel not in channels:
+            continue
+        if channel.startswith(_HIDDEN) and channel != _PREVIOUS:
             continue
         if isinstance(value, str) and " " in value:  # a summary, not a name or an id
             ref = make_ref(RefKind.STATE, f"{thread}/{channel}")
@@ -55,16 +59,22 @@ def entries_of(thread: str, values: Mapping[str, Any], channels: Collection[str]
 
 
 def _messages(thread: str, channel: str, messages: Sequence[Any]) -> list[Entry]:
+    """One without an id is named by who says what, and by its number among equal ones."""
     entries: list[Entry] = []
-    for message in messages:
-        content, id = getattr(message, "content", None), getattr(message, "id", None)
-        if content is None or not id:  # add_messages gives every message an id
+    equal: Counter[str] = Counter()
+    for given in messages:
+        message, content, calls = message_of(given), get(given, "content"), get(given, "tool_calls")
+        if not message.role or (content is None and not calls):
             continue
-        said = content or getattr(message, "tool_calls", None) or ""
-        key = hash(said) if isinstance(said, str) else hash(as_text(said)[0])  # a str remembers its hash
-        ref = make_ref(RefKind.STATE, f"{thread}/{id}")
-        role, in_prompt = str(getattr(message, "type", "")), said_key(message_of(message))
-        entries.append(Entry(ref, channel, str(id), role, key, in_prompt, said))
+        said = content or calls or ""
+        text = said if isinstance(said, str) else as_text(said)[0]
+        name = message.id
+        if not name:
+            name = f"{channel}/{split_ref(variable_ref(RefKind.STATE, f'{message.role}: {text}'))[1]}"
+            equal[name] += 1
+            name += f".{equal[name]}" if equal[name] > 1 else ""
+        ref = make_ref(RefKind.STATE, f"{thread}/{name}")
+        entries.append(Entry(ref, channel, message.id, message.role, hash(text), said_key(message), said))
     return entries
 
 
