@@ -116,7 +116,7 @@ class Incomplete(StrEnum):
     UNSERIALISABLE = "unserialisable"
     UNKNOWN_ORIGIN = "unknown_origin"
     UNKNOWN_TURN = "unknown_turn"  # an answer outside any span, after searches that nothing joins to their answers
-    INFERRED = "inferred"  # some inputs were matched by content, not by identity
+    INFERRED = "inferred"  # some inputs were chosen among several that fit, by content
     BUDGET = "budget"  # variables past a limit were dropped, or not looked for
     GUARD = "guard"  # our own code failed while recording this operation
     # found while building a graph

@@ -43,11 +43,13 @@ _WORK = 1 << 26  # characters of a prompt, times the texts looked for in it: at 
 
 class InPrompt(NamedTuple):
     """What of a turn a prompt holds; the question that it says last is the last one. `whole` is False when there was
-    too much of it to look for everything."""
+    too much of it to look for everything. `certain` is True when no hit had to be chosen: the prompt says what was
+    searched for, and no other version has the same words."""
 
     queries: list[Recalled]
     hits: list[Recalled]
     whole: bool
+    certain: bool
 
 
 class Turn:
@@ -151,7 +153,9 @@ class Turn:
             taken[hit.retrieved_by].append(hit)
         sources = [done for done in searched if done.origin in taken]
         sure = {done.origin for done in sources if self._is_sure(done, taken[done.origin], trace_id)}
-        return InPrompt(queries, [hit for hit in chosen if hit.retrieved_by in sure], all_queries and all_hits)
+        certain = bool(queries) and {(hit.ref, hit.origin) for hit in hits} == {(hit.ref, hit.origin) for hit in chosen}
+        chosen = [hit for hit in chosen if hit.retrieved_by in sure]
+        return InPrompt(queries, chosen, all_queries and all_hits, certain)
 
     def gave(self, hits: Iterable[Recalled], trace_id: str = "") -> None:
         """Note that a model call in this trace was given these hits."""

@@ -86,7 +86,7 @@ def test_an_answer_reads_the_memory_versions_that_are_in_its_prompt(
         ("memory:tea", "context", origin(written)),
     ]
     assert "memory:paris" not in values(chat, semconv.INPUTS)
-    assert "inferred" in values(chat, semconv.INCOMPLETE)
+    assert "inferred" not in values(chat, semconv.INCOMPLETE)  # nothing else has the words of the prompt
     assert chat.context is not None
     assert values(chat, semconv.OUTPUTS) == [f"answer:{chat.context.span_id:016x}"]
     assert "Green" not in str(chat.to_json())
@@ -429,3 +429,20 @@ def test_a_span_around_the_model_call_alone_does_not_cut_it_off(
         ask(client)
     [chat] = recording.named("chat m1")
     assert [ref for ref, _, _ in inputs(chat) if str(ref).startswith("memory:")] == ["memory:tea"]
+
+
+def test_an_answer_belongs_to_the_owner_who_was_searched_for_its_question(
+    recording: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
+    server.replies = ["Green tea."]
+    remember(recording)
+    with recording.tracer.start_as_current_span("turn"):
+        search(recording)
+        other = scope_id("store", user="everybody")
+        with operation("search_memory", kind="retrieve", system="t", scope=other, tracer=recording.tracer) as found:
+            found.read("query:rules", role="query", content="house rules")
+            found.read("memory:rule", role="hit", content="Answers are short")
+        ask(client, f"{TEA}\n- Answers are short")
+    [chat] = recording.named("chat m1")
+    assert (chat.attributes or {})[semconv.SCOPE] == SCOPE
+    assert {"memory:tea", "memory:rule"} <= set(values(chat, semconv.INPUTS))

@@ -299,3 +299,14 @@ def test_the_history_of_another_run_is_not_in_a_prompt_that_says_the_same(record
     turn = recall.recall("")
     assert turn is not None
     assert turn.found_in("Yes, please.").hits == []
+
+
+def test_what_a_prompt_holds_is_certain_unless_it_had_to_be_chosen() -> None:
+    turn = Turn()
+    turn.retrieved("search", "", [HOME, *versions("Paris")])
+    turn.retrieved("again", "", [HOME, *versions("Paris")])
+    known = "Ana likes green tea\nAna: Paris\n"
+    assert turn.found_in(f"{known}Where does Ana live?").certain
+    assert not turn.found_in(f"{known}Where, then?").certain  # the question is not what was searched for
+    turn.retrieved("of a copy", "", [HOME, ("memory:copy", "hit", "2", "Ana likes green tea", None)])
+    assert not turn.found_in(f"{known}Where does Ana live?").certain

@@ -43,7 +43,7 @@ class Program:
         with tracer.start_as_current_span("turn") if spanned else nullcontext():
             trace_id, turn = recall.trace_here(), recall.turn_here()
             with operation("chat", kind="respond", system="model", tracer=tracer) as chat:
-                queries, hits, _ = turn.found_in(prompt, trace_id) if turn else ([], [], True)
+                queries, hits, *_ = turn.found_in(prompt, trace_id) if turn else ([], [])
                 nothing = [self._owners[search] for search in turn.fruitless_for(queries)] if turn else []
                 chat.read("query:home", role="query", content=QUESTION)
                 chat.read("prompt:1", role="prompt", content=prompt)

@@ -155,7 +155,7 @@ class ModelCall:
         """Inputs of an answer: the query, the memory versions that really are in the prompt, the history that it
         repeats, and the instructions."""
         operation, turn = self.operation, self._turn
-        queries, found, whole = turn.found_in(self._prompt, self._trace) if turn else ([], [], True)
+        queries, found, whole, certain = turn.found_in(self._prompt, self._trace) if turn else ([], [], True, True)
         if not whole:
             operation.mark(Incomplete.BUDGET)
         question = self._question()
@@ -180,9 +180,12 @@ class ModelCall:
             operation.read(hit.ref, role=Role.CONTEXT, content=hit.text, origin=hit.origin)
         if turn:
             turn.gave(found, self._trace)
-        if found or nothing:
+        if found and not certain:
             operation.mark(Incomplete.INFERRED)
-        scopes = {hit.scope for hit in found} or {searched[retrieval].scope for retrieval in nothing}
+        last = queries[-1].ref if queries else ""
+        asked_for = {done.origin for done in searched.values() if (query := done.query()) and query.ref == last}
+        scopes = {hit.scope for hit in found if hit.retrieved_by in asked_for} or {hit.scope for hit in found}
+        scopes = scopes or {searched[retrieval].scope for retrieval in nothing}
         if len(scopes) == 1:
             operation.scope = scopes.pop()
         self._read_history({(hit.ref, hit.origin) for hit in found})
