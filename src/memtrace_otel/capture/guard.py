@@ -54,10 +54,10 @@ def _code(handler: object) -> CodeType | None:
     return handler.__code__ if isinstance(handler, FunctionType) else None
 
 
-def note_error(where: str, error: Exception) -> None:
+def note_error(where: str, error: Exception, system: str = "") -> None:
     """Count an error of ours and log it the first time (type only: the message may hold content)."""
     let_through(error)
-    drops[f"error:{where}"] += 1
+    note_drop(f"error:{where}", system=system)
     if drops[f"error:{where}"] == 1:
         _logger.warning(
             "memtrace capture failed in %s (%s); the application is not affected", where, type(error).__name__
@@ -74,17 +74,17 @@ def note_misuse(what: str, explanation: str) -> None:
 class guard:
     """Context manager that swallows and counts every Exception raised by our own code in its body."""
 
-    __slots__ = ("where",)
+    __slots__ = ("system", "where")
 
-    def __init__(self, where: str) -> None:
-        self.where = where
+    def __init__(self, where: str, system: str = "") -> None:
+        self.where, self.system = where, system
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> bool:
         if isinstance(error, Exception):
-            note_error(self.where, error)
+            note_error(self.where, error, self.system)
             return True
         return False
 

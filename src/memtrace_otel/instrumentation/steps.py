@@ -163,7 +163,7 @@ class Call(Generic[PatchesT]):
 
 def observed(step: StepFunction, patches: Patches) -> Callable[..., Any]:
     """Return the wrapt wrapper that runs `step` around each call."""
-    hook = _Hook(step, f"{patches.system}.{getattr(step, '__name__', 'step')}", patches.slowness)
+    hook = _Hook(step, patches.system, patches.slowness)
 
     def wrapper(wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not patches.active or active_tracer(patches.tracer) is None or hook.rests():
@@ -201,25 +201,25 @@ async def _run_async(hook: _Hook, call: Call[Any]) -> Any:
 class _Hook:
     """A step with its name in the drop counts, and its account, wherever it is wrapped."""
 
-    __slots__ = ("_slowness", "_step", "_where")
+    __slots__ = ("_guard", "_slowness", "_step")
 
-    def __init__(self, step: StepFunction, where: str, accounts: dict[tuple[str, str], Slowness]) -> None:
-        self._step, self._where = step, where
-        self._slowness = accounts.setdefault((getattr(step, "__module__", ""), where), Slowness())
+    def __init__(self, step: StepFunction, system: str, accounts: dict[tuple[str, str], Slowness]) -> None:
+        self._step, self._guard = step, guard(f"{system}.{getattr(step, '__name__', 'step')}", system)
+        self._slowness = accounts.setdefault((getattr(step, "__module__", ""), self._guard.where), Slowness())
 
     def rests(self) -> bool:
         """Whether the step has cost too much lately; every call left out is counted."""
         if not self._slowness.rests():
             return False
         self._slowness.left_out += 1
-        note_drop(f"slow:{self._where}")
+        note_drop(f"slow:{self._guard.where}", system=self._guard.system)
         return True
 
     def begin(self, call: Call[Any]) -> Step | None:
         """Run the step up to its yield; None when it records nothing."""
         running: Step | None = None
         call.began = started = slowness.clock()
-        with guard(self._where):
+        with self._guard:
             try:
                 running = self._step(call)
                 next(running)
@@ -238,7 +238,7 @@ class _Hook:
         started = slowness.clock()
         try:
             if running is not None:
-                with guard(self._where):
+                with self._guard:
                     try:
                         running.send(result)
                     except StopIteration:

@@ -15,6 +15,7 @@ from opentelemetry.trace import StatusCode
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import current_operation, drops
+from memtrace_otel.capture.guard import drops_by_system
 from memtrace_otel.instrumentation import slowness
 from memtrace_otel.instrumentation.patches import Patches
 from memtrace_otel.instrumentation.steps import Call, Step, StepFunction, observed
@@ -106,12 +107,13 @@ def twice(call: Call) -> Step:
 
 @pytest.mark.parametrize("step", [before, after])
 def test_a_bug_in_a_step_is_ours_alone(recording: Recording, step: StepFunction) -> None:
-    counted = drops[f"error:test.{step.__name__}"]
+    reason = f"error:test.{step.__name__}"
+    counted, of_system = drops[reason], drops_by_system[reason, "test"]
     assert wrap(lambda: 7, step, recording)() == 7
     (span,) = recording.spans()
     assert span.status.status_code is StatusCode.UNSET
     assert span.attributes[semconv.INCOMPLETE] == ("guard",)
-    assert drops[f"error:test.{step.__name__}"] == counted + 1
+    assert (drops[reason], drops_by_system[reason, "test"]) == (counted + 1, of_system + 1)
 
 
 def test_a_step_may_record_nothing(recording: Recording) -> None:
@@ -245,10 +247,13 @@ def test_a_step_that_is_slow_now_and_then_goes_on(recording: Recording, clock: C
 
 def test_after_its_rest_a_step_says_what_it_left_out(recording: Recording, clock: Clock) -> None:
     wrapped = wrap(clock.lasting(0.0), clock.taking(1.0), recording)
+    counted = drops_by_system.copy()
     for _ in range(5):
         wrapped()
     clock.now += 60.0
     wrapped()
+    [((reason, system), left_out)] = (drops_by_system - counted).items()
+    assert (reason.startswith("slow:test."), system, left_out) == (True, "test", 4)
     assert (recording.spans()[-1].attributes or {})[semconv.LOST] == 4
 
 
