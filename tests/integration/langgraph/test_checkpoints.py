@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
 from langchain_openai import ChatOpenAI
+from langgraph import channels
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
@@ -158,6 +160,26 @@ def test_an_answer_goes_on_from_messages_without_an_id(
     assert {v.ref for v in second.inputs if v.ref.startswith("state:")} == set(written[:4])
     stored = next(op for op in kinds(recording, "create") if op.outputs[0].content == "In Paris.")
     assert [v.role for v in stored.inputs] == ["answer"]
+
+
+@pytest.mark.skipif(not hasattr(channels, "DeltaChannel"), reason="this release has none")
+def test_a_delta_channel_is_recorded_by_its_snapshots_and_loses_nothing_between(recording: Recording) -> None:
+    def reduce(held: Any, given: Any) -> Any:
+        return functools.reduce(add_messages, given, held)
+
+    channel: Any = channels.DeltaChannel(reduce, list, snapshot_frequency=3)  # pyright: ignore
+    delta: Any = TypedDict("delta", {"messages": Annotated[list[Any], channel]})
+
+    def answer(state: Any) -> Any:
+        return {"messages": [AIMessage("Noted.", id=f"a{len(state['messages'])}")]}
+
+    saver = InMemorySaver()
+    say(compiled(answer, saver), "I live in Paris.", "h1")
+    for id in ("h2", "h3", "h4"):
+        say(compiled(answer, saver, delta), "And I like tea.", id)
+    created = [v.ref.removeprefix("state:t1/") for op in kinds(recording, "create") for v in op.outputs]
+    assert created == ["h1", "a1", "h2", "a3", "h3", "a5", "h4", "a7"]
+    assert not kinds(recording, "delete", "update")
 
 
 def test_what_a_function_saves_is_its_thread(recording: Recording) -> None:

@@ -33,11 +33,12 @@ def put(call: Call) -> Step:
     arguments = call.arguments()
     thread, parent = _thread(arguments.get("config"))
     checkpoint = cast(Mapping[str, Any], arguments.get("checkpoint") or {})
-    channels = cast(Mapping[str, Any], arguments.get("new_versions") or {})
+    values = cast(Mapping[str, Any], checkpoint.get("channel_values") or {})
+    channels = set(arguments.get("new_versions") or ()) & set(values)  # a DeltaChannel has a new version and no value
     if not thread:
         return
     scope = call.patches.scope_of(call.instance, thread)
-    entries = entries_of(thread, checkpoint.get("channel_values") or {}, channels)
+    entries = entries_of(thread, values, channels)
     change = call.patches.threads.change(scope, thread, parent, entries, channels)
     turn, attributes = recall.turn_here(), _store(call)
     stored = trimmed = None

@@ -49,6 +49,8 @@ def entries_of(thread: str, values: Mapping[str, Any], channels: Collection[str]
             continue
         if channel.startswith(_HIDDEN) and channel != _PREVIOUS:
             continue
+        if type(value).__name__ == "_DeltaSnapshot":  # a DeltaChannel, now and then
+            value = value.value
         if isinstance(value, str) and " " in value:  # a summary, not a name or an id
             ref = make_ref(RefKind.STATE, f"{thread}/{channel}")
             found[ref] = Entry(ref, channel, "", "text", hash(value), content=value)
