@@ -19,11 +19,11 @@ from tests.conftest import Recording
 
 class ModelServer(ThreadingHTTPServer):
     """Replies with `replies` in order; an int is an HTTP error status, a dict (name, arguments) a tool call, a list the
-    items of a response, a tuple the choices of a completion."""
+    items of a response, a tuple the choices of a completion, bytes a body as it is."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.replies: list[str | int | dict[str, str] | tuple[str, ...] | list[str | dict[str, str]]] = []
+        self.replies: list[str | int | dict[str, str] | tuple[str, ...] | list[str | dict[str, str]] | bytes] = []
         self.responses = 0
         self.echo = False  # say what was said instead; "fail" fails, "hang" is not answered
         self.url = f"http://127.0.0.1:{self.server_port}/v1"
@@ -38,6 +38,8 @@ class _Handler(BaseHTTPRequestHandler):
         reply = _echo(asked) if self.server.echo else self.server.replies.pop(0)
         if isinstance(reply, int):
             return self._send(json.dumps({"error": {"message": "scripted"}}), "application/json", reply)
+        if isinstance(reply, bytes):
+            return self._send(reply.decode(), "text/event-stream" if reply.startswith(b"data:") else "application/json")
         if self.path.endswith("/responses"):
             return self._respond(reply if isinstance(reply, list) else [reply], bool(asked.get("stream")))
         if isinstance(reply, dict):
@@ -108,6 +110,28 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
+
+
+def completion(message: dict[str, Any]) -> bytes:
+    """A chat completion of one message."""
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": None} | message}
+    return json.dumps(_envelope("chat.completion") | {"choices": [choice]}).encode()
+
+
+def chunks(*deltas: dict[str, Any]) -> bytes:
+    """A chat completion in parts."""
+    bodies = [_envelope("chat.completion.chunk") | {"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    return events(*bodies) + b"data: [DONE]\n\n"
+
+
+def events(*bodies: dict[str, Any]) -> bytes:
+    """A stream of server-sent events."""
+    return "".join(f"data: {json.dumps(body)}\n\n" for body in bodies).encode()
+
+
+def response(*items: dict[str, Any], kind: str = "response") -> bytes:
+    """A response of these items."""
+    return json.dumps(_envelope(kind) | {"output": items}).encode()
 
 
 def _echo(asked: dict[str, Any]) -> str | int:

@@ -11,6 +11,10 @@ from typing import Any, cast
 _CHAT, _RESPONSES = "/chat/completions", "/responses"
 INSTRUCTIONS = frozenset({"system", "developer"})
 """Roles of the messages that are no history."""
+_TEXTS = ("text", "refusal", "stdout", "stderr")
+"""Fields of a part of a content, or of a tool's output, that are its text."""
+_ARGUMENTS = ("arguments", "input", "action", "actions", "operation")
+"""Fields of a tool call that say what is asked of the tool, by the kind of the call."""
 _CONVERSATION_KEYS = ("conversation_id", "thread_id", "session_id")
 
 
@@ -90,17 +94,20 @@ def _messages(values: Mapping[str, Any]) -> Iterator[Message]:
 
 
 def _message(item: object) -> Message:
-    """One item of `messages` (chat) or `input` (responses); parts that are no text are left out."""
-    kind, id = get(item, "type"), str(get(item, "id") or "")
-    if kind == "function_call":
-        return Message("assistant", _call(item), id)
-    if kind == "function_call_output":
-        return Message("tool", _text(get(item, "output")), id)
-    if kind == "reasoning":
-        return Message("assistant", "")
-    text = _text(get(item, "content"))
-    calls = _calls(get(item, "tool_calls"))
-    return Message(str(get(item, "role") or ""), "\n".join(filter(None, (text, calls))), id)
+    """One item of `messages` (chat) or `input` (responses)."""
+    unnamed = "tool" if _is_output(item) else "assistant"  # items that are no message have no role
+    return Message(str(get(item, "role") or unnamed), "\n".join(filter(None, _part(item))), str(get(item, "id") or ""))
+
+
+def _part(item: object) -> Part:
+    """What a message (chat) or an item (responses) says: its text and its tool calls."""
+    if _is_call(item):
+        return "", call_text(*_asked(item))
+    if _is_output(item):
+        return _text(get(item, "output")), ""
+    if get(item, "type") == "reasoning":
+        return "", ""
+    return _said(item), "\n".join(call_text(*_asked(call)) for call in _calls(item))
 
 
 def parsed(result: object) -> object | None:
@@ -126,8 +133,7 @@ def replies(result: object) -> list[Reply]:
     output = get(result, "output")
     if isinstance(output, list):
         return told([_part(item) for item in cast(list[object], output)])
-    messages = [get(choice, "message") for choice in _choices(result)]
-    return told(*([(_text(get(said, "content")), _calls(get(said, "tool_calls")))] for said in messages))
+    return told(*([_part(get(choice, "message"))] for choice in _choices(result)))
 
 
 def told(*given: Reply) -> list[Reply]:
@@ -136,30 +142,24 @@ def told(*given: Reply) -> list[Reply]:
     return [reply for reply in parts if reply]
 
 
-def _part(item: object) -> Part:
-    kind = get(item, "type")
-    return (_text(get(item, "content")) if kind == "message" else "", _call(item) if kind == "function_call" else "")
-
-
 def delta_texts(chunk: object) -> Iterator[tuple[int, str]]:
     """Yield (choice, text) for each text that one chunk of a stream adds to a reply."""
     for choice in _choices(chunk):
-        yield int(get(choice, "index") or 0), _text(get(get(choice, "delta"), "content"))
-    if get(chunk, "type") == "response.output_text.delta":
+        yield int(get(choice, "index") or 0), _said(get(choice, "delta"))
+    if get(chunk, "type") in ("response.output_text.delta", "response.refusal.delta"):
         yield 0, _text(get(chunk, "delta"))
 
 
 def delta_calls(chunk: object) -> Iterator[tuple[int, int, str, str]]:
     """Yield (choice, index, name, arguments) for each part of a tool call that one chunk of a stream brings."""
     for choice in _choices(chunk):
-        for call in get(get(choice, "delta"), "tool_calls") or ():
-            name, arguments = (str(get(get(call, "function"), key) or "") for key in ("name", "arguments"))
-            yield int(get(choice, "index") or 0), int(get(call, "index") or 0), name, arguments
-    kind, item = get(chunk, "type"), get(chunk, "item")
-    if kind == "response.output_item.added" and get(item, "type") == "function_call":
-        yield 0, int(get(chunk, "output_index") or 0), str(get(item, "name") or ""), ""
-    elif kind == "response.function_call_arguments.delta":
-        yield 0, int(get(chunk, "output_index") or 0), "", str(get(chunk, "delta") or "")
+        for call in _calls(get(choice, "delta")):
+            yield int(get(choice, "index") or 0), int(get(call, "index") or 0), *_asked(call)
+    kind, item, place = get(chunk, "type"), get(chunk, "item"), int(get(chunk, "output_index") or 0)
+    if kind == "response.output_item.added" and _is_call(item):
+        yield 0, place, *_asked(item)
+    elif kind in ("response.function_call_arguments.delta", "response.custom_tool_call_input.delta"):
+        yield 0, place, "", str(get(chunk, "delta") or "")
 
 
 def described(last: object) -> object:
@@ -194,20 +194,45 @@ def _choices(result: object) -> Sequence[object]:
     return cast(list[object], choices) if isinstance(choices, list) else ()
 
 
-def _calls(calls: object) -> str:
-    if not isinstance(calls, list | tuple):
-        return ""
-    return "\n".join(_call(get(call, "function")) for call in cast(Sequence[object], calls))
+def _said(message: object) -> str:
+    """The text of a message: what it says, or why it says nothing."""
+    return "\n".join(filter(None, (_text(get(message, "content")), _text(get(message, "refusal")))))
 
 
-def _call(function: object) -> str:
-    return call_text(str(get(function, "name")), str(get(function, "arguments")))
+def _calls(message: object) -> list[object]:
+    """The tool calls of a chat message; `function_call` is what they were before they were several."""
+    several, one = get(message, "tool_calls"), get(message, "function_call")
+    calls = cast(Sequence[object], several) if isinstance(several, list | tuple) else ()
+    return [*calls, one] if one else [*calls]
+
+
+def _asked(call: object) -> tuple[str, str]:
+    """Name and arguments of a tool call: of the part that holds them (chat), or of the item itself (responses)."""
+    asked = get(call, "function") or get(call, "custom") or call
+    arguments = next((value for key in _ARGUMENTS if (value := get(asked, key))), "")
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False, sort_keys=True, default=_fields)
+    return str(get(asked, "name") or get(asked, "type") or ""), arguments
+
+
+def _fields(value: Any) -> object:
+    """What a record of the package was read from, without what was not there."""
+    return value.model_dump(mode="json", exclude_unset=True) if hasattr(value, "model_dump") else str(value)
+
+
+def _is_call(item: object) -> bool:
+    """Whether the application is to answer this: what the model's side called itself has no `call_id`."""
+    return str(get(item, "type")).endswith("_call") and bool(get(item, "call_id"))
+
+
+def _is_output(item: object) -> bool:
+    return str(get(item, "type")).endswith("_call_output")
 
 
 def _text(content: object) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list | tuple):
-        parts = (get(part, "text") for part in cast(Sequence[object], content))
-        return "\n".join(part for part in parts if isinstance(part, str))
+        texts = (get(part, key) for part in cast(Sequence[object], content) for key in _TEXTS)
+        return "\n".join(text for text in texts if isinstance(text, str) and text)
     return ""

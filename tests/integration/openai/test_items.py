@@ -1,0 +1,178 @@
+"""What a model says beside text: refusals, and calls of all kinds of tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import feedback
+from memtrace_otel.instrumentation.openai import conversations
+from tests.conftest import Recording
+from tests.integration.openai.conftest import ModelServer, chunks, completion, events, response
+
+NO = "I cannot help with that request."
+ASKED: list[Any] = [{"role": "user", "content": "How do I pick a lock?"}]
+
+
+@pytest.fixture(autouse=True)
+def no_conversations(content_on: None) -> None:
+    conversations.forget()
+
+
+def said(recording: Recording) -> list[tuple[str, str]]:
+    """Kind and content of what the last call has said."""
+    written = recording.named("chat m1")[-1].attributes or {}
+    refs, texts = (list(written.get(name, ())) for name in (semconv.OUTPUTS, semconv.OUTPUTS_CONTENTS))  # type: ignore[arg-type]
+    return [(str(ref).partition(":")[0], str(text)) for ref, text in zip(refs, texts, strict=True)]
+
+
+def roles(recording: Recording) -> list[str]:
+    return list((recording.named("chat m1")[-1].attributes or {})[semconv.INPUTS_ROLES])  # type: ignore[arg-type]
+
+
+def test_a_refusal_is_the_answer(client: openai.OpenAI, server: ModelServer, recording: Recording) -> None:
+    server.replies = [completion({"refusal": NO})]
+    with recording.tracer.start_as_current_span("turn"):
+        client.chat.completions.create(model="m1", messages=ASKED)
+        assert feedback("fail", tracer=recording.tracer) is True
+    assert said(recording) == [("answer", NO)]
+
+
+def test_a_streamed_refusal_is_the_answer(client: openai.OpenAI, server: ModelServer, recording: Recording) -> None:
+    server.replies = [chunks({"role": "assistant", "refusal": NO[:9]}, {"refusal": NO[9:]})]
+    list(client.chat.completions.create(model="m1", messages=ASKED, stream=True))
+    assert said(recording) == [("answer", NO)]
+
+
+REFUSED = {
+    "type": "message",
+    "id": "m-1",
+    "role": "assistant",
+    "status": "completed",
+    "content": [{"type": "refusal", "refusal": NO}],
+}
+
+
+def test_a_refusal_of_a_response_is_the_answer(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    delta = {"type": "response.refusal.delta", "item_id": "m-1", "output_index": 0, "content_index": 0, "delta": NO}
+    server.replies = [response(REFUSED), events(delta)]
+    client.responses.create(model="m1", input=ASKED)
+    assert said(recording) == [("answer", NO)]
+    list(client.responses.create(model="m1", input=ASKED, stream=True))
+    assert said(recording) == [("answer", NO)]
+
+
+@pytest.mark.parametrize("repeated", [{"refusal": NO}, {"content": [{"type": "refusal", "refusal": NO}]}])
+def test_a_conversation_goes_on_after_a_refusal(
+    client: openai.OpenAI, server: ModelServer, recording: Recording, repeated: dict[str, Any]
+) -> None:
+    server.replies = ["So you live in Lisbon.", completion({"refusal": NO}), "In Lisbon."]
+    messages: list[Any] = [{"role": "user", "content": "I live in Lisbon."}]
+    client.chat.completions.create(model="m1", messages=messages)
+    messages += [{"role": "assistant", "content": "So you live in Lisbon."}, *ASKED]
+    client.chat.completions.create(model="m1", messages=messages)
+    messages += [{"role": "assistant", **repeated}, {"role": "user", "content": "Where do I live?"}]
+    client.chat.completions.create(model="m1", messages=messages)
+    stored = [list((span.attributes or {})[semconv.OUTPUTS]) for span in recording.named("memtrace.ingest")]  # type: ignore[arg-type]
+    assert [len(refs) for refs in stored] == [2, 2]
+    assert roles(recording) == ["query", *["history"] * 4]
+
+
+def sql(number: int) -> dict[str, Any]:
+    return {"id": f"t-{number}", "type": "custom", "custom": {"name": "sql", "input": f"SELECT {number}"}}
+
+
+SAID_SQL = [("completion", '["sql", "SELECT 1"]\n["sql", "SELECT 2"]')]
+
+
+def test_custom_tools_are_called_with_their_input(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    server.replies = [completion({"tool_calls": [sql(1), sql(2)]}), "Both."]
+    client.chat.completions.create(model="m1", messages=ASKED)
+    assert said(recording) == SAID_SQL
+    results = [{"role": "tool", "tool_call_id": f"t-{number}", "content": f"{number} row"} for number in (1, 2)]
+    repeated: list[Any] = [*ASKED, {"role": "assistant", "tool_calls": [sql(1), sql(2)]}, *results]
+    client.chat.completions.create(model="m1", messages=repeated)
+    assert roles(recording) == ["query", *["history"] * 3]
+    assert len(recording.named("memtrace.ingest")) == 1
+
+
+def test_a_streamed_custom_tool_call_comes_in_parts(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    begun = [{"index": number - 1, **sql(number)} for number in (1, 2)]
+    begun[1]["custom"] = {"name": "sql", "input": "SELECT"}
+    rest = {"index": 1, "custom": {"input": " 2"}}
+    server.replies = [chunks({"role": "assistant", "tool_calls": begun}, {"tool_calls": [rest]})]
+    list(client.chat.completions.create(model="m1", messages=ASKED, stream=True))
+    assert said(recording) == SAID_SQL
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_function_call_of_before_there_were_tools(
+    client: openai.OpenAI, server: ModelServer, recording: Recording, stream: bool
+) -> None:
+    begun = {"function_call": {"name": "weather", "arguments": '{"city":'}}
+    rest = {"function_call": {"arguments": ' "Oslo"}'}}
+    whole = {"function_call": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
+    server.replies = [chunks(begun, rest) if stream else completion(whole)]
+    for _ in client.chat.completions.create(model="m1", messages=ASKED, stream=stream):
+        pass
+    assert said(recording) == [("completion", r'["weather", "{\"city\": \"Oslo\"}"]')]
+
+
+CALLS: list[Any] = [
+    {"type": "custom_tool_call", "name": "sql", "input": "SELECT 1"},
+    {"type": "local_shell_call", "status": "completed", "action": {"type": "exec", "command": ["ls"], "env": {}}},
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_tool_call_of_any_kind_and_its_output_are_history(
+    client: openai.OpenAI, server: ModelServer, recording: Recording, call: dict[str, Any]
+) -> None:
+    call = call | {"id": "k-1", "call_id": "t-1"}
+    server.replies = [response(call), "Two rows."]
+    client.responses.create(model="m1", input=ASKED)
+    [(kind, text)] = said(recording)
+    assert kind == "completion"
+    assert ("SELECT 1" if "input" in call else "ls") in text
+    output: Any = {"type": f"{call['type']}_output", "call_id": "t-1", "output": "one\ntwo"}
+    client.responses.create(model="m1", input=[*ASKED, call, output])
+    [stored] = recording.named("memtrace.ingest")
+    assert list((stored.attributes or {})[semconv.OUTPUTS_CONTENTS]) == [ASKED[0]["content"], text, "one\ntwo"]  # type: ignore[arg-type]
+
+
+def test_a_streamed_custom_tool_call_that_is_left_half_way(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    item = {"type": "custom_tool_call", "id": "k-1", "call_id": "t-1", "name": "sql", "input": ""}
+    place = {"output_index": 0, "item_id": "k-1"}
+    server.replies = [
+        events(
+            place | {"type": "response.output_item.added", "item": item},
+            place | {"type": "response.custom_tool_call_input.delta", "delta": "SELECT 1"},
+        )
+    ]
+    list(client.responses.create(model="m1", input=ASKED, stream=True))
+    assert said(recording) == [("completion", '["sql", "SELECT 1"]')]
+
+
+def test_what_the_models_side_called_itself_is_no_call(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    searched = {
+        "type": "web_search_call",
+        "id": "w-1",
+        "status": "completed",
+        "action": {"type": "search", "query": "q"},
+    }
+    server.replies = [response(searched, REFUSED)]
+    client.responses.create(model="m1", input=ASKED)
+    assert said(recording) == [("answer", NO)]
