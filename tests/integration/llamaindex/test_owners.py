@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from llama_index.core import Settings, VectorStoreIndex, get_response_synthesizer
 from llama_index.core.agent.workflow import FunctionAgent, ReActAgent
 from llama_index.core.chat_engine import ContextChatEngine, SimpleChatEngine
-from llama_index.core.memory import Memory
+from llama_index.core.llms import ChatMessage
+from llama_index.core.memory import ChatMemoryBuffer, Memory
 from llama_index.core.query_engine import RouterQueryEngine
 from llama_index.core.schema import NodeWithScore, TextNode
 from llama_index.core.selectors import LLMSingleSelector
+from llama_index.core.storage.chat_store import SimpleChatStore
 from llama_index.core.tools import QueryEngineTool
+from llama_index.vector_stores.qdrant import QdrantVectorStore
+from qdrant_client import QdrantClient
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from memtrace_otel.capture import Operation
 from memtrace_otel.graph import VersionKey
 from tests.conftest import Recording
-from tests.integration.llamaindex.conftest import PARIS, RagModel, graph_of, index_of, operations
+from tests.integration.llamaindex.conftest import PARIS, RagModel, graph_of, index_of, operations, reads
 
 QUESTION = "Where do I live?"
 USERS = ("ann", "bob", "cid")
@@ -100,3 +107,48 @@ def test_an_operation_around_tells_whose_it_is(recording: Recording, model: RagM
     owners = [span.scope for span in operations(recording, "memtrace.other")]
     assert len(set(owners)) == len(USERS)
     assert sorted(questions(recording)) == sorted(owners)
+
+
+def conversations(kind: str, folder: Path) -> list[Any]:
+    """Chat memories of one session in a first, a second and again the first place."""
+    options: dict[str, Any] = {"tokenizer_fn": str.split}
+    if kind == "chat stores":
+        stores = [SimpleChatStore(), SimpleChatStore()] * 2
+        return [
+            ChatMemoryBuffer.from_defaults(chat_store_key="s1", chat_store=store, **options) for store in stores[:3]
+        ]
+    if kind == "databases in memory":
+        memories = [memory_of("s1"), memory_of("s1")]
+        return [*memories, memories[0]]
+    if kind == "engines":
+        engines = [create_async_engine("sqlite+aiosqlite://"), create_async_engine("sqlite+aiosqlite://")] * 2
+        return [Memory.from_defaults(session_id="s1", async_engine=engine, **options) for engine in engines[:3]]
+    files = [f"sqlite+aiosqlite:///{folder / name}.db" for name in ("ann", "bob", "ann")]
+    return [Memory.from_defaults(session_id="s1", async_database_uri=file, **options) for file in files]
+
+
+@pytest.mark.parametrize("kind", ["chat stores", "databases in memory", "engines", "files"])
+def test_one_session_in_two_places_is_two_conversations(kind: str, tmp_path: Path, recording: Recording) -> None:
+    for memory in conversations(kind, tmp_path):
+        memory.put(ChatMessage(role="user", content="I live in Paris."))
+    ann, bob, again = operations(recording, "upsert_memory")
+    assert ann.scope == again.scope != bob.scope
+    assert [write.outputs[0].action for write in (ann, bob, again)] == ["ADD", "ADD", "UPDATE"]
+    assert [v.origin for v in reads(again, "previous")] == [ann.origin]
+
+
+@pytest.mark.parametrize("where", ["in memory", "in folders"])
+def test_collections_of_one_name_in_two_places_are_two(where: str, tmp_path: Path, recording: Recording) -> None:
+    places = [{"location": ":memory:"}] * 2 if where == "in memory" else [{"path": str(tmp_path / n)} for n in "ab"]
+    ann, bob = (QdrantClient(**place) for place in places)
+    for client in (ann, bob):
+        store = QdrantVectorStore(collection_name="notes", client=client)
+        VectorStoreIndex.from_vector_store(store).insert_nodes([TextNode(text=PARIS, id_=str(UUID(int=1)))])
+    again = QdrantVectorStore(collection_name="notes", client=ann)
+    assert VectorStoreIndex.from_vector_store(again).as_retriever().retrieve(QUESTION)
+    of_ann, of_bob = operations(recording, "create_memory")
+    (retrieval,) = operations(recording, "retrieval")
+    assert of_ann.scope == retrieval.scope != of_bob.scope
+    assert [v.origin for v in reads(retrieval, "hit")] == [of_ann.origin]
+    ann.close()
+    bob.close()

@@ -41,7 +41,7 @@ def test_a_collection_is_an_owner(recording: Recording, tmp_path: Path) -> None:
     )
     found = VectorStoreIndex.from_vector_store(store).as_retriever(similarity_top_k=1).retrieve("Where is Alice?")
     ingest, _, create, retrieval = operations(recording)
-    assert {span.scope for span in (ingest, create, retrieval)} == {scope_id("notes")}
+    assert {span.scope for span in (ingest, create, retrieval)} == {scope_id("notes", app=tmp_path / "notes")}
     assert create.attributes[semconv.GEN_AI_MEMORY_STORE_ID] == "notes"
     (hit,) = reads(retrieval, "hit")
     assert (hit.ref, hit.origin, hit.score) == (

@@ -17,11 +17,11 @@ from memtrace_otel.instrumentation.llamaindex.owners import chat_store_of, sessi
 from memtrace_otel.instrumentation.llamaindex.points import AGENT, POINTS, RETRIEVER, VECTOR_STORE
 from memtrace_otel.instrumentation.object_names import ObjectNames
 from memtrace_otel.instrumentation.patches import Patches
+from memtrace_otel.instrumentation.places import Places
 from memtrace_otel.instrumentation.steps import StepFunction
 from memtrace_otel.instrumentation.threads import with_context_executor, with_context_threads
 
 SYSTEM = "llamaindex"
-_DEFAULT_KEY = "chat_history"  # LlamaIndex' DEFAULT_CHAT_STORE_KEY
 
 
 class LlamaIndexPatches(Patches):
@@ -31,7 +31,7 @@ class LlamaIndexPatches(Patches):
         super().__init__(tracer, SYSTEM)
         self.ledger = Ledger()
         self.queues = Queues()
-        self._nameless = ObjectNames()
+        self._nameless, self._places = ObjectNames(), Places()
         self._scope = lru_cache(maxsize=1024)(scope_id)
         self._watched: list[type] = []
 
@@ -54,13 +54,13 @@ class LlamaIndexPatches(Patches):
         self.when_imported("llama_index.core.tools.function_tool", self._keep_context_of_tools)
 
     def scope_of(self, store: Any, new: str = "") -> str:
-        """Scope of what a store holds, '' for None. One without a name is alone with what this object holds; `new` is
-        what it goes by if it was not seen before."""
+        """Scope of what a store holds, '' for None: its name in its place. One without a name is alone with what this
+        object holds; `new` is what it goes by if it was not seen before."""
         if store is None:
             return ""
         name = store_name(store)
         if name != type(store).__name__:
-            return self._scope(name)
+            return self._scope(name, app=self._places.of(store) or None)
         return self.scope_of_nameless(name, self._nameless.name(store, new))
 
     def name_of(self, store: Any) -> str:
@@ -72,13 +72,12 @@ class LlamaIndexPatches(Patches):
         return self._scope(kind, run=name or None)
 
     def scope_of_chat(self, memory: Any) -> str:
-        """Scope of a chat memory: its table and session, '' for None. All memories in this process that nobody named go
-        by the same key: each is alone with its store. One without a chat store is alone with its object."""
-        store, session = chat_store_of(memory), session_of(memory)
+        """Scope of a chat memory: table and session in the place of its chat store, '' for None. One without a chat
+        store is alone with its object."""
+        store = chat_store_of(memory)
         if store is None:
             return self.scope_of(memory)
-        nameless = session == _DEFAULT_KEY and isinstance(getattr(store, "store", None), dict)
-        return self._scope(f"{store_name(store)}{self.name_of(store) if nameless else ''}", run=session)
+        return self._scope(store_name(store), run=session_of(memory), app=self._places.of(store) or None)
 
     def wrap_inside(self, owner: type, steps: Mapping[str, StepFunction]) -> None:
         """Wrap methods inside their decorators: a span that LlamaIndex has others make for the call is current in the

@@ -1,0 +1,177 @@
+"""Where the holders of memory (stores, clients, checkpointers, graphs) keep it: two places are two memories, whatever
+the names in them are."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sqlite3
+import sys
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterator
+from threading import Lock, RLock
+from typing import Any, cast
+from urllib.parse import unquote, urlsplit
+from weakref import finalize
+
+from memtrace_otel.instrumentation.object_names import ObjectNames
+
+_CLIENTS = ("_async_engine", "_client", "_aclient", "client", "conn", "db")
+_IN_MEMORY = (("langgraph.store.memory", "InMemoryStore"), ("langgraph.checkpoint.memory", "InMemorySaver"))
+_PLAIN = (dict, defaultdict, OrderedDict, list, set, deque, bool, int, float, type(None), type(Lock()), type(RLock()))
+"""What reaches nothing outside of the object that holds it."""
+
+
+class Places:
+    """The place of each holder, asked once: a name may be relative, and the program may move to another folder."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, str] = {}
+        self._objects = ObjectNames()
+
+    def of(self, holder: Any) -> str:
+        """The real path of a local file or folder, alike in every process; a name of its own for what lives in an
+        object of this process; '' where nothing tells, as for most servers (they go by several addresses). No
+        credentials."""
+        known = self._known.get(id(holder))
+        if known is not None:
+            return known
+        place = self._find(holder)
+        try:
+            finalize(holder, self._known.pop, id(holder), None).atexit = False  # equal holders are not the same
+        except TypeError:
+            return place
+        return self._known.setdefault(id(holder), place)
+
+    def _find(self, holder: Any) -> str:
+        for keeper in _keepers(holder):
+            path = _path_of(keeper)
+            if path is not None:
+                return path or self._objects.name(keeper) or self._objects.name(holder)
+        return ""
+
+
+def _keepers(holder: Any) -> Iterator[Any]:
+    """Who may say where it is kept: the client or connection of a holder, what that is a face of, the holder."""
+    for name in _CLIENTS:
+        client = _own(holder, name)
+        if client is not None:
+            yield from (keeper for keeper in (_own(client, "_client"), client) if keeper is not None)
+    yield holder
+
+
+def _path_of(keeper: Any) -> str | None:
+    """Path or database of what is kept outside, '' for what lives in this object, None when it does not say."""
+    if _in_memory(keeper):
+        return ""
+    looks = (_qdrant, _chroma, _kuzu, _sqlalchemy, _sqlite, _aiosqlite, postgresql_of)
+    return next((path for look in looks if (path := look(keeper)) is not None), None)
+
+
+def _own(holder: Any, name: str) -> Any:
+    """An attribute of the object itself, None without one: a property might connect to a server."""
+    for attributes in (getattr(holder, "__dict__", None), getattr(holder, "__pydantic_private__", None)):
+        if isinstance(attributes, dict) and name in attributes:
+            return cast(dict[str, Any], attributes)[name]
+    return None
+
+
+def _in_memory(keeper: Any) -> bool:
+    """LangGraph's own in-memory classes and those derived from them; stores around a dict, as the chat store of
+    LlamaIndex and the vector store of LangChain; objects that hold nothing but containers. Imports nothing."""
+    classes = (getattr(sys.modules.get(module), name, None) for module, name in _IN_MEMORY)
+    if any(isinstance(made, type) and isinstance(keeper, made) for made in classes):
+        return True
+    kept = cast(dict[str, object], getattr(keeper, "__dict__", None) or {}).values()
+    alone = any(isinstance(value, dict | list) for value in kept) and all(type(value) in _PLAIN for value in kept)
+    return alone or isinstance(_own(keeper, "store"), dict)
+
+
+def _qdrant(keeper: Any) -> str | None:
+    location = _own(keeper, "location")
+    return _real(location) if isinstance(location, str) and _own(keeper, "persistent") is not None else None
+
+
+def _chroma(keeper: Any) -> str | None:
+    if not callable(getattr(keeper, "get_settings", None)):
+        return None
+    settings = keeper.get_settings()
+    host, port = getattr(settings, "chroma_server_host", None), getattr(settings, "chroma_server_http_port", None)
+    folder = getattr(settings, "persist_directory", None) if getattr(settings, "is_persistent", False) else None
+    parts = [
+        os.path.realpath(folder) if isinstance(folder, str) and not host else None,
+        *(host, port, getattr(keeper, "tenant", None), getattr(keeper, "database", None)),
+    ]
+    return json.dumps([None if part is None else str(part) for part in parts])
+
+
+def _kuzu(keeper: Any) -> str | None:
+    path = _own(keeper, "database_path")
+    return _real(path) if isinstance(path, str) else None
+
+
+def _sqlalchemy(keeper: Any) -> str | None:
+    """An engine, or a store that is told the address of a database and makes its engine later."""
+    sqlalchemy, asyncio = sys.modules.get("sqlalchemy"), sys.modules.get("sqlalchemy.ext.asyncio")
+    if sqlalchemy is None or asyncio is None:
+        return None
+    url = keeper.url if isinstance(keeper, asyncio.AsyncEngine) else _own(keeper, "async_database_uri")
+    try:
+        address = sqlalchemy.make_url(url)
+    except Exception:  # none
+        return None
+    return _real(address.database or "") if address.get_backend_name() == "sqlite" else None
+
+
+def _sqlite(connection: Any) -> str | None:
+    if not isinstance(connection, sqlite3.Connection):
+        return None
+    cursor = sqlite3.Cursor(connection)
+    cursor.row_factory = None  # whatever the connection makes of its rows
+    try:
+        rows = cast(list[tuple[int, object, str | bytes]], cursor.execute("PRAGMA database_list").fetchall())
+    except sqlite3.Error:  # closed, or of another thread
+        return None
+    return _real(os.fsdecode(rows[0][2])) if rows else None  # the first is the connection's own
+
+
+def _aiosqlite(connection: Any) -> str | None:
+    connector = getattr(connection, "_connector", None)  # its thread alone may ask the connection itself
+    if not inspect.isfunction(connector):
+        return None
+    database = inspect.getclosurevars(connector).nonlocals.get("database")
+    named = isinstance(database, str | bytes | os.PathLike)
+    return _real(os.fsdecode(cast("str | bytes | os.PathLike[str]", database))) if named else None
+
+
+def postgresql_of(connection: Any) -> str | None:
+    """Host, port and name of the database that a connection or connection pool of psycopg 3 is for, None for others. A
+    pool says what it was told, with libpq's defaults; no socket is opened and nobody waited for."""
+    try:
+        told: Any = getattr(connection, "info", None)
+        if hasattr(told, "dbname"):
+            return _database(told.host, told.port, told.dbname)
+        conninfo, pq = sys.modules.get("psycopg.conninfo"), sys.modules.get("psycopg.pq")
+        text = getattr(connection, "conninfo", None)
+        if not isinstance(text, str) or conninfo is None or pq is None:
+            return None
+        given = conninfo.conninfo_to_dict(text, **(getattr(connection, "kwargs", None) or {}))
+        defaults = {row.keyword.decode(): row.val.decode() for row in pq.Conninfo.get_defaults() if row.val}
+        host, port, name, user = (given.get(key) or defaults.get(key) for key in ("host", "port", "dbname", "user"))
+        return _database(host, port, name or user)
+    except Exception:  # closed, or a connection that only looks like one of psycopg
+        return None
+
+
+def _database(host: object, port: object, name: object) -> str:
+    """A socket's folder is no host: on it the port tells the server."""
+    server = str(host or "")
+    return json.dumps(["postgresql", "" if server.startswith(("/", "@")) else server, str(port), str(name)])
+
+
+def _real(name: str) -> str:
+    if name.startswith("file:"):
+        uri = urlsplit(name)
+        name = "" if "mode=memory" in uri.query else unquote(uri.path)
+    return os.path.realpath(name) if name not in ("", ":memory:") else ""
