@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,23 @@ def test_a_store_without_an_index(recording: Recording) -> None:
     assert (clear.name, {v.ref for v in clear.outputs}) == ("delete_memory_store", {"chunk:two", "chunk:three"})
     graph = graph_of(recording)
     assert all(graph.is_tombstone(graph.history(f"chunk:{id}")[-1]) for id in ("one", "two", "three"))
+
+
+def test_what_never_was_leaves_no_tombstone(recording: Recording, tmp_path: Path) -> None:
+    store = SimpleVectorStore()
+    store.add([embedded(PARIS, "one")])
+    store.delete_nodes(["one", "never"])
+    store.delete_nodes(["one"])
+    named, theirs = qdrant(tmp_path), str(uuid.uuid4())
+    named.add([embedded(PARIS, str(uuid.uuid4()))])
+    named.delete_nodes([theirs])  # another process may have put it there
+    both, again, elsewhere = (span for span in operations(recording) if span.kind == "delete")
+    assert [v.ref for v in both.outputs] == ["chunk:one"]
+    assert "unknown_record" in both.incomplete
+    assert (again.outputs, "unknown_record" in again.incomplete) == ((), True)
+    assert [v.ref for v in elsewhere.outputs] == [f"chunk:{theirs}"]
+    assert "unknown_record" not in elsewhere.incomplete
+    named.client.close()
 
 
 async def test_asynchronous_calls_are_recorded_once(recording: Recording) -> None:

@@ -21,7 +21,7 @@ from memtrace_otel.instrumentation.llamaindex.owners import store_name
 from memtrace_otel.instrumentation.llamaindex.sources import read_sources
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import ref_kind
-from memtrace_otel.semconv import Action, OpKind, RefKind, Role
+from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 
 
 def add(call: Call) -> Step:
@@ -135,11 +135,16 @@ class Write:
 
 
 def _delete_by_id(call: Call, ids: Iterable[object]) -> Step:
+    """Tombstones for what is known here; a store with a name of its own may hold what another process has written."""
     scope, ledger = call.patches.scope_of(call.instance), call.patches.ledger
     refs = [document_ref(str(id)) if ledger.find(scope, document_ref(str(id))) else chunk_ref(str(id)) for id in ids]
-    operation = _open_delete(call, scope, len(refs))
+    named = store_name(call.instance) != type(call.instance).__name__
+    doomed = [ledger.find(scope, ref) or Stored(ref, "", "") for ref in refs if named or ledger.find(scope, ref)]
+    operation = _open_delete(call, scope, len(doomed))
     yield
-    _bury(call, operation, [ledger.find(scope, ref) or Stored(ref, "", "") for ref in refs])
+    if len(doomed) < len(refs):
+        operation.mark(Incomplete.UNKNOWN_RECORD)
+    _bury(call, operation, doomed)
 
 
 def _open_delete(call: Call, scope: str, count: int) -> Operation:
