@@ -152,6 +152,35 @@ async def test_the_next_prompt_comes_from_queue_and_blocks(recording: Recording,
     assert f"fact:{content_digest('Lives in Paris')}" in refs
 
 
+async def test_the_whole_history_is_read_and_stays_what_it_is(recording: Recording) -> None:
+    """It holds messages that have left the queue, which goes on without them."""
+    memory = memory_of()
+    for text in ("My dog is Rex.", "I live in Paris.", "I have a red bicycle.", "And what of it?"):
+        await memory.aput(said(text))
+    queue = await memory.aget()
+    whole = await memory.aget_all()
+    memory.get()
+    *writes, before, everything, after = operations(recording)
+    told = [v.ref for span in writes for v in reads(span, "message")]
+    assert len(whole) == len(told) > len(queue) > 0
+    assert purpose(everything) == "Memory.aget_all"
+    assert [v.content for v in reads(everything, "history")] == [message.content for message in whole]
+    kept = told[-len(queue) :]
+    assert [v.ref for v in reads(everything, "history")][-len(queue) :] == kept
+    assert [v.ref for span in (before, after) for v in reads(span, "history")] == kept * 2
+    assert [v.role for v in everything.outputs] == ["context"]
+
+
+@pytest.mark.parametrize("kind", [ChatMemoryBuffer, ChatSummaryMemoryBuffer])
+async def test_the_whole_history_of_a_buffer(kind: Any, recording: Recording) -> None:
+    memory = kind.from_defaults(chat_store_key="s1", token_limit=20, tokenizer_fn=str.split)
+    memory.put(said("I live in Paris."))
+    memory.get_all()
+    await memory.aget_all()
+    put, *both = operations(recording)
+    assert [[v.ref for v in reads(span, "history")] for span in both] == [[v.ref for v in reads(put, "message")]] * 2
+
+
 async def test_a_block_on_a_vector_store_keeps_chunks(recording: Recording) -> None:
     memory = memory_of(VectorMemoryBlock(name="old", vector_store=TextStore(), embed_model=Settings.embed_model))
     await memory.aput(said("I live in Paris with a dog."))

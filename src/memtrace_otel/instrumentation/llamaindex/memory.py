@@ -103,6 +103,15 @@ def _write(call: Call, *, whole: bool = False) -> Step:
 def get(call: Call) -> Step:
     """`get`, `aget`: queue and memory blocks in, the messages for the next prompt out; those left out for lack of room
     are candidates."""
+    yield from _read(call)
+
+
+def get_all(call: Call) -> Step:
+    """`get_all`, `aget_all`: the whole conversation, with the messages that have left the queue."""
+    yield from _read(call, archived=True)
+
+
+def _read(call: Call, *, archived: bool = False) -> Step:
     if not call.enter("memory.read"):
         return
     asked = call.arguments().get("input")
@@ -117,7 +126,8 @@ def get(call: Call) -> Step:
     queue = conversation.queue
     if queue:
         conversation.context.append(operation.read(conversation.ref, role=Role.HIT, content=queue_text(queue)))
-    for message, role in _shown(call.patches.queues.recognise(_queue_name(call, call.instance), queue), texts):
+    known = call.patches.queues.recognise(_queue_name(call, call.instance), queue, archived=archived)
+    for message, role in _shown(known, texts):
         message.read_by(operation, role)
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(messages))
     if operation.origin:

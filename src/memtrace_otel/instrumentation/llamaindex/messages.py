@@ -95,9 +95,9 @@ class Queues:
             queue[:] = _places(found)
         return found
 
-    def recognise(self, name: str, messages: Iterable[Any]) -> list[Message]:
+    def recognise(self, name: str, messages: Iterable[Any], *, archived: bool = False) -> list[Message]:
         """The messages that a chat store tells. Those put in elsewhere go by their text and their number among equal
-        ones; a number that is taken is another's."""
+        ones; a number that is taken is another's. With `archived` there may be some that have left the queue."""
         texts = _texts(messages)
         with self._queue(name) as queue:
             refs = _aligned(queue, texts)
@@ -106,7 +106,7 @@ class Queues:
                 _find_moved(refs, queue, texts)
                 _number(refs, {place.ref for place in queue}, texts)
             found = _found(queue, refs, texts)
-            if not known:
+            if not known and not archived:
                 queue[:] = _places(found)
         return found
 

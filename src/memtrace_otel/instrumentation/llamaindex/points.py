@@ -14,7 +14,13 @@ def _both(class_name: str, steps: dict[str, StepFunction]) -> dict[str, StepFunc
     return {f"{class_name}.{prefix}{name}": step for name, step in steps.items() for prefix in ("", "a")}
 
 
-_MEMORY = {"get": memory.get, "put": memory.put, "set": memory.set_messages, "reset": memory.reset}
+_MEMORY = {
+    "get": memory.get,
+    "get_all": memory.get_all,
+    "put": memory.put,
+    "set": memory.set_messages,
+    "reset": memory.reset,
+}
 _CHAT = {"chat": answers.chat, "stream_chat": answers.chat}
 
 POINTS: Points = {
@@ -57,6 +63,7 @@ POINTS: Points = {
     f"{_CORE}.chat_engine.multi_modal_condense_plus_context": _both("MultiModalCondensePlusContextChatEngine", _CHAT),
     f"{_CORE}.memory.memory": {
         "Memory.aget": memory.get,
+        "Memory.aget_all": memory.get_all,
         "Memory.aput": memory.put,
         "Memory.aput_messages": memory.put,
         "Memory.aset": memory.set_messages,
