@@ -520,6 +520,47 @@ def test_a_named_conversation_is_found_by_its_name(
     assert history[0].ref.startswith("state:c-7.")
 
 
+def actions(recording: Recording) -> list[str | None]:
+    spans = decode_request(encode_spans(recording.spans()).SerializeToString())
+    return [v.action for span in spans if span.system == "long_context" for v in span.outputs]
+
+
+def test_two_users_with_the_same_name_for_their_conversations_keep_their_histories(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    ana, bob = Chat(client, server, recording), Chat(client, server, recording)
+    named: dict[str, Any] = {"metadata": {"conversation_id": "1"}}
+    for text, reply in (("I live in Lisbon.", "So you live in Lisbon."), ("I like tea.", "Tea is noted.")):
+        ana.say(text, reply, user="ana", **named)
+    bob.say("Hi, I am Bob.", "Hello Bob.", user="bob", **named)
+    ana.say("Where do I live?", "In Lisbon.", user="ana", **named)
+    bob.say("Who am I?", "Bob.", user="bob", **named)
+    assert actions(recording) == ["ADD"] * 6
+    *_, last_of_ana, last_of_bob = answers(recording)
+    assert [len([v for v in span.inputs if v.role == "history"]) for span in (last_of_ana, last_of_bob)] == [4, 2]
+    assert last_of_ana.scope != last_of_bob.scope
+
+
+def test_a_user_who_is_not_always_named_stays_in_the_conversation(chat: Chat, recording: Recording) -> None:
+    named: dict[str, Any] = {"metadata": {"conversation_id": "1"}}
+    for turn, user in enumerate(({}, {"user": "ana"}, {}, {"user": "ana"})):
+        chat.say(f"Fact number {turn} is here.", f"Noted {turn}.", **user, **named)
+    assert actions(recording) == ["ADD"] * 6
+    assert len([v for v in answers(recording)[-1].inputs if v.role == "history"]) == 6
+    assert len({span.scope for span in operations(recording, "memory_update")}) == 1
+
+
+def test_what_nobody_was_named_for_is_no_second_users(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    ana, bob = Chat(client, server, recording), Chat(client, server, recording)
+    named: dict[str, Any] = {"metadata": {"conversation_id": "1"}}
+    ana.say("I live in Lisbon.", "So you live in Lisbon.", **named)
+    ana.say("I like tea.", "Tea is noted.", user="ana", **named)
+    bob.say("Hi, I am Bob.", "Hello Bob.", user="bob", **named)
+    assert actions(recording) == ["ADD"] * 2
+
+
 def test_a_conversation_that_the_service_holds_is_not_trimmed_by_what_is_not_sent(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:

@@ -72,11 +72,14 @@ class Conversation:
 
     `mark` is in the refs of its entries: one that is begun anew under the same id (another process, a restart) does not
     write on the old one's. `certain` is False once another conversation could have been meant. `continued`: a call has
-    gone on from here. `place` is where its newest question was asked.
+    gone on from here. `place` is where its newest question was asked. `user` is whoever was named first, `scope` the
+    memory scope that it was begun with.
     """
 
     id: str
     mark: str
+    scope: str
+    user: str = ""
     entries: tuple[Entry, ...] = ()
     instructions: str = ""
     asked: str = ""
@@ -84,11 +87,6 @@ class Conversation:
     continued: bool = False
     place: Place = Place()
     numbers: Iterator[int] = field(default_factory=lambda: count(1))  # this and the next: one for all its states
-
-    @property
-    def scope(self) -> str:
-        """Memory scope of the conversation."""
-        return scope_id("conversation", run=self.id)
 
     @property
     def state(self) -> str:
@@ -133,7 +131,7 @@ class Continued:
 
 _lock = threading.Lock()
 _known: OrderedDict[str, Conversation] = OrderedDict()  # by state
-_states: OrderedDict[tuple[str, str], list[str]] = OrderedDict()  # states by what they are found by, newest last
+_states: OrderedDict[tuple[str, ...], list[str]] = OrderedDict()  # states by what they are found by, newest last
 _characters = 0  # sizes of all of them
 _ended: WeakSet[Entry] = WeakSet()  # trimmed or summarised by a call, as long as a state holds them
 _recent: ContextVar[str] = ContextVar("memtrace_recent_conversation", default="")
@@ -168,13 +166,14 @@ def find(request: Request, place: Place) -> list[Continued]:
     """Find the conversation that a prompt continues: none when it begins one (or comes from another process), several
     when nothing tells which of them it is."""
     messages = request.messages
-    keys, owner = [key_of(m.role, m.text) for m in messages], _owner(request)
+    keys = [key_of(m.role, m.text) for m in messages]
     with _lock:
-        newest = (_found_by((_REPLY, request.previous_id)) or _found_by((_NEWEST, request.conversation)))[:1]
+        named = _found_for(request, _NEWEST) if request.conversation else []
+        newest = (_found_by((_REPLY, request.previous_id)) or named)[:1]
         if request.held_there:  # nothing was trimmed
             return [Continued(state, {}, [], state.certain) for state in newest]
         for at in range(len(messages) - 1, -1, -1):
-            states = _found_by((owner, keys[at])) if messages[at].role == "assistant" else []
+            states = _found_for(request, keys[at]) if messages[at].role == "assistant" else []
             if states:
                 return _best([_aligned(state, keys[: at + 1]) for state in states], request, place)
         asked = bool(messages) and messages[-1].role == "user"  # equal to an earlier question or not
@@ -184,18 +183,22 @@ def find(request: Request, place: Place) -> list[Continued]:
 def begin(request: Request) -> Conversation:
     """Start a conversation; it is found again once it has an answer."""
     mark = secrets.token_hex(8)
-    named = request.conversation
-    return Conversation(named or mark, f"{named}.{mark[:8]}" if named else mark)
+    named, user = request.conversation, request.user
+    if not named:
+        return Conversation(mark, mark, scope_id("conversation", run=mark), user)
+    return Conversation(named, f"{named}.{mark[:8]}", scope_id("conversation", run=named, user=user or None), user)
 
 
 def remember(conversation: Conversation, reply: Sequence[Entry], request: Request, reply_id: str) -> None:
     """Make a conversation as of its newest reply findable by what the next request may have of it."""
     conversation = replace(conversation, entries=conversation.entries[-_ENTRIES:])
-    named, owner = request.conversation, _owner(request)
-    ways = [(_REPLY, reply_id)] * bool(reply_id) + [(_NEWEST, named)] * bool(named)
+    conversation = replace(conversation, user=conversation.user or request.user)
+    named = request.conversation
+    found_by = [*(entry.key for entry in reply), *[_NEWEST] * bool(named)]
+    users = dict.fromkeys((conversation.user, "")) if named else (request.user,)
     with _lock:
         _put(conversation)
-        for way in (*ways, *((owner, entry.key) for entry in reply)):
+        for way in (*[(_REPLY, reply_id)] * bool(reply_id), *((named, user, by) for user in users for by in found_by)):
             states = _states.setdefault(way, [])
             states.append(conversation.state)
             del states[:-16]
@@ -229,14 +232,18 @@ def has_ended(entry: Entry) -> bool:
         return entry in _ended
 
 
-def _owner(request: Request) -> str:
-    """Whose replies a prompt can repeat: those of its conversation, of its user, of anybody who gives no name."""
-    if request.conversation:
-        return f"conversation {request.conversation}"
-    return f"user {request.user}" if request.user else ""
+def _found_for(request: Request, by: str) -> list[Conversation]:
+    """What a request can go on from, newest first: of its conversation and user, of its user, of anybody who gives no
+    name. A user who is named late goes on from what nobody was named for, if no other user did; a request that names no
+    user, from any of its conversation."""
+    named, user = request.conversation, request.user
+    found = _found_by((named, user, by))
+    if found or not (named and user):
+        return found
+    return [one for one in _found_by((named, "", by)) if not (one.user or one.continued)]
 
 
-def _found_by(way: tuple[str, str]) -> list[Conversation]:
+def _found_by(way: tuple[str, ...]) -> list[Conversation]:
     """The states found this way, newest first."""
     return [_known[state] for state in reversed(_states.get(way, ())) if state in _known]
 
