@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from langchain_core.documents import Document
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_openai import ChatOpenAI
+from langchain_text_splitters import MarkdownHeaderTextSplitter, RecursiveJsonSplitter
 
 from memtrace_otel.graph import EvolutionGraph, OperationKey, VersionKey
 from memtrace_otel.model import ref_kind
@@ -164,6 +166,36 @@ def test_equal_chunks_of_one_document_stay_apart(store: InMemoryVectorStore, rec
     assert len({variable.ref for variable in segment.outputs}) == 3
     assert [variable.ref for variable in create.inputs] == [variable.ref for variable in segment.outputs]
     assert "inferred" not in create.incomplete
+
+
+def test_sections_come_from_what_was_loaded(store: InMemoryVectorStore, recording: Recording) -> None:
+    [loaded] = Notes(s="# Home\nAnn lives in Paris.\n# Play\nBob plays chess.").load()
+    store.add_documents(MarkdownHeaderTextSplitter([("#", "title")]).split_text(loaded.page_content))
+    ingest, segment, create = operations(recording)
+    assert [(v.ref, v.origin) for v in segment.inputs] == [("document:s", ingest.origin)]
+    assert list(segment.flow) == [(0, 0), (0, 1)]
+    assert [(v.ref, v.origin) for v in create.inputs] == [(v.ref, segment.origin) for v in segment.outputs]
+
+
+def test_parts_of_data_come_from_its_json(recording: Recording) -> None:
+    data: list[dict[str, Any]] = [{"lives": "Ann lives in Paris."}, {"plays": "Bob plays chess.", "with": "Carol."}]
+    parts = RecursiveJsonSplitter().create_documents(data)
+    [segment] = operations(recording)
+    assert [v.content for v in segment.inputs] == [json.dumps(item) for item in data]
+    assert [v.content for v in segment.outputs] == [part.page_content for part in parts]
+    assert list(segment.flow) == [(0, 0), (1, 1)]
+
+
+def test_a_splitter_that_another_uses_is_a_part_of_it(recording: Recording) -> None:
+    class Sections(MarkdownHeaderTextSplitter):
+        def split_documents(self, documents: list[Document]) -> list[Document]:
+            sections = [section for document in documents for section in self.split_text(document.page_content)]
+            return by_line().split_documents(sections)
+
+    notes = [Document("# Home\nAnn left.\nBob left."), Document("# Play\nCarol came.")]
+    assert len(Sections([("#", "title")]).split_documents(notes)) == 3
+    [segment] = operations(recording)
+    assert [v.content for v in segment.inputs] == [note.page_content for note in notes]
 
 
 def test_copied_chunks_are_found_by_what_they_say(store: InMemoryVectorStore, recording: Recording) -> None:

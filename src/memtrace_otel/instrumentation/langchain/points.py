@@ -37,7 +37,17 @@ _SPLITTERS: Mapping[str, StepFunction] = {
     "split_documents": splitters.split,
     "create_documents": splitters.split,
     "split_text": splitters.split,
+    "transform_documents": splitters.split,
 }
+_OTHER_SPLITTERS = (
+    ("markdown", "MarkdownHeaderTextSplitter"),
+    ("markdown", "ExperimentalMarkdownSyntaxTextSplitter"),
+    ("html", "HTMLHeaderTextSplitter"),
+    ("html", "HTMLSectionSplitter"),
+    ("html", "HTMLSemanticPreservingSplitter"),
+    ("json", "RecursiveJsonSplitter"),
+)
+"""Module and class of those that do not derive from `TextSplitter`."""
 _LOADERS: Mapping[str, StepFunction] = {
     "load": loaders.load,
     "aload": loaders.load,
@@ -76,6 +86,7 @@ FAMILIES: Mapping[tuple[str, str], Mapping[str, StepFunction]] = {
         "_astream": chat.stream,
     },
     ("langchain_text_splitters.base", "TextSplitter"): _SPLITTERS,
+    **{(f"langchain_text_splitters.{module}", name): _SPLITTERS for module, name in _OTHER_SPLITTERS},
     ("langchain_core.document_loaders.base", "BaseLoader"): _LOADERS,
 }
 """Module and class -> the steps of its methods, where it or a class derived from it defines them."""

@@ -1,16 +1,17 @@
 """Text splitters: documents in, chunks out, each from its document.
 
 `split_documents` calls `create_documents`, and that calls `split_text` once per document: the number of texts that each
-of these calls returns tells which chunk came from which document.
+of these calls returns tells which chunk came from which document. A splitter that another one uses is a part of that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from memtrace_otel.capture import as_text
 from memtrace_otel.instrumentation.langchain.calls import Call, purpose
 from memtrace_otel.instrumentation.langchain.documents import Known, Text, read_all, text_of, texts_of
 from memtrace_otel.instrumentation.steps import Step
@@ -33,16 +34,18 @@ _SPLIT: ContextVar[Split | None] = ContextVar("memtrace_langchain_split", defaul
 def split(call: Call) -> Step:
     """`split_documents`, `create_documents`, `split_text`: one chunk per piece of text."""
     around, arguments = _SPLIT.get(), call.arguments()
-    if around is not None and around.splitter is call.instance:
-        around.texts = around.texts or texts_of(arguments)
-        if call.wrapped.__name__ != "split_text" or around.within:
+    if around is not None:
+        if around.splitter is not call.instance or around.within:
+            return
+        around.texts = around.texts or _given(arguments)
+        if call.wrapped.__name__ != "split_text":
             return
         around.within = True  # a splitter may call itself
         pieces = yield
         around.within = False
         around.pieces.append(len(pieces))
         return
-    under_way = Split(call.instance, texts_of(arguments))
+    under_way = Split(call.instance, _given(arguments))
     call.carry(_SPLIT, under_way)
     operation = call.open(None, OpKind.SEGMENT, scope="", purpose=purpose(call))
     returned = yield
@@ -53,6 +56,14 @@ def split(call: Call) -> Step:
     for chunk, ref, sources in zip(chunks, _refs(chunks), _sources(under_way.pieces, read, len(chunks)), strict=True):
         operation.wrote(ref, content=chunk.content, sources=sources)
         pieces.learn(operation, chunk, Known(ref, operation.origin))
+
+
+def _given(arguments: Mapping[str, Any]) -> list[Text] | None:
+    """What is split: documents, texts, or data that has the text of its JSON."""
+    data = [arguments["json_data"]] if "json_data" in arguments else arguments.get("texts")
+    if isinstance(data, list | tuple):
+        arguments = {**arguments, "texts": [as_text(item)[0] for item in cast(Sequence[object], data)]}
+    return texts_of(arguments)
 
 
 def _refs(chunks: Sequence[Text]) -> list[str]:
