@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
 from memtrace_otel.graph import VersionKey
 from memtrace_otel.instrumentation.langchain import LangChainInstrumentor
-from memtrace_otel.instrumentation.langchain.places import Places
 from memtrace_otel.model import OperationSpan
 from tests.conftest import Recording
 from tests.integration.langchain.conftest import Hashed, Notes, by_line, graph_of, kinds, names, operations
@@ -355,30 +353,15 @@ def test_collections_of_one_name_in_two_folders_are_two(tmp_path: Path, recordin
     assert [v.origin for v in read.inputs if v.role == "hit"] == [of_bob.origin]
 
 
-def test_a_folder_has_one_name_however_it_is_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    @dataclass(eq=False)
-    class Client:
-        persist_directory: str = ""
-        is_persistent: bool = True
-        chroma_server_host: str | None = None
-        database: str = "default"
+def test_collections_of_one_name_in_two_objects_are_two(recording: Recording) -> None:
+    class Collection(InMemoryVectorStore):
+        collection_name = "notes"
 
-        def get_settings(self) -> Client:
-            return self
-
-    @dataclass(eq=False)
-    class Store:
-        _client: Client
-
-    monkeypatch.chdir(tmp_path)
-    clients = [
-        Client("notes"),
-        Client(str(tmp_path / "notes")),
-        Client(chroma_server_host="one"),
-        Client(chroma_server_host="two"),
-        Client("notes", database="another"),
-    ]
-    here, there, *others = [Places().of(Store(client)) for client in clients]
-    assert here == there
-    assert len({here, *others}) == 4
-    assert Places().of(object()) == ""
+    ann, bob = Collection(Hashed()), Collection(Hashed())
+    for store in (ann, bob):
+        store.add_texts(["Somebody lives in Paris."], ids=["1"])
+    ann.similarity_search("Paris")
+    of_ann, of_bob, read = operations(recording)
+    assert of_ann.scope == read.scope != of_bob.scope
+    assert of_bob.kind == "create"
+    assert [v.origin for v in read.inputs if v.role == "hit"] == [of_ann.origin]

@@ -10,11 +10,11 @@ from opentelemetry.trace import Tracer
 from memtrace_otel.capture import scope_id
 from memtrace_otel.instrumentation.langchain.documents import KnownTexts, store_name
 from memtrace_otel.instrumentation.langchain.identity import Records
-from memtrace_otel.instrumentation.langchain.places import Places
 from memtrace_otel.instrumentation.langchain.points import FAMILIES, POINTS
 from memtrace_otel.instrumentation.langchain.runs import Runs
 from memtrace_otel.instrumentation.object_names import ObjectNames
 from memtrace_otel.instrumentation.patches import Patches
+from memtrace_otel.instrumentation.places import Places
 
 SYSTEM = "langchain"
 
@@ -40,8 +40,9 @@ class LangChainPatches(Patches):
             )
 
     def scope_of(self, store: Any) -> str:
-        """Scope of a vector store: its collection, of Chroma in its folder or on its server. One without a name is
-        alone with the memories of this object."""
+        """Scope of a vector store: its collection in its place. One without a name is alone with the memories of this
+        object."""
         name = store_name(store)
-        alone = self._nameless.name(store) if name == type(store).__name__ else None
-        return self._scope(name, run=alone, app=self._places.of(store) or None)
+        if name == type(store).__name__:
+            return self._scope(name, run=self._nameless.name(store))
+        return self._scope(name, app=self._places.of(store) or None)
