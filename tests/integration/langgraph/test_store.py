@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.store.base import BaseStore, GetOp, ListNamespacesOp, PutOp, SearchOp
+from langgraph.store.base import BaseStore, GetOp, Item, ListNamespacesOp, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.sqlite import AsyncSqliteStore, SqliteStore
 
@@ -133,8 +135,9 @@ async def test_a_store_with_a_task_of_its_own_knows_its_caller(tmp_path: Path, r
     assert [v.content for v in graph_of(recording).operations(kind="retrieve")[0].outputs] == ["Ann lives in Rome."]
 
 
-def test_stores_in_memory_keep_apart(recording: Recording) -> None:
-    one, other = InMemoryStore(), InMemoryStore()
+@pytest.mark.parametrize("kind", [InMemoryStore, lambda: Notebook()])
+def test_stores_in_memory_keep_apart(kind: Callable[[], BaseStore], recording: Recording) -> None:
+    one, other = kind(), kind()
     one.put(ANN, "home", {"text": "Paris"})
     other.put(ANN, "home", {"text": "Rome"})
     one.get(ANN, "home")
@@ -194,6 +197,27 @@ def test_an_agent_that_remembers_and_answers(
 
 class Derived(InMemoryStore):
     """An application's own store in memory."""
+
+
+class Notebook(BaseStore):
+    """An application's own store, which holds everything itself."""
+
+    def __init__(self) -> None:
+        self.notes: dict[Any, Item] = {}
+
+    def batch(self, ops: Any) -> Any:
+        return [self.do(op) for op in ops]
+
+    async def abatch(self, ops: Any) -> Any:
+        return self.batch(ops)
+
+    def do(self, op: Any) -> Item | None:
+        if isinstance(op, PutOp):
+            now = datetime.now(UTC)
+            self.notes[op.namespace, op.key] = Item(
+                value=op.value or {}, key=op.key, namespace=op.namespace, created_at=now, updated_at=now
+            )
+        return self.notes.get((op.namespace, op.key)) if isinstance(op, GetOp) else None
 
 
 class Shared(BaseStore):

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextvars
 import json
-import sys
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from memtrace_otel.capture import Operation, recall
+from memtrace_otel.capture import Operation, recall, variable_ref
 from memtrace_otel.instrumentation.langgraph import threads
-from memtrace_otel.instrumentation.langgraph.databases import Databases, postgresql_of
 from memtrace_otel.instrumentation.langgraph.threads import Change, Threads, entries_of
 from memtrace_otel.instrumentation.langgraph.values import text_of
 from memtrace_otel.instrumentation.openai.calls import call_text
@@ -66,6 +63,7 @@ def test_entries_of_a_checkpoint() -> None:
     assert [(ref, entry.text) for ref, entry in found.items()] == [
         ("state:t1/h1", "hi"),
         ("state:t1/a1", '[{"name": "f"}]'),
+        (variable_ref("state", "user: lost").replace(":", ":t1/messages/"), "lost"),  # it has no id
         ("state:t1/summary", "Ann lives in Paris."),
     ]
     assert list(entries_of("t1", values, ["summary"])) == ["state:t1/summary"]
@@ -147,53 +145,3 @@ def test_copies_of_a_context_share_a_turn_that_has_no_span(recording: Recording)
         search()
     assert hits() == ["chunk:1"]
     assert recall.turn_of("f" * 32).retrievals() == []  # a trace of its own has a turn of its own
-
-
-class Told:
-    """What psycopg's `connection.info` says; of a closed connection nothing."""
-
-    def __init__(self, host: str, dbname: str, port: int = 5432, *, closed: bool = False) -> None:
-        self.dbname, self.port, self._host, self._closed = dbname, port, host, closed
-        self.user, self.password = "ann", "secret"
-
-    @property
-    def host(self) -> str:
-        if self._closed:
-            raise RuntimeError("the connection is closed")
-        return self._host
-
-
-class Saver:
-    """A checkpointer of an application on a connection that is like psycopg's."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.conn = type("Connection", (), {"info": Told(*args, **kwargs)})()
-
-
-def test_postgresql_databases_are_told_apart_without_credentials() -> None:
-    known = Databases()
-    place = known.of(Saver("db.example", "one"))
-    assert place == '["postgresql", "db.example", "5432", "one"]'
-    assert known.of(Saver("db.example", "one")) == place
-    others = [Saver("db.example", "two"), Saver("other.example", "one"), Saver("db.example", "one", 6432)]
-    assert len({place, *map(known.of, others)}) == 4
-    assert known.of(Saver("/run/postgresql", "one")) == '["postgresql", "", "5432", "one"]'
-
-
-def test_a_connection_that_is_closed_tells_nothing_and_raises_nothing() -> None:
-    assert Databases().of(Saver("db.example", "one", closed=True)) is None
-    assert Databases().of(type("Saver", (), {"conn": object()})()) is None
-
-
-def test_a_pool_of_postgresql_is_the_database_of_its_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    def parsed(conninfo: str, **given: Any) -> dict[str, Any]:
-        return dict(pair.split("=") for pair in conninfo.split()) | given
-
-    default = SimpleNamespace(keyword=b"port", val=b"5432")
-    pq = SimpleNamespace(Conninfo=SimpleNamespace(get_defaults=lambda: [default]))
-    monkeypatch.setitem(sys.modules, "psycopg.conninfo", cast(Any, SimpleNamespace(conninfo_to_dict=parsed)))
-    monkeypatch.setitem(sys.modules, "psycopg.pq", cast(Any, pq))
-    pool = SimpleNamespace(conninfo="host=db.example user=ann password=secret", kwargs={"dbname": "one"})
-    assert postgresql_of(pool) == Databases().of(Saver("db.example", "one"))
-    pool.kwargs = {}
-    assert postgresql_of(pool) == '["postgresql", "db.example", "5432", "ann"]'  # libpq: the user's own

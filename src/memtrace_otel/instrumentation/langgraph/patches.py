@@ -10,14 +10,13 @@ from opentelemetry.trace import Tracer
 from memtrace_otel.capture import scope_id
 from memtrace_otel.instrumentation.langchain.identity import Records
 from memtrace_otel.instrumentation.langgraph import checkpoints, store
-from memtrace_otel.instrumentation.langgraph.databases import Databases, in_memory
 from memtrace_otel.instrumentation.langgraph.replies import Replies
 from memtrace_otel.instrumentation.langgraph.runs import kept_by_thread
 from memtrace_otel.instrumentation.langgraph.threads import Threads
-from memtrace_otel.instrumentation.object_names import ObjectNames
 from memtrace_otel.instrumentation.openai.calls import Message
 from memtrace_otel.instrumentation.openai.history import Kept, keepers
 from memtrace_otel.instrumentation.patches import Patches
+from memtrace_otel.instrumentation.places import Places
 from memtrace_otel.instrumentation.steps import StepFunction
 
 SYSTEM = "langgraph"
@@ -47,7 +46,7 @@ class LangGraphPatches(Patches):
     def __init__(self, tracer: Tracer) -> None:
         super().__init__(tracer, SYSTEM)
         self.records, self.threads, self.replies = Records(), Threads(), Replies()
-        self._names, self._databases = ObjectNames(), Databases()
+        self._places = Places()
 
     def cover_families(self) -> None:
         """Cover each base class once its module is imported."""
@@ -69,10 +68,5 @@ class LangGraphPatches(Patches):
         return kept_by_thread(self, messages)
 
     def scope_of(self, holder: Any, owner: str) -> str:
-        """Scope of a namespace or thread in a store or checkpointer. What lives in memory only is alone with its
-        object; what lies in a SQLite file or a PostgreSQL database belongs to that, for plain and async clients
-        alike. Others are told apart by the owner."""
-        database = "" if in_memory(holder) else self._databases.of(holder)
-        return scope_id(
-            SYSTEM, user=owner, run=self._names.name(holder) if database == "" else None, app=database or None
-        )
+        """Scope of a namespace or thread in the place of its store or checkpointer."""
+        return scope_id(SYSTEM, user=owner, app=self._places.of(holder) or None)
