@@ -57,10 +57,11 @@ async def program(request: pytest.FixtureRequest, model: ModelStub, tmp_path: Pa
     return made
 
 
-async def with_graph(kind: str, model: ModelStub, folder: Path) -> Program:
+async def with_graph(kind: str, model: ModelStub, folder: Path, **graph: Any) -> Program:
     model.RequestHandlerClass = ToolHandler
     TOOLS.clear()
-    return await open_program(kind, config(model, folder) | GRAPH)
+    store = {"graph_store": {"provider": "kuzu", "config": graph}} if graph else GRAPH
+    return await open_program(kind, config(model, folder) | store)
 
 
 def script(city: str = "", old: str = "") -> None:
@@ -129,6 +130,24 @@ async def test_relations_are_added_found_replaced_and_deleted(program: Program, 
     ]
     assert len({span.scope for span in seen(recording)}) == 1
     assert len({span.trace_id for span in seen(recording)}) == 6
+
+
+@pytest.mark.usefixtures("instrumented")
+@pytest.mark.parametrize("where", ["in memory", "in files"])
+async def test_one_relation_in_two_graphs_is_two(
+    where: str, model: ModelStub, tmp_path: Path, recording: Recording
+) -> None:
+    programs: list[Program] = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        files = {"db": str(tmp_path / name / "graph")} if where == "in files" else {}
+        programs.append(await with_graph("Memory", model, tmp_path / name, **files))
+        await tell(programs[-1], "I live in Paris.", "Paris")
+    first, second = [span for span in seen(recording, "create_memory") if "relation-" in span.outputs()[0]["ref"]]
+    await ask(programs[0], "Where do I live?")
+    (search,) = seen(recording, "search_memory")
+    assert {item["origin"] for item in search.inputs() if "relation-" in item["ref"]} == {first.origin}
+    assert first.outputs()[0]["ref"] != second.outputs()[0]["ref"]
 
 
 @pytest.mark.usefixtures("instrumented", "content_on")

@@ -1,7 +1,7 @@
 """Graph memory (1.x): relations between entities, kept beside the vector store and searched with it.
 
-A relation is a stored record of its owner. The stores give it no id of its own, so the digest of its text names it:
-`memory:relation-<digest of "source -- relationship -- destination">`.
+A relation is a stored record of its owner. The stores give it no id of its own, so the digest of its text and, of a
+local graph, its place names it: `memory:relation-<digest of "source -- relationship -- destination">`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from memtrace_otel.instrumentation.mem0.known_records import Ids, KnownRecord
 from memtrace_otel.instrumentation.mem0.session import Known, Session, provider_session, session_of
 from memtrace_otel.instrumentation.mem0.variables import Record, collection_of, model_of, owner_scope, place_of, turns
 from memtrace_otel.instrumentation.mem0.writes import gone
+from memtrace_otel.instrumentation.places import Places
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref, split_ref
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
 PREFIX = "relation-"
 _ENDS = ("destination", "target")
+_places = Places()
 
 
 @dataclass(slots=True)
@@ -47,15 +49,16 @@ class Work:
 WORK: ContextVar[Work | None] = ContextVar("memtrace_mem0_graph", default=None)
 
 
-def relations(found: object, scope: str) -> list[Record]:
-    """Relations as the graph or Mem0 returned them, as records, each once."""
+def relations(found: object, scope: str, graph: object) -> list[Record]:
+    """Relations as a graph or Mem0 returned them, as records, each once."""
+    place = _places.of(graph)
     records: dict[str, Record] = {}
     for item in _flat(found):
         end = next((item[name] for name in _ENDS if name in item), None)
         if end is None or "source" not in item:
             continue
         text = f"{item['source']} -- {item.get('relationship')} -- {end}"
-        id = PREFIX + split_ref(variable_ref(RefKind.MEMORY, text))[1]
+        id = PREFIX + split_ref(variable_ref(RefKind.MEMORY, [text, place] if place else text))[1]
         records.setdefault(id, Record(id, text, scope, item.get("similarity")))
     return list(records.values())
 
@@ -144,7 +147,7 @@ def delete_relations(call: Call) -> Step:
     if work is None or not call.arguments().get("to_be_deleted"):
         return
     operation, sources = _open_write(call, work, semconv.DELETE_MEMORY, OpKind.DELETE)
-    deleted = relations((yield), work.scope)
+    deleted = relations((yield), work.scope, call.instance)
     for record in deleted:
         previous = work.session.read(operation, record, Role.PREVIOUS)
         operation.wrote(record.ref, action=Action.DELETE, sources=[*sources, previous])
@@ -159,7 +162,7 @@ def add_relations(call: Call) -> Step:
     if work is None or not call.arguments().get("to_be_added"):
         return
     operation, sources = _open_write(call, work, semconv.CREATE_MEMORY, OpKind.CREATE)
-    stored = relations((yield), work.scope)
+    stored = relations((yield), work.scope, call.instance)
     for record in stored:
         known = _known(work, record)
         operation.wrote(
@@ -226,7 +229,7 @@ def _known(work: Work, record: Record) -> KnownRecord:
 
 
 def _found(work: Work, rows: object) -> None:
-    work.found.update((record.id, record) for record in relations(rows, work.scope))
+    work.found.update((record.id, record) for record in relations(rows, work.scope, work.session.memory.graph))
 
 
 def _ids(filters: Mapping[str, Any]) -> Ids:

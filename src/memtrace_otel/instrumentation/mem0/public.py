@@ -195,7 +195,7 @@ def _retrieved(call: Call, session: Session, result: Mapping[str, Any], sources:
     """Record the hits, memories before relations, and the context that they make together."""
     operation = session.operation
     hits = [record_of(call.instance, item) for item in results(result)]
-    hits += relations(result.get("relations"), operation.scope)
+    hits += relations(result.get("relations"), operation.scope, getattr(call.instance, "graph", None))
     owners = {hit.scope for hit in hits}
     if len(owners) == 1:  # records tell their owner better than a filter on an agent or a run
         operation.scope = owners.pop() or operation.scope
