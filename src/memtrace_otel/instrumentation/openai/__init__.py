@@ -14,7 +14,7 @@ from memtrace_otel.capture.abandoned import settle_abandoned
 from memtrace_otel.capture.adoption import mark_step
 from memtrace_otel.instrumentation.instrumentor import MemoryInstrumentor
 from memtrace_otel.instrumentation.openai.calls import read_request
-from memtrace_otel.instrumentation.openai.recording import SYSTEM, ModelCall, is_answer
+from memtrace_otel.instrumentation.openai.recording import SYSTEM, Compaction, ModelCall, is_answer
 from memtrace_otel.instrumentation.openai.streams import Done, Streamed, observed
 from memtrace_otel.instrumentation.patches import Patches
 from memtrace_otel.instrumentation.steps import Call, Step
@@ -47,6 +47,11 @@ def model_call(call: Call[Patches]) -> Step:
         return
     request = read_request(call.arguments().get("options"))
     if request is None:
+        return
+    if request.compacts:
+        compaction = Compaction(request, call.patches.tracer)
+        call.begin(compaction.operation)
+        compaction.finish((yield))
         return
     asked = ModelCall(request, call.patches.tracer)
     call.begin(asked.operation, on_error=asked.fail)

@@ -8,9 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
-_CHAT, _RESPONSES = "/chat/completions", "/responses"
+from memtrace_otel.model import content_digest
+
+_CHAT, _RESPONSES, _COMPACT = "/chat/completions", "/responses", "/responses/compact"
 INSTRUCTIONS = frozenset({"system", "developer"})
 """Roles of the messages that are no history."""
+_COMPACTION = "compaction"
 _TEXTS = ("text", "refusal", "stdout", "stderr")
 """Fields of a part of a content, or of a tool's output, that are its text."""
 _ARGUMENTS = ("arguments", "input", "action", "actions", "operation")
@@ -20,15 +23,17 @@ _CONVERSATION_KEYS = ("conversation_id", "thread_id", "session_id")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a prompt. `id` is the caller's own, '' mostly; `text` of a tool call is its name and arguments."""
+    """One message of a prompt. `id` is the caller's own, '' mostly; `text` of a tool call is its name and arguments, of
+    a compaction its name. `compaction`: it stands for the messages before it, and nobody but the model can read it."""
 
     role: str
     text: str
     id: str = ""
+    compaction: bool = False
 
 
 Part = tuple[str, str]
-"""A message of a reply: its text and its tool calls as text, each '' when it has none."""
+"""A message of a reply: its text and its tool calls (or the name of a compaction) as text, each '' when it has none."""
 
 Reply = Sequence[Part]
 """One of the replies of a call, as the messages that repeat it in the next prompt."""
@@ -38,7 +43,8 @@ Reply = Sequence[Part]
 class Request:
     """What a model is asked. `conversation` is the caller's own name of the conversation, `previous_id` the reply that
     the model is to go on from, each '' when not given; `held_there`: the model's side holds the earlier messages, they
-    are not in `messages`. `user`: whom the caller asks for, '' when not given."""
+    are not in `messages`. `user`: whom the caller asks for, '' when not given. `compacts`: it
+    is asked for what stands for the messages from now on, not for a reply."""
 
     model: str
     messages: tuple[Message, ...]
@@ -47,12 +53,13 @@ class Request:
     previous_id: str = ""
     held_there: bool = False
     user: str = ""
+    compacts: bool = False
 
 
 def read_request(options: object) -> Request | None:
     """Read the options of an HTTP request of the package, None when it asks no model for a reply."""
-    url, body = str(get(options, "url") or ""), get(options, "json_data")
-    if not url.endswith((_CHAT, _RESPONSES)) or str(get(options, "method")).lower() != "post":
+    url, body = str(get(options, "url") or "").partition("?")[0], get(options, "json_data")
+    if not url.endswith((_CHAT, _RESPONSES, _COMPACT)) or str(get(options, "method")).lower() != "post":
         return None
     if not isinstance(body, Mapping):
         return None
@@ -66,6 +73,7 @@ def read_request(options: object) -> Request | None:
         str(values.get("previous_response_id") or ""),
         bool(values.get("previous_response_id") or values.get("conversation")),
         str(values.get("safety_identifier") or values.get("user") or ""),
+        url.endswith(_COMPACT),
     )
 
 
@@ -96,7 +104,8 @@ def _messages(values: Mapping[str, Any]) -> Iterator[Message]:
 def _message(item: object) -> Message:
     """One item of `messages` (chat) or `input` (responses)."""
     unnamed = "tool" if _is_output(item) else "assistant"  # items that are no message have no role
-    return Message(str(get(item, "role") or unnamed), "\n".join(filter(None, _part(item))), str(get(item, "id") or ""))
+    role, id = str(get(item, "role") or unnamed), str(get(item, "id") or "")
+    return Message(role, "\n".join(filter(None, _part(item))), id, get(item, "type") == _COMPACTION)
 
 
 def _part(item: object) -> Part:
@@ -107,6 +116,8 @@ def _part(item: object) -> Part:
         return _text(get(item, "output")), ""
     if get(item, "type") == "reasoning":
         return "", ""
+    if get(item, "type") == _COMPACTION:
+        return "", f"{_COMPACTION} {get(item, 'id') or content_digest(str(get(item, 'encrypted_content')))}"
     return _said(item), "\n".join(call_text(*_asked(call)) for call in _calls(item))
 
 
@@ -115,7 +126,7 @@ def parsed(result: object) -> object | None:
 
     A raw response keeps what it has parsed, so the program gets the same object later.
     """
-    if hasattr(result, "choices") or hasattr(result, "output_text"):
+    if hasattr(result, "choices") or hasattr(result, "output"):
         return result
     if is_raw(result) and not getattr(result, "_stream", True):
         return cast(Any, result).parse()
@@ -134,6 +145,11 @@ def replies(result: object) -> list[Reply]:
     if isinstance(output, list):
         return told([_part(item) for item in cast(list[object], output)])
     return told(*([_part(get(choice, "message"))] for choice in _choices(result)))
+
+
+def compacted(result: object) -> list[Message]:
+    """Return the messages that a result has for those that were to be compacted."""
+    return list(_messages({"input": get(result, "output")}))
 
 
 def told(*given: Reply) -> list[Reply]:

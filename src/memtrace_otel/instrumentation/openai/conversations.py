@@ -89,9 +89,14 @@ class Conversation:
     numbers: Iterator[int] = field(default_factory=lambda: count(1))  # this and the next: one for all its states
 
     @property
+    def name(self) -> str:
+        """The caller's own name of the conversation, '' without one."""
+        return self.id if self.id != self.mark else ""
+
+    @property
     def state(self) -> str:
-        """What tells this state from all others: the ref of the reply that it ends with."""
-        return self.entries[-1].ref if self.entries else ""
+        """What tells this state from all others: the reply, or the version of a summary, that it ends with."""
+        return self.entries[-1].ref + self.entries[-1].origin if self.entries else ""
 
     @property
     def size(self) -> int:
@@ -175,9 +180,11 @@ def find(request: Request, place: Place) -> list[Continued]:
         for at in range(len(messages) - 1, -1, -1):
             states = _found_for(request, keys[at]) if messages[at].role == "assistant" else []
             if states:
-                return _best([_aligned(state, keys[: at + 1]) for state in states], request, place)
+                return _best([aligned(state, keys[: at + 1]) for state in states], request, place)
+        if request.compacts and not newest:
+            return _compacted_here(keys)
         asked = bool(messages) and messages[-1].role == "user"  # equal to an earlier question or not
-        return [_aligned(state, keys[: len(keys) - asked]) for state in newest]  # known by its name
+        return [aligned(state, keys[: len(keys) - asked]) for state in newest]  # known by its name
 
 
 def begin(request: Request) -> Conversation:
@@ -193,9 +200,9 @@ def remember(conversation: Conversation, reply: Sequence[Entry], request: Reques
     """Make a conversation as of its newest reply findable by what the next request may have of it."""
     conversation = replace(conversation, entries=conversation.entries[-_ENTRIES:])
     conversation = replace(conversation, user=conversation.user or request.user)
-    named = request.conversation
+    named = request.conversation or (conversation.name if request.compacts else "")
     found_by = [*(entry.key for entry in reply), *[_NEWEST] * bool(named)]
-    users = dict.fromkeys((conversation.user, "")) if named else (request.user,)
+    users = dict.fromkeys((conversation.user, "")) if named or request.compacts else (request.user,)
     with _lock:
         _put(conversation)
         for way in (*[(_REPLY, reply_id)] * bool(reply_id), *((named, user, by) for user in users for by in found_by)):
@@ -241,6 +248,13 @@ def _found_for(request: Request, by: str) -> list[Conversation]:
     if found or not (named and user):
         return found
     return [one for one in _found_by((named, "", by)) if not (one.user or one.continued)]
+
+
+def _compacted_here(keys: Sequence[str]) -> list[Continued]:
+    """A call that has a history compacted gives it no name: that of this context, when it is all of it."""
+    here = _known.get(_recent.get())
+    found = [aligned(here, keys)] if here else []
+    return [one for one in found if one.conversation.entries[-1] in one.kept.values() and not one.removed]
 
 
 def _found_by(way: tuple[str, ...]) -> list[Conversation]:
@@ -299,6 +313,8 @@ def _told(kept: Mapping[int, Entry], messages: Sequence[Message]) -> int:
     else, does not."""
     told = _NOTHING
     for place in kept:
+        if messages[place].compaction:
+            return _SURELY
         if messages[place].role != "assistant":
             continue
         before = next((p for p in range(place - 1, -1, -1) if messages[p].role not in INSTRUCTIONS), None)
@@ -309,7 +325,7 @@ def _told(kept: Mapping[int, Entry], messages: Sequence[Message]) -> int:
     return told
 
 
-def _aligned(conversation: Conversation, keys: Sequence[str]) -> Continued:
+def aligned(conversation: Conversation, keys: Sequence[str]) -> Continued:
     """Match the keys of a prompt, up to the reply that it goes on from, with the entries, in order and newest first."""
     entries = conversation.entries
     places: dict[str, list[int]] = {}

@@ -139,9 +139,14 @@ class History:
         self.entries = {place: stored.get(entry.ref, entry) for place, entry in {**kept, **made}.items()}
         if not removed:
             return
+        standing = next((place for place in self.entries if place < len(messages) and messages[place].compaction), None)
+        if standing is not None:
+            removed.append(self.entries[standing])
         conversations.end(removed)
         changed = conversations.instructions_key(messages) != self.conversation.instructions
-        if summaries:
+        if standing is not None:
+            self._summarise(messages, [standing], removed)
+        elif summaries:
             self._summarise(messages, summaries, removed)
         elif changed:
             self._summarise(messages, [i for i, m in enumerate(messages) if m.role in INSTRUCTIONS][-1:], removed)
@@ -151,8 +156,7 @@ class History:
     def answered(self, replies: Sequence[Sequence[Said]], id: str) -> None:
         """Keep each reply, and what it was given to, for the calls that go on from it. `id` is that of the result."""
         messages = self._request.messages
-        placed = self._new | self.entries
-        held = [placed[place] for place in sorted(placed, key=lambda place: (place < len(messages), place))]
+        held = self._held()
         asked = replace(
             self.conversation,
             instructions=conversations.instructions_key(messages),
@@ -165,6 +169,29 @@ class History:
             said = [asked.new_entry(Message("assistant", text), made_of) for text, made_of in reply]
             line = [asked.told_again(entry) if number and not entry.origin else entry for entry in held]
             conversations.remember(replace(asked, entries=(*line, *said)), said, self._request, id)
+
+    def compacted(self, operation: Operation, given: Sequence[Message], id: str) -> None:
+        """The call has had its history summarised: the messages `given` stand for it from now on."""
+        self.write()
+        compaction = next((message for message in given if message.compaction), None)
+        stored = self._store([entry for entry in self._held() if not entry.origin])
+        held = [stored.get(entry.ref, entry) for entry in self._held()]
+        if compaction is None or not held:
+            return
+        before = replace(self.conversation, entries=tuple(held))
+        kept = list(conversations.aligned(before, [_key(message) for message in given]).kept.values())
+        removed = [entry for entry in held if entry not in kept]
+        if not removed:  # what it stands for is in the prompt, too
+            removed, kept = held, []
+        conversations.end(removed)
+        summary = self._replace(operation, [compaction], removed)
+        after = replace(before, entries=(*kept, summary), certain=self.certain, continued=False, place=self._place)
+        conversations.remember(after, [summary], self._request, id)
+
+    def _held(self) -> list[Entry]:
+        """What the history holds, in order: what the model's side holds, then what is in the prompt."""
+        placed, prompt = self._new | self.entries, len(self._request.messages)
+        return [placed[place] for place in sorted(placed, key=lambda place: (place < prompt, place))]
 
     def _store(self, entries: Sequence[Entry]) -> dict[str, Entry]:
         """Messages become part of the history; returns the entries by ref, with their origin."""
@@ -193,17 +220,23 @@ class History:
 
     def _summarise(self, messages: Sequence[Message], places: Sequence[int], removed: Sequence[Entry]) -> None:
         """A text stands where these were: each of them goes on as that text."""
-        text = "\n".join(messages[place].text for place in places)
-        with self._operation(OpKind.CONSOLIDATE, "summarize") as operation:
-            self._doubt(operation)
-            previous = [operation.read(entry.ref, role=Role.PREVIOUS, origin=entry.origin) for entry in removed]
-            written = [self._read_answer(operation, text)]
-            for entry, source in zip(removed, previous, strict=True):
-                sources = previous if entry is removed[0] else [source]
-                operation.wrote(entry.ref, action=Action.UPDATE, content=text, sources=[*sources, *written])
-        ref, origin = removed[0].ref, operation.origin
-        summary = replace(removed[0], key=_key(messages[places[0]]), origin=origin, made_of=((ref, origin),))
+        with self.summarising() as operation:
+            summary = self._replace(operation, [messages[place] for place in places], removed)
         self.entries.update(dict.fromkeys(places, summary))
+
+    def _replace(self, operation: Operation, by: Sequence[Message], removed: Sequence[Entry]) -> Entry:
+        """Each of these entries goes on as the text of some messages; returns what the history holds in their place."""
+        self._doubt(operation)
+        text = None if by[0].compaction else "\n".join(message.text for message in by)
+        if text is None:
+            operation.mark(Incomplete.UNSERIALISABLE)
+        previous = [operation.read(entry.ref, role=Role.PREVIOUS, origin=entry.origin) for entry in removed]
+        written = [self._read_answer(operation, text)] if text else []
+        for entry, source in zip(removed, previous, strict=True):
+            sources = previous if entry is removed[0] else [source]
+            operation.wrote(entry.ref, action=Action.UPDATE, content=text, sources=[*sources, *written])
+        ref, origin = removed[0].ref, operation.origin
+        return replace(removed[0], key=_key(by[0]), origin=origin, text="", made_of=((ref, origin),))
 
     def _read_answer(self, operation: Operation, text: str) -> int:
         """The reply that the summary was taken from, -1 when none of this turn is in it."""
@@ -212,6 +245,10 @@ class History:
             if recall.quotes(text, answer.text):
                 return operation.read(answer.ref, role=Role.ANSWER, origin=answer.origin, content=answer.text)
         return -1
+
+    def summarising(self) -> Operation:
+        """A text is to stand for a part of the history."""
+        return self._operation(OpKind.CONSOLIDATE, "summarize")
 
     def _operation(self, kind: OpKind, purpose: str) -> Operation:
         return Operation(

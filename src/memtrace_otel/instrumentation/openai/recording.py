@@ -16,6 +16,7 @@ from memtrace_otel.instrumentation.openai.calls import (
     INSTRUCTIONS,
     Reply,
     Request,
+    compacted,
     described,
     get,
     parsed,
@@ -84,13 +85,13 @@ class ModelCall:
             self.operation.mark(Incomplete.UNPARSED)
             self._respond([], "")
             return
-        self._describe(readable)
+        _describe(self.operation, readable)
         self._conclude(replies(readable), readable)
 
     def finish_stream(self, said: Streamed) -> None:
         """Record what a stream said, all of it or, when the program left it half-way, what came."""
         reply = described(said.last)
-        self._describe(reply)
+        _describe(self.operation, reply)
         if not said.whole:
             self.operation.mark(Incomplete.TRUNCATED)
         self._conclude(replies(reply) or told([(said.text, said.calls)], *([other] for other in said.others)), reply)
@@ -106,17 +107,6 @@ class ModelCall:
             self._judge(self._judged, judgement, text)
         else:
             self._respond(given, str(get(reply, "id") or ""))
-
-    def _describe(self, result: object) -> None:
-        given, made = usage(result)
-        if given is not None:
-            self.operation.set(semconv.GEN_AI_USAGE_INPUT_TOKENS, given)
-        if made is not None:
-            self.operation.set(semconv.GEN_AI_USAGE_OUTPUT_TOKENS, made)
-        for name, key in ((semconv.GEN_AI_RESPONSE_MODEL, "model"), (semconv.GEN_AI_RESPONSE_ID, "id")):
-            value = get(result, key)
-            if isinstance(value, str):
-                self.operation.set(name, value)
 
     def _respond(self, given: Sequence[Reply], reply_id: str) -> None:
         operation = self.operation
@@ -212,7 +202,7 @@ class ModelCall:
             operation.scope = operation.scope or scope
         query, texts = (
             history.query if history else asked_last(messages),
-            dict(enumerate(message.text for message in messages)),
+            {place: message.text for place, message in enumerate(messages) if not message.compaction},
         )
         for place, entry in entries.items():
             versions = entry.versions if place != query else ()
@@ -254,6 +244,37 @@ class ModelCall:
             ):
                 return answer
         return None
+
+
+class Compaction:
+    """A running call that has the model's side summarise a history, in a form that only the model can read."""
+
+    __slots__ = ("_history", "operation")
+
+    def __init__(self, request: Request, tracer: trace.Tracer) -> None:
+        self._history = History(request, tracer, None)
+        self.operation = self._history.summarising()
+
+    def finish(self, result: object) -> None:
+        """Record what stands for the history from now on."""
+        readable = parsed(result)
+        if readable is None:
+            self.operation.mark(Incomplete.UNPARSED)
+            return
+        _describe(self.operation, readable)
+        self._history.compacted(self.operation, compacted(readable), str(get(readable, "id") or ""))
+
+
+def _describe(operation: Operation, result: object) -> None:
+    given, made = usage(result)
+    if given is not None:
+        operation.set(semconv.GEN_AI_USAGE_INPUT_TOKENS, given)
+    if made is not None:
+        operation.set(semconv.GEN_AI_USAGE_OUTPUT_TOKENS, made)
+    for name, key in ((semconv.GEN_AI_RESPONSE_MODEL, "model"), (semconv.GEN_AI_RESPONSE_ID, "id")):
+        value = get(result, key)
+        if isinstance(value, str):
+            operation.set(name, value)
 
 
 def _puts(message: str, query: str) -> bool:
