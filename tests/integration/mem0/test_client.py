@@ -293,6 +293,20 @@ async def test_what_is_made_of_memories_is_a_context_of_unknown_origin(hosted: H
         assert span.attributes[semconv.INCOMPLETE] == ("unknown_origin",)
 
 
+@pytest.mark.skipif(not hasattr(MemoryClient, "get_profile"), reason="this release has none")
+@pytest.mark.usefixtures("instrumented", "content_on")
+async def test_the_profile_of_a_user_is_a_context_of_unknown_origin(hosted: Hosted, recording: Recording) -> None:
+    profile = {"profile": {"city": "Paris"}, "status": "succeeded"}
+    hosted.platform.answers["GET", "/v2/entities/user/ann/profile/"] = profile
+    assert await hosted.call("get_profile", "ann") == profile
+    await hosted.call("get_summary", {"user_id": "ann"})
+    told, summed = seen(recording)
+    assert (told.attributes[semconv.OP_PURPOSE], told.span.kind) == ("get_profile", SpanKind.CLIENT)
+    assert told.outputs("context")[0]["content"] == json.dumps(profile)
+    assert told.scope == summed.scope
+    assert told.attributes[semconv.INCOMPLETE] == ("unknown_origin",)
+
+
 @pytest.mark.usefixtures("instrumented", "content_on")
 async def test_equal_messages_of_two_calls_are_two(hosted: Hosted, recording: Recording) -> None:
     for id in ("r1", "r2"):

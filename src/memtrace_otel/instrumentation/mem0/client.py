@@ -174,6 +174,11 @@ def get_summary(call: Call) -> Step:
     yield from _made_of_memories(call, "get_summary")
 
 
+def get_profile(call: Call) -> Step:
+    """`get_profile`: the same for the profile of a user."""
+    yield from _made_of_memories(call, "get_profile")
+
+
 METHODS: dict[str, StepFunction] = {
     "add": add,
     "search": search,
@@ -190,6 +195,7 @@ METHODS: dict[str, StepFunction] = {
     "create_memory_export": create_memory_export,
     "get_memory_export": get_memory_export,
     "get_summary": get_summary,
+    "get_profile": get_profile,  # 2.x
 }
 POINTS = {
     "mem0.client.main": {
@@ -231,7 +237,8 @@ def _delete_owner(call: Call, purpose: str) -> Step:
 
 def _made_of_memories(call: Call, purpose: str) -> Step:
     given = _given(call)
-    operation = _open(call, None, OpKind.RETRIEVE, _scope(call, given), purpose=purpose)
+    owner = {"user_id": given.get("entity_id"), **given}  # a profile is of a user
+    operation = _open(call, None, OpKind.RETRIEVE, _scope(call, owner), purpose=purpose)
     record_filters(operation, given.get("filters"))
     made = yield
     operation.mark(Incomplete.UNKNOWN_ORIGIN)
