@@ -176,3 +176,15 @@ def test_what_the_models_side_called_itself_is_no_call(
     server.replies = [response(searched, REFUSED)]
     client.responses.create(model="m1", input=ASKED)
     assert said(recording) == [("answer", NO)]
+
+
+@pytest.mark.parametrize("image", [True, False])
+def test_a_prompt_that_is_not_all_text_says_so(
+    client: openai.OpenAI, server: ModelServer, recording: Recording, image: bool
+) -> None:
+    parts: list[Any] = [{"type": "text", "text": "What is this?"}]
+    parts += [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}] * image
+    server.replies = ["A cat."]
+    client.chat.completions.create(model="m1", messages=[{"role": "user", "content": parts}])
+    incomplete = (recording.named("chat m1")[0].attributes or {}).get(semconv.INCOMPLETE, ())
+    assert ("unserialisable" in incomplete) is image  # type: ignore[operator]

@@ -43,8 +43,8 @@ Reply = Sequence[Part]
 class Request:
     """What a model is asked. `conversation` is the caller's own name of the conversation, `previous_id` the reply that
     the model is to go on from, each '' when not given; `held_there`: the model's side holds the earlier messages, they
-    are not in `messages`. `user`: whom the caller asks for, '' when not given. `compacts`: it
-    is asked for what stands for the messages from now on, not for a reply."""
+    are not in `messages`. `user`: whom the caller asks for, '' when not given. `compacts`: it is
+    asked for what stands for the messages from now on, not for a reply. `whole`: they held nothing but text."""
 
     model: str
     messages: tuple[Message, ...]
@@ -54,6 +54,7 @@ class Request:
     held_there: bool = False
     user: str = ""
     compacts: bool = False
+    whole: bool = True
 
 
 def read_request(options: object) -> Request | None:
@@ -64,16 +65,17 @@ def read_request(options: object) -> Request | None:
     if not isinstance(body, Mapping):
         return None
     values = cast(Mapping[str, Any], {**body, **(get(options, "extra_json") or {})})
-    model = values.get("model")
+    model, items = values.get("model"), _items(values)
     return Request(
         model if isinstance(model, str) else "",
-        tuple(_messages(values)),
+        tuple(_messages(items)),
         values.get("stream") is True,
         _conversation(values),
         str(values.get("previous_response_id") or ""),
         bool(values.get("previous_response_id") or values.get("conversation")),
         str(values.get("safety_identifier") or values.get("user") or ""),
         url.endswith(_COMPACT),
+        all(map(_is_text, items)),
     )
 
 
@@ -88,17 +90,25 @@ def _conversation(values: Mapping[str, Any]) -> str:
     return str(next((ids[key] for key in _CONVERSATION_KEYS if ids.get(key)), ""))
 
 
-def _messages(values: Mapping[str, Any]) -> Iterator[Message]:
-    instructions = values.get("instructions")
-    if isinstance(instructions, str) and instructions:
-        yield Message("system", instructions)
+def _items(values: Mapping[str, Any]) -> list[object]:
+    """What a request gives to the model, its instructions first."""
     given = values.get("messages", values.get("input"))
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
-    for item in cast(Sequence[object], given) if isinstance(given, list | tuple) else ():
-        message = _message(item)
-        if message.text:
-            yield message
+    instructions = {"role": "system", "content": values.get("instructions")}
+    return [instructions, *(cast(Sequence[object], given) if isinstance(given, list | tuple) else ())]
+
+
+def _messages(items: Sequence[object]) -> list[Message]:
+    return [message for message in map(_message, items) if message.text]
+
+
+def _is_text(item: object) -> bool:
+    """Whether all parts of a message or of a tool's output are text: images, sounds and files are not."""
+    parts = get(item, "output" if _is_output(item) else "content")
+    if not isinstance(parts, list | tuple):
+        return not isinstance(parts, Mapping)
+    return all(any(isinstance(get(part, key), str) for key in _TEXTS) for part in cast(Sequence[object], parts))
 
 
 def _message(item: object) -> Message:
@@ -149,7 +159,7 @@ def replies(result: object) -> list[Reply]:
 
 def compacted(result: object) -> list[Message]:
     """Return the messages that a result has for those that were to be compacted."""
-    return list(_messages({"input": get(result, "output")}))
+    return _messages(get(result, "output") or ())
 
 
 def told(*given: Reply) -> list[Reply]:

@@ -148,6 +148,8 @@ class ModelCall:
         queries, found, whole, certain = turn.found_in(self._prompt, self._trace) if turn else ([], [], True, True)
         if not whole:
             operation.mark(Incomplete.BUDGET)
+        if not self._request.whole:
+            operation.mark(Incomplete.UNSERIALISABLE)
         question = self._question()
         asked = [query for query in queries if _puts(question, query.text)]
         if not asked and any(recall.quotes(question, hit.text) for hit in found):
