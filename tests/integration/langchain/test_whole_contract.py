@@ -12,6 +12,7 @@ from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 
@@ -31,6 +32,21 @@ class Shortest(BaseDocumentCompressor):
         self, documents: Sequence[Document], query: str, callbacks: Any = None
     ) -> Sequence[Document]:
         return sorted(documents, key=lambda document: len(document.page_content))[:1]
+
+
+class First(BaseRetriever):
+    """Does everything in `invoke`, like the ensemble retriever of LangChain."""
+
+    retriever: BaseRetriever
+
+    def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
+        raise NotImplementedError
+
+    def invoke(self, input: str, config: Any = None, **kwargs: Any) -> list[Document]:
+        return self.retriever.invoke(input)[:1]
+
+    async def ainvoke(self, input: str, config: Any = None, **kwargs: Any) -> list[Document]:
+        return (await self.retriever.ainvoke(input))[:1]
 
 
 def scripted() -> GenericFakeChatModel:
@@ -62,6 +78,7 @@ class Whole(Rag):
 
         chain = {"context": look_up, "question": lambda asked: asked} | PROMPT | scripted() | StrOutputParser()
         seen = [chain.invoke("Which sofa?"), list(chain.stream("Which sofa?")), look_up.invoke("Which chair?")]
+        seen.append([found.page_content for found in First(retriever=retriever).invoke("Which chair?")])
         with pytest.raises(RuntimeError, match="no chain today"):
             RunnableLambda(broken).invoke("Which sofa?")
         made.delete(["red"])
@@ -107,6 +124,7 @@ class AsyncWhole(AsyncRag, Whole):
         chain = {"context": look_up, "question": lambda asked: asked} | PROMPT | scripted() | StrOutputParser()
         streamed = [piece async for piece in chain.astream("Which sofa?")]
         seen = [await chain.ainvoke("Which sofa?"), streamed, await look_up.ainvoke("Which chair?")]
+        seen.append([found.page_content for found in await First(retriever=retriever).ainvoke("Which chair?")])
         with pytest.raises(RuntimeError, match="no chain today"):
             await RunnableLambda(broken).ainvoke("Which sofa?")
         await made.adelete(["red"])
