@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
@@ -15,11 +15,15 @@ from memtrace_otel.version import __version__
 
 if TYPE_CHECKING:  # the metrics API is imported by the first operation, not with the package
     from opentelemetry.metrics import CallbackOptions, Histogram, MeterProvider, Observation
+    from opentelemetry.util.types import AttributeValue
 
 _MAX_SERIES = 256  # pairs of system and kind; a program that makes names up would fill memory and the backend
 _REST = (str(OpKind.OTHER), str(OpKind.OTHER))
 _BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 """Of the GenAI conventions, in seconds."""
+
+_SERVICE = (semconv.GEN_AI_PROVIDER_NAME, semconv.SERVER_ADDRESS, semconv.SERVER_PORT)
+"""Attributes of a span that its duration has, too, where the memory is a service."""
 
 # `+= 1` on a defaultdict(int) with such keys runs no Python code, so no other thread comes in between.
 _operations: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -45,8 +49,17 @@ pipelines: WeakSet[Pipeline] = WeakSet()
 """The span processors whose queue and spool are shown."""
 
 
-def operation_ended(system: str, kind: str, name: str, seconds: float, error: str, incomplete: Collection[str]) -> None:
-    """Count one operation; `name` is its span name, `error` the type of what it raised or '', `incomplete` its marks.
+def operation_ended(
+    system: str,
+    kind: str,
+    name: str,
+    seconds: float,
+    error: str,
+    incomplete: Collection[str],
+    given: Mapping[str, AttributeValue] | None = None,
+) -> None:
+    """Count one operation; `name` is its span name, `error` the type of what it raised or '', `incomplete` its marks,
+    `given` the attributes it began with.
 
     Costs about half a microsecond unless a MeterProvider is set up; then the duration of a memory operation costs more.
     """
@@ -61,7 +74,9 @@ def operation_ended(system: str, kind: str, name: str, seconds: float, error: st
             _unknown_origins[series[0]] += 1
     duration = _duration or publish()
     if name in semconv.MEMORY_OPERATIONS:
-        attributes = {semconv.GEN_AI_OPERATION_NAME: name}
+        attributes: dict[str, AttributeValue] = {semconv.GEN_AI_OPERATION_NAME: name}
+        if given:
+            attributes |= {key: given[key] for key in _SERVICE if given.get(key)}
         if error:
             attributes[semconv.ERROR_TYPE] = error
         duration.record(seconds, attributes)

@@ -189,7 +189,8 @@ class Operation:
             self.span.end()
             failed = "" if error is None else self.error_type or type(error).__qualname__
             seconds = perf_counter() - self._started
-            operation_ended(self.system, self.kind, self.name or "", seconds, failed, self._incomplete)
+            told = self._incomplete, self._attributes
+            operation_ended(self.system, self.kind, self.name or "", seconds, failed, *told)
         except Exception as failure:
             note_error("operation.end", failure)
 

@@ -129,9 +129,13 @@ def conversations(kind: str, folder: Path) -> list[Any]:
 
 @pytest.mark.parametrize("kind", ["chat stores", "databases in memory", "engines", "files"])
 def test_one_session_in_two_places_is_two_conversations(kind: str, tmp_path: Path, recording: Recording) -> None:
-    for memory in conversations(kind, tmp_path):
+    memories = conversations(kind, tmp_path)
+    for memory in memories:
         memory.put(ChatMessage(role="user", content="I live in Paris."))
+    memories[1].get()
     ann, bob, again = operations(recording, "upsert_memory")
+    (read,) = operations(recording, "search_memory")
+    assert [v.ref for v in reads(read, "history")] == [v.ref for v in reads(bob, "message")]
     assert ann.scope == again.scope != bob.scope
     assert [write.outputs[0].action for write in (ann, bob, again)] == ["ADD", "ADD", "UPDATE"]
     assert [v.origin for v in reads(again, "previous")] == [ann.origin]

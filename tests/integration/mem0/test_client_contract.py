@@ -21,9 +21,8 @@ from tests.integration.mem0.test_client import Platform, _Handler
 _OWN = "collections", "extraction", "decision", "pipeline", "providers", "writes", "public", "entities"
 HOOKS_OF_MEMORY = frozenset({*_OWN, "earlier_messages", "graph", "model_calls", "stores"})
 """They are met in test_contract.py."""
-
-
 OWNED = frozenset({"get_all", "create_memory_export", "get_memory_export", "delete_all", "delete_users"})
+"""Methods that take an owner."""
 
 
 class Service(Platform):
@@ -126,6 +125,7 @@ class Hosted:
             ("create_memory_export", "{}"),
             ("get_memory_export",),
             ("get_summary",),
+            *([("get_profile", self.owner)] if hasattr(MemoryClient, "get_profile") else []),
             ("batch_delete", [{"memory_id": one}]),
             ("delete", one),
             ("delete_all",),
@@ -135,10 +135,9 @@ class Hosted:
         seen = list[object]()
         for method, *args in calls:
             owner = {"filters": {"user_id": self.owner}} if method == "get_all" else {"user_id": self.owner}
-            alone = method in ("update", "get", "history", "delete", "reset", "get_summary") or method.startswith(
-                "batch"
-            )
-            arguments: dict[str, Any] = {"text": args.pop()} if method == "update" else {} if alone else owner
+            arguments: dict[str, Any] = {"text": args.pop()} if method == "update" else {}
+            if method in OWNED:
+                arguments = owner
             told = await self.call(method, *args, **arguments)
             seen.append(told)
         return json.dumps(seen).replace(self.owner, "ann")

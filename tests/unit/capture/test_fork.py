@@ -41,6 +41,7 @@ SECONDS = 10
 ELSEWHERE = {
     ("memtrace_otel.capture.processor.delivery", "_Flight"),  # of a delivery, which a child makes anew
     ("memtrace_otel.capture.fork", ""),  # held by nobody: it is there for its type
+    ("memtrace_otel.instrumentation.places", ""),  # so are these
 }
 Place = tuple[str, str]
 """Module, and the class whose instances hold a lock there ('': the module does)."""

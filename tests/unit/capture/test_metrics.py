@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import drops, metrics
+from memtrace_otel.capture import drops, metrics, operation
 from memtrace_otel.capture.guard import drops_by_system, note_drop
 from memtrace_otel.capture.processor import LosslessSpanProcessor
 
@@ -78,6 +78,14 @@ def test_only_memory_operations_have_a_duration_here(reader: InMemoryMetricReade
     for name in ("chat", "retrieval", "memtrace.decide", "search_memory"):
         metrics.operation_ended("s", "other", name, 0.5, "", ())
     assert set(collected(reader)[semconv.METRIC_OPERATION_DURATION]) == {("search_memory",)}
+
+
+def test_the_duration_of_a_service_names_it(reader: InMemoryMetricReader) -> None:
+    given = {"gen_ai.provider.name": "mem0", "server.address": "api.mem0.ai", "server.port": 443, "other": "no"}
+    tracer = TracerProvider().get_tracer("t")
+    with operation("search_memory", kind="retrieve", system="mem0", attributes=given, tracer=tracer):
+        pass
+    assert ("search_memory", "mem0", "api.mem0.ai", "443") in collected(reader)[semconv.METRIC_OPERATION_DURATION]
 
 
 def test_names_that_a_program_makes_up_are_bounded(reader: InMemoryMetricReader) -> None:

@@ -83,7 +83,7 @@ def _write(call: Call, *, whole: bool = False) -> Step:
     operation = _open(call, semconv.UPSERT_MEMORY, OpKind.UPDATE)
     conversation = Conversation(call.instance, operation, writes=True)
     conversation.sources += read_previous(operation, conversation.ref)
-    queues, name = call.patches.queues, _queue_name(call, call.instance)
+    queues, name = call.patches.queues, call.patches.scope_of_chat(call.instance)
     said = queues.replace(name, given) if whole else queues.append(name, given, answers)
     conversation.sources += read_messages(operation, said)
     call.carry(CONVERSATION, conversation)
@@ -126,7 +126,7 @@ def _read(call: Call, *, archived: bool = False) -> Step:
     queue = conversation.queue
     if queue:
         conversation.context.append(operation.read(conversation.ref, role=Role.HIT, content=queue_text(queue)))
-    known = call.patches.queues.recognise(_queue_name(call, call.instance), queue, archived=archived)
+    known = call.patches.queues.recognise(call.patches.scope_of_chat(call.instance), queue, archived=archived)
     for message, role in _shown(known, texts):
         message.read_by(operation, role)
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(messages))
@@ -146,7 +146,7 @@ def reset(call: Call) -> Step:
     ref = make_ref(RefKind.STATE, session_of(call.instance))
     sources = read_previous(operation, ref)
     yield
-    call.patches.queues.replace(_queue_name(call, call.instance), ())
+    call.patches.queues.replace(call.patches.scope_of_chat(call.instance), ())
     operation.wrote(ref, action=Action.DELETE, sources=sources)
 
 
@@ -172,7 +172,7 @@ def archive_oldest_messages(call: Call) -> Step:
     )
     previous = read_previous(operation, conversation.ref)
     archived = yield
-    queues, name = call.patches.queues, _queue_name(call, conversation.memory)
+    queues, name = call.patches.queues, call.patches.scope_of_chat(conversation.memory)
     leaving = sum(1 for message in archived if message_text(message))
     conversation.archived = queues.recognise(name, conversation.queue)[:leaving]
     queues.shorten(name, leaving)
@@ -234,13 +234,6 @@ def _open(call: Call, name: str, kind: OpKind) -> Operation:
         answering.owner = answering.owner or scope
     attributes = {semconv.GEN_AI_MEMORY_STORE_ID: store_name(store), semconv.GEN_AI_MEMORY_RECORD_ID: session}
     return call.open(name, kind, scope=scope, purpose=purpose(call), attributes=attributes)
-
-
-def _queue_name(call: Call, memory: Any) -> str:
-    """What tells the queue of a memory from others: two chat stores in this process may hold equal sessions."""
-    store = chat_store_of(memory)
-    own = call.patches.name_of(store) if isinstance(getattr(store, "store", None), dict) else ""
-    return f"{store_name(store)}/{session_of(memory)}/{own}"
 
 
 def _shown(queue: Sequence[Message], texts: Sequence[str]) -> list[tuple[Message, Role]]:

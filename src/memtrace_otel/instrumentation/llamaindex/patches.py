@@ -63,10 +63,6 @@ class LlamaIndexPatches(Patches):
             return self._scope(name, app=self._places.of(store) or None)
         return self.scope_of_nameless(name, self._nameless.name(store, new))
 
-    def name_of(self, store: Any) -> str:
-        """What tells a store from others as long as the object lives."""
-        return self._nameless.name(store)
-
     def scope_of_nameless(self, kind: str, name: str) -> str:
         """Scope of a store of this class that has no name of its own and goes by this one."""
         return self._scope(kind, run=name or None)
