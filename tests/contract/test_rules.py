@@ -70,6 +70,19 @@ def test_an_overwriting_is_only_likely_without_contents() -> None:
     assert [other.failure_type for other in verdict.alternatives] == [FailureType.RESPONSE]
 
 
+def test_what_an_update_wrote_is_not_taken_to_be_empty_when_it_is_unknown() -> None:
+    planted = recorded(System.DECIDING, Fault.MERGED_AWAY, 0)
+    merged = STORY[0].merged
+    spans = [
+        replace(span, outputs=tuple(replace(v, content="") if v.content == merged else v for v in span.outputs))
+        for span in planted.spans
+    ]
+    (whole,), (verdict,) = (attribute_trace(build_graph(given)) for given in (planted.spans, spans))
+    assert verdict.failure_type == whole.failure_type == FailureType.UPDATE
+    assert verdict.confidence < whole.confidence
+    assert "the trace does not show" in verdict.reason
+
+
 @pytest.mark.parametrize("system", System)
 def test_without_contents_and_evidence_nothing_is_claimed(system: System) -> None:
     (verdict,) = attribute_trace(build_graph(recorded(system, Fault.IGNORED, 0, captured=False).spans))

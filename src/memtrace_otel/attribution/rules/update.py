@@ -27,10 +27,12 @@ def _overwritten(evidence: Evidence, life: Life) -> Finding | None:
     if loss is None or loss.after.deleted:
         return None
     reason = f"The record held {wanted(life)}"
+    unknown = not loss.after.content  # it may have kept the piece
     if loss.before.content:
-        reason += f": {quoted(loss.before.content)}; an update replaced it by {quoted(loss.after.content)}"
+        by = "something that the trace does not show" if unknown else quoted(loss.after.content)
+        reason += f": {quoted(loss.before.content)}; an update replaced it by {by}"
     step = Step("overwritten", loss.after.ref, loss.after.span.origin, loss.after.content)
-    strength = CERTAIN if life.need else WEAK
+    strength = CERTAIN if life.need and not unknown else WEAK
     return Finding(FailureType.UPDATE, loss.after.span, loss.after.ref, strength, f"{reason}.", path(life, step))
 
 
