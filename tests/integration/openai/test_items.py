@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import openai
@@ -176,6 +177,32 @@ def test_what_the_models_side_called_itself_is_no_call(
     server.replies = [response(searched, REFUSED)]
     client.responses.create(model="m1", input=ASKED)
     assert said(recording) == [("answer", NO)]
+
+
+RAN_THERE: list[tuple[dict[str, Any], Any]] = [
+    ({"type": "shell_call", "action": {"commands": ["ls"]}}, [{"stdout": "one row", "stderr": ""}]),
+    ({"type": "function_call", "name": "rows", "arguments": "{}"}, "one row"),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("call", "output"), RAN_THERE)
+def test_the_output_of_a_tool_that_the_models_side_ran_is_no_part_of_the_answer(
+    client: openai.OpenAI, server: ModelServer, recording: Recording, call: dict[str, Any], output: Any, stream: bool
+) -> None:
+    gave = {"type": f"{call['type']}_output", "id": "o-1", "call_id": "t-1", "status": "completed", "output": output}
+    items: list[Any] = [call | {"id": "k-1", "call_id": "t-1", "status": "completed"}, gave, REFUSED]
+    whole = response(*items)
+    server.replies = [events({"type": "response.completed", "response": json.loads(whole)}) if stream else whole, "Ok."]
+    for _ in client.responses.create(model="m1", input=ASKED, stream=stream):
+        pass
+    assert [kind for kind, _ in said(recording)] == ["completion", "answer"]
+    assert said(recording)[-1] == ("answer", NO)
+    client.responses.create(model="m1", input=[*ASKED, *items, {"role": "user", "content": "Why?"}])
+    [stored] = recording.named("memtrace.ingest")
+    assert sorted((stored.attributes or {})[semconv.INPUTS_ROLES]) == ["answer", "message", "message", "other"]  # type: ignore[arg-type]
+    assert recording.named("memtrace.consolidate") == []
+    assert roles(recording) == ["query", *["history"] * 4]
 
 
 @pytest.mark.parametrize("image", [True, False])

@@ -150,10 +150,11 @@ def is_raw(result: object) -> bool:
 
 def replies(result: object) -> list[Reply]:
     """Return what a result says: a message for each choice of a chat completion, one reply of as many messages as a
-    response has items. Nothing when there is no text and no tool call (images, raw responses)."""
+    response has items. Nothing when there is no text and no tool call (images, raw responses). What a tool gave that
+    the model's side ran is no reply."""
     output = get(result, "output")
     if isinstance(output, list):
-        return told([_part(item) for item in cast(list[object], output)])
+        return told([_part(item) for item in cast(list[object], output) if not _is_output(item)])
     return told(*([_part(get(choice, "message"))] for choice in _choices(result)))
 
 
