@@ -69,6 +69,35 @@ def test_entries_of_a_checkpoint() -> None:
     assert list(entries_of("t1", values, ["summary"])) == ["state:t1/summary"]
 
 
+def test_what_is_no_message_is_not_read_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Any] = []
+    monkeypatch.setattr(threads, "message_of", lambda given: read.append(given))  # pyright: ignore
+    others: dict[str, list[Any]] = {
+        "numbers": [1, 0.5, None, "some words", b"bytes"],
+        "rows": [{"a": 1, "content": "no role"}, {"type": "web", "content": "no speaker"}, {"role": "user"}],
+        "odd": [Message("no speaker", "1", "web"), {"type": "step", "tool_calls": 3}],
+    }
+    assert entries_of("t1", others) == {}
+    assert read == []
+
+
+def test_an_odd_item_loses_no_message() -> None:
+    class Frame:
+        def __bool__(self) -> bool:
+            raise ValueError("ambiguous")
+
+    odd: list[Any] = [
+        {"type": "step", "tool_calls": 3},
+        {"role": Frame(), "content": "lost"},
+        Message(Frame(), "1", "human", Frame()),
+        {"role": "user", "content": "two", "tool_calls": 5},
+        {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": Frame()}}]},
+    ]
+    found = entries_of("t1", {"odd": odd, "messages": [Message("hi", "h1")]})
+    assert [entry.role for entry in found.values()] == ["user", "user", "assistant", "user"]
+    assert [entry.text for entry in found.values()][1::2] == ["two", "hi"]
+
+
 def change(known: Threads, step: str, channels: list[str], **values: Any) -> tuple[list[str], list[str], list[str]]:
     """A step `<parent>><checkpoint>`."""
     parent, _, checkpoint = step.partition(">")

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, cast
 
@@ -238,19 +239,30 @@ def _is_openai(model: object) -> bool:
 
 def message_of(message: Any) -> Message:
     """A message of LangChain, or one in the form of the OpenAI API."""
-    kind = str(get(message, "role") or get(message, "type") or "")
+    kind, id = role_of(message), get(message, "id")
     said = "\n".join(filter(None, (_text(get(message, "content")), _calls(message))))
-    return Message(_ROLES.get(kind, kind), said, str(get(message, "id") or ""))
+    return Message(_ROLES.get(kind, kind), said, "" if id is None else str(id))
+
+
+def role_of(message: object) -> str:
+    """Who says it, in the words of the message; '' of what is no message."""
+    field = cast("dict[str, Any]", message).get if isinstance(message, dict) else partial(get, message)
+    role = field("role")
+    if not isinstance(role, str) or not role:
+        role = field("type")
+    return role if isinstance(role, str) else ""
 
 
 def _calls(message: object) -> str:
-    return "\n".join(_call(one) for one in cast(Sequence[object], get(message, "tool_calls") or ()))
+    made = get(message, "tool_calls")
+    return "\n".join(map(_call, cast(Sequence[object], made))) if isinstance(made, list | tuple) else ""
 
 
 def _call(made: object) -> str:
     function = get(made, "function")
     if function is not None:  # as OpenAI words it
-        return call_text(str(get(function, "name")), str(get(function, "arguments") or ""))
+        arguments = get(function, "arguments")
+        return call_text(str(get(function, "name")), "" if arguments is None else str(arguments))
     return call_text(str(get(made, "name")), json.dumps(get(made, "args"), default=str))
 
 

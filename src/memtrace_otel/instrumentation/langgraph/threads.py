@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from memtrace_otel.capture import as_text, variable_ref
 from memtrace_otel.capture.fork import new_lock_after_fork
-from memtrace_otel.instrumentation.langchain.chat import message_of
+from memtrace_otel.instrumentation.langchain.chat import message_of, role_of
 from memtrace_otel.instrumentation.openai.calls import Message, get
 from memtrace_otel.model import make_ref, split_ref
 from memtrace_otel.semconv import RefKind
@@ -18,6 +18,8 @@ from memtrace_otel.semconv import RefKind
 _THREADS = 1024
 _HELD = 1 << 17  # entries of all checkpoints, about 21 MB
 _HIDDEN = ("__", "branch:", "start:")
+_NO_MESSAGE = (str, bytes, int, float, type(None))
+_SPEAKERS = frozenset({"user", "human", "assistant", "ai", "system", "developer", "tool", "function"})
 _PREVIOUS = "__previous__"
 """What a function of the functional API saves for the next run of its thread; its input and result are no memory."""
 
@@ -65,10 +67,10 @@ def _messages(thread: str, channel: str, messages: Sequence[Any]) -> list[Entry]
     entries: list[Entry] = []
     equal: Counter[str] = Counter()
     for given in messages:
-        message, content, calls = message_of(given), get(given, "content"), get(given, "tool_calls")
-        if not message.role or (content is None and not calls):
+        said = None if isinstance(given, _NO_MESSAGE) or not _has_speaker(given) else _said(given)
+        if said is None:
             continue
-        said = content or calls or ""
+        message = message_of(given)
         text = said if isinstance(said, str) else as_text(said)[0]
         name = message.id
         if not name:
@@ -78,6 +80,23 @@ def _messages(thread: str, channel: str, messages: Sequence[Any]) -> list[Entry]
         ref = make_ref(RefKind.STATE, f"{thread}/{name}")
         entries.append(Entry(ref, channel, message.id, message.role, hash(text), said_key(message), said))
     return entries
+
+
+def _has_speaker(given: object) -> bool:
+    """Whether somebody says it. Messages of LangChain may have any role; anything else with another is no message."""
+    role = role_of(given)
+    return role in _SPEAKERS or (role != "" and any(base.__name__ == "BaseMessage" for base in type(given).__mro__))
+
+
+def _said(given: object) -> object:
+    """The content of a message, or the tools that it calls; None without both."""
+    content: object = get(given, "content")
+    calls: object = get(given, "tool_calls")
+    if not (content is None or (isinstance(content, str | list) and not content)):
+        return cast(object, content)
+    if isinstance(calls, list | tuple) and calls:
+        return cast(object, calls)
+    return None if content is None else ""
 
 
 def said_key(message: Message) -> int:
