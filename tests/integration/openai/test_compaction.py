@@ -129,3 +129,20 @@ def test_a_compaction_within_a_reply_goes_on_for_what_it_stands_for(
     summary = summary_of(recording)
     assert [v.action for v in summary.outputs] == ["UPDATE"] * 4
     assert summary.origin in read_by_the_last(recording)
+
+
+def test_what_is_trimmed_after_a_compaction_is_no_part_of_it(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    there = assistant("In Lisbon.", "m-3")
+    server.replies = [response(TALK[1]), response(COMPACTION, LAST), response(there), "Tea."]
+    asked = user("Where do I live?")
+    client.responses.create(model="m1", input=TALK[:1])  # type: ignore[arg-type]
+    client.responses.create(model="m1", input=TALK)  # type: ignore[arg-type]
+    client.responses.create(model="m1", input=[COMPACTION, LAST, asked])  # type: ignore[list-item]
+    client.responses.create(model="m1", input=[COMPACTION, asked, there, user("What do I like?")])  # type: ignore[list-item]
+    [summary] = operations(recording, "summarize")
+    [trim] = operations(recording, "trim")
+    assert len(summary.outputs) == 4
+    assert [v.action for v in trim.outputs] == ["DELETE"]
+    assert summary.origin in read_by_the_last(recording)

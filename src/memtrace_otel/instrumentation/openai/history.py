@@ -139,7 +139,8 @@ class History:
         self.entries = {place: stored.get(entry.ref, entry) for place, entry in {**kept, **made}.items()}
         if not removed:
             return
-        standing = next((place for place in self.entries if place < len(messages) and messages[place].compaction), None)
+        found = self._found.kept.items()
+        standing = next((place for place, entry in found if messages[place].compaction and not entry.origin), None)
         if standing is not None:
             removed.append(self.entries[standing])
         conversations.end(removed)
