@@ -504,6 +504,17 @@ def test_the_responses_api_goes_on_from_a_reply_by_its_id(
     assert len([v for v in last.inputs if v.role == "history"]) == 2
 
 
+@pytest.mark.parametrize("users", [("ana", "bob"), (None, "bob")])
+def test_a_conversation_that_the_models_side_names_is_one_for_all_users(
+    client: openai.OpenAI, server: ModelServer, recording: Recording, users: tuple[str | None, ...]
+) -> None:
+    server.replies = ["Nice name.", "Hello.", "Tom."]
+    for user, question in zip((*users, "ana"), ("My cat is called Tom.", "Hi.", "What is it called?"), strict=True):
+        named: dict[str, Any] = {"conversation": "conv-1"} | ({"user": user} if user else {})
+        client.responses.create(model="m1", input=question, extra_body=named)
+    assert [len([v for v in span.inputs if v.role == "history"]) for span in answers(recording)] == [0, 2, 4]
+
+
 def test_a_named_conversation_is_found_by_its_name(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:

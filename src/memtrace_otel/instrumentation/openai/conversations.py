@@ -242,8 +242,9 @@ def has_ended(entry: Entry) -> bool:
 def _found_for(request: Request, by: str) -> list[Conversation]:
     """What a request can go on from, newest first: of its conversation and user, of its user, of anybody who gives no
     name. A user who is named late goes on from what nobody was named for, if no other user did; a request that names no
-    user, from any of its conversation."""
-    named, user = request.conversation, request.user
+    user, from any of its conversation. The model's side gives no name twice, whoever the user is."""
+    named_there = request.held_there and not request.previous_id
+    named, user = request.conversation, "" if named_there else request.user
     found = _found_by((named, user, by))
     if found or not (named and user):
         return found
