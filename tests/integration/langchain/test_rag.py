@@ -196,6 +196,7 @@ def test_a_splitter_that_another_uses_is_a_part_of_it(recording: Recording) -> N
     assert len(Sections([("#", "title")]).split_documents(notes)) == 3
     [segment] = operations(recording)
     assert [v.content for v in segment.inputs] == [note.page_content for note in notes]
+    assert list(segment.flow) == [(0, 0), (0, 1), (1, 2)]
 
 
 def test_copied_chunks_are_found_by_what_they_say(store: InMemoryVectorStore, recording: Recording) -> None:

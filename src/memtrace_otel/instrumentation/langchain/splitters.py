@@ -1,7 +1,8 @@
 """Text splitters: documents in, chunks out, each from its document.
 
 `split_documents` calls `create_documents`, and that calls `split_text` once per document: the number of texts that each
-of these calls returns tells which chunk came from which document. A splitter that another one uses is a part of that.
+of these calls returns tells which chunk came from which document. A splitter that another one uses is a part of that:
+it may split the pieces of all documents again.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, cast
 
 from memtrace_otel.capture import as_text
@@ -20,12 +22,21 @@ from memtrace_otel.semconv import OpKind
 
 @dataclass(slots=True)
 class Split:
-    """A split under way: what is split, and how many pieces each document gave so far."""
+    """A split under way: what is split, how many pieces each document gave so far, how many parts each text gave that
+    another splitter has split for this one."""
 
     splitter: Any
     texts: list[Text] | None
     pieces: list[int] = field(default_factory=list[int])
+    parts: list[int] = field(default_factory=list[int])
     within: bool = False
+
+    def numbers(self) -> list[int]:
+        """How many chunks each document gave."""
+        if len(self.parts) != sum(self.pieces):
+            return self.pieces
+        parts = iter(self.parts)
+        return [sum(islice(parts, number)) for number in self.pieces]
 
 
 _SPLIT: ContextVar[Split | None] = ContextVar("memtrace_langchain_split", default=None)
@@ -35,15 +46,17 @@ def split(call: Call) -> Step:
     """`split_documents`, `create_documents`, `split_text`: one chunk per piece of text."""
     around, arguments = _SPLIT.get(), call.arguments()
     if around is not None:
-        if around.splitter is not call.instance or around.within:
+        if around.within:
             return
-        around.texts = around.texts or _given(arguments)
+        own = around.splitter is call.instance
+        if own:
+            around.texts = around.texts or _given(arguments)
         if call.wrapped.__name__ != "split_text":
             return
         around.within = True  # a splitter may call itself
         pieces = yield
         around.within = False
-        around.pieces.append(len(pieces))
+        (around.pieces if own else around.parts).append(len(pieces))
         return
     under_way = Split(call.instance, _given(arguments))
     call.carry(_SPLIT, under_way)
@@ -53,8 +66,9 @@ def split(call: Call) -> Step:
     documents, pieces = call.patches.documents, call.patches.pieces
     read = read_all(operation, given, (documents, pieces), documents)
     chunks = [text_of(item) or Text("") for item in cast(Sequence[object], returned)]
-    for chunk, ref, sources in zip(chunks, _refs(chunks), _sources(under_way.pieces, read, len(chunks)), strict=True):
-        operation.wrote(ref, content=chunk.content, sources=sources)
+    sources = _sources(under_way.numbers(), read, len(chunks))
+    for chunk, ref, behind in zip(chunks, _refs(chunks), sources, strict=True):
+        operation.wrote(ref, content=chunk.content, sources=behind)
         pieces.learn(operation, chunk, Known(ref, operation.origin))
 
 
