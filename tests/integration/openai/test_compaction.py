@@ -107,6 +107,25 @@ def test_a_history_from_elsewhere_is_stored_and_compacted(
 
 
 @compacts
+def test_a_compaction_compares_no_entry_with_all_others(
+    client: openai.OpenAI, server: ModelServer, recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[object] = []
+
+    def equal(self: object, other: object) -> bool:
+        compared.append(self)
+        return self is other
+
+    monkeypatch.setattr(conversations.Entry, "__eq__", equal)
+    kept = [user(f"I like number {number}.") for number in range(20)]
+    said = [assistant(f"Number {number} is noted.", f"m-{number}") for number in range(20)]
+    server.replies = [response(*kept, COMPACTION, kind="response.compaction")]
+    client.responses.compact(model="m1", input=[*kept, *said])  # type: ignore[list-item]
+    assert len(summary_of(recording).outputs) == len(said)
+    assert len(compared) <= len(kept) + len(said)
+
+
+@compacts
 def test_a_compaction_that_fails_changes_nothing(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:

@@ -181,7 +181,8 @@ class History:
             return
         before = replace(self.conversation, entries=tuple(held))
         kept = list(conversations.aligned(before, [_key(message) for message in given]).kept.values())
-        removed = [entry for entry in held if entry not in kept]
+        known = {entry.ref for entry in kept}
+        removed = [entry for entry in held if entry.ref not in known]
         if not removed:  # what it stands for is in the prompt, too
             removed, kept = held, []
         conversations.end(removed)
