@@ -101,6 +101,17 @@ def test_what_never_was_leaves_no_tombstone(recording: Recording, tmp_path: Path
     named.client.close()
 
 
+def test_a_node_of_a_loaded_store_has_a_tombstone(recording: Recording, tmp_path: Path) -> None:
+    saved, path = SimpleVectorStore(), str(tmp_path / "vectors.json")
+    saved.add([embedded(PARIS, "one")])
+    saved.persist(path)
+    recording.clear()
+    SimpleVectorStore.from_persist_path(path).delete_nodes(["one", "never"])
+    [deleted] = operations(recording)
+    assert [v.ref for v in deleted.outputs] == ["chunk:one"]
+    assert "unknown_record" in deleted.incomplete
+
+
 async def test_asynchronous_calls_are_recorded_once(recording: Recording) -> None:
     store = SimpleVectorStore()
     await store.async_add([embedded(PARIS, "one")])

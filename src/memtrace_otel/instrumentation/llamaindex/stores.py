@@ -6,8 +6,8 @@ store) is a copy, not a version of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import cast
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, cast
 
 from opentelemetry.util.types import AttributeValue
 
@@ -135,16 +135,24 @@ class Write:
 
 
 def _delete_by_id(call: Call, ids: Iterable[object]) -> Step:
-    """Tombstones for what is known here; a store with a name of its own may hold what another process has written."""
+    """Tombstones for what is known here or held in memory (it may have been loaded from a file); a store with a name
+    of its own may hold what another process has written."""
     scope, ledger = call.patches.scope_of(call.instance), call.patches.ledger
-    refs = [document_ref(str(id)) if ledger.find(scope, document_ref(str(id))) else chunk_ref(str(id)) for id in ids]
-    named = store_name(call.instance) != type(call.instance).__name__
-    doomed = [ledger.find(scope, ref) or Stored(ref, "", "") for ref in refs if named or ledger.find(scope, ref)]
+    refs = {id: document_ref(id) if ledger.find(scope, document_ref(id)) else chunk_ref(id) for id in map(str, ids)}
+    named, held = store_name(call.instance) != type(call.instance).__name__, _in_memory(call.instance)
+    known = {ref: ledger.find(scope, ref) for ref in refs.values()}
+    doomed = [known[ref] or Stored(ref, "", "") for id, ref in refs.items() if named or known[ref] or id in held]
     operation = _open_delete(call, scope, len(doomed))
     yield
     if len(doomed) < len(refs):
         operation.mark(Incomplete.UNKNOWN_RECORD)
     _bury(call, operation, doomed)
+
+
+def _in_memory(store: Any) -> Collection[str]:
+    """The ids of the nodes in a `SimpleVectorStore`."""
+    held = getattr(getattr(store, "data", None), "embedding_dict", None)
+    return cast("dict[str, object]", held) if isinstance(held, dict) else ()
 
 
 def _open_delete(call: Call, scope: str, count: int) -> Operation:
