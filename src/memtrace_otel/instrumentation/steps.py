@@ -218,7 +218,7 @@ class _Hook:
     def begin(self, call: Call[Any]) -> Step | None:
         """Run the step up to its yield; None when it records nothing."""
         running: Step | None = None
-        call.began = started = slowness.clock()
+        call.began = started = slowness.starts()
         with self._guard:
             try:
                 running = self._step(call)
@@ -235,7 +235,7 @@ class _Hook:
 
     def finish(self, running: Step | None, result: Any, call: Call[Any]) -> None:
         """Run the rest of the step and end what it opened."""
-        started = slowness.clock()
+        started = slowness.starts()
         try:
             if running is not None:
                 with self._guard:
@@ -254,13 +254,13 @@ class _Hook:
         if collecting():  # a coroutine that was left half-way
             abandon(partial(self.end, call, error))
             return
-        started = started or slowness.clock()
+        started = started or slowness.starts()
         own = started - call.began - (slowness.spent_here() - call.spent_before)
         if self._slowness.left_out and call.operations:
             call.operations[0].set(semconv.LOST, self._slowness.left_out)
             self._slowness.left_out = 0
         call.end(error)
-        self._slowness.spend(started, slowness.PER_CALL + max(0.0, own) * slowness.SHARE_OF_CALL)
+        self._slowness.spend(started, max(0.0, own) * slowness.SHARE_OF_CALL)
 
 
 @lru_cache(maxsize=512)
