@@ -35,8 +35,8 @@ class Places:
         object of this process; '' where nothing tells, as for most servers (they go by several addresses). No
         credentials."""
         known = self._known.get(id(holder))
-        if known is not None:
-            return known
+        if known is not None or holder is None:
+            return known or ""
         place = self._find(holder)
         try:
             finalize(holder, self._known.pop, id(holder), None).atexit = False  # equal holders are not the same
@@ -66,7 +66,10 @@ def _path_of(keeper: Any) -> str | None:
     if _in_memory(keeper):
         return ""
     looks = (_qdrant, _chroma, _kuzu, _sqlalchemy, _sqlite, _aiosqlite, postgresql_of)
-    return next((path for look in looks if (path := look(keeper)) is not None), None)
+    try:
+        return next((path for look in looks if (path := look(keeper)) is not None), None)
+    except Exception:  # it only looks like one of these
+        return None
 
 
 def _own(holder: Any, name: str) -> Any:
@@ -94,7 +97,7 @@ def _qdrant(keeper: Any) -> str | None:
 
 
 def _chroma(keeper: Any) -> str | None:
-    if not callable(getattr(keeper, "get_settings", None)):
+    if not callable(getattr(type(keeper), "get_settings", None)):  # a client of anything may answer to any name
         return None
     settings = keeper.get_settings()
     host, port = getattr(settings, "chroma_server_host", None), getattr(settings, "chroma_server_http_port", None)
@@ -121,7 +124,9 @@ def _sqlalchemy(keeper: Any) -> str | None:
         address = sqlalchemy.make_url(url)
     except Exception:  # none
         return None
-    return _real(address.database or "") if address.get_backend_name() == "sqlite" else None
+    if address.get_backend_name() != "sqlite":
+        return None
+    return "" if address.query.get("mode") == "memory" else _real(address.database or "")
 
 
 def _sqlite(connection: Any) -> str | None:
@@ -150,7 +155,7 @@ def postgresql_of(connection: Any) -> str | None:
     pool says what it was told, with libpq's defaults; no socket is opened and nobody waited for."""
     try:
         told: Any = getattr(connection, "info", None)
-        if hasattr(told, "dbname"):
+        if isinstance(getattr(told, "dbname", None), str):
             return _database(told.host, told.port, told.dbname)
         conninfo, pq = sys.modules.get("psycopg.conninfo"), sys.modules.get("psycopg.pq")
         text = getattr(connection, "conninfo", None)

@@ -145,3 +145,23 @@ def test_a_pool_of_postgresql_is_the_database_of_its_connections(monkeypatch: py
     assert postgresql_of(pool) == Places().of(Saver("db.example", "one"))
     pool.kwargs = {}
     assert postgresql_of(pool) == '["postgresql", "db.example", "5432", "ann"]'  # libpq: the user's own
+
+
+class Anything:
+    """A client that answers to every name, as those of MongoDB and of remote procedures do, and is no function."""
+
+    def __getattr__(self, name: str) -> Anything:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Anything()
+
+    def __call__(self, *args: object) -> None:
+        raise TypeError
+
+
+def test_a_client_that_answers_to_every_name_is_asked_for_nothing() -> None:
+    assert Places().of(Holder(Anything())) == Places().of(SimpleNamespace(client=Anything(), db=Anything())) == ""
+
+
+def test_a_holder_that_is_none_has_no_place() -> None:
+    assert Places().of(None) == ""
