@@ -24,8 +24,10 @@ def admit(
 ) -> tuple[AttributeValue | None, Incomplete | None]:
     """Return what of an attribute goes on a span, None when nothing of it fits, and why it is less than what was given.
 
-    `admitted` are the bytes of the attributes that the span has been given so far; this one's are added.
+    `admitted` are the bytes of the attributes that the span has been given so far; this one's are added. Numbers always
+    fit: they are few and small, and counts are the last to be told.
     """
+    name = str(name)
     others = sum(admitted.values()) - admitted.get(name, 0)
     room = int(limits.span_bytes * _SHARE) - others - utf8_bytes(name) - _FRAMING
     if name not in admitted and len(admitted) >= _MOST:
@@ -47,7 +49,7 @@ def _named(name: str, value: object, limits: CaptureConfig) -> object:
 
 def _cut(value: AttributeValue, room: int) -> AttributeValue | None:
     """As much of a value as takes so many bytes: the beginning of a text, the first items of a sequence."""
-    if _bytes(value) <= room:
+    if isinstance(value, bool | int | float) or _bytes(value) <= room:
         return value
     if isinstance(value, str):
         return preview(value, max(room, 0))[0] or None

@@ -228,10 +228,11 @@ class ContentStore:
     def flush(self, timeout: float = EXIT_WAIT, *, last: bool = False) -> bool:
         """Wait until everything is written, at most `timeout` seconds; return whether it is. After the `last` time what
         is left is dropped and counted. SIGTERM may come amid `put`: to wait gives its lock to the writer."""
+        deadline = time.monotonic() + timeout
         if not self._changed.acquire(timeout=timeout):
             return False
         try:
-            written = self._changed.wait_for(lambda: not self._queue, timeout)
+            written = self._changed.wait_for(lambda: not self._queue, max(0.0, deadline - time.monotonic()))
             if last and not written:
                 self._give_up()
             return written
@@ -286,7 +287,7 @@ class ContentStore:
 
 
 _stores: weakref.WeakSet[ContentStore] = weakref.WeakSet()
-_deadline = math.inf  # of the flush at the end of the process, once that has begun
+_deadline = math.inf  # of the flush at the end of the process, once that has begun and until all is written
 _opened: dict[tuple[str, str], ContentStore] = {}
 
 
@@ -329,8 +330,9 @@ def read_content(uri: str, store: str, *, key: str | None = None, limit: int = R
 def _flush_all(seconds: float | None = None) -> None:
     global _deadline  # of all calls together
     _deadline = min(_deadline, time.monotonic() + (EXIT_WAIT if seconds is None else seconds))
-    for store in list(_stores):
-        store.flush(max(0.0, _deadline - time.monotonic()), last=True)
+    written = [store.flush(max(0.0, _deadline - time.monotonic()), last=True) for store in list(_stores)]
+    if all(written):
+        _deadline = math.inf  # the main thread may end long before the others do
 
 
 def _flush_before_executors_end() -> None:

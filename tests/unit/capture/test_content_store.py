@@ -378,6 +378,22 @@ def test_everything_is_written_before_sigterm_ends_the_process(tmp_path: Path, e
     assert sum(path.is_file() for path in (tmp_path / "contents").rglob("*")) >= 100
 
 
+def test_a_thread_that_goes_on_after_the_main_one_has_its_time_too(tmp_path: Path) -> None:
+    end = """
+import threading
+def serve():
+    threading.main_thread().join()
+    time.sleep(0.3)
+    for n in range(100): store.put(f'text {n}')
+store.put('of the main thread')
+c.EXIT_WAIT = 0.2
+c.SIGTERM_WAIT = 2.0
+threading.Thread(target=serve).start()
+"""
+    assert subprocess.run([sys.executable, "-c", SLOW + end, str(tmp_path / "contents")], timeout=60).returncode == 0
+    assert sum(path.is_file() for path in (tmp_path / "contents").rglob("*")) >= 50
+
+
 def test_sigterm_waits_for_a_store_only_so_long(tmp_path: Path) -> None:
     hang = "Slow.write = lambda *_: time.sleep(3600)\nstore.put('text')\nos.kill(os.getpid(), signal.SIGTERM)"
     assert subprocess.run([sys.executable, "-c", SLOW + hang, str(tmp_path)], timeout=60).returncode == -signal.SIGTERM

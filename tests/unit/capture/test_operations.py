@@ -418,6 +418,15 @@ def test_attributes_past_their_share_of_a_span_are_cut_then_dropped_and_both_is_
     assert drops["attributes"] - before == 2
 
 
+def test_counts_are_told_however_long_the_texts_before_them(recording: Recording) -> None:
+    with operation("search_memory", kind="retrieve", system="t", tracer=recording.tracer) as search:
+        for n in range(5):
+            search.set(f"text.{n}", "x" * 2000)
+        search.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, 3)
+    (span,) = recording.spans()
+    assert (span.attributes or {})[semconv.GEN_AI_MEMORY_RECORD_COUNT] == 3
+
+
 def test_a_program_that_sets_too_much_leaves_room_for_ours(recording: Recording) -> None:
     before = drops["attributes"]
     with operation(kind="create", system="t", tracer=recording.tracer) as op:
