@@ -150,6 +150,21 @@ def test_a_tool_call_of_any_kind_and_its_output_are_history(
     assert list((stored.attributes or {})[semconv.OUTPUTS_CONTENTS]) == [ASKED[0]["content"], text, "one\ntwo"]  # type: ignore[arg-type]
 
 
+def test_a_tool_call_is_repeated_with_nulls_for_what_was_not_there(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    action: dict[str, Any] = {"type": "drag", "path": [{"x": 1}]}
+    nulls = {"env": None, "path": [{"x": 1, "y": None}]}
+    call = {"type": "computer_call", "id": "k-1", "call_id": "t-1", "status": "completed", "action": action}
+    server.replies = [response(call | {"pending_safety_checks": []}), "Done."]
+    client.responses.create(model="m1", input=ASKED)
+    output = {"type": "computer_call_output", "call_id": "t-1", "output": "a picture"}
+    repeated: list[Any] = [*ASKED, call | {"action": action | nulls}, output]
+    client.responses.create(model="m1", input=repeated)
+    assert len(recording.named("memtrace.ingest")) == 1
+    assert recording.named("memtrace.consolidate") == []
+
+
 def test_a_streamed_custom_tool_call_that_is_left_half_way(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:

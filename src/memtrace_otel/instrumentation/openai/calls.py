@@ -238,13 +238,18 @@ def _asked(call: object) -> tuple[str, str]:
     asked = get(call, "function") or get(call, "custom") or call
     arguments = next((value for key in _ARGUMENTS if (value := get(asked, key))), "")
     if not isinstance(arguments, str):
-        arguments = json.dumps(arguments, ensure_ascii=False, sort_keys=True, default=_fields)
+        arguments = json.dumps(_given(arguments), ensure_ascii=False, sort_keys=True, default=str)
     return str(get(asked, "name") or get(asked, "type") or ""), arguments
 
 
-def _fields(value: Any) -> object:
-    """What a record of the package was read from, without what was not there."""
-    return value.model_dump(mode="json", exclude_unset=True) if hasattr(value, "model_dump") else str(value)
+def _given(value: Any) -> object:
+    """What was given of a record of the package: those who repeat it may have nulls for what was not there."""
+    if hasattr(value, "model_dump"):
+        value = value.model_dump(mode="json", exclude_unset=True)
+    if isinstance(value, Mapping):
+        fields = cast(Mapping[str, object], value)
+        return {name: _given(field) for name, field in fields.items() if field is not None}
+    return [_given(one) for one in cast(Sequence[object], value)] if isinstance(value, list | tuple) else value
 
 
 def _is_call(item: object) -> bool:
