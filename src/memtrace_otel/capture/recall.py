@@ -383,12 +383,13 @@ def _of_one_call(searched: list[Retrieval]) -> list[Retrieval]:
 
 
 def _as_close(done: Retrieval, searched: Iterable[Retrieval]) -> list[Retrieval]:
-    """The searches of the last minute that nobody was given and that are no further from this context than `done`."""
+    """The searches of the last minute that still wait for an answer and are no further from this context than `done`."""
     here, lately = _searched_here.get(), perf_counter() - _OVER_SECONDS
+    unanswered = {search.origin for search in waiting()}
     return [
         other
         for other in searched
-        if not other.given_to
+        if other.origin in unanswered
         and other.ended > lately
         and _nearness(other) >= _nearness(done)
         and (other.origin in here) >= (done.origin in here)

@@ -199,3 +199,14 @@ def test_that_nothing_was_found_for_one_owner_is_not_said_of_another(
         assert [program.answer() for _ in range(2)] == [UNKNOWN] * 2
 
     Context().run(serve)
+
+
+def test_a_search_that_the_program_itself_has_answered_is_no_rival(program: Program, recording: Recording) -> None:
+    def serve() -> None:
+        program.search("ann")
+        with operation("answer", kind="respond", system="notes", scope="ann", tracer=recording.tracer) as own:
+            own.read("memory:ann-0", role="context", content=TEXT)
+        program.search("bob")
+        assert program.answer() == (["memory:bob-0"], False)
+
+    Context().run(serve)
