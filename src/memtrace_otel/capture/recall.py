@@ -383,7 +383,7 @@ def _of_one_call(searched: list[Retrieval]) -> list[Retrieval]:
 
 
 def _as_close(done: Retrieval, searched: Iterable[Retrieval]) -> list[Retrieval]:
-    """The searches of the last minute that still wait for an answer and are no further from this context than `done`."""
+    """The searches of the last minute that wait for an answer still and are as near to this context as `done`."""
     here, lately = _searched_here.get(), perf_counter() - _OVER_SECONDS
     unanswered = {search.origin for search in waiting()}
     return [
