@@ -115,6 +115,16 @@ def test_a_streamed_custom_tool_call_comes_in_parts(
     assert said(recording) == SAID_SQL
 
 
+def test_a_streamed_tool_call_that_begins_with_its_id_alone(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    begun = {"index": 0, "id": "t-1", "type": "function"}
+    rest = {"index": 0, "function": {"name": "weather", "arguments": "{}"}}
+    server.replies = [chunks({"role": "assistant", "tool_calls": [begun]}, {"tool_calls": [rest]})]
+    list(client.chat.completions.create(model="m1", messages=ASKED, stream=True))
+    assert said(recording) == [("completion", '["weather", "{}"]')]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_function_call_of_before_there_were_tools(
     client: openai.OpenAI, server: ModelServer, recording: Recording, stream: bool

@@ -239,7 +239,8 @@ def _asked(call: object) -> tuple[str, str]:
     arguments = next((value for key in _ARGUMENTS if (value := get(asked, key))), "")
     if not isinstance(arguments, str):
         arguments = json.dumps(_given(arguments), ensure_ascii=False, sort_keys=True, default=str)
-    return str(get(asked, "name") or get(asked, "type") or ""), arguments
+    kind = get(asked, "type") if _is_call(asked) else ""  # a built-in tool has no other name
+    return str(get(asked, "name") or kind or ""), arguments
 
 
 def _given(value: Any) -> object:
