@@ -97,7 +97,8 @@ def _qdrant(keeper: Any) -> str | None:
 
 
 def _chroma(keeper: Any) -> str | None:
-    if not callable(getattr(type(keeper), "get_settings", None)):  # a client of anything may answer to any name
+    kind = type(cast(object, keeper))
+    if not callable(getattr(kind, "get_settings", None)):  # a client of anything may answer to any name
         return None
     settings = keeper.get_settings()
     host, port = getattr(settings, "chroma_server_host", None), getattr(settings, "chroma_server_http_port", None)

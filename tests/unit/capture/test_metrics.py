@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import gc
-import time
 import re
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
