@@ -189,8 +189,8 @@ class Operation:
             self.span.end()
             failed = "" if error is None else self.error_type or type(error).__qualname__
             seconds = perf_counter() - self._started
-            told = self._incomplete, self._attributes
-            operation_ended(self.system, self.kind, self.name or "", seconds, failed, *told)
+            name, reasons, given = self.name or "", self._incomplete, self._attributes
+            operation_ended(self.system, self.kind, name, seconds, failed, reasons, given)
         except Exception as failure:
             note_error("operation.end", failure)
 

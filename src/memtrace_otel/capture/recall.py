@@ -151,8 +151,7 @@ class Turn:
         taken: defaultdict[str, list[Recalled]] = defaultdict(list)
         for hit in chosen:
             taken[hit.retrieved_by].append(hit)
-        sources = [done for done in searched if done.origin in taken]
-        sure = {done.origin for done in sources if self._is_sure(done, taken[done.origin], trace_id)}
+        sure = {d.origin for d in searched if d.origin in taken and self._is_sure(d, taken[d.origin], trace_id)}
         certain = bool(queries) and {(hit.ref, hit.origin) for hit in hits} == {(hit.ref, hit.origin) for hit in chosen}
         chosen = [hit for hit in chosen if hit.retrieved_by in sure]
         return InPrompt(queries, chosen, all_queries and all_hits, certain)
