@@ -82,7 +82,7 @@ class Turn:
         if len(read) > _ENTRIES:
             read = read[:_ENTRIES]
         size = ENTRY_BYTES * (len(read) + 1) + sum([getsizeof(entry[3]) for entry in read])
-        done = Retrieval(origin, scope, read, place.get(), size, perf_counter(), context, set())
+        done = Retrieval(origin, scope, read, place.get(), size, perf_counter(), context, {})
         _searched_here.set((*_searched_here.get()[1 - _HERE :], origin))
         with _lock:
             self._retrievals.append(done)
@@ -159,9 +159,10 @@ class Turn:
     def gave(self, hits: Iterable[Recalled], trace_id: str = "") -> None:
         """Note that a model call in this trace was given these hits."""
         searches = {hit.retrieved_by for hit in hits}
-        for done in self.retrievals():
-            if done.origin in searches:
-                done.given_to.add(trace_id or self._number)
+        given = [done for done in self.retrievals() if done.origin in searches]
+        with _lock:
+            for done in given:
+                done.give_to(trace_id or self._number)
 
     def fruitless_for(self, queries: Iterable[Recalled]) -> list[str]:
         """Give a model call the retrievals that returned nothing for one of these queries: an empty result is in every
@@ -173,8 +174,9 @@ class Turn:
         nearest = max(map(_nearness, found), default=0)
         found = [done for done in found if not done.hits() and _nearness(done) in (len(done.place), nearest)]
         sure = [done for done in found if self._is_sure(done, [])]
-        for done in sure:
-            done.given_to.add(self._number)
+        with _lock:
+            for done in sure:
+                done.give_to(self._number)
         return [done.origin for done in sure]
 
     @property
@@ -378,7 +380,7 @@ def _nearness(done: Retrieval) -> int:
 def _of_one_call(searched: list[Retrieval]) -> list[Retrieval]:
     """Those that no model call was given; without any, those that the same was given as the newest."""
     fresh = [done for done in searched if not done.given_to]
-    return fresh or [done for done in searched if done.given_to & searched[-1].given_to]
+    return fresh or [done for done in searched if done.given_to.keys() & searched[-1].given_to.keys()]
 
 
 def _as_close(done: Retrieval, searched: Iterable[Retrieval]) -> list[Retrieval]:

@@ -13,6 +13,7 @@ from memtrace_otel.semconv import RefKind, Role
 
 ENTRY_BYTES = 256  # of an entry, its text aside
 _SEARCHES = 256
+_GIVEN = 64  # a search at the start of a long program may be in every prompt after it
 
 Place = tuple[object, ...]
 """A run in the tree of a library's runs: ids from the outermost run to it."""
@@ -47,8 +48,15 @@ class Retrieval(NamedTuple):
     """When, in seconds of `perf_counter`."""
     context: str
     """Ref of what it made for the answer."""
-    given_to: set[str | int]
-    """Who was given what it found: traces of answers, and turns of those outside any span."""
+    given_to: dict[str | int, None]
+    """Who was given what it found lately: traces of answers, and turns of those outside any span, newest last."""
+
+    def give_to(self, asker: str | int) -> None:
+        """Note who was given what it found; one caller at a time."""
+        self.given_to.pop(asker, None)
+        self.given_to[asker] = None
+        if len(self.given_to) > _GIVEN:
+            del self.given_to[next(iter(self.given_to))]
 
     def query(self) -> Recalled | None:
         """What was asked, None when the operation did not say."""

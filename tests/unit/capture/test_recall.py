@@ -238,6 +238,15 @@ def test_what_a_turn_that_is_gone_was_given_is_no_later_turns() -> None:
         assert not Turn(given()).found_in("Ana likes green tea").hits
 
 
+def test_a_search_in_every_prompt_after_it_remembers_only_the_newest_answers() -> None:
+    turn = Turn()
+    done = turn.retrieved("search", "", versions("Lisbon"))
+    for number in range(1000):
+        turn.gave(done.hits(), f"{number:032x}")
+    assert len(done.given_to) < 100
+    assert f"{999:032x}" in done.given_to
+
+
 def test_spans_around_answers_alone_find_what_was_searched_before_them(recording: Recording) -> None:
     for n in range(2):
         with operation("search_memory", kind="retrieve", system="s", tracer=recording.tracer) as search:
