@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from memtrace_otel.capture.config import config
-from memtrace_otel.capture.fork import after_fork
+from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.capture.running import running
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class OriginTable:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        new_lock_after_fork(self)
         self._versions: OrderedDict[Key, Version] = OrderedDict()
         self._within: OrderedDict[tuple[str, Key], Version] = OrderedDict()
 
@@ -114,8 +115,3 @@ _table = OriginTable()
 def origins() -> OriginTable:
     """The table of this process."""
     return _table
-
-
-@after_fork
-def _after_fork() -> None:
-    _table._lock = threading.Lock()  # pyright: ignore[reportPrivateUsage]  # the parent may have held it

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
@@ -21,7 +22,7 @@ from weakref import ref
 
 from opentelemetry import trace
 
-from memtrace_otel.capture.fork import after_fork
+from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.capture.layout import Read
 from memtrace_otel.capture.searches import ENTRY_BYTES, Place, Recalled, Retrieval, fold, waiting
@@ -241,6 +242,7 @@ class Turn:
 
 _numbers = count()
 _lock = threading.Lock()
+new_lock_after_fork(sys.modules[__name__])
 _turns: dict[str, Turn] = {}  # by trace; a turn outside any trace lives as long as a context knows it
 _living: list[ref[Turn]] = []  # every turn that holds something
 _held = 0  # bytes that the living turns keep, or more: those that died are found when room is needed
@@ -454,9 +456,3 @@ def forget() -> None:
     for known in (_recent, _outside, _shared):
         known.set(None)
     place.set(())
-
-
-@after_fork
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()  # the parent may have held it

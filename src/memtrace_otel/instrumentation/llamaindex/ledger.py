@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from memtrace_otel.capture.fork import after_fork
+from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece
 
 _RECORDS = 50_000
 _lock = threading.Lock()
-
-
-@after_fork
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()  # the parent may have held it
+new_lock_after_fork(sys.modules[__name__])
 
 
 @dataclass(frozen=True, slots=True)

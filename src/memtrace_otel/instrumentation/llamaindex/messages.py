@@ -7,6 +7,7 @@ What a chat store tells later is recognised by its place in the queue.
 from __future__ import annotations
 
 import secrets
+import sys
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Container, Generator, Iterable, Sequence
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from memtrace_otel.capture import Operation
-from memtrace_otel.capture.fork import after_fork
+from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.instrumentation.llamaindex.nodes import message_ref, message_text
 from memtrace_otel.semconv import Role
@@ -24,12 +25,7 @@ _QUEUES = 1024
 _MESSAGES = 10_000
 _PLACES = 100_000  # of all queues, about 17 MB
 _lock = threading.Lock()
-
-
-@after_fork
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()  # the parent may have held it
+new_lock_after_fork(sys.modules[__name__])
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from memtrace_otel.capture import variable_ref
-from memtrace_otel.capture.fork import after_fork
+from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.session import provider_session
 from memtrace_otel.instrumentation.mem0.variables import Turn, turns
@@ -21,6 +22,7 @@ _CONVERSATIONS = 1000
 _CALLS = 16  # Mem0 keeps ten messages
 _MESSAGES = 10  # of a call it keeps the first ones: they have one time, and SQLite takes equal rows as they come
 _lock = threading.Lock()
+new_lock_after_fork(sys.modules[__name__])
 
 Conversation = tuple[str, str]
 """Owner and session of messages that Mem0 keeps together."""
@@ -106,9 +108,3 @@ def _take(left: list[tuple[Saved, list[tuple[str, str]]]], digest: str, time: st
 
 def _digest(content: object) -> str:
     return variable_ref(RefKind.MESSAGE, content)
-
-
-@after_fork
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()  # the parent may have held it

@@ -3,15 +3,17 @@ whole store or all memories of an owner are."""
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from typing import NamedTuple
 
-from memtrace_otel.capture.fork import after_fork
+from memtrace_otel.capture.fork import new_lock_after_fork
 
 MOST = 10_000
 _FEW = 16  # what a record was added for, beyond which it is not taken apart any more
 _lock = threading.Lock()  # Mem0 works on its graph in threads
+new_lock_after_fork(sys.modules[__name__])
 
 Ids = frozenset[tuple[str, str]]
 """Further ids (agent, run) that a relation was added for, beside its owner."""
@@ -86,9 +88,3 @@ class KnownRecords:
         """Note that a record is gone."""
         with _lock:
             self._records.pop(record, None)
-
-
-@after_fork
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()  # the parent may have held it

@@ -8,6 +8,7 @@ never changes: calls that go on from one at the same time, or again, do not see 
 from __future__ import annotations
 
 import secrets
+import sys
 import threading
 from bisect import bisect_left
 from collections import OrderedDict
@@ -21,7 +22,7 @@ from weakref import WeakSet
 from opentelemetry import baggage
 
 from memtrace_otel.capture import recall, scope_id, variable_ref
-from memtrace_otel.capture.fork import after_fork
+from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message, Request
 from memtrace_otel.model import content_digest, make_ref, split_ref
@@ -135,6 +136,7 @@ class Continued:
 
 
 _lock = threading.Lock()
+new_lock_after_fork(sys.modules[__name__])
 _known: OrderedDict[str, Conversation] = OrderedDict()  # by state
 _states: OrderedDict[tuple[str, ...], list[str]] = OrderedDict()  # states by what they are found by, newest last
 _characters = 0  # sizes of all of them
@@ -353,9 +355,3 @@ def forget() -> None:
     _states.clear()
     _ended.clear()
     _recent.set("")
-
-
-@after_fork
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()  # the parent may have held it
