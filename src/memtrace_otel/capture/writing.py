@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanContext, TraceFlags, Tracer
@@ -56,31 +58,17 @@ def described(read: list[Read], written: list[Written], limits: CaptureConfig) -
     The text of a version is shown where it was made, so of the inputs only those without an origin are.
     """
     reasons: list[str] = []
-    given, made = [entry[3] for entry in read], [entry[3] for entry in written]
-    inputs = Inputs(
-        encoded_refs([entry[0] for entry in read]),
-        [entry[1] for entry in read],
-        [entry[2] for entry in read],
-        nothing := [""] * len(read),
-        nothing,
-        [entry[4] for entry in read],
-        nothing,
-    )
-    outputs = Outputs(
-        encoded_refs([entry[0] for entry in written]),
-        [entry[1] for entry in written],
-        [entry[2] for entry in written],
-        none := [""] * len(written),
-        [],
-        none,
-        [entry[4] for entry in written],
-        [entry[5] for entry in written],
-    )
+    refs, roles, origins, given, scores = _columns(read, 5)
+    nothing = [""] * len(read)
+    inputs = Inputs(encoded_refs(refs), roles, origins, nothing, nothing, scores, nothing)
+    refs, roles, actions, made, stores, times = _columns(written, 6)
+    nothing = [""] * len(written)
+    outputs = Outputs(encoded_refs(refs), roles, actions, nothing, [], nothing, stores, times)
     if plain([*given, *made], limits):
         inputs.digests = content_digests(given, limits.digest_key)
         outputs.digests, outputs.sizes = content_digests(made, limits.digest_key), [len(text) for text in made]
         if limits.content:
-            inputs.contents = ["" if entry[2] else entry[3] for entry in read]
+            inputs.contents = ["" if origin else text for origin, text in zip(origins, given, strict=True)]
             outputs.contents = made
     else:
         _describe_inputs(inputs, given, limits, reasons)
@@ -88,6 +76,10 @@ def described(read: list[Read], written: list[Written], limits: CaptureConfig) -
     if not limits.content and (any(inputs.digests) or any(outputs.digests)):
         reasons.append(_CONTENT_OFF)
     return inputs, outputs, reasons
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
 
 
 def _describe_inputs(inputs: Inputs, texts: list[str], limits: CaptureConfig, reasons: list[str]) -> None:
