@@ -11,7 +11,7 @@ from llama_index.core import Document, StorageContext, VectorStoreIndex
 from llama_index.core.embeddings import MockEmbedding
 from llama_index.core.schema import TextNode
 from llama_index.core.settings import Settings
-from llama_index.core.vector_stores import SimpleVectorStore, VectorStoreQuery
+from llama_index.core.vector_stores import MetadataFilter, MetadataFilters, SimpleVectorStore, VectorStoreQuery
 from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import QdrantClient
 
@@ -110,6 +110,45 @@ def test_a_node_of_a_loaded_store_has_a_tombstone(recording: Recording, tmp_path
     [deleted] = operations(recording)
     assert [v.ref for v in deleted.outputs] == ["chunk:one"]
     assert "unknown_record" in deleted.incomplete
+
+
+def about(whom: str, among: list[str] | None = None) -> dict[str, Any]:
+    """Arguments of `delete_nodes`: a filter on the metadata of nodes."""
+    return {"node_ids": among, "filters": MetadataFilters(filters=[MetadataFilter(key="who", value=whom)])}
+
+
+def test_what_a_filter_deletes_in_memory_has_a_tombstone(recording: Recording) -> None:
+    store = SimpleVectorStore()
+    nodes = [embedded(text, id) for id, text in (("one", PARIS), ("two", CHESS), ("three", PARIS))]
+    for node, who in zip(nodes, ("alice", "alice", "bob"), strict=True):
+        node.metadata["who"] = who
+    store.add([*nodes])
+    store.delete_nodes(**about("alice", among=["one", "three"]))
+    store.delete_nodes(**about("alice"))
+    store.add(nodes[:1])
+    store.delete_nodes()
+    _, among, rest, again, everything = operations(recording)
+    deleted = [[(v.ref, v.action) for v in span.outputs] for span in (among, rest, everything)]
+    assert deleted == [[(f"chunk:{id}", "DELETE") for id in ids] for ids in (["one"], ["two"], ["three", "one"])]
+    assert not among.incomplete
+    assert among.attributes[semconv.GEN_AI_MEMORY_RECORD_COUNT] == 1
+    assert (again.name, [v.action for v in again.outputs]) == ("create_memory", ["ADD"])
+
+
+def test_what_a_filter_deletes_elsewhere_is_unknown(recording: Recording, tmp_path: Path) -> None:
+    store, other = qdrant(tmp_path), qdrant(tmp_path, "other")
+    node = embedded(PARIS, str(uuid.uuid4()))
+    node.metadata["who"] = "alice"
+    for one in (store, other):
+        one.add([node])
+    store.delete_nodes(**about("alice"))
+    for one in (store, other):
+        one.add([node])
+        one.client.close()
+    *_, delete, again, kept = operations(recording)
+    assert (delete.name, delete.outputs, "unknown_record" in delete.incomplete) == ("delete_memory", (), True)
+    assert semconv.GEN_AI_MEMORY_RECORD_COUNT not in delete.attributes
+    assert [[v.action for v in span.outputs] for span in (again, kept)] == [["UPDATE"], ["NONE"]]
 
 
 async def test_asynchronous_calls_are_recorded_once(recording: Recording) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece
 
 _RECORDS = 50_000
-_lock = threading.Lock()
+_lock = threading.RLock()
 new_lock_after_fork(sys.modules[__name__])
 
 
@@ -60,16 +60,26 @@ class Ledger:
         with _lock:
             return self._forget(scope, ref)
 
+    def doubt(self, scope: str) -> None:
+        """Note that any record of an owner may be gone: whatever is stored next is a new version."""
+        with _lock:
+            for stored in self._of(scope):
+                self._stored[scope, stored.ref] = replace(stored, fingerprint="")
+
     def cut_from(self, scope: str, document: str) -> list[Stored]:
         """The stored chunks of a document."""
         with _lock:
-            refs = self._chunks.get((scope, document), {})
+            refs = list(self._chunks.get((scope, document), ()))
             return [self._stored[scope, ref] for ref in refs if (scope, ref) in self._stored]  # a fork may come between
 
     def all_of(self, scope: str) -> list[Stored]:
         """Everything stored for an owner."""
         with _lock:
-            return [stored for (owner, _), stored in self._stored.items() if owner == scope]
+            return self._of(scope)
+
+    def _of(self, scope: str) -> list[Stored]:
+        known = list(self._stored.items())  # a signal handler of the program may change it meanwhile
+        return [stored for (owner, _), stored in known if owner == scope]
 
     def _forget(self, scope: str, ref: str) -> Stored | None:
         stored = self._stored.pop((scope, ref), None)

@@ -15,7 +15,7 @@ from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins
 from memtrace_otel.instrumentation.llamaindex.calls import BATCH, Call, batches, purpose
 from memtrace_otel.instrumentation.llamaindex.ingestion import INGESTION
-from memtrace_otel.instrumentation.llamaindex.ledger import Stored
+from memtrace_otel.instrumentation.llamaindex.ledger import Ledger, Stored
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, chunk_ref, document_ref, pieces
 from memtrace_otel.instrumentation.llamaindex.owners import store_name
 from memtrace_otel.instrumentation.llamaindex.sources import read_sources
@@ -58,7 +58,7 @@ def delete(call: Call) -> Step:
     is_chunk = origins().find(scope, chunk_ref(document))  # early releases ask for it by the id of a node, in vain
     if not doomed and (is_chunk or not hasattr(call.instance, "stores_text")):
         return  # a document store holds copies
-    operation = _open_delete(call, scope, len(doomed))
+    operation = _open_delete(call, scope)
     yield
     _bury(call, operation, doomed)
     ingestion = INGESTION.get()
@@ -68,10 +68,13 @@ def delete(call: Call) -> Step:
 
 
 def delete_nodes(call: Call) -> Step:
-    """`delete_nodes`, `adelete_nodes` of a vector store; those that a filter names are not known here."""
+    """`delete_nodes`, `adelete_nodes` of a vector store: what has these ids; with a filter or without ids, what the
+    store itself chooses."""
     if not call.enter("store"):
         return
-    yield from _delete_by_id(call, cast("list[object]", call.arguments().get("node_ids") or []))
+    arguments = call.arguments()
+    ids = cast("list[object] | None", arguments.get("node_ids"))
+    yield from _delete_found(call) if ids is None or arguments.get("filters") else _delete_by_id(call, ids)
 
 
 def delete_document(call: Call) -> Step:
@@ -138,31 +141,50 @@ def _delete_by_id(call: Call, ids: Iterable[object]) -> Step:
     """Tombstones for what is known here or held in memory (it may have been loaded from a file); a store with a name
     of its own may hold what another process has written."""
     scope, ledger = call.patches.scope_of(call.instance), call.patches.ledger
-    refs = {id: document_ref(id) if ledger.find(scope, document_ref(id)) else chunk_ref(id) for id in map(str, ids)}
-    named, held = store_name(call.instance) != type(call.instance).__name__, _in_memory(call.instance)
+    refs = {id: _ref_of(ledger, scope, id) for id in map(str, ids)}
+    named, held = store_name(call.instance) != type(call.instance).__name__, _in_memory(call.instance) or ()
     known = {ref: ledger.find(scope, ref) for ref in refs.values()}
     doomed = [known[ref] or Stored(ref, "", "") for id, ref in refs.items() if named or known[ref] or id in held]
-    operation = _open_delete(call, scope, len(doomed))
+    operation = _open_delete(call, scope)
     yield
     if len(doomed) < len(refs):
         operation.mark(Incomplete.UNKNOWN_RECORD)
     _bury(call, operation, doomed)
 
 
-def _in_memory(store: Any) -> Collection[str]:
-    """The ids of the nodes in a `SimpleVectorStore`."""
+def _delete_found(call: Call) -> Step:
+    """Tombstones for what has left the memory. Another store does not say what it deletes: what is stored next under
+    any id may be the same as before, and yet it is a new version."""
+    scope, ledger, held = call.patches.scope_of(call.instance), call.patches.ledger, _in_memory(call.instance)
+    operation, before = _open_delete(call, scope), list(held or ())
+    if held is None:
+        operation.mark(Incomplete.UNKNOWN_RECORD)
+        ledger.doubt(scope)  # also when the call fails: a server may have done it
+    yield
+    if held is not None:
+        left = _in_memory(call.instance) or ()
+        refs = [_ref_of(ledger, scope, id) for id in before if id not in left]
+        _bury(call, operation, [ledger.find(scope, ref) or Stored(ref, "", "") for ref in refs])
+
+
+def _ref_of(ledger: Ledger, scope: str, id: str) -> str:
+    return document_ref(id) if ledger.find(scope, document_ref(id)) else chunk_ref(id)
+
+
+def _in_memory(store: Any) -> Collection[str] | None:
+    """The ids of the nodes in a `SimpleVectorStore`, None for another store."""
     held = getattr(getattr(store, "data", None), "embedding_dict", None)
-    return cast("dict[str, object]", held) if isinstance(held, dict) else ()
+    return cast("dict[str, object]", held) if isinstance(held, dict) else None
 
 
-def _open_delete(call: Call, scope: str, count: int) -> Operation:
-    attributes = _store(call) | {semconv.GEN_AI_MEMORY_RECORD_COUNT: count}
-    return call.open(semconv.DELETE_MEMORY, OpKind.DELETE, scope=scope, purpose=purpose(call), attributes=attributes)
+def _open_delete(call: Call, scope: str) -> Operation:
+    return call.open(semconv.DELETE_MEMORY, OpKind.DELETE, scope=scope, purpose=purpose(call), attributes=_store(call))
 
 
 def _bury(call: Call, operation: Operation, doomed: list[Stored]) -> None:
     """Record the tombstones."""
     scope = operation.scope
+    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(doomed))
     for number, batch in enumerate(batches(doomed)):
         if number:
             operation = call.open(None, OpKind.DELETE, scope=scope, purpose=purpose(call), current=False)
