@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -143,6 +144,27 @@ def test_no_bytes_allowed_means_no_file(tmp_path: Path) -> None:
     with pytest.raises(SpoolFull):
         Spool(tmp_path / "s", 0).append(b"x")
     assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("written", [0, 3, OSError(errno.ENOSPC, "full")])
+def test_a_full_disk_costs_no_descriptor_and_no_file(
+    tmp_path: Path, written: int | OSError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int, data: bytes, offset: int) -> int:
+        opened.append(descriptor)
+        if isinstance(written, OSError):
+            raise written
+        return written
+
+    opened: list[int] = []
+    spool = Spool(tmp_path / "s", 1 << 20)
+    monkeypatch.setattr("os.pwrite", full)
+    with pytest.raises(OSError, match="full"):
+        spool.append(b"x")
+    (descriptor,) = opened
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(descriptor)
+    assert list((tmp_path / "s").iterdir()) == []
 
 
 def test_the_file_of_a_dead_process_is_adopted_and_removed_when_delivered(tmp_path: Path) -> None:

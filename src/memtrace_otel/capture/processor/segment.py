@@ -59,8 +59,13 @@ class Segment:
         if not _lock(descriptor):
             os.close(descriptor)
             return None
-        os.write(descriptor, MAGIC)
-        return cls(path, descriptor, len(MAGIC))
+        segment = cls(path, descriptor, len(MAGIC))
+        try:
+            segment._write(MAGIC, 0)
+        except OSError:  # else every attempt on a full disk would cost the program a descriptor
+            segment.remove()
+            raise
+        return segment
 
     @classmethod
     def adopt(cls, path: Path) -> Segment | None:
@@ -81,8 +86,7 @@ class Segment:
         # In one step: a finalizer or signal handler may end a span, and append it, at any other point.
         start, self.size = self.size, self.size + length
         try:
-            if os.pwrite(self._descriptor, data, start) != length:
-                raise OSError(errno.ENOSPC, "the disk is full", str(self.path))
+            self._write(data, start)
         except OSError:
             os.ftruncate(self._descriptor, start)
             self.size = start
@@ -126,13 +130,19 @@ class Segment:
 
     def remove(self) -> None:
         """Delete the file."""
-        self.path.unlink(missing_ok=True)
-        self.close()
+        try:
+            self.path.unlink(missing_ok=True)
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Give the file up as it is: the next process adopts it. Later calls raise OSError."""
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
+
+    def _write(self, data: bytes, offset: int) -> None:
+        if os.pwrite(self._descriptor, data, offset) != len(data):
+            raise OSError(errno.ENOSPC, "the disk is full", str(self.path))
 
 
 def is_own(found: os.stat_result) -> bool:
