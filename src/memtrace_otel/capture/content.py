@@ -6,7 +6,12 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, cast
+from dataclasses import fields, is_dataclass
+from datetime import date, time
+from decimal import Decimal
+from pathlib import PurePath
+from typing import TYPE_CHECKING, NamedTuple, cast
+from uuid import UUID
 
 from opentelemetry.util.types import AttributeValue
 
@@ -14,6 +19,9 @@ from memtrace_otel.capture.config import CaptureConfig, config, redaction
 from memtrace_otel.capture.guard import let_through
 from memtrace_otel.model import content_digest, make_ref, split_ref
 from memtrace_otel.semconv import Incomplete, RefKind
+
+if TYPE_CHECKING:  # imported by programs whose contents may leave
+    from memtrace_otel.capture.redaction import Redaction
 
 _OWN_KEY = secrets.token_hex(16)  # of this process and its forked children
 
@@ -45,12 +53,19 @@ def _encodable(text: str) -> str:
 
 def _as_json(value: object) -> str:
     """JSON with sorted keys; the order of a set, which differs between processes, is that of its items' JSON."""
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=_sorted_set)
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=_simpler)
 
 
-def _sorted_set(value: object) -> list[object]:
+def _simpler(value: object) -> object:
+    """What JSON knows, of what records are made of besides."""
     if isinstance(value, set | frozenset):
         return sorted(cast("set[object]", value), key=_as_json)
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, UUID | Decimal | PurePath):
+        return str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     raise TypeError
 
 
@@ -94,7 +109,7 @@ def describe(text: str, limits: CaptureConfig, *, inline: bool) -> Described:
     key = limits.digest_key
     if limits.redaction is not None:
         may_leave, why = limits.redaction.apply(may_leave, _searched(limits))
-        key = key or _key_after(why)
+        key = key or _key_after(why, limits.redaction)
         reasons += why
     shown, cut, store = "", True, ""
     if limits.content:
@@ -127,13 +142,16 @@ def digest(text: str, limits: CaptureConfig) -> str:
     key that only this process knows when there is no MEMTRACE_DIGEST_KEY.
     """
     key = limits.digest_key
-    if not key and limits.redaction is not None:
-        key = _key_after(limits.redaction.apply(_encodable(text), _searched(limits)).reasons)
+    if not key and (rules := limits.redaction) is not None:
+        asked = rules.callback is None  # it would change nothing
+        key = _key_after(rules.apply(_encodable(text), _searched(limits)).reasons if asked else (), rules)
     return content_digest(text, key)
 
 
-def _key_after(reasons: tuple[str, ...]) -> str:
-    return "" if reasons in ((), (Incomplete.TRUNCATED,)) else _OWN_KEY
+def _key_after(reasons: tuple[str, ...], rules: Redaction) -> str:
+    """A callback may be late for a text once and in time for it again: the text has one name all the same."""
+    unchanged = rules.callback is None and reasons in ((), (Incomplete.TRUNCATED,))
+    return "" if unchanged else _OWN_KEY
 
 
 def _searched(limits: CaptureConfig) -> int:

@@ -158,6 +158,8 @@ class _Call:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         left = isinstance(error, GeneratorExit) or (self._left and not isinstance(error, Exception))
         stopped = None if left else error  # whoever reads a stream may stop early
+        if left and self._streamed is not None:
+            self.operation.mark(Incomplete.TRUNCATED)
         if collecting():
             abandon(partial(self._end, stopped))
         else:
@@ -193,7 +195,8 @@ class _Call:
         if not output or not self.operation.origin:
             return
         if isinstance(result, Awaitable | Iterator | AsyncIterator):  # somebody else's to consume
-            note_misuse("output", "a function that is no coroutine or generator function returned one: no output known")
+            why = "a function that is no coroutine or generator function returned one: no output known"
+            note_misuse("output", why, self.operation.system)
             self.operation.mark(Incomplete.UNSERIALISABLE)
             return
         values = _items(result)

@@ -64,9 +64,9 @@ def note_error(where: str, error: Exception, system: str = "") -> None:
         )
 
 
-def note_misuse(what: str, explanation: str) -> None:
+def note_misuse(what: str, explanation: str, system: str = "") -> None:
     """Count a call of ours that makes no sense and log the first one of its sort."""
-    note_drop(f"misuse:{what}")
+    note_drop(f"misuse:{what}", system=system)
     if drops[f"misuse:{what}"] == 1:
         _logger.warning("memtrace: %s", explanation)
 

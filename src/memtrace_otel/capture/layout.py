@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from math import isfinite
+from typing import Any, NamedTuple, cast
 
 from opentelemetry.util.types import AttributeValue
 
@@ -30,9 +31,14 @@ Written = tuple[str, str, str, str, str, str]
 """An output: (ref, role, action, whole text, store, event time)."""
 
 
-def number(score: object) -> float | None:
-    """A score as a span holds it, None for one that is no number."""
-    return float(score) if isinstance(score, int | float) and not isinstance(score, bool) else None
+def number(value: object) -> float | None:
+    """A score as a span holds it (numpy scalars included), None for one that is no number."""
+    if value is None or isinstance(value, bool | str | bytes):
+        return None
+    try:
+        return float(cast(Any, value))
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 @dataclass(slots=True)
@@ -64,7 +70,7 @@ class Inputs:
         if any(self.stores):
             attributes[semconv.INPUTS_STORES] = self.stores
         if self.scores.count(None) < len(self.scores):
-            attributes[semconv.INPUTS_SCORES] = [0.0 if score is None else score for score in self.scores]
+            attributes[semconv.INPUTS_SCORES] = [score if score and isfinite(score) else 0.0 for score in self.scores]
 
 
 @dataclass(slots=True)

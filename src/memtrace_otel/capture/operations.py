@@ -196,7 +196,8 @@ class Operation:
 
     def __enter__(self) -> Operation:
         if self._recipe[0] or self._recipe[1]:
-            note_misuse("inputs", "`inputs` and `output` are for decorated functions; in a `with` use read and wrote")
+            why = "`inputs` and `output` are for decorated functions; in a `with` use read and wrote"
+            note_misuse("inputs", why, self.system)
         self.start()
         return self
 
@@ -303,7 +304,7 @@ class Operation:
             action = _ACTIONS.get(action) or self._unknown("action", Action.DERIVE, _ACTIONS)
             text = content if type(content) is str else self._text(content)
             index = len(self._outputs)
-            fed_by = None if sources is None else [source for source in sources if source >= 0]
+            fed_by = None if sources is None else self._known(sources)
             if store or event_time:
                 store, event_time = show(store, config()), show(event_time, config())
             self._outputs.append((ref, role, action, text, store, event_time))
@@ -406,19 +407,29 @@ class Operation:
         return shown
 
     def _failed(self, where: str, error: Exception) -> None:
-        note_error(where, error)
+        note_error(where, error, self.system)
         self._incomplete[str(Incomplete.GUARD)] = None
+
+    def _known(self, sources: Iterable[int]) -> list[int]:
+        """Those that `read` has returned; -1 stands for an input that could not be recorded."""
+        given = list(sources)
+        if given and max(given) >= len(self._inputs):
+            note_misuse("sources", f"an output of {self.system} has sources that nothing read: left out", self.system)
+            self.mark(Incomplete.MALFORMED)
+        return [source for source in given if 0 <= source < len(self._inputs)]
 
     def _left_out(self) -> int:
         """A variable without a name cannot be recorded."""
-        note_misuse("ref", f"an operation of {self.system} was given no ref, `<kind>:<id>`: the variable is left out")
+        why = f"an operation of {self.system} was given no ref, `<kind>:<id>`: the variable is left out"
+        note_misuse("ref", why, self.system)
         self.mark(Incomplete.MALFORMED)
         return -1
 
     def _unknown(self, what: str, instead: str, known: Iterable[str]) -> str:
         """A word that the wire contract does not know counts as the most general one."""
         words = ", ".join(known)
-        note_misuse(what, f"unknown {what} in an operation of {self.system}, recorded as {instead!s}; known: {words}")
+        why = f"unknown {what} in an operation of {self.system}, recorded as {instead!s}; known: {words}"
+        note_misuse(what, why, self.system)
         return str(instead)
 
     def _find(self, kind: str, ref: str, scope: str | None, living: bool) -> str:
@@ -431,9 +442,10 @@ class Operation:
 
     def _text(self, content: object) -> str:
         text, faithful = as_text(content)
-        if not faithful:
-            self.mark(Incomplete.UNSERIALISABLE)
-        return text
+        if faithful:
+            return text
+        self.mark(Incomplete.UNSERIALISABLE)
+        return ""  # two that cannot be read must not have one digest
 
     @guarded("operation.publish", None)
     def _publish(self) -> None:

@@ -46,7 +46,7 @@ class OriginTable:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         new_lock_after_fork(self)
         self._versions: OrderedDict[Key, Version] = OrderedDict()
         self._within: OrderedDict[tuple[str, Key], Version] = OrderedDict()
@@ -93,7 +93,7 @@ class OriginTable:
 
     def forget(self) -> None:
         """Drop every entry (and the lock, which a fork may have left held)."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._versions.clear()
         self._within.clear()
 

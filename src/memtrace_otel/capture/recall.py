@@ -35,11 +35,11 @@ _ENTRIES = 1024  # queries and hits kept of one turn
 _RETRIEVALS = 256
 _ANSWERS = 64
 _HERE = 16  # searches that an execution context remembers as its own
-_MIN_TEXT = 4
+MIN_TEXT = 4
 _WORD = re.compile(r"\w+")
 _OCCURRENCES = 64
-_PROMPT = 1_000_000  # characters of a prompt that are searched
-_WORK = 1 << 26  # characters of a prompt, times the texts looked for in it: at most a tenth of a second
+PROMPT = 1_000_000  # characters of a prompt that are searched
+WORK = 1 << 26  # characters of a prompt, times the texts looked for in it: at most a tenth of a second
 
 
 class InPrompt(NamedTuple):
@@ -112,7 +112,7 @@ class Turn:
             forms.append(json.dumps(forms[-1], ensure_ascii=False)[1:-1])
         with _lock:
             calls = self._calls[::-1]
-        long_enough = len(text) >= _MIN_TEXT
+        long_enough = len(text) >= MIN_TEXT
         return next((call for call in calls if long_enough and any(form in call.text for form in forms)), None)
 
     def retrievals(self) -> list[Retrieval]:
@@ -136,7 +136,7 @@ class Turn:
         an owner that was searched for this call: the words of one user's memory may be in another user's question, and
         the questions of both may be equal. Where all words are equal, and nothing tells whose they are, none is found.
         """
-        searched, folded, asker = self.retrievals(), fold(prompt[:_PROMPT]), trace_id or self._number
+        searched, folded, asker = self.retrievals(), fold(prompt[:PROMPT]), trace_id or self._number
         asked = {query.ref: query for done in searched if (query := done.query())}
         queries, all_queries = found_in(folded, asked.values())
         queries.sort(key=lambda query: folded.rfind(fold(query.text)))  # a history says some twice
@@ -241,7 +241,7 @@ class Turn:
 
 
 _numbers = count()
-_lock = threading.Lock()
+_lock = threading.RLock()
 new_lock_after_fork(sys.modules[__name__])
 _turns: dict[str, Turn] = {}  # by trace; a turn outside any trace lives as long as a context knows it
 _living: list[ref[Turn]] = []  # every turn that holds something
@@ -415,8 +415,8 @@ def found_in(prompt: str, candidates: Iterable[Recalled]) -> tuple[list[Recalled
     for candidate in candidates:
         text = fold(candidate.text)
         same[text] = [*same.pop(text, ()), candidate]  # where it came last
-    texts = [text for text in same if _MIN_TEXT <= len(text) <= len(prompt)]
-    affordable = max(1, _WORK // max(1, len(prompt)))
+    texts = [text for text in same if MIN_TEXT <= len(text) <= len(prompt)]
+    affordable = max(1, WORK // max(1, len(prompt)))
     claimed = bytearray(len(prompt))
     found: list[tuple[int, Recalled]] = []
     for text in sorted(texts[-affordable:], key=len, reverse=True):
@@ -449,7 +449,7 @@ def _occurrences(text: str, part: str) -> list[int]:
 def forget() -> None:
     """Drop every turn."""
     global _lock, _held
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     _turns.clear()
     _living.clear()
     _held = 0

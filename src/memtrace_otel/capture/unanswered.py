@@ -16,8 +16,8 @@ from time import perf_counter
 
 from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.layout import Read
-from memtrace_otel.capture.recall import Turn, found_in, words_of
-from memtrace_otel.capture.searches import Retrieval, fold, unanswered, waiting
+from memtrace_otel.capture.recall import MIN_TEXT, PROMPT, WORK, Turn, words_of
+from memtrace_otel.capture.searches import Retrieval, fold, texts_of, unanswered, waiting
 from memtrace_otel.semconv import Role
 
 _SECONDS = 60.0  # an answer is not long in coming
@@ -56,22 +56,23 @@ def answered(turn: Turn | None) -> bool:
 def may_be_answered(read: Sequence[Read], started: float) -> bool:
     """Whether a model call that started then (`perf_counter`) and was given this may have read one of the searches;
     also when nothing tells."""
-    prompt = " ".join(text for _, _, _, text, _ in read)
-    if not prompt.strip():
+    given = " ".join(text for _, _, _, text, _ in read)
+    searches = [search for search in waiting() if search.ended <= started]
+    if not given.strip() or any(search.bytes > _BYTES or len(given) > PROMPT for search in searches):
         return True
-    prompt = fold(prompt)
+    prompt = fold(given)
     words = words_of(" ".join(text for _, role, _, text, _ in read if role in _SAID))
-    return any(_concerns(search, prompt, words) for search in waiting() if search.ended <= started)
-
-
-def _concerns(search: Retrieval, prompt: str, words: frozenset[str]) -> bool:
-    """Whether a model call with this prompt, of which the user said `words`, may have read a search."""
-    asked = [query for query in search.queries() if query.text]
-    texts = [*asked, *[hit for hit in search.hits() if hit.text]]
-    if search.bytes > _BYTES or not texts:
+    if any(_may_be_asked(search, words) for search in searches):
         return True
-    found, all_of_them = found_in(prompt, texts)
-    return bool(found) or not all_of_them or any(_mostly_in(words, query.text) for query in asked)
+    texts = texts_of(one for search in searches for one in (*search.queries(), *search.hits()))
+    looked_for = [text for text in texts if MIN_TEXT <= len(text) <= len(prompt)]
+    return len(looked_for) * len(prompt) > WORK or any(text in prompt for text in looked_for)
+
+
+def _may_be_asked(search: Retrieval, words: frozenset[str]) -> bool:
+    """Whether the user said most of the words of a query; also when the search says nothing of itself."""
+    asked = [query.text for query in search.queries() if query.text]
+    return not (asked or any(hit.text for hit in search.hits())) or any(_mostly_in(words, query) for query in asked)
 
 
 def _mostly_in(words: frozenset[str], query: str) -> bool:

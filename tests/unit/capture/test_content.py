@@ -7,13 +7,14 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
 from memtrace_otel import settings
-from memtrace_otel.capture import CaptureConfig, config, configure, operation, read_config, use_config
+from memtrace_otel.capture import CaptureConfig, as_text, config, configure, operation, read_config, use_config
 from memtrace_otel.capture.content import describe, plain, scope_id, show, show_value, variable_ref
 from memtrace_otel.capture.content_store import (
     EXIT_WAIT,
@@ -47,6 +48,15 @@ def settings_of_this_test_only() -> object:
 
 def whole(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def test_a_dataclass_is_its_fields() -> None:
+    @dataclass
+    class Fact:
+        text: str
+        about: frozenset[str]
+
+    assert as_text(Fact("likes tea", frozenset("ba"))) == ('{"about": ["a", "b"], "text": "likes tea"}', True)
 
 
 def test_with_contents_off_nothing_leaves_but_digest_and_size() -> None:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import nullcontext
 from contextvars import copy_context
 from functools import partial
+from typing import cast
 
 import pytest
 from opentelemetry import trace
@@ -226,6 +227,22 @@ async def test_a_stream_that_is_cancelled_while_it_works_has_failed(recording: R
         await reading
     [span] = recording.spans()
     assert (span.status.status_code, attribute(span, semconv.OUTPUTS_SIZES)) == (StatusCode.ERROR, [3])
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_an_answer_that_is_not_read_to_its_end_is_cut(recording: Recording, left: bool) -> None:
+    @operation(kind="respond", system="t", tracer=recording.tracer, output="answer")
+    def answer() -> Iterator[str]:
+        yield from ("The door code is ", "4711.")
+
+    stream = cast("Generator[str]", answer())
+    assert next(stream)
+    if left:
+        stream.close()
+    else:
+        assert list(stream) == ["4711."]
+    [span] = recording.spans()
+    assert ("truncated" in attribute(span, semconv.INCOMPLETE)) == left
 
 
 def test_an_endless_stream_fills_no_memory(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:

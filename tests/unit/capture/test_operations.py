@@ -7,7 +7,9 @@ import weakref
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
+from uuid import UUID
 
 import pytest
 from opentelemetry import trace
@@ -29,6 +31,7 @@ from memtrace_otel.capture import (
     use_config,
     variable_ref,
 )
+from memtrace_otel.capture.guard import drops_by_system
 from memtrace_otel.model import content_digest, make_origin, make_ref
 from memtrace_otel.testing import violations
 from tests.conftest import Recording
@@ -220,6 +223,7 @@ def test_three_hundred_inputs_spill_to_continuations_and_none_is_lost(recording:
 def test_no_span_of_an_operation_is_larger_than_its_budget(recording: Recording, length: int, attributes: int) -> None:
     """Whatever it read, wrote, was given, could not know, and ended with."""
     texts = [f"{n} {'ä' * (length // 2)}" for n in range(40)]
+    times = [f"2023-05-08T13:56:{n:02}.{'0' * min(length, 1800)}Z" for n in range(40)]
     for n in range(40):
         write_memory(recording, f"memory:{n}{'m' * 60}", texts[n])
     given = {f"first.{n}": [texts[n]] * 3 for n in range(attributes)}
@@ -242,7 +246,7 @@ def test_no_span_of_an_operation_is_larger_than_its_budget(recording: Recording,
         for n in range(40):
             op.read(f"memory:{n}{'m' * 60}", role="candidate", content=texts[n], score=n / 7)
         for n in range(40):
-            op.wrote(f"fact:{n}", content=texts[n], store=f"file:///store/{n}", event_time=texts[n], sources=[n])
+            op.wrote(f"fact:{n}", content=texts[n], store=f"file:///store/{n}", event_time=times[n], sources=[n])
         raise ValueError("v" * 5000)
     assert {broken for span in recording.spans() for broken in violations(span)} == set()
     spans = [*recording.named("search_memory"), *recording.named("memtrace.retrieve")]
@@ -462,6 +466,42 @@ def test_values_that_cannot_be_serialised_never_harm(recording: Recording, value
         op.wrote("fact:y", content=value)
     assert attribute(recording.spans()[0], semconv.INPUTS) == ["message:x"]
     assert attribute(recording.spans()[0], semconv.OUTPUTS) == ["fact:y"]
+
+
+@pytest.mark.usefixtures("content_on")
+def test_a_value_that_cannot_be_read_has_no_digest(recording: Recording) -> None:
+    with operation(kind="other", system="t", tracer=recording.tracer) as op:
+        op.wrote("memory:1", action="ADD", content={"data": object()})
+        op.wrote("memory:2", action="ADD", content={"at": datetime(2026, 1, 2, tzinfo=UTC), "id": UUID(int=1)})
+    [span] = recording.spans()
+    digests = attribute(span, semconv.OUTPUTS_DIGESTS)
+    shown = '{"at": "2026-01-02T00:00:00+00:00", "id": "00000000-0000-0000-0000-000000000001"}'
+    assert digests == ["", content_digest(shown)]
+    assert attribute(span, semconv.OUTPUTS_CONTENTS) == ["", shown]
+    assert attribute(span, semconv.INCOMPLETE) == ["unserialisable"]
+
+
+def test_a_score_is_any_number_that_is_finite(recording: Recording) -> None:
+    class Scalar:  # as numpy's float32 is none of Python's numbers
+        def __float__(self) -> float:
+            return 0.25
+
+    scores = [Scalar(), 1, 0.5, None, float("nan"), float("inf"), True, "0.5"]
+    with operation(kind="retrieve", system="t", tracer=recording.tracer) as op:
+        for score in scores:
+            op.read("memory:1", role="hit", score=score)  # type: ignore[arg-type]
+    assert attribute(recording.spans()[0], semconv.INPUTS_SCORES) == [0.25, 1.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]
+
+
+def test_a_source_that_nothing_read_is_none(recording: Recording) -> None:
+    before = drops_by_system["misuse:sources", "t"]
+    with operation(kind="extract", system="t", tracer=recording.tracer) as op:
+        op.read("message:1", content="Ana likes tea")
+        op.wrote("fact:1", content="Ana likes tea", sources=[0, 7])
+    [span] = recording.spans()
+    assert attribute(span, semconv.FLOW) == ["0>0"]
+    assert "malformed" in attribute(span, semconv.INCOMPLETE)
+    assert drops_by_system["misuse:sources", "t"] == before + 1
 
 
 def test_an_unsampled_operation_still_knows_its_versions() -> None:

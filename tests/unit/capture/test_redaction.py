@@ -15,7 +15,8 @@ from types import SimpleNamespace
 import pytest
 from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 
-from memtrace_otel.capture import config, drops, operation, use_config, use_redaction
+from memtrace_otel.capture import config, drops, operation, use_config, use_redaction, variable_ref
+from memtrace_otel.capture.content import describe
 from memtrace_otel.capture.redaction import Redaction, callback, read_redaction
 from memtrace_otel.capture.redaction.callback import PAUSE, THREADS, Watched
 from memtrace_otel.capture.redaction.keys import read_keys
@@ -436,6 +437,15 @@ def broken(text: str) -> str:
 
 def garbled(text: str) -> int:
     return len(text)
+
+
+def test_a_content_has_one_name_though_the_callback_is_late_for_it_once(content_on: None) -> None:
+    answers: list[str | None] = ["Ana lives in Porto", None]
+    use_redaction(lambda _: answers.pop())
+    names = {describe("Ana lives in Porto", config(), inline=True).digest for _ in range(2)}
+    assert len(names) == 1
+    assert not answers
+    assert names == {variable_ref("fact", "Ana lives in Porto").removeprefix("fact:")}
 
 
 @pytest.mark.parametrize("callback", [broken, garbled, refuses])

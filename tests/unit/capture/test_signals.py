@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from memtrace_otel.capture import drops, guard, guarded, operation
+from memtrace_otel.capture import drops, guard, guarded, operation, origins, recall
 from tests.conftest import Recording
 
 
@@ -54,6 +54,24 @@ def handler() -> Iterator[None]:
     before = signal.signal(signal.SIGALRM, stop)
     yield
     signal.signal(signal.SIGALRM, before)
+
+
+def test_a_handler_that_remembers_something_waits_for_no_lock_of_its_own_thread(recording: Recording) -> None:
+    """The signal may come while we hold any of them."""
+
+    def interrupted() -> None:
+        with origins()._lock, recall._lock:  # pyright: ignore[reportPrivateUsage]
+            handle()
+
+    def handle() -> None:
+        with operation("search_memory", kind="retrieve", system="t", tracer=recording.tracer) as op:
+            op.read("memory:1", role="hit", content="Ana likes tea")
+            op.wrote("memory:1", action="UPDATE", content="Ana likes mate")
+
+    program = threading.Thread(target=interrupted, daemon=True)
+    program.start()
+    program.join(30)
+    assert len(recording.spans()) == 1
 
 
 def test_an_operation_lets_it_through_and_ends(recording: Recording) -> None:

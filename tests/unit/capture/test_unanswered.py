@@ -127,6 +127,16 @@ def test_what_is_too_long_to_be_kept_may_be_in_any_prompt(recording: Recording) 
     assert Context().run(lambda: answer(recording, said="Write a poem on rain."))
 
 
+def test_too_much_to_be_looked_for_may_be_in_any_prompt(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    Context().run(search, recording, QUESTION)
+    assert not Context().run(lambda: answer(recording, said="Write a poem on rain."))
+    monkeypatch.setattr(unanswered, "PROMPT", 10)
+    assert Context().run(lambda: answer(recording, said="Write a poem on rain."))
+    monkeypatch.undo()
+    monkeypatch.setattr(unanswered, "WORK", 10)
+    assert Context().run(lambda: answer(recording, said="Write a poem on rain."))
+
+
 def test_an_answer_did_not_read_a_search_that_came_after_it_began(recording: Recording) -> None:
     def turn() -> bool:
         with operation("chat", kind="respond", system="model", tracer=recording.tracer) as asked:
@@ -143,7 +153,7 @@ def test_searches_are_forgotten_by_number_and_time(monkeypatch: pytest.MonkeyPat
     now = 1000.0
     monkeypatch.setattr(unanswered, "perf_counter", lambda: now)
     for n in range(1000):
-        searched(Retrieval(f"origin {n}", "", [], (), 0, now, "", set()))
+        searched(Retrieval(f"origin {n}", "", [], (), 0, now, "", {}))
     assert len(searches.unanswered) == 256
     assert answered(None)
     now += 61

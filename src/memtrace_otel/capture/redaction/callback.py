@@ -46,7 +46,7 @@ class Watched:
         _watched.add(self)
 
     def _reset(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._calls: SimpleQueue[_Call] = SimpleQueue()
         self._threads = self._waiting = self._late = 0
         self._paused_until = 0.0

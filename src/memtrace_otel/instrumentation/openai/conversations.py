@@ -135,7 +135,7 @@ class Continued:
     certain: bool
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 new_lock_after_fork(sys.modules[__name__])
 _known: OrderedDict[str, Conversation] = OrderedDict()  # by state
 _states: OrderedDict[tuple[str, ...], list[str]] = OrderedDict()  # states by what they are found by, newest last
@@ -350,7 +350,7 @@ def aligned(conversation: Conversation, keys: Sequence[str]) -> Continued:
 def forget() -> None:
     """Drop every conversation (and the lock, which a fork may have left held)."""
     global _lock, _characters
-    _lock, _characters = threading.Lock(), 0
+    _lock, _characters = threading.RLock(), 0
     _known.clear()
     _states.clear()
     _ended.clear()
