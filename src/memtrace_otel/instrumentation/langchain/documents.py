@@ -133,7 +133,7 @@ class KnownTexts:
     """Which variable a document is: by the object while it lives, else by content. Both tables are bounded."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         new_lock_after_fork(self)
         self._objects: OrderedDict[int, tuple[weakref.ref[object], Known]] = OrderedDict()
         self._contents: OrderedDict[tuple[str, str], list[Known]] = OrderedDict()  # by turn and what is said

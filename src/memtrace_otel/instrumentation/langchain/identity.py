@@ -28,7 +28,7 @@ class Given:
     """The origins of answers, by the ids of their runs and messages. Bounded."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         new_lock_after_fork(self)
         self._origins: OrderedDict[str, str] = OrderedDict()
 
@@ -64,7 +64,7 @@ class Records:
     """The records that this process has written and not deleted since. Bounded like the table of origins."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         new_lock_after_fork(self)
         self._written: OrderedDict[_Record, None] = OrderedDict()
         self._deleted: OrderedDict[_Record, None] = OrderedDict()
@@ -100,7 +100,7 @@ class Records:
         """Record the tombstones of all records of the operation's scope, and return how many; the newest 10,000
         records are known by their scope."""
         with self._lock:
-            refs = [ref for scope, ref in self._written if scope == operation.scope]
+            refs = [ref for scope, ref in list(self._written) if scope == operation.scope]  # a signal may come
         for ref in refs:
             self.delete(operation, ref)
         return len(refs)

@@ -131,7 +131,7 @@ class Threads:
     oldest checkpoints of all."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         new_lock_after_fork(self)
         self._living: OrderedDict[tuple[str, str], dict[str, Held]] = OrderedDict()
         self._checkpoints: OrderedDict[tuple[str, str, str], dict[str, Held]] = OrderedDict()

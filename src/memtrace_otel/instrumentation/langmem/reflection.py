@@ -18,7 +18,7 @@ class Delayed:
     """The contexts of payloads that wait in a queue. A payload is told by the object that it is."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         new_lock_after_fork(self)
         self._waiting: OrderedDict[int, tuple[object, Context]] = OrderedDict()
 

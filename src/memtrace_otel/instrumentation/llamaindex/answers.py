@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 from opentelemetry import context, trace
@@ -53,7 +53,7 @@ class Answering:
     kept: dict[str, int] = field(default_factory=dict[str, int])
     interim: list[str] = field(default_factory=list[str])
     streams: bool = False
-    _lock: Lock = field(default_factory=Lock)
+    _lock: RLock = field(default_factory=RLock)
     _has_returned: bool = False
     _ended: tuple[str, bool, BaseException | None] | None = None
 

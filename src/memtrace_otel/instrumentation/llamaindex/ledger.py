@@ -78,7 +78,7 @@ class Ledger:
             return self._of(scope)
 
     def _of(self, scope: str) -> list[Stored]:
-        known = list(self._stored.items())  # a signal handler of the program may change it meanwhile
+        known = list(self._stored.items())  # a signal may come
         return [stored for (owner, _), stored in known if owner == scope]
 
     def _forget(self, scope: str, ref: str) -> Stored | None:

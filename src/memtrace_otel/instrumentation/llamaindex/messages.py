@@ -24,7 +24,7 @@ from memtrace_otel.semconv import Role
 _QUEUES = 1024
 _MESSAGES = 10_000
 _PLACES = 100_000  # of all queues, about 17 MB
-_lock = threading.Lock()
+_lock = threading.RLock()
 new_lock_after_fork(sys.modules[__name__])
 
 

@@ -21,7 +21,7 @@ from memtrace_otel.semconv import RefKind
 _CONVERSATIONS = 1000
 _CALLS = 16  # Mem0 keeps ten messages
 _MESSAGES = 10  # of a call it keeps the first ones: they have one time, and SQLite takes equal rows as they come
-_lock = threading.Lock()
+_lock = threading.RLock()
 new_lock_after_fork(sys.modules[__name__])
 
 Conversation = tuple[str, str]

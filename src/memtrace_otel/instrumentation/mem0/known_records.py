@@ -12,7 +12,7 @@ from memtrace_otel.capture.fork import new_lock_after_fork
 
 MOST = 10_000
 _FEW = 16  # what a record was added for, beyond which it is not taken apart any more
-_lock = threading.Lock()  # Mem0 works on its graph in threads
+_lock = threading.RLock()  # Mem0 works on its graph in threads
 new_lock_after_fork(sys.modules[__name__])
 
 Ids = frozenset[tuple[str, str]]
@@ -67,7 +67,7 @@ class KnownRecords:
         added for nothing but them: one added for many stays)."""
         found: list[KnownRecord] = []
         with _lock:
-            for record, added_for in self._records.items():
+            for record, added_for in list(self._records.items()):  # a signal may come
                 if (record.store, record.place) != (store, place) or scope not in ("", record.scope):
                     continue
                 if not record.id.startswith(prefix):
@@ -81,7 +81,7 @@ class KnownRecords:
                         continue
                 found.append(record)
             for record in found:
-                del self._records[record]
+                self._records.pop(record, None)
         return found
 
     def lost(self, record: KnownRecord) -> None:

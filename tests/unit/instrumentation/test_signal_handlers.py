@@ -1,0 +1,34 @@
+"""A signal handler of the program may use its memory while its own thread holds a lock of ours: it must not wait for
+that thread, which goes on only after it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from memtrace_otel import instrumentation
+from memtrace_otel.instrumentation.llamaindex import ledger
+from memtrace_otel.instrumentation.llamaindex.ledger import Ledger
+from memtrace_otel.instrumentation.llamaindex.nodes import Piece
+
+PLAIN = re.compile(r"\bLock\b")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+def test_what_is_known_can_be_changed_by_who_is_changing_it() -> None:
+    known = Ledger()
+    if (child := os.fork()) == 0:
+        signal.alarm(10)  # ends a child that waits
+        with ledger._lock:  # pyright: ignore[reportPrivateUsage]
+            known.put("of ann", Piece("chunk:a", "a", "x", "x"))
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_every_lock_can_be_taken_again_by_its_holder() -> None:
+    sources = Path(instrumentation.__file__).parent.rglob("*.py")
+    assert [path.name for path in sources if PLAIN.search(path.read_text())] == ["places.py"]  # it knows the type
