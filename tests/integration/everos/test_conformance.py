@@ -115,6 +115,7 @@ async def test_one_round_of_agentic_retrieval(ann: Memory, recording: Recording)
     rerank, check = seen.all("memory_system.agentic_round1_bundle")
     assert (rerank.kind, check.kind) == ("rerank", "decide")
     assert [v.ref for v in inputs(check, "candidate")] == [v.ref for v in inputs(rerank, "hit")]
+    assert {v.score for v in check.inputs} == {None}  # a decision ranks nothing
     assert [v.ref for v in check.inputs if v.role in ("query", "prompt")] == [
         query.ref,
         "prompt:everos.sufficiency_check",

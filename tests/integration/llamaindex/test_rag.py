@@ -72,6 +72,7 @@ async def test_a_query_is_one_answer_with_its_retrieval(
         (context.ref, retrieval.origin),
         *((hit.ref, hit.origin) for hit in hits),
     ]
+    assert {v.score for v in chat.inputs} == {None}
     (answer,) = chat.outputs
     assert (answer.ref, answer.content) == (f"answer:{chat.span_id}", "In Paris.")
     assert {span.scope for span in (chat, retrieval)} == {chat.scope}

@@ -81,6 +81,8 @@ async def test_a_decision_names_what_it_saw_and_each_write_names_its_decision(
         (f["ref"], extract.origin) for f in facts
     ]
     assert {i["ref"]: i["origin"] for i in decision.inputs("candidate")} == writers
+    assert all(search.inputs("hit")[0]["score"] for search in searches)
+    assert not any(span.attributes.get(semconv.INPUTS_SCORES) for span in seen(recording, "memtrace.decide"))
     moved, chess, tea, cat, unknown = decision.outputs()
     assert [item["action"] for item in (moved, chess, tea, cat, unknown)] == [
         "UPDATE",

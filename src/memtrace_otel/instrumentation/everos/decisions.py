@@ -84,7 +84,7 @@ def _open(call: Call, session: Search, purpose: str, prompt: str) -> Operation:
 def _read(operation: Operation, session: Search, query: object, candidates: object) -> None:
     read_query(operation, session, query)
     for candidate in cast(Sequence[Any], candidates or ()):
-        operation.read(candidate_ref(candidate), role=Role.CANDIDATE, score=float(candidate.score))
+        operation.read(candidate_ref(candidate), role=Role.CANDIDATE)
 
 
 def _learn_queries(operation: Operation, session: Search, queries: Iterable[object]) -> None:

@@ -163,9 +163,10 @@ def version_of(call: Call, piece: Piece, served: Mapping[str, Served], looked_in
 
 
 def read_version(operation: Operation, seen: Version, role: str) -> int:
-    """Record that a stored node was seen."""
+    """Record that a stored node was seen; an answer does not rank what it uses."""
     piece, origin = seen.piece, seen.origin or None
-    return operation.read(piece.ref, role=role, content=piece.text, score=piece.score, scope=seen.scope, origin=origin)
+    score = None if operation.kind == OpKind.RESPOND else piece.score
+    return operation.read(piece.ref, role=role, content=piece.text, score=score, scope=seen.scope, origin=origin)
 
 
 def owner(seen: Iterable[Version]) -> str:

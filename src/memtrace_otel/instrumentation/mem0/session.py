@@ -12,7 +12,10 @@ from memtrace_otel.instrumentation.mem0 import record_origins
 from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.variables import Record, Turn
 from memtrace_otel.instrumentation.steps import StepFunction
-from memtrace_otel.semconv import Incomplete, Role
+from memtrace_otel.semconv import Incomplete, OpKind, Role
+
+_RANKING = (OpKind.RETRIEVE, OpKind.RERANK)
+"""What has scores: they say nothing of what decides about the records, or replaces them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ class Session:
             record.ref,
             role=role,
             content=record.text,
-            score=record.score,
+            score=record.score if operation.kind in _RANKING else None,
             scope=record.scope or None,
             origin=origin,
         )
