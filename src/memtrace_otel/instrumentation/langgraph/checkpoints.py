@@ -19,8 +19,7 @@ from memtrace_otel.instrumentation.langgraph.calls import Call
 from memtrace_otel.instrumentation.langgraph.replies import Reply
 from memtrace_otel.instrumentation.langgraph.threads import Change, Entry, entries_of
 from memtrace_otel.instrumentation.steps import Step
-from memtrace_otel.model import make_ref, split_origin
-from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
+from memtrace_otel.semconv import Action, Incomplete, OpKind, Role
 
 _HITS = 32
 """Newest messages of a thread that a read names, as many as fit on one span."""
@@ -85,9 +84,7 @@ def get(call: Call) -> Step:
     for entry in newest:
         known = held.get(entry.ref)
         operation.read(entry.ref, role=Role.HIT, content=entry.text, origin=(known and known.origin) or None)
-    if operation.origin:
-        context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
-        operation.wrote(context, role=Role.CONTEXT, content="\n".join(entry.text for entry in newest))
+    operation.context()
 
 
 def delete(call: Call) -> Step:

@@ -22,7 +22,7 @@ from memtrace_otel.instrumentation.langchain.identity import answers_of
 from memtrace_otel.instrumentation.langgraph.calls import Call
 from memtrace_otel.instrumentation.langgraph.values import text_of
 from memtrace_otel.instrumentation.steps import Step
-from memtrace_otel.model import make_ref, split_origin
+from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import OpKind, RefKind, Role
 
 PUT, GET, SEARCH = "put", "get", "search"
@@ -187,9 +187,8 @@ def _read_given(operation: Operation, text: str, turn: recall.Turn | None) -> in
 
 
 def _retrieved(call: Call, op: StoreOp, operation: Operation, result: Any) -> None:
-    asked = -1
     if op.query:
-        asked = operation.read(variable_ref(RefKind.QUERY, op.query), role=Role.QUERY, content=op.query)
+        operation.read(variable_ref(RefKind.QUERY, op.query), role=Role.QUERY, content=op.query)
         if operation.captures_content:
             operation.set(semconv.GEN_AI_MEMORY_QUERY_TEXT, op.query)
     if op.limit is not None and op.action == SEARCH:
@@ -203,18 +202,13 @@ def _retrieved(call: Call, op: StoreOp, operation: Operation, result: Any) -> No
         writer.scopes.update({tuple(item.namespace): scope for item, scope in zip(items, scopes, strict=True)})
     if len(set(scopes)) == 1:  # a search names a prefix, the record its owner
         operation.scope = scopes[0]
-    texts = [text_of(item.value) for item in items]
-    read = [
+    for item, scope in zip(items, scopes, strict=True):
         operation.read(
             memory_ref(item.namespace, item.key),
             role=Role.HIT,
-            content=text,
+            content=text_of(item.value),
             score=getattr(item, "score", None),
             scope=scope,
         )
-        for item, text, scope in zip(items, texts, scopes, strict=True)
-    ]
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(items))
-    if operation.origin:
-        context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
-        operation.wrote(context, role=Role.CONTEXT, content="\n".join(texts), sources=[asked, *read])
+    operation.context()

@@ -22,7 +22,6 @@ from memtrace_otel.instrumentation.mem0.known_records import KnownRecord
 from memtrace_otel.instrumentation.mem0.variables import (
     Record,
     event_time,
-    joined,
     memory_ref,
     number,
     owner_in,
@@ -31,7 +30,7 @@ from memtrace_otel.instrumentation.mem0.variables import (
 )
 from memtrace_otel.instrumentation.mem0.writes import gone
 from memtrace_otel.instrumentation.steps import Step, StepFunction
-from memtrace_otel.model import make_ref, split_origin
+from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 
 _PORTS = {"https": 443, "http": 80}
@@ -69,7 +68,7 @@ def search(call: Call) -> Step:
     given = _given(call)
     operation = _open(call, semconv.SEARCH_MEMORY, OpKind.RETRIEVE, _scope(call, given), purpose="search")
     query = given.get("query")
-    asked = operation.read(variable_ref(RefKind.QUERY, query), role=Role.QUERY, content=query)
+    operation.read(variable_ref(RefKind.QUERY, query), role=Role.QUERY, content=query)
     if operation.captures_content and isinstance(query, str):
         operation.set(semconv.GEN_AI_MEMORY_QUERY_TEXT, query)
     if isinstance(given.get("top_k"), int):
@@ -79,7 +78,7 @@ def search(call: Call) -> Step:
         operation.set(semconv.RETRIEVAL_THRESHOLD, threshold)
     record_filters(operation, given.get("filters"))
     result = yield
-    _retrieved(call, operation, results(result), [asked])
+    _retrieved(call, operation, results(result))
 
 
 def get_all(call: Call) -> Step:
@@ -88,14 +87,14 @@ def get_all(call: Call) -> Step:
     operation = _open(call, semconv.SEARCH_MEMORY, OpKind.RETRIEVE, _scope(call, given), purpose="get_all")
     record_filters(operation, given.get("filters"))
     result = yield
-    _retrieved(call, operation, results(result), [])
+    _retrieved(call, operation, results(result))
 
 
 def get(call: Call) -> Step:
     """`get`: one record by id."""
     operation = _open_by_id(call, semconv.SEARCH_MEMORY, OpKind.RETRIEVE, purpose="get")
     result = yield
-    _retrieved(call, operation, results([result]), [])
+    _retrieved(call, operation, results([result]))
 
 
 def history(call: Call) -> Step:
@@ -246,22 +245,16 @@ def _made_of_memories(call: Call, purpose: str) -> Step:
         operation.wrote(make_ref(RefKind.CONTEXT, operation.origin[33:]), role=Role.CONTEXT, content=made)
 
 
-def _retrieved(call: Call, operation: Operation, items: Sequence[Mapping[str, Any]], sources: list[int]) -> None:
+def _retrieved(call: Call, operation: Operation, items: Sequence[Mapping[str, Any]]) -> None:
     hits = [_record(item, owner_in(_store(call), item) or operation.scope) for item in items]
     owners = {hit.scope for hit in hits}
     if len(owners) == 1:
         operation.scope = owners.pop()
-    read = [
-        operation.read(hit.ref, role=Role.HIT, content=hit.text, score=hit.score, scope=hit.scope or None)
-        for hit in hits
-    ]
     for hit in hits:
+        operation.read(hit.ref, role=Role.HIT, content=hit.text, score=hit.score, scope=hit.scope or None)
         _note(call, hit)
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(hits))
-    if operation.origin:
-        context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
-        text = joined([hit.text for hit in hits])
-        operation.wrote(context, role=Role.CONTEXT, content=text, sources=[*sources, *read])
+    operation.context()
 
 
 def _open(call: Call, name: str | None, kind: OpKind, scope: str, *, purpose: str = "", id: str = "") -> Operation:

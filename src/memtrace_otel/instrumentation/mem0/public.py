@@ -22,7 +22,6 @@ from memtrace_otel.instrumentation.mem0.session import Given, Known, Session, op
 from memtrace_otel.instrumentation.mem0.variables import (
     collection_of,
     event_time,
-    joined,
     memory_ref,
     number,
     owner_scope,
@@ -206,5 +205,5 @@ def _retrieved(call: Call, session: Session, result: Mapping[str, Any], sources:
     read = session.read_all(operation, hits, Role.HIT)
     if operation.origin:
         context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
-        text = joined([hit.text for hit in hits])
+        text = "\n".join(hit.text for hit in hits)
         operation.wrote(context, role=Role.CONTEXT, content=text, sources=[*sources, *read])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -172,8 +172,3 @@ def model_of(provider: Any) -> dict[str, AttributeValue]:
     """`gen_ai.request.model` of a language model or embedder of Mem0, as far as its configuration names one."""
     model = getattr(getattr(provider, "config", None), "model", None)
     return {semconv.GEN_AI_REQUEST_MODEL: str(model)} if model else {}
-
-
-def joined(texts: Sequence[str]) -> str:
-    """The texts of a result as one context, one memory per line."""
-    return "\n".join(texts)
