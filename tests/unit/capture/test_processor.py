@@ -259,6 +259,60 @@ def test_a_hanging_exporter_holds_a_caller_up_once_and_nothing_is_lost(pipeline:
     assert drops == {}
 
 
+@pytest.mark.parametrize("missing", ["memtrace-export", "memtrace-watch"])
+def test_a_lack_of_threads_holds_nobody_up_and_a_later_span_tries_again(
+    missing: str, pipeline: MakePipeline, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, tries = threading.Thread.start, list[str]()
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == missing:
+            tries.append(missing)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    hanging = threading.Event()
+    receiver = Receiver(lambda spans: hanging.wait(30))
+    monkeypatch.setattr("memtrace_otel.capture.processor.delivery._START_SECONDS", 1000.0)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    ours = pipeline(receiver, queue_size=10, batch_size=5)
+    assert not any(ours.make_watched(50, clock))
+    assert tries == [missing]
+    assert 0 < drops["span:full"] <= 30
+    hanging.set()
+    monkeypatch.setattr(threading.Thread, "start", start)
+    ours.processor._delivery._start_at = 0.0
+    ours.make(1, "later")
+    eventually(lambda: receiver.names["later0"] or ours.make(1, "later"))
+    assert ours.processor._delivery.started
+
+
+def test_a_flush_without_threads_works_by_itself_and_alone(
+    pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, workers = threading.Thread.start, list[object]()
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "memtrace-export":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def amid(spans: Sequence[ReadableSpan]) -> None:
+        monkeypatch.setattr(threading.Thread, "start", start)
+        ours.processor._delivery._start_at = 0.0
+        ours.make(1, "amid")
+        workers.append(ours.processor._delivery._worker)
+        receiver.answer = lambda spans: None
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    receiver = Receiver(amid)
+    ours = pipeline(receiver)
+    made = ours.make(20)
+    assert ours.processor.force_flush(10_000)
+    assert workers == [None]
+    assert receiver.names == made + Counter(["amid0"])
+
+
 async def test_an_event_loop_is_never_held_up(pipeline: MakePipeline, clock: Clock) -> None:
     hanging = threading.Event()
     receiver = Receiver(lambda spans: hanging.wait(30))

@@ -27,6 +27,7 @@ from memtrace_otel.capture.processor.stowing import PIECE, stow
 _ADOPT_SECONDS = 60.0
 _LEFTOVER_SECONDS = 5.0  # at exit, for what dead processes left
 _WATCH_SECONDS = 0.5
+_START_SECONDS, _LONGEST_START_SECONDS = 0.001, 1.0  # between attempts to start a thread
 _POLL_SECONDS = 0.005
 
 
@@ -52,7 +53,9 @@ class Delivery:
         self._delay = delay
         self._wakeups: SimpleQueue[None] = SimpleQueue()  # re-entrant, unlike an Event
         self.started = False
-        self._once = threading.Lock()
+        """Whether both threads run or are about to: else nobody makes room."""
+        self._once = threading.Lock()  # held by who starts the threads, for good, or works in their place
+        self._start_at, self._start_pause = -math.inf, _START_SECONDS  # no attempt before
         self._worker: threading.Thread | None = None
         self._working = False
         self._hurried = False
@@ -66,19 +69,26 @@ class Delivery:
 
     # --- the processor's side ------------------------------------------------------------------------------------
     def start(self) -> None:
-        """Start the threads, once. When the interpreter is ending there are none: `flush` then works by itself."""
-        if self._once.acquire(blocking=False):
-            self.started = True
-            with guard("processor.start"):
-                worker = threading.Thread(target=self._run, name="memtrace-export", daemon=True)
-                try:
+        """Start the threads, once. Until there are some to be had, and when the interpreter is ending, `flush` works by
+        itself; a later call tries again."""
+        if time.monotonic() < self._start_at or not self._once.acquire(blocking=False):
+            return
+        self.started = True
+        with guard("processor.start"):
+            try:
+                if self._worker is None:
+                    worker = threading.Thread(target=self._run, name="memtrace-export", daemon=True)
                     worker.start()
-                except RuntimeError as error:
-                    if "shutdown" in str(error):  # what the interpreter says of itself from 3.12 on
-                        return
-                    raise
-                self._worker = worker
+                    self._worker = worker
                 threading.Thread(target=self._watch, name="memtrace-watch", daemon=True).start()
+            except RuntimeError as error:
+                ending = "shutdown" in str(error)  # what the interpreter says of itself from 3.12 on
+                self._start_at = math.inf if ending else time.monotonic() + self._start_pause
+                self._start_pause = min(2 * self._start_pause, _LONGEST_START_SECONDS)
+                self.started = False
+                self._once.release()
+                if not ending:
+                    raise
 
     def wake(self) -> None:
         """Make the worker look at the queue now. Safe anywhere, also amid itself."""
@@ -111,18 +121,16 @@ class Delivery:
         sender = self.sender
         exports, failures, since = sender.exports, sender.failures, time.monotonic()
         self.hurry()
-        if self._worker is None:
-            with suppress_instrumentation():
-                while self._work() and time.monotonic() < deadline:
-                    pass
-        while not self._idle(own=own):
+        while True:
+            self._stand_in()
+            if self._idle(own=own):
+                return True
             now = time.monotonic()
             if sender.exports != exports:
                 exports, failures, since = sender.exports, sender.failures, now
             if now > deadline or now - since > patience or sender.failures > failures or self._stopped:
                 return False
             time.sleep(_POLL_SECONDS)
-        return True
 
     def finish(self, deadline: float, patience: float) -> None:
         """Deliver what waits, bring the rest to the spool, end the threads and the exporter."""
@@ -146,6 +154,16 @@ class Delivery:
             self.sender.shutdown()
         else:
             self._worker.join(_POLL_SECONDS if self.sender.busy_seconds else patience)
+
+    def _stand_in(self) -> None:
+        """Work here while there is no worker."""
+        if self._once.acquire(blocking=False):
+            try:
+                if self._worker is None:
+                    with suppress_instrumentation():
+                        self._work()
+            finally:
+                self._once.release()
 
     def _idle(self, *, own: bool = False) -> bool:
         # In this order: spans go from the queue to the worker to the spool.

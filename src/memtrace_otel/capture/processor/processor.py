@@ -172,7 +172,7 @@ class LosslessSpanProcessor(SpanProcessor):
             self._losses.note(span, "full")
 
     def _exporter_makes_room(self, deadline: float) -> bool:
-        if self._stalled == self._sender.exports or _runs_event_loop():
+        if not self._delivery.started or self._stalled == self._sender.exports or _runs_event_loop():
             return False
         if self._has_room(self._queue_size, deadline):
             return True
@@ -181,7 +181,7 @@ class LosslessSpanProcessor(SpanProcessor):
 
     def _disk_makes_room(self, deadline: float) -> bool:
         self._delivery.relieve(self._queue_size)
-        if self._spool.stuck:
+        if self._spool.stuck or not self._delivery.started:
             return len(self._queue) < _DISK_STUCK * self._queue_size
         in_time = self._has_room(_DISK_STUCK * self._queue_size, deadline)
         return in_time or len(self._queue) < _DISK_SLOW * self._queue_size
