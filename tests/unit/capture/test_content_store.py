@@ -391,7 +391,7 @@ c.SIGTERM_WAIT = 2.0
 threading.Thread(target=serve).start()
 """
     assert subprocess.run([sys.executable, "-c", SLOW + end, str(tmp_path / "contents")], timeout=60).returncode == 0
-    assert sum(path.is_file() for path in (tmp_path / "contents").rglob("*")) >= 5  # as many as it finds time for; one without it
+    assert sum(path.is_file() for path in (tmp_path / "contents").rglob("*")) >= 5  # one without time of its own
 
 
 def test_sigterm_waits_for_a_store_only_so_long(tmp_path: Path) -> None:
