@@ -11,7 +11,6 @@ import pytest
 from memtrace_otel.capture import scope_id
 from memtrace_otel.instrumentation.mem0.variables import (
     event_time,
-    number,
     owner_scope,
     place_of,
     record_of,
@@ -77,22 +76,6 @@ def test_a_row_of_a_store_and_an_item_of_a_result_are_the_same_record() -> None:
     assert record_of(MEMORY, row).ref == "memory:7"
     assert record_of(MEMORY, SimpleNamespace(id=7, payload=None)).text == ""
     assert record_of(MEMORY, item | {"rerank_score": 0.9}).score == 0.9
-
-
-def test_scores_of_any_number_type() -> None:
-    class Float32:  # as numpy's: no subclass of float
-        def __float__(self) -> float:
-            return 0.25
-
-    assert [number(value) for value in (1, 0.5, Float32(), None, True, "high", object())] == [
-        1.0,
-        0.5,
-        0.25,
-        None,
-        None,
-        None,
-        None,
-    ]
 
 
 @pytest.mark.parametrize(

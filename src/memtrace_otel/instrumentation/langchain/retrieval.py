@@ -14,6 +14,7 @@ from typing import Any, cast
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins, variable_ref
 from memtrace_otel.capture.adoption import AdoptingTracer, announced_retrieval, retrieval_of_another
+from memtrace_otel.capture.layout import number
 from memtrace_otel.instrumentation.langchain.calls import Call, first, purpose
 from memtrace_otel.instrumentation.langchain.documents import Known, Text, chunk_of_store, store_name, text_of
 from memtrace_otel.instrumentation.langchain.runs import span_of_run
@@ -214,12 +215,12 @@ def _found_in(call: Call, reader: Operation, returned: object, scope: str) -> li
         document, score = cast(tuple[Any, Any], item[:2]) if isinstance(item, tuple) else (item, None)
         seen = around.seen(document) if around else None
         if seen is not None:
-            found.append(seen if score is None else Found(seen.known, seen.text, _number(score)))
+            found.append(seen if score is None else Found(seen.known, seen.text, number(score)))
             continue
         text = text_of(document)
         if text is not None:
             given = next((text.metadata[key] for key in _SCORES if text.metadata.get(key) is not None), None)
-            found.append(Found(_version(call, reader, text, scope), text, _number(given if score is None else score)))
+            found.append(Found(_version(call, reader, text, scope), text, number(given if score is None else score)))
     return found
 
 
@@ -239,13 +240,3 @@ def _version(call: Call, reader: Operation, text: Text, scope: str) -> Known:
     if known is not None and (not ref or known.ref == text.nameless):  # stored under an id that nobody told
         return known
     return Known(ref or text.chunk, None, scope)
-
-
-def _number(score: object) -> float | None:
-    """A score as float (numpy scalars included), None when it is none."""
-    if score is None or isinstance(score, bool | str):
-        return None
-    try:
-        return float(cast(Any, score))
-    except (TypeError, ValueError):
-        return None

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from memtrace_otel.capture import variable_ref
+from memtrace_otel.capture.layout import number
 from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import RefKind
 
@@ -42,7 +43,7 @@ def pieces(nodes: object, *, fingerprints: bool = False) -> Iterator[Piece]:
                 text_of(node),
                 str(node.hash) if fingerprints else "",
                 str(getattr(node, "ref_doc_id", None) or ""),
-                score_of(item),
+                number(getattr(item, "score", None)),
                 None if item is node else weakref.ref(item),
             )
 
@@ -67,12 +68,6 @@ def chunk_ref(id: str) -> str:
 def text_of(node: Any) -> str:
     """The text of a node without its metadata."""
     return str(node.get_content())
-
-
-def score_of(item: Any) -> float | None:
-    """The score of a scored node (numpy scalars included), None without one."""
-    score = getattr(item, "score", None)
-    return None if score is None or isinstance(score, bool) else float(score)
 
 
 def query_text(query: object) -> str:

@@ -16,6 +16,7 @@ from opentelemetry.util.types import AttributeValue
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, scope_id, variable_ref
 from memtrace_otel.capture.content import said
+from memtrace_otel.capture.layout import number
 from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.filters import record_filters
 from memtrace_otel.instrumentation.mem0.known_records import KnownRecord
@@ -23,7 +24,6 @@ from memtrace_otel.instrumentation.mem0.variables import (
     Record,
     event_time,
     memory_ref,
-    number,
     owner_in,
     results,
     turns,

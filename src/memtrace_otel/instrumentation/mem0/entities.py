@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from memtrace_otel.capture import Operation, variable_ref
+from memtrace_otel.capture.layout import number
 from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.session import PROVIDER, SESSION, Session
-from memtrace_otel.instrumentation.mem0.variables import memory_ref, number
+from memtrace_otel.instrumentation.mem0.variables import memory_ref
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role

@@ -113,12 +113,12 @@ def delete_all(call: Call) -> Step:
 
 def extract_entities(call: Call) -> Step:
     """`_retrieve_nodes_from_data`: a model names the entities of a text."""
-    yield from _ask(call, OpKind.OTHER, "extract_entities", "mem0.graph_entities")
+    yield from _ask(call, OpKind.EXTRACT, "extract_entities", "mem0.graph_entities")
 
 
 def extract_relations(call: Call) -> Step:
     """`_establish_nodes_relations_from_data`: a model relates the entities of a text."""
-    yield from _ask(call, OpKind.OTHER, "extract_relations", "mem0.graph_relations")
+    yield from _ask(call, OpKind.EXTRACT, "extract_relations", "mem0.graph_relations")
 
 
 def decide_deletions(call: Call) -> Step:

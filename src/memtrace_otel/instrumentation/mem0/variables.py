@@ -12,6 +12,7 @@ from opentelemetry.util.types import AttributeValue
 from memtrace_otel import semconv
 from memtrace_otel.capture import as_text, scope_id
 from memtrace_otel.capture.content import message_refs
+from memtrace_otel.capture.layout import number
 from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import RefKind
 
@@ -131,16 +132,6 @@ def results(returned: object) -> list[Mapping[str, Any]]:
     if not isinstance(returned, list):
         return []
     return [cast(Mapping[str, Any], item) for item in cast(list[object], returned) if isinstance(item, Mapping)]
-
-
-def number(value: object) -> float | None:
-    """A score as float (numpy scalars included), None when it is none."""
-    if value is None or isinstance(value, bool):
-        return None
-    try:
-        return float(cast(Any, value))
-    except (TypeError, ValueError):
-        return None
 
 
 def event_time(values: Mapping[str, Any] | None) -> str:
