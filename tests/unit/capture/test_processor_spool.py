@@ -15,6 +15,7 @@ from opentelemetry.exporter.otlp.proto.http import trace_exporter as http
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter
 
 from memtrace_otel.capture import drops
+from memtrace_otel.capture.processor import LosslessSpanProcessor
 from memtrace_otel.capture.processor.segment import MAGIC, Segment
 from memtrace_otel.capture.processor.spool import Spool, SpoolFull, spool_directory
 from memtrace_otel.store.exporter import MemtraceSpanExporter
@@ -276,3 +277,29 @@ def test_without_a_setting_it_is_in_the_users_state_or_a_private_temporary_direc
     assert spool_directory(ConsoleSpanExporter()).parent.name.startswith("memtrace-otel-")
     monkeypatch.setenv("MEMTRACE_SPOOL_DIR", str(tmp_path / "mine"))
     assert spool_directory(ConsoleSpanExporter()).parent == tmp_path / "mine"
+
+
+def test_a_place_that_cannot_be_entered_or_found_raises_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stat(path: object, **options: object) -> os.stat_result:
+        if str(path).startswith(f"{closed}{os.sep}"):  # as for all but root
+            raise PermissionError(errno.EACCES, "closed", str(path))
+        return real(path, **options)  # type: ignore[arg-type]
+
+    def nowhere() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    closed, real, access = tmp_path / "closed", os.stat, os.access
+    closed.mkdir()
+    monkeypatch.delenv("MEMTRACE_SPOOL_DIR", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(closed / "user" / "state"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != closed and access(path, mode))
+    LosslessSpanProcessor(ConsoleSpanExporter()).shutdown()
+    assert spool_directory(ConsoleSpanExporter()).parent.name.startswith("memtrace-otel-")
+    monkeypatch.setattr("tempfile.gettempdir", nowhere)
+    LosslessSpanProcessor(ConsoleSpanExporter()).shutdown()
+    assert spool_directory(ConsoleSpanExporter()).is_relative_to(closed)
+    Spool(closed / "user" / "s", 1 << 20).adopt()

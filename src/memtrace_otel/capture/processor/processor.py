@@ -88,7 +88,7 @@ class LosslessSpanProcessor(SpanProcessor):
             metrics.publish()
             save_before_sigterm(_leave_all, _hurry_all)
             renew()
-        if self._spool_dir.is_dir():  # somebody may have left spans there
+        if os.path.isdir(self._spool_dir):  # somebody may have left spans there
             self._delivery.start()
 
     def _begin(self) -> None:

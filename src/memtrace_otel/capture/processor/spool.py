@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,7 @@ class Spool:
 
     def adopt(self) -> None:
         """Take over what dead processes left. Raises PermissionError for a directory that others can write to."""
-        if not self._directory.exists():
+        if not os.path.exists(self._directory):
             return
         check_private(self._directory)
         with self._locked():
@@ -217,8 +217,12 @@ def _headers(exporter: SpanExporter) -> list[str]:
 def _default_base() -> Path:
     """The user's state directory where there is one, else a private directory for temporary files."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    existing = next((path for path in (Path(state), *Path(state).parents) if path.exists()), Path(state))
+    place = Path(state) / "memtrace-otel" / "spool"
+    # Not Path.exists, which raises for what lies in a directory that we may not enter.
+    existing = next((path for path in place.parents if os.path.exists(path)), place)
     if os.path.isabs(state) and os.access(existing, os.W_OK | os.X_OK):
-        return Path(state) / "memtrace-otel" / "spool"
+        return place
     user = os.geteuid() if hasattr(os, "geteuid") else "user"
-    return Path(tempfile.gettempdir()) / f"memtrace-otel-{user}"
+    with suppress(FileNotFoundError):
+        return Path(tempfile.gettempdir()) / f"memtrace-otel-{user}"
+    return place  # nothing can be written anywhere: that is told when a span has to wait
