@@ -201,10 +201,11 @@ def test_the_exporters_own_calls_make_no_spans(pipeline: MakePipeline) -> None:
     assert seen == [True]
 
 
-def test_an_exporter_that_returns_nothing_or_raises(pipeline: MakePipeline) -> None:
+@pytest.mark.parametrize("error", [RuntimeError, asyncio.CancelledError, SystemExit])
+def test_an_exporter_that_returns_nothing_or_raises(error: type[BaseException], pipeline: MakePipeline) -> None:
     def explode(spans: Sequence[ReadableSpan]) -> None:
         receiver.answer = lambda spans: None
-        raise RuntimeError
+        raise error
 
     receiver = Receiver(explode)
     made = pipeline(receiver).make(5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -84,8 +85,10 @@ class Sender:
         try:
             # Some exporters return nothing: only a declared failure is one.
             delivered = export() is not SpanExportResult.FAILURE
-        except Exception as error:
-            note_error("export", error)
+        except BaseException as error:  # a CancelledError or SystemExit of the exporter would end our thread
+            if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                raise  # of the user, while the program flushes
+            note_error("export", error)  # pyright: ignore[reportArgumentType]
             delivered = False
         finally:
             self._busy_since = 0.0
