@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 from opentelemetry.exporter.otlp.proto.grpc import trace_exporter as grpc
 from opentelemetry.exporter.otlp.proto.http import trace_exporter as http
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter
 
 from memtrace_otel.capture import drops
 from memtrace_otel.capture.processor import LosslessSpanProcessor
+from memtrace_otel.capture.processor.loss import Losses
 from memtrace_otel.capture.processor.segment import MAGIC, Segment
 from memtrace_otel.capture.processor.spool import Spool, SpoolFull, spool_directory
+from memtrace_otel.capture.processor.stowing import stow
 from memtrace_otel.store.exporter import MemtraceSpanExporter
 
 MANY = 1000
@@ -210,6 +213,43 @@ def test_a_torn_tail_costs_the_last_record_only(tmp_path: Path, lost: int) -> No
     assert waiting(spool) == [b"one", b"two"]
     assert drops["spool_damaged"] == (lost < 14)
     assert not path.exists()
+
+
+def test_a_damaged_record_costs_itself_only(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir(mode=0o700)
+    path = left_behind(tmp_path / "s", b"one", b"two", b"three", b"four")
+    path.write_bytes(path.read_bytes().replace(b"two", b"TWO").replace(b"three", b"THREE"))
+    spool = Spool(tmp_path / "s", 1 << 20)
+    spool.adopt()
+    assert [record.body for record in spool.oldest(1, 100)] == [b"one"]
+    assert waiting(spool) == [b"one", b"four"]
+    assert drops == {"spool_damaged": 2}
+    assert spool.live_bytes == 0
+
+
+def test_a_record_that_nobody_would_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "s").mkdir(mode=0o700)
+    left_behind(tmp_path / "s", b"x" * 1001, b"behind it")  # by a version that did
+    monkeypatch.setattr("memtrace_otel.capture.processor.segment.MAX_RECORD", 1000)
+    spool = Spool(tmp_path / "s", 1 << 20)
+    with pytest.raises(OSError, match="too long"):
+        spool.append(b"one", b"x" * 1001)
+    spool.append(b"x" * 1000)
+    spool.adopt()
+    assert waiting(spool) == [b"x" * 1000, b"behind it"]
+    assert drops == {"spool_damaged": 1}
+
+
+def test_a_span_too_long_for_the_spool_is_counted_and_the_others_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memtrace_otel.capture.processor.stowing.MAX_RECORD", 1000)
+    tracer, spool = TracerProvider(shutdown_on_exit=False).get_tracer("tests"), Spool(tmp_path / "s", 1 << 20)
+    made = [tracer.start_span(name) for name in ("one", "x" * 1000, "three")]
+    records, left = stow([span._readable_span() for span in made], spool, Losses())  # type: ignore[attr-defined]
+    assert [name in record.body for name, record in zip((b"one", b"three"), records, strict=True)] == [True, True]
+    assert list(left) == []
+    assert drops == {"span:unencodable": 1}
 
 
 @pytest.mark.parametrize("content", [b"", MAGIC, b"x" * 500, MAGIC + b"\xff" * 500, MAGIC + b"\x00" * 500])

@@ -3,8 +3,8 @@
     file   = magic, record*
     record = state (1 byte: live or delivered), length and CRC-32 of the body (4 bytes each, big-endian), body
 
-The owner holds a lock on the file; the system releases it when the process dies, however it dies. A record that is cut
-off or damaged ends the file.
+The owner holds a lock on the file; the system releases it when the process dies, however it dies. A record that is
+damaged is passed over; one that is cut off ends the file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ except ImportError:  # Windows: nobody can tell whether an owner is dead, so fil
 MAGIC = b"MTSPOOL1"
 _HEADER = struct.Struct(">BII")
 _DELIVERED, _LIVE = b"\x00", 1
-_MAX_RECORD = 64 << 20
+MAX_RECORD = 64 << 20
+"""Bytes of the longest body."""
 _FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -48,8 +49,8 @@ class Segment:
         self.size = size
         self.live_bytes = size - len(MAGIC)
         self._descriptor = descriptor
-        self.damaged = False
-        """Whether reading met a record that is cut off or not what was written."""
+        self.lost = 0
+        """Records that reading met and that are not what was written; the rest of a file that is cut off is one."""
         self._cursor = len(MAGIC)  # everything before it was delivered
 
     @classmethod
@@ -81,6 +82,8 @@ class Segment:
 
     def append(self, bodies: Sequence[bytes]) -> list[Record]:
         """Write requests, in one step; after that they survive the death of the process (not of the machine)."""
+        if any(len(body) > MAX_RECORD for body in bodies):  # nobody would read them
+            raise OSError(errno.EFBIG, "a record is too long", str(self.path))
         data = b"".join(_HEADER.pack(_LIVE, len(body), crc32(body)) + body for body in bodies)
         length = len(data)
         # In one step: a finalizer or signal handler may end a span, and append it, at any other point.
@@ -101,20 +104,23 @@ class Segment:
         offset, total = self._cursor, 0
         while len(found) < records and offset < self.size:
             header = os.pread(self._descriptor, _HEADER.size, offset)
-            if len(header) < _HEADER.size:
-                self.damaged = True
-                break
-            state, length, checksum = _HEADER.unpack(header)
+            state, length, checksum = _HEADER.unpack(header.ljust(_HEADER.size, b"\xff"))
             end = offset + _HEADER.size + length
+            if end > self.size:  # cut off, or the length is damaged: nobody knows where the next one begins
+                self.lost += 1
+                self.live_bytes -= self.size - offset
+                self.size = offset
+                break
             if state == _LIVE:
-                body = os.pread(self._descriptor, length, offset + _HEADER.size) if length <= _MAX_RECORD else b""
-                if len(body) != length or crc32(body) != checksum:
-                    self.damaged = True
-                    break
-                total += length
-                if found and total > size:
-                    break
-                found.append(Record(self, offset, body))
+                body = os.pread(self._descriptor, length, offset + _HEADER.size) if length <= MAX_RECORD else b""
+                if len(body) == length and crc32(body) == checksum:
+                    total += length
+                    if found and total > size:
+                        break
+                    found.append(Record(self, offset, body))
+                else:
+                    self.lost += 1
+                    self._forget(offset, end)
             elif offset == self._cursor:
                 self._cursor = end
             offset = end
@@ -122,11 +128,7 @@ class Segment:
 
     def acknowledge(self, record: Record) -> None:
         """Never return this record again, to no process."""
-        os.pwrite(self._descriptor, _DELIVERED, record.offset)
-        end = record.offset + _HEADER.size + len(record.body)
-        self.live_bytes -= end - record.offset
-        if record.offset == self._cursor:
-            self._cursor = end
+        self._forget(record.offset, record.offset + _HEADER.size + len(record.body))
 
     def remove(self) -> None:
         """Delete the file."""
@@ -139,6 +141,12 @@ class Segment:
         """Give the file up as it is: the next process adopts it. Later calls raise OSError."""
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
+
+    def _forget(self, offset: int, end: int) -> None:
+        os.pwrite(self._descriptor, _DELIVERED, offset)
+        self.live_bytes -= end - offset
+        if offset == self._cursor:
+            self._cursor = end
 
     def _write(self, data: bytes, offset: int) -> None:
         if os.pwrite(self._descriptor, data, offset) != len(data):

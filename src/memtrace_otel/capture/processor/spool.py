@@ -93,8 +93,8 @@ class Spool:
                     return found
                 self._active &= len(self._segments) > 1
                 finished = segments.pop(0)
-                if finished.damaged:
-                    note_drop("spool_damaged")
+                if finished.lost:
+                    note_drop("spool_damaged", finished.lost)
                 finished.remove()
             return []
 

@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 
 from memtrace_otel.capture.guard import note_error
 from memtrace_otel.capture.processor.loss import Losses
-from memtrace_otel.capture.processor.segment import Record
+from memtrace_otel.capture.processor.segment import MAX_RECORD, Record
 from memtrace_otel.capture.processor.spool import Spool, SpoolFull
 from memtrace_otel.otlp.sdk import encode_sdk_spans
 
@@ -19,7 +19,7 @@ PIECE = 64
 def stow(spans: Sequence[ReadableSpan], spool: Spool, losses: Losses) -> tuple[list[Record], Sequence[ReadableSpan]]:
     """Write each span to the spool, as a request of its own; return what was written and the spans it has no room for.
 
-    A span that cannot be encoded is lost.
+    A span that cannot be encoded, or is too long for the spool, is lost.
     """
     records: list[Record] = []
     done, step = 0, 1 if spool.stuck else PIECE
@@ -45,7 +45,8 @@ def stow(spans: Sequence[ReadableSpan], spool: Spool, losses: Losses) -> tuple[l
 
 def _encode(span: ReadableSpan) -> bytes | None:
     try:
-        return encode_sdk_spans((span,))
+        body = encode_sdk_spans((span,))
     except Exception as error:
         note_error("spool.encode", error)
         return None
+    return body if len(body) <= MAX_RECORD else None
