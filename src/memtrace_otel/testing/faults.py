@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from functools import wraps
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 from uuid import uuid4
@@ -32,7 +33,7 @@ SEAM_FAULTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "tracer raises": ((Tracer, "start_span"),),
     "span raises": tuple((Span, name) for name in ("set_attribute", "set_attributes", "add_link", "set_status", "end")),
     "contents raise": ((operations, "as_text"), (writing, "plain"), (writing, "describe")),
-    "origins raise": ((OriginTable, "find"), (OriginTable, "publish")),
+    "origins raise": ((OriginTable, "find"), (OriginTable, "newest"), (OriginTable, "publish")),
     "settings raise": ((operations, "config"),),
 }
 """What the steps stand on, by the names that raise."""
@@ -42,6 +43,8 @@ FAULTS = (*STEP_FAULTS, *SEAM_FAULTS, *ENDLESS_FAULTS)
 
 _HANG_SECONDS = 60.0
 """What a hang takes by the clock of the accounts that steps have; no test waits for it."""
+REAL_SECONDS = 1.0
+"""What a hang takes that is waited for."""
 
 
 class HookError(Exception):
@@ -81,6 +84,27 @@ def inject(fault: str, monkeypatch: pytest.MonkeyPatch, provider: TracerProvider
     def observed(step: StepFunction, owner: patches.Patches) -> Callable[..., Any]:
         hits.placed.add(name_of(step))
         return make(_broken(step, fault, hits.met, clock), owner)
+
+    monkeypatch.setattr(patches, "observed", observed)
+    return hits
+
+
+def hang_one(monkeypatch: pytest.MonkeyPatch) -> Hits:
+    """Let the step that is met first take a second at each call, of the steps that are wrapped from now on."""
+    hits = Hits()
+    make = patches.observed
+
+    def observed(step: StepFunction, owner: patches.Patches) -> Callable[..., Any]:
+        name = name_of(step)
+
+        @wraps(step)
+        def hanging(call: Call[Any]) -> Step:
+            if not hits.met or name in hits.met:
+                hits.met[name] += 1
+                time.sleep(REAL_SECONDS)
+            yield from step(call)
+
+        return make(hanging, owner)
 
     monkeypatch.setattr(patches, "observed", observed)
     return hits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from typing import Any, cast
@@ -15,10 +16,10 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from memtrace_otel import settings
 from memtrace_otel.capture import origins, recall, use_config
-from memtrace_otel.instrumentation import steps
+from memtrace_otel.instrumentation import slowness, steps
 from memtrace_otel.instrumentation.threads import Namespace
 from memtrace_otel.semconv import OpKind, Role
-from memtrace_otel.testing.faults import FAULTS, Hits, inject
+from memtrace_otel.testing.faults import FAULTS, REAL_SECONDS, Hits, hang_one, inject
 from memtrace_otel.testing.parts import break_each_once, break_part, count_calls, parts_of
 from memtrace_otel.testing.programs import Factory, Started, explored, failure, finished, play
 
@@ -86,11 +87,22 @@ class HarmlessContract(Observed):
     """How many threads of the system may come by the same hook at a time."""
     carriers: frozenset[str] = frozenset()
     """Names that are replaced by no step: what carries a context to where the system works on."""
+    wraps_nothing: bool = False
+    """True for an instrumentor that replaces no name: it gives the system a callback, say."""
 
     def places(self) -> list[tuple[Any, str]]:
-        """What is wrapped now: owners and names."""
+        """What is wrapped now: owners and names. For an instrumentor without `patches` the subclass says it."""
         patches: Any = getattr(self.instrumentor(), "patches", None)
         return patches.wrapped() if patches is not None else []
+
+    def known_places(self) -> list[tuple[Any, str]]:
+        """The same, and not nothing for want of knowing."""
+        places = self.places()
+        assert places or self.wraps_nothing, (
+            f"nothing tells what {self.instrumentor.__name__} wraps, so nothing could be checked: "
+            "let `places` return it, or set `wraps_nothing = True`"
+        )
+        return places
 
     @pytest.mark.parametrize("fault", FAULTS)
     def test_no_hook_of_ours_can_hurt(
@@ -112,11 +124,25 @@ class HarmlessContract(Observed):
             spared -= self.declining if fault == "raise after" else frozenset()
             assert {name for name in spared if name.split(".")[0] not in self.beyond} == set()
 
+    def test_a_step_that_hangs_costs_no_more_than_its_account_holds(
+        self, program: Factory, instrument: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By the clock on the wall: what is slow for a second is asked again when so much has come in, not before."""
+        hits = hang_one(monkeypatch)
+        instrument()
+        began = time.monotonic()
+        for _ in range(3):
+            asyncio.run(play(program))
+        came_in = (time.monotonic() - began) * (slowness.SHARE_OF_TIME + slowness.SHARE_OF_CALL)
+        asked = 1 + (slowness.FULL + came_in) / (REAL_SECONDS - slowness.FREE)
+        hits.wait()
+        assert max(hits.met.values()) <= self.at_once * asked
+
     def test_every_wrapper_can_be_broken(self, program: Factory, instrument: Callable[[], None]) -> None:
         """What is in place is a step, which the fault injection breaks, threads that keep the context, or a carrier."""
         instrument()
         asyncio.run(play(program))
-        made = [(name, own(owner, name)) for owner, name in self.places()]
+        made = [(name, own(owner, name)) for owner, name in self.known_places()]
         others = {name for name, new in made if not isinstance(new, Namespace) and not is_step(new)}
         assert others - {"__init_subclass__"} <= self.carriers
 

@@ -140,7 +140,7 @@ class InstrumentorContract(HarmlessContract):
     ) -> None:
         instrument()
         asyncio.run(play(program))
-        places = self.places()
+        places = self.known_places()
         wrapped = {(repr(owner), name): own(owner, name) for owner, name in places}
         self.instrumentor().uninstrument()
         assert [place for place in places if own(*place) is wrapped[repr(place[0]), place[1]]] == []

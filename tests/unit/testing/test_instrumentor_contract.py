@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from memtrace_otel.capture import operation
 from memtrace_otel.testing import InstrumentorContract, ReentrantContract, ThreadedContract
+from memtrace_otel.testing.faults import inject
+from tests.conftest import Recording
 from tests.unit.testing.toy import ToyInstrumentor, ToyProgram
 
 
@@ -80,3 +84,57 @@ def test_a_function_that_nothing_guards_is_caught(pytester: pytest.Pytester, in_
     harmful = "\n".join(line for line in result.outlines if line.startswith("E  "))
     assert "toy:count" in harmful
     assert ("toy:note" in harmful) != in_parts  # in shared runs it is one of those that raised
+
+
+def test_a_step_that_is_never_left_out_is_caught(pytester: pytest.Pytester) -> None:
+    pytester.syspathinsert(Path(__file__).parents[3])
+    pytester.makepyfile("""
+        import pytest
+        from memtrace_otel.instrumentation.slowness import Slowness
+        from memtrace_otel.testing import HarmlessContract
+        from tests.unit.testing.toy import ToyInstrumentor, ToyProgram
+
+        class TestTireless(HarmlessContract):
+            instrumentor = ToyInstrumentor
+
+            @pytest.fixture
+            def program(self, monkeypatch):
+                monkeypatch.setattr(Slowness, "rests", lambda self: False)
+                return ToyProgram
+    """)
+    result = pytester.runpytest("-p", "no:cacheprovider", "-k", "account_holds")
+    result.assert_outcomes(failed=1)
+
+
+def test_origins_that_raise_are_met_by_what_an_operation_reads(
+    recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as undo:
+        hits = inject("origins raise", monkeypatch, recording.provider, undo)
+        with operation("search_memory", kind="retrieve", system="toy", tracer=recording.tracer) as search:
+            search.read("memory:1", role="hit")
+    assert hits.met["newest"] == 1
+
+
+@pytest.mark.parametrize(("wraps_nothing", "caught"), [(False, 2), (True, 0)])
+def test_an_instrumentor_that_does_not_tell_what_it_wraps_is_caught(
+    pytester: pytest.Pytester, wraps_nothing: bool, caught: int
+) -> None:
+    pytester.syspathinsert(Path(__file__).parents[3])
+    pytester.makepyfile(f"""
+        import pytest
+        from memtrace_otel.testing import InstrumentorContract
+        from tests.unit.testing.toy import ToyProgram, UntoldInstrumentor
+
+        class TestUntold(InstrumentorContract):
+            instrumentor = UntoldInstrumentor
+            wraps_nothing = {wraps_nothing}
+
+            @pytest.fixture
+            def program(self):
+                return ToyProgram
+    """)
+    result = pytester.runpytest("-p", "no:cacheprovider", "-k", "wrapper or gives_the_originals")
+    result.assert_outcomes(failed=caught, passed=2 - caught)
+    told = [line for line in result.outlines if "nothing tells what UntoldInstrumentor wraps" in line]
+    assert bool(told) == bool(caught)

@@ -6,6 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from opentelemetry.instrumentation.instrumentor import (
+    BaseInstrumentor,  # pyright: ignore[reportMissingTypeStubs]
+)
+
 from memtrace_otel.capture import guard, scope_id, variable_ref
 from memtrace_otel.instrumentation.instrumentor import MemoryInstrumentor
 from memtrace_otel.instrumentation.patches import Patches
@@ -143,3 +147,16 @@ class UnguardedInstrumentor(MemoryInstrumentor):
             return search(memory, query)
 
         patches.replace(ToyMemory, "search", unguarded)
+
+
+class UntoldInstrumentor(BaseInstrumentor):
+    """One of somebody else's, which does not keep what it wraps in `patches`."""
+
+    def instrumentation_dependencies(self) -> list[str]:
+        return ["pytest"]
+
+    def _instrument(self, **kwargs: Any) -> None:
+        pass
+
+    def _uninstrument(self, **kwargs: Any) -> None:
+        pass
