@@ -9,7 +9,7 @@ from typing import Any
 import wrapt
 from opentelemetry.trace import Tracer
 
-from memtrace_otel.capture import guard, scope_id
+from memtrace_otel.capture import scope_id
 from memtrace_otel.capture.abandoned import settle_abandoned
 from memtrace_otel.instrumentation.llamaindex.ledger import Ledger
 from memtrace_otel.instrumentation.llamaindex.messages import Queues
@@ -33,7 +33,6 @@ class LlamaIndexPatches(Patches):
         self.queues = Queues()
         self._nameless, self._places = ObjectNames(), Places()
         self._scope = lru_cache(maxsize=1024)(scope_id)
-        self._watched: list[type] = []
 
     def wrap_all_points(self) -> None:
         """Wrap each module of the table once the application has imported it."""
@@ -44,11 +43,11 @@ class LlamaIndexPatches(Patches):
         )
         self.when_imported(
             "llama_index.core.vector_stores.types",
-            lambda module: self.cover_subclasses(module.BasePydanticVectorStore, VECTOR_STORE),
+            lambda module: self.cover_family(module.BasePydanticVectorStore, VECTOR_STORE),
         )
         self.when_imported(
             "llama_index.core.agent.workflow.base_agent",
-            lambda module: self.cover_subclasses(module.BaseWorkflowAgent, AGENT),
+            lambda module: self.cover_family(module.BaseWorkflowAgent, AGENT),
         )
         self.when_imported("llama_index.core.async_utils", self._keep_context)
         self.when_imported("llama_index.core.tools.function_tool", self._keep_context_of_tools)
@@ -88,38 +87,10 @@ class LlamaIndexPatches(Patches):
         for name, step in steps.items():
             self.replace(owner, name, within(vars(owner)[name], step))
 
-    def cover_subclasses(self, base: type, steps: Mapping[str, StepFunction]) -> None:
-        """Wrap methods in all classes that derive from `base`, now or when they are defined.
-
-        Not in `base` itself: its asynchronous methods only call the synchronous ones of the subclass.
-        """
-
-        def cover(cls: type) -> None:
-            for name, step in steps.items():
-                owner = next((owner for owner in cls.__mro__ if name in vars(owner)), base)
-                if owner is not base:
-                    self.wrap(owner, name, step)
-
-        def init_subclass(cls: type, **kwargs: Any) -> None:
-            super(base, cls).__init_subclass__(**kwargs)
-            with guard("llamaindex.cover"):  # runs inside the program's own class statement
-                cover(cls)
-
-        known = base.__subclasses__()
-        while known:
-            cls = known.pop()
-            cover(cls)
-            known += cls.__subclasses__()
-        if "__init_subclass__" not in vars(base):
-            base.__init_subclass__ = classmethod(init_subclass)  # pyright: ignore[reportAttributeAccessIssue]
-            self._watched.append(base)
-
     def remove(self) -> None:
         """Restore the originals and report the streams that nobody reads."""
         super().remove()
         settle_abandoned()
-        while self._watched:
-            del self._watched.pop().__init_subclass__
 
     def _keep_context(self, async_utils: Any) -> None:
         """Earlier releases lose the context where a synchronous call runs a coroutine inside a running event loop."""
