@@ -211,7 +211,7 @@ def spool_directory(exporter: SpanExporter, base: str | Path | None = None) -> P
 
 
 def _headers(exporter: SpanExporter) -> list[str]:
-    """Headers of an OTLP exporter that tell destinations apart; newer exporters keep them in a private `_client`."""
+    """Headers given to an OTLP exporter that tell destinations apart; newer exporters keep them in a private `_client`."""
     with guard("spool.headers"):
         holder: Any = exporter if hasattr(exporter, "_headers") else getattr(exporter, "_client", None)
         given: dict[str, Any] = dict(getattr(holder, "_headers", None) or ())
