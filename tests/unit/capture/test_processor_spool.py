@@ -8,7 +8,6 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from opentelemetry.exporter.otlp.proto.grpc import trace_exporter as grpc
@@ -298,15 +297,6 @@ def test_tenants_of_one_receiver_have_a_directory_each(
     assert directory("k=1,x-tenant=one") == first
     assert directory("x-tenant=one,k=1", "OTEL_EXPORTER_OTLP_TRACES_HEADERS") == first
     assert "one" not in first.name
-
-
-@pytest.mark.parametrize("kind", [http.OTLPSpanExporter, grpc.OTLPSpanExporter])
-@pytest.mark.parametrize("name", ["authorization", "Proxy-Authorization", "x-auth-token", "dd-api-key", "cookie"])
-def test_a_new_credential_finds_what_the_one_before_it_left(kind: Any, name: str, tmp_path: Path) -> None:
-    def directory(token: str, tenant: str) -> Path:
-        return spool_directory(kind(headers={name: token, "x-scope-orgid": tenant}), tmp_path)
-
-    assert directory("Bearer 1", "one") == directory("Bearer 2", "one") != directory("Bearer 1", "two")
 
 
 def test_a_new_version_of_an_exporter_finds_what_the_one_before_it_left(tmp_path: Path) -> None:

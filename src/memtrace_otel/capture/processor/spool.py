@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-import re
 import tempfile
 import threading
 import time
@@ -27,9 +26,6 @@ _STUCK_SECONDS = 1.0  # on a loaded machine a thread that writes may wait long f
 _SUFFIX = ".spool"
 _OWN_HEADERS = ("content-encoding", "content-type", "user-agent")
 """What an exporter says of itself: an update must not leave behind what the version before it spooled."""
-_CREDENTIAL = re.compile(r"authorization|cookie|token|secret|password|(api|access|auth|license|ingestion)[-_]?key")
-"""Names of headers that change while the destination stays: else each new token had a directory, and a bound, of its
-own, and nobody sent what an expired one left behind."""
 
 
 class SpoolFull(OSError):
@@ -198,9 +194,8 @@ def check_private(directory: Path) -> None:
 def spool_directory(exporter: SpanExporter, base: str | Path | None = None) -> Path:
     """Return the directory of an exporter's spool below `base` (default: the setting MEMTRACE_SPOOL_DIR).
 
-    Where spans go decides: only a process with the same kind of exporter, endpoint (or file), OTEL_SERVICE_NAME and
-    headers, which may name a tenant, sends what another one left. Credentials do not count: tenants that differ in
-    nothing else need a `base` each. The name of the directory shows no more than a digest.
+    Where spans go decides: only a process with the same kind of exporter, endpoint (or file), headers, which may name a
+    tenant, and OTEL_SERVICE_NAME sends what another one left. The name of the directory shows no more than a digest.
     """
     kind = type(exporter)
     target = getattr(exporter, "path", None) or getattr(exporter, "_endpoint", "")
@@ -211,13 +206,11 @@ def spool_directory(exporter: SpanExporter, base: str | Path | None = None) -> P
 
 
 def _headers(exporter: SpanExporter) -> list[str]:
-    """Headers given to an OTLP exporter that tell destinations apart; newer exporters keep them in a private `_client`."""
+    """The headers that an OTLP exporter was given, in private parts of it: `_client` has those of newer ones."""
     with guard("spool.headers"):
         holder: Any = exporter if hasattr(exporter, "_headers") else getattr(exporter, "_client", None)
-        given: dict[str, Any] = dict(getattr(holder, "_headers", None) or ())
-        headers = {name.lower(): value for name, value in given.items()}
-        kept = headers.keys() - _OWN_HEADERS
-        return sorted(f"{name}: {headers[name]}" for name in kept if not _CREDENTIAL.search(name))
+        headers: dict[str, Any] = dict(getattr(holder, "_headers", None) or ())
+        return sorted(f"{name.lower()}: {headers[name]}" for name in headers if name.lower() not in _OWN_HEADERS)
     return []
 
 
