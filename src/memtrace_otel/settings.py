@@ -218,7 +218,7 @@ ORIGIN_ENTRIES = Setting(
 RECORD_ORIGIN = Setting(
     "MEMTRACE_RECORD_ORIGIN",
     False,
-    "Write `memtrace_origin` into the metadata of stored records, so that another process knows which span wrote them.",
+    "Write `memtrace_origin` into the metadata of records of Mem0 and EverOS: another process knows who wrote them.",
 )
 JUDGE_EXPECTED = Setting(
     "MEMTRACE_JUDGE_EXPECTED",

@@ -420,8 +420,7 @@ class Operation:
 
     def _left_out(self) -> int:
         """A variable without a name cannot be recorded."""
-        why = f"an operation of {self.system} was given no ref, `<kind>:<id>`: the variable is left out"
-        note_misuse("ref", why, self.system)
+        note_misuse("ref", f"a variable of {self.system} has no ref, `<kind>:<id>`: it is left out", self.system)
         self.mark(Incomplete.MALFORMED)
         return -1
 

@@ -273,9 +273,10 @@ def unshare_turn(turn: Turn) -> None:
 
 def turn_of(trace_id: str, *, alone: bool = False) -> Turn:
     """The turn of a trace, made when new; it becomes the context's most recent one. A trace that is nothing but one
-    operation (`alone`) belongs to the context: to its shared turn, if there is one."""
+    operation (`alone`) belongs to the context: to its shared turn, if there is one. So does that of another
+    instrumentation, begun inside a library's run: no model call of the run may be in it."""
     turn = _turns.get(trace_id)
-    if turn is None and alone:
+    if turn is None and (alone or _shared.get() is not None):
         turn = _shared.get() or Turn(_searched_before())
         _outside.set(turn)
     elif turn is None:

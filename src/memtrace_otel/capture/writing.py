@@ -120,7 +120,8 @@ def write_part(span: Span, attributes: dict[str, AttributeValue], part: Part, ow
     links: dict[str, tuple[str, list[str]]] = {}
     for ref, role, origin in zip(inputs.refs, inputs.roles, inputs.origins, strict=True):
         if origin in links:
-            links[origin][1].append(ref)
+            if ref not in links[origin][1]:
+                links[origin][1].append(ref)
         elif origin and origin != own:
             links[origin] = role, [ref]
     for origin, (role, refs) in links.items():

@@ -19,8 +19,8 @@ from memtrace_otel.doctor.program import (
 from memtrace_otel.instrumentation.instrumentor import CONFIG_FILE, switched_off_in
 
 DISABLED = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
-_MODELS = ("openai",)
-"""Libraries that call models: a second instrumentation there records the calls, not the memory operations."""
+_LINKED = frozenset({"openai", "langchain-core", "langchain"})
+"""Libraries whose calls may be recorded by another instrumentation as well: ours enrich its spans, or link to them."""
 
 
 def check_instrumentors(program: ObservedProgram) -> Iterator[Finding]:
@@ -112,7 +112,7 @@ def check_other_instrumentations(program: ObservedProgram) -> Iterator[Finding]:
         if not shared:
             continue
         check = f"instrumentation {other.name}"
-        if set(shared) <= set(_MODELS):
+        if _LINKED.issuperset(shared):
             yield ok(check, f"{other.package} records the calls of {', '.join(shared)} as well; ours link to them")
             continue
         names = ",".join(sorted(disabled | {other.name}))

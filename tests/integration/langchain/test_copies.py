@@ -11,6 +11,7 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.vectorstores import InMemoryVectorStore
 from opentelemetry.trace import use_span
 
+from memtrace_otel.capture import operation
 from tests.conftest import Recording
 from tests.integration.langchain.conftest import Hashed, Notes, by_line, kinds
 
@@ -118,3 +119,16 @@ def test_what_a_retriever_of_the_application_returns_is_the_stored_record(
     [hit] = [v for v in retrieval.inputs if v.role == "hit"]
     assert (hit.ref, hit.origin) == (create.outputs[0].ref, create.origin)
     assert "inferred" in retrieval.incomplete
+
+
+async def test_a_memory_system_records_itself_what_it_keeps_in_a_store(
+    store: InMemoryVectorStore, recording: Recording
+) -> None:
+    with operation("create_memory", kind="create", system="mem0", tracer=recording.tracer):
+        store.add_texts([TEXT], ids=["1"])
+        store.similarity_search("Ann")
+        await store.asimilarity_search_with_score("Ann")
+        store.delete(["1"])
+    assert len(recording.spans()) == 1
+    store.add_texts([TEXT], ids=["1"])
+    assert len(recording.spans()) == 2

@@ -121,3 +121,21 @@ async def test_nothing_is_recorded_twice(
     assert contents(graph, answer.origin, "query") == {QUESTION}
     assert contents(graph, answer.origin, "chunk") == {"Ann lives in Paris."}
     assert contents(graph, answer.origin, "document") == {"Ann lives in Paris."}
+
+
+@pytest.mark.parametrize("other", [GenAI, OpenInference], ids=["genai", "openinference"])
+def test_without_a_span_around_it_each_chain_is_a_turn(other: Any, model: ChatOpenAI, server: ChatStub) -> None:
+    questions = {QUESTION: "Ann lives in Paris.", "What is it that Bob plays?": "Bob plays chess."}
+    server.script = ["In Paris.", "Chess."]
+    with instrumented(other, *OURS) as recording:
+        store = InMemoryVectorStore(Hashed())
+        store.add_texts([*questions.values(), "Rex is a dog."], ids=["paris", "chess", "dog"])
+        store.similarity_search("Who is a dog?", k=1)  # none of the answers' business
+        retriever = store.as_retriever(search_kwargs={"k": 1})
+        chain: Any = {"context": retriever, "question": lambda asked: asked} | PROMPT | model
+        for question in questions:
+            chain.invoke(question)
+    graph = graph_of(recording)
+    answers = sorted(graph.operations(kind="respond"), key=lambda answer: answer.start)
+    assert [contents(graph, answer.origin, "query") for answer in answers] == [{question} for question in questions]
+    assert [contents(graph, answer.origin, "chunk") for answer in answers] == [{text} for text in questions.values()]

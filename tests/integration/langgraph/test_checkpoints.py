@@ -80,6 +80,8 @@ def test_trimmed_edited_and_summarised_messages(recording: Recording) -> None:
     states = {ref: [made.content(v) for v in made.history(ref)] for ref in ("state:t1/h2", "state:t1/summary")}
     assert states["state:t1/h2"] == ["I moved to Rome.", "I moved to Rome!", ""]
     assert states["state:t1/summary"] == ["Ann lives in Paris.", "Ann lives in Rome.", ""]
+    said = {v.ref: v.content for op in operations(recording) for v in op.inputs if v.ref.startswith("message:h2")}
+    assert sorted(said.values()) == ["I moved to Rome!", "I moved to Rome."]
     trimmed, everything, nothing = kinds(recording, "delete")
     assert {v.ref for v in trimmed.outputs} == {"state:t1/h1", "state:t1/a1"}
     assert {v.role for v in trimmed.inputs} == {"previous"}
@@ -113,6 +115,22 @@ def test_an_answer_goes_on_from_the_thread(model: ChatOpenAI, server: ChatStub, 
     assert "I live in Paris." in contents(made, second.origin, "message")
     stored = next(op for op in kinds(recording, "create") if op.outputs[0].content == "Paris is nice.")
     assert [(v.role, v.origin) for v in stored.inputs] == [("answer", first.origin)]
+
+
+def test_equal_questions_of_two_threads_are_two_and_each_has_its_owner(
+    model: ChatOpenAI, server: ChatStub, recording: Recording
+) -> None:
+    server.script = ["Noted.", "In Paris."] * 2
+    graph = compiled(lambda state: {"messages": [model.invoke(state["messages"])]}, InMemorySaver())
+    for thread in ("u1", "u2"):
+        for text in ("I live in Paris.", "Where is it that I live?"):
+            graph.invoke({"messages": [("user", text)]}, {"configurable": {"thread_id": thread}})
+    answers = kinds(recording, "respond")
+    assert len({v.ref for answer in answers for v in answer.inputs if v.role == "query"}) == 4
+    assert [answer.scope for answer in answers[:2]] == [answers[0].scope] * 2
+    assert [answer.scope for answer in answers[2:]] == [answers[2].scope] * 2
+    assert len({answer.scope for answer in answers} - {""}) == 2
+    assert not any("inferred" in answer.incomplete for answer in answers)
 
 
 def test_messages_without_an_id_keep_their_names(recording: Recording) -> None:

@@ -13,6 +13,7 @@ import pytest
 from memtrace_otel import semconv
 from memtrace_otel.graph import VersionKey
 from memtrace_otel.instrumentation.mem0 import Mem0Instrumentor
+from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
 from memtrace_otel.model import ref_kind
 from tests.conftest import Recording
 from tests.integration import model_stub
@@ -130,6 +131,19 @@ async def test_relations_are_added_found_replaced_and_deleted(program: Program, 
     ]
     assert len({span.scope for span in seen(recording)}) == 1
     assert len({span.trace_id for span in seen(recording)}) == 6
+
+
+@pytest.mark.usefixtures("instrumented")
+async def test_the_models_that_fill_and_search_the_graph_do_not_answer(program: Program, recording: Recording) -> None:
+    models = OpenAIInstrumentor()
+    models.instrument(tracer_provider=recording.provider, skip_dep_check=True)
+    try:
+        await tell(program, "I live in Paris.", "Paris")
+        await ask(program, "Where do I live?")
+    finally:
+        models.uninstrument()
+    assert by_purpose(recording, "extract_entities")
+    assert not [span for span in seen(recording) if span.kind == "respond"]
 
 
 @pytest.mark.usefixtures("instrumented")

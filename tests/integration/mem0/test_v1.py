@@ -92,6 +92,8 @@ async def test_a_decision_names_what_it_saw_and_each_write_names_its_decision(
         "UPDATE",
     ]
     assert tea["ref"] == f"memory:{known['I like tea.']}"
+    left = [span.origin for span in seen(recording) for item in span.outputs() if item["action"] == "NONE"]
+    assert left == [decision.origin]
     assert "unknown_record" in decision.attributes[semconv.INCOMPLETE]
     sources = [decision.inputs()[i]["ref"] for i in moved["sources"]]
     assert f"memory:{known['I live in Paris.']}" in sources

@@ -15,7 +15,7 @@ from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins, variable_ref
 from memtrace_otel.capture.adoption import AdoptingTracer, announced_retrieval, retrieval_of_another
 from memtrace_otel.capture.layout import number
-from memtrace_otel.instrumentation.langchain.calls import Call, first, purpose
+from memtrace_otel.instrumentation.langchain.calls import Call, first, kept_by_another, purpose
 from memtrace_otel.instrumentation.langchain.documents import Known, Text, chunk_of_store, store_name, text_of
 from memtrace_otel.instrumentation.langchain.runs import span_of_run
 from memtrace_otel.instrumentation.langchain.stores import WRITE
@@ -81,6 +81,8 @@ RETRIEVAL: ContextVar[Retrieval | None] = ContextVar("memtrace_langchain_retriev
 def search(call: Call) -> Step:
     """`similarity_search` and its relatives, `get_by_ids`: a retrieval of its own, or a part of the one around it; in a
     write to the same store (which looks for what it holds, or whose embedder does) a step of that."""
+    if kept_by_another():
+        return
     around, write = RETRIEVAL.get(), WRITE.get()
     if around is not None:
         around.ask(first(call, "query"))

@@ -15,7 +15,7 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation
-from memtrace_otel.instrumentation.langchain.calls import Call, purpose
+from memtrace_otel.instrumentation.langchain.calls import Call, kept_by_another, purpose
 from memtrace_otel.instrumentation.langchain.documents import (
     Known,
     Text,
@@ -42,10 +42,9 @@ WRITE: ContextVar[Write | None] = ContextVar("memtrace_langchain_write", default
 
 def add(call: Call) -> Step:
     """`add_documents`, `add_texts`: documents or chunks in, one stored version per text out."""
-    around = WRITE.get()
-    arguments = call.arguments()
-    if around is not None and around.store is call.instance:
+    if _inside(call):
         return
+    around, arguments = WRITE.get(), call.arguments()
     if around is not None and around.store is None:
         around.done = True
     texts = texts_of(arguments)
@@ -58,7 +57,7 @@ def add(call: Call) -> Step:
 
 def make(call: Call) -> Step:
     """`from_documents`, `from_texts`: recorded by the `add` below; stores that fill themselves in another way, here."""
-    if WRITE.get() is not None:
+    if WRITE.get() is not None or kept_by_another():
         return
     write = Write(None)
     call.carry(WRITE, write)
@@ -127,8 +126,9 @@ def named(call: Call, store: Any = None) -> dict[str, AttributeValue]:
 
 
 def _inside(call: Call) -> bool:
+    """Whether the write that is recorded already does this."""
     around = WRITE.get()
-    return around is not None and around.store is call.instance
+    return kept_by_another() or (around is not None and around.store is call.instance)
 
 
 def _open_add(call: Call, store: Any, ids: Sequence[str]) -> Operation:

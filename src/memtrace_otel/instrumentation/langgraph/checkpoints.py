@@ -13,7 +13,7 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, recall
-from memtrace_otel.capture.content import message_refs
+from memtrace_otel.capture.content import message_refs, said
 from memtrace_otel.instrumentation.langchain.calls import purpose
 from memtrace_otel.instrumentation.langgraph.calls import Call
 from memtrace_otel.instrumentation.langgraph.replies import Reply
@@ -120,8 +120,10 @@ def _stored(operation: Operation, change: Change, replies: Mapping[str, Reply]) 
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(entries))
     messages = message_refs(((entry.text, entry.id) for entry in entries), operation.origin[33:])
     for entry, message in zip(entries, messages, strict=True):
-        sources = [_said(operation, entry, message, replies.get(entry.ref))]
         before = change.held.get(entry.ref)
+        if before is not None and entry.id:  # edited: other words under the same id
+            message = said(message, operation.origin[33:])
+        sources = [_said(operation, entry, message, replies.get(entry.ref))]
         if before is not None:
             sources.append(operation.read(entry.ref, role=Role.PREVIOUS, origin=before.origin or None))
         action = Action.ADD if before is None else Action.UPDATE

@@ -11,7 +11,7 @@ from memtrace_otel.instrumentation.langgraph.threads import Held, said_key
 from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message
 from memtrace_otel.instrumentation.openai.conversations import Entry
 from memtrace_otel.instrumentation.openai.history import Kept, asked_last
-from memtrace_otel.model import make_ref
+from memtrace_otel.model import make_ref, split_ref
 from memtrace_otel.semconv import RefKind
 
 if TYPE_CHECKING:
@@ -28,9 +28,12 @@ def kept_by_thread(patches: LangGraphPatches, messages: Sequence[Message]) -> Ke
     scope = patches.scope_of(saver, thread)
     steps = cast(Mapping[str, Any], settings.get("checkpoint_map") or {})
     held = patches.threads.held(scope, thread, str(steps.get("") or ""))
-    entries = _aligned(messages, held, thread)
-    in_subgraph = "|" in str(settings.get("checkpoint_ns") or "")
-    return None if in_subgraph and not entries else Kept(scope, entries)
+    refs = _aligned(messages, held, thread)
+    asked = split_ref(refs.pop(asked_last(messages), ""))[1]
+    if not refs and "|" in str(settings.get("checkpoint_ns") or ""):
+        return None
+    entries = {place: Entry("", ref, held[ref].origin) for place, ref in sorted(refs.items())}
+    return Kept(scope, entries, make_ref(RefKind.QUERY, asked) if asked else "")
 
 
 def _settings() -> Mapping[str, Any]:
@@ -40,9 +43,9 @@ def _settings() -> Mapping[str, Any]:
     return cast(Mapping[str, Any], config.get("configurable") or {})
 
 
-def _aligned(messages: Sequence[Message], held: Mapping[str, Held], thread: str) -> dict[int, Entry]:
-    """The messages of a prompt that are in a thread: by their id where they say what it holds, else by who says what in
-    the order of both. The last question takes part, so that no equal one before it is taken for it."""
+def _aligned(messages: Sequence[Message], held: Mapping[str, Held], thread: str) -> dict[int, str]:
+    """The refs of the messages of a prompt that are in a thread: by their id where they say what it holds, else by who
+    says what in the order of both. The last question takes part, so that no equal one before it is taken for it."""
     keys: list[str | int | None] = [said_key(message) for message in messages]
     own: dict[int, str] = {}
     for place, message in enumerate(messages):
@@ -60,8 +63,7 @@ def _aligned(messages: Sequence[Message], held: Mapping[str, Held], thread: str)
         for place, message in enumerate(messages):
             if place not in found and message.role not in INSTRUCTIONS and hash(message.text) in texts:
                 found[place] = texts[hash(message.text)]
-    found.pop(asked_last(messages), None)
-    return {place: Entry("", ref, held[ref].origin) for place, ref in sorted(found.items())}
+    return found
 
 
 def _paired(keys: Sequence[object], rows: Sequence[object]) -> dict[int, int]:

@@ -21,9 +21,9 @@ def add_to_vector_store(call: Call) -> Step:
     session.neighbours = {}
     session.next_reply = extract
     stored = yield
-    if call.patches.decides and session.prompted is None:
-        nothing_to_decide(call, session)
-    if session.decisions:
+    if call.patches.decides:  # its decisions say what it drops
+        if session.prompted is None:
+            nothing_to_decide(call, session)
         return
     kept = {item.get("memory") for item in stored}
     twins = {record.text: record for records in session.neighbours.values() for record in records}

@@ -25,10 +25,12 @@ SYSTEM = "long_context"
 @dataclass(frozen=True, slots=True)
 class Kept:
     """A history that somebody else keeps and records (a checkpointed thread): it is read, and nothing is written.
-    `entries` maps positions among the prompt's messages to versions of `scope`."""
+    `entries` maps positions among the prompt's messages to versions of `scope`; `query_ref` names what is asked, ''
+    where that is not known."""
 
     scope: str
     entries: Mapping[int, Entry]
+    query_ref: str = ""
 
 
 Said = tuple[str, tuple[Version, ...]]

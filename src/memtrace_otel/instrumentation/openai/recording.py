@@ -141,6 +141,11 @@ class ModelCall:
         """What the user asked last."""
         return next((m.text for m in reversed(self._request.messages) if m.role == "user"), "")
 
+    def _query_ref(self, question: str) -> str:
+        """The name of the message that asks, as a query: equal questions of two histories are two."""
+        history = self._history or self._kept
+        return (history.query_ref if history else "") or variable_ref(RefKind.QUERY, question)
+
     def _read_prompt(self) -> None:
         """Inputs of an answer: the query, the memory versions that really are in the prompt, the history that it
         repeats, and the instructions."""
@@ -158,8 +163,7 @@ class ModelCall:
         if asked:
             operation.read(asked[-1].ref, role=Role.QUERY, content=asked[-1].text)
         elif question:  # searched in other words
-            named = self._history.query_ref if self._history else variable_ref(RefKind.QUERY, question)
-            operation.read(named, role=Role.QUERY, content=question)
+            operation.read(self._query_ref(question), role=Role.QUERY, content=question)
         elif queries:
             operation.read(queries[-1].ref, role=Role.QUERY, content=queries[-1].text)
         elif self._history and self._history.query_ref:  # asked before this call: tools have answered since
@@ -172,7 +176,8 @@ class ModelCall:
             operation.read(hit.ref, role=Role.CONTEXT, content=hit.text, origin=hit.origin)
         if turn:
             turn.gave(found, self._trace)
-        if found and not certain:
+        placed = {version for entry in self._kept.entries.values() for version in entry.versions} if self._kept else ()
+        if not certain and any((hit.ref, hit.origin) not in placed for hit in found):
             operation.mark(Incomplete.INFERRED)
         last = queries[-1].ref if queries else ""
         asked_for = {done.origin for done in searched.values() if (query := done.query()) and query.ref == last}
@@ -200,8 +205,7 @@ class ModelCall:
             entries, scope = history.entries, history.conversation.scope
             if not history.certain:
                 operation.mark(Incomplete.INFERRED)
-        if entries:
-            operation.scope = operation.scope or scope
+        operation.scope = operation.scope or scope
         query, texts = (
             history.query if history else asked_last(messages),
             {place: message.text for place, message in enumerate(messages) if not message.compaction},
