@@ -273,10 +273,10 @@ def unshare_turn(turn: Turn) -> None:
 
 def turn_of(trace_id: str, *, alone: bool = False) -> Turn:
     """The turn of a trace, made when new; it becomes the context's most recent one. A trace that is nothing but one
-    operation (`alone`) belongs to the context: to its shared turn, if there is one. So does that of another
-    instrumentation, begun inside a library's run: no model call of the run may be in it."""
+    operation (`alone`) belongs to the context: to its shared turn, if there is one. So does the trace of another
+    instrumentation that makes no span current: a model call of the same run is not in it."""
     turn = _turns.get(trace_id)
-    if turn is None and (alone or _shared.get() is not None):
+    if turn is None and (alone or (_shared.get() is not None and trace_here() != trace_id)):
         turn = _shared.get() or Turn(_searched_before())
         _outside.set(turn)
     elif turn is None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from opentelemetry.context import Context
+from opentelemetry.trace import use_span
 
 from memtrace_otel.capture import Operation, recall, variable_ref
 from memtrace_otel.instrumentation.langgraph import threads
@@ -173,4 +175,5 @@ def test_copies_of_a_context_share_a_turn_that_has_no_span(recording: Recording)
         recall.share_turn()
         search()
     assert hits() == ["chunk:1"]
-    assert recall.turn_of("f" * 32).retrievals() == []  # a trace of its own has a turn of its own
+    with use_span(recording.tracer.start_span("own", Context())):
+        assert recall.turn_of(recall.trace_here()).retrievals() == []  # a trace of its own has a turn of its own
