@@ -10,13 +10,14 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel.capture.config import CaptureConfig, redaction
 from memtrace_otel.capture.content import preview, show_value, utf8_bytes
-from memtrace_otel.semconv import CODE_FUNCTION_NAME, Incomplete
+from memtrace_otel.semconv import CODE_FUNCTION_NAME, GEN_AI_OPERATION_NAME, Incomplete
 
 _MOST = 40  # of the 64 that a span may have, with room for our own
 _SHARE = 0.5  # of the bytes of a span; the variables have the rest
 _FRAMING = 12  # bytes around a name and its value
 _ITEM = 6  # around an item of a sequence
 _NUMBER = 10
+_OF_NO_USER = frozenset({CODE_FUNCTION_NAME, GEN_AI_OPERATION_NAME})  # words of the program and of the conventions
 
 
 def admit(
@@ -32,8 +33,8 @@ def admit(
     room = int(limits.span_bytes * _SHARE) - others - utf8_bytes(name) - _FRAMING
     if name not in admitted and len(admitted) >= _MOST:
         return None, Incomplete.BUDGET
-    names_code = name == CODE_FUNCTION_NAME and isinstance(value, str)  # says nothing of a user
-    shown = cast(AttributeValue, value) if names_code else show_value(_named(name, value, limits), limits)
+    as_it_is = name in _OF_NO_USER and isinstance(value, str)
+    shown = cast(AttributeValue, value) if as_it_is else show_value(_named(name, value, limits), limits)
     kept = _cut(shown, room)
     if kept is None:
         return None, Incomplete.BUDGET

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial, wraps
 from types import TracebackType
@@ -29,6 +30,7 @@ _RECORDS = frozenset({RefKind.MEMORY, RefKind.STATE, RefKind.CHUNK, RefKind.DOCU
 _TEXTS = frozenset({RefKind.ANSWER, RefKind.COMPLETION, RefKind.CONTEXT})  # a generator yields pieces of one
 _MAX_YIELDED = 10_000  # outputs of one generator
 _MAX_STREAMED = 1 << 22  # characters of one streamed text
+_OFF: AbstractContextManager[_Call | None] = nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ def decorate(function: F, recipe: Recipe, tracer: Tracer | None, fresh: Callable
 
         @wraps(function)
         async def run_async_generator(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-            with begin(args, kwargs) as call:
+            with _OFF if active_tracer(tracer) is None else begin(args, kwargs) as call:
                 inner = streamed(*args, **kwargs)
                 step = _first_step(inner)
                 while True:
@@ -66,19 +68,23 @@ def decorate(function: F, recipe: Recipe, tracer: Tracer | None, fresh: Callable
                         return
                     finally:
                         del step  # as below: what was thrown names this frame
-                    call.yielded(item)
+                    if call is not None:
+                        call.yielded(item)
                     try:
                         sent = yield item
                     except GeneratorExit:
-                        call.operation.resume()
+                        if call is not None:
+                            call.operation.resume()
                         await inner.aclose()
                         raise
                     except BaseException as thrown:
-                        call.left_by(thrown)
+                        if call is not None:
+                            call.left_by(thrown)
                         step = inner.athrow(thrown)
                     else:
                         step = inner.asend(sent)
-                    call.operation.resume()
+                    if call is not None:
+                        call.operation.resume()
 
         return cast(F, run_async_generator)
 

@@ -38,10 +38,8 @@ _ACTIONS = {str(action): str(action) for action in Action}
 _KINDS = {str(kind): str(kind) for kind in OpKind}
 _NONE, _DELETE = str(Action.NONE), str(Action.DELETE)
 _origins = origins()
-_LIVING = frozenset({str(Role.HIT), str(Role.CANDIDATE), str(Role.PREVIOUS)})
-"""Parts of a record that is in the store."""
-_HIT = str(Role.HIT)
-_RETRIEVE, _RESPOND = str(OpKind.RETRIEVE), str(OpKind.RESPOND)
+_LIVING = frozenset({str(Role.HIT), str(Role.CANDIDATE), str(Role.PREVIOUS)})  # parts of a record that is in the store
+_HIT, _RETRIEVE, _RESPOND = str(Role.HIT), str(OpKind.RETRIEVE), str(OpKind.RESPOND)
 _UNKNOWN_TURN = str(Incomplete.UNKNOWN_TURN)
 _BY_TEXT = frozenset({RefKind.FACT, RefKind.COMPLETION})  # only their texts name them
 
@@ -259,9 +257,11 @@ class Operation:
         origin: str | None = None,
         score: float | None = None,
         scope: str | None = None,
+        verbatim: bool = False,
     ) -> int:
         """Record an input and return its index. `origin` None looks up the version that this process wrote last; a hit,
-        candidate or previous version of a record that it has deleted was written by somebody else."""
+        candidate or previous version of a record that it has deleted was written by somebody else. So was one of other
+        words, where a record is always read as it was written (`verbatim`)."""
         if not self._active:
             return -1
         try:
@@ -271,7 +271,8 @@ class Operation:
             role = _ROLES.get(role) or self._unknown("role", Role.OTHER, _ROLES)
             text = content if type(content) is str else self._text(content)
             if origin is None:
-                origin = "" if kind in _ROOTS else self._find(kind, ref, scope, bool(text) and role in _LIVING)
+                living = bool(text) and role in _LIVING
+                origin = "" if kind in _ROOTS else self._find(kind, ref, scope, living, text if verbatim else "")
             score = score if score is None or type(score) is float else number(score)
             self._inputs.append((ref, role, origin, text, score))
             return len(self._inputs) - 1
@@ -310,7 +311,7 @@ class Operation:
             self._outputs.append((ref, role, action, text, store, event_time))
             self._sources.append(fed_by)
             if self._origin and action != _NONE:
-                self._unpublished[self.scope, ref] = next_version(self._origin, action == _DELETE)
+                self._unpublished[self.scope, ref] = next_version(self._origin, action == _DELETE, text)
                 if self._token is None:
                     self._publish()
             return index
@@ -426,15 +427,14 @@ class Operation:
 
     def _unknown(self, what: str, instead: str, known: Iterable[str]) -> str:
         """A word that the wire contract does not know counts as the most general one."""
-        words = ", ".join(known)
-        why = f"unknown {what} in an operation of {self.system}, recorded as {instead!s}; known: {words}"
+        why = f"unknown {what} in an operation of {self.system}, recorded as {instead!s}; known: {', '.join(known)}"
         note_misuse(what, why, self.system)
         return str(instead)
 
-    def _find(self, kind: str, ref: str, scope: str | None, living: bool) -> str:
+    def _find(self, kind: str, ref: str, scope: str | None, living: bool, text: str) -> str:
         """Origin of the newest version of `ref`, '' when this process did not write it."""
         key = (self.scope if scope is None else scope), ref
-        origin = _origins.newest(key, self, living, self.by_text or kind in _BY_TEXT)
+        origin = _origins.newest(key, self, living, self.by_text or kind in _BY_TEXT, text)
         if not origin:
             self.mark(Incomplete.UNKNOWN_ORIGIN)
         return origin

@@ -19,16 +19,17 @@ KeyT = TypeVar("KeyT")
 
 Key = tuple[str, str]
 """Scope and ref of a variable."""
-Version = tuple[int, str, bool]
-"""When it was written, in a count of this process, its origin, and whether that deleted the record."""
+Version = tuple[int, str, bool, int]
+"""When it was written, in a count of this process, its origin, whether that deleted the record, and a hash of the text,
+0 where it is not known."""
 
 _EQUAL_TEXTS = 4096
 _count = itertools.count()
 
 
-def next_version(origin: str, deleted: bool = False) -> Version:
+def next_version(origin: str, deleted: bool = False, text: str = "") -> Version:
     """A version that is newer than all before it."""
-    return next(_count), origin, deleted
+    return next(_count), origin, deleted, hash(text)
 
 
 def newest(one: Version | None, other: Version | None) -> Version | None:
@@ -77,8 +78,9 @@ class OriginTable:
         """
         return self.newest((scope, ref), reader or running.get(), living, by_text)
 
-    def newest(self, key: Key, reader: Operation | None, living: bool, by_text: bool) -> str:
-        """The same on a hot path."""
+    def newest(self, key: Key, reader: Operation | None, living: bool, by_text: bool, text: str = "") -> str:
+        """The same on a hot path. `text`: what was read says exactly what was written; '' also when the newest version
+        says something else, since somebody else has changed the record."""
         version = reader and reader.unpublished(key)
         with self._lock:
             known = self._versions.get(key)
@@ -89,7 +91,9 @@ class OriginTable:
                 version = newest(version, next(filter(None, near), None))
         if known is not None and (version is None or (known > version and not by_text)):
             version = known
-        return "" if version is None or (living and version[2]) else version[1]
+        if version is None or (living and version[2]) or (text and version[3] and version[3] != hash(text)):
+            return ""
+        return version[1]
 
     def forget(self) -> None:
         """Drop every entry (and the lock, which a fork may have left held)."""

@@ -24,7 +24,7 @@ from tests.bench import peer
 from tests.bench.measure import Measure, at_most, progress, ratio, side_by_side
 
 SCOPE = scope_id("bench", user="u")
-MEMORIES, TEXTS, NESTED = 400, 4096, 10
+MEMORIES, TEXTS, NESTED = 400, 16_384, 10  # more than calls, and than digests are remembered
 TEXT = "Ana moved to Lisbon in March and works from a co-working space near the river, as she said in message {}."
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.instrumentation.utils import suppress_instrumentation
 from opentelemetry.trace import SpanKind, StatusCode
 
 from memtrace_otel import semconv
@@ -62,6 +63,21 @@ async def test_every_public_call_is_one_trace_with_a_conformant_root(program: Pr
     assert [n for n, value in enumerate(by_id) if value == id] == [3, 5, 6, 7]
     assert len({root.scope for root in roots[:-1]}) == 1  # one owner, whether named by argument, filter or payload
     assert all(span.attributes[semconv.SYSTEM] == "mem0" for span in seen(recording))
+
+
+@pytest.mark.usefixtures("content_on")
+async def test_what_somebody_else_has_changed_is_not_the_version_written_here(
+    program: Program, recording: Recording
+) -> None:
+    id = ids(await program.call("add", "I live in Paris.", user_id="ann"))["I live in Paris."]
+    with suppress_instrumentation():  # as a process of its own would
+        await program.call("update", id, "I live in Oslo.")
+    await program.search("Where do I live?")
+    await program.call("update", id, "I live in Rome.")
+    for span, role in ((seen(recording, "search_memory")[0], "hit"), (seen(recording, "update_memory")[0], "previous")):
+        [read] = span.inputs(role)
+        assert (read["origin"], read["content"]) == ("", "I live in Oslo.")
+        assert "unknown_origin" in span.attributes[semconv.INCOMPLETE]
 
 
 @pytest.mark.usefixtures("content_on")

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import inspect
 import weakref
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from contextlib import nullcontext
 from contextvars import copy_context
 from functools import partial
@@ -14,6 +14,7 @@ from typing import cast
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.instrumentation.utils import suppress_instrumentation
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import StatusCode
 
@@ -144,6 +145,26 @@ def test_an_error_in_a_stream_passes_and_what_came_before_is_kept(recording: Rec
     [span] = recording.spans()
     assert span.status.status_code is StatusCode.ERROR
     assert attribute(span, semconv.OUTPUTS) == [variable_ref("answer", "half")]
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+async def test_an_async_stream_takes_what_is_sent_and_thrown_in(recording: Recording, recorded: bool) -> None:
+    with nullcontext() if recorded else suppress_instrumentation():
+
+        @operation(kind="respond", system="t", tracer=recording.tracer, output="answer")
+        async def answer() -> AsyncGenerator[str, str]:
+            said = yield "Who?"
+            try:
+                yield said
+            except ValueError:
+                yield "Never mind."
+
+        stream = answer()
+        assert [await anext(stream), await stream.asend("Ana"), await stream.athrow(ValueError())] == [
+            *("Who?", "Ana", "Never mind.")
+        ]
+        await stream.aclose()
+    assert len(recording.spans()) == recorded
 
 
 async def test_an_async_stream_is_recorded_whole(recording: Recording) -> None:

@@ -730,3 +730,14 @@ def test_feedback_finds_the_answer_of_an_operation_of_ones_own(recording: Record
         assert feedback("fail", tracer=recording.tracer)
     [judged] = recording.named("memtrace.judge")
     assert attribute(judged, semconv.INPUTS_ORIGINS) == [op.origin]
+
+
+def test_a_record_read_in_other_words_than_written_was_changed_by_somebody_else(recording: Recording) -> None:
+    own = write_memory(recording, text="Ana likes tea")
+    with operation("search_memory", kind="retrieve", system="t", scope=SCOPE, tracer=recording.tracer) as op:
+        op.read("memory:1", role="hit", content="Ana likes tea", verbatim=True)
+        op.read("memory:1", role="hit", content="Ana likes mate", verbatim=True)
+        op.read("memory:1", role="hit", content="- Ana likes tea")  # as rendered
+    *_, search = recording.spans()
+    assert attribute(search, semconv.INPUTS_ORIGINS) == [own, "", own]
+    assert "unknown_origin" in attribute(search, semconv.INCOMPLETE)

@@ -209,6 +209,7 @@ def _retrieved(call: Call, op: StoreOp, operation: Operation, result: Any) -> No
             content=text_of(item.value),
             score=getattr(item, "score", None),
             scope=scope,
+            verbatim=True,
         )
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(items))
     operation.context()

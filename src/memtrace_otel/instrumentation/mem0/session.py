@@ -108,6 +108,7 @@ class Session:
             score=record.score if operation.kind in _RANKING else None,
             scope=record.scope or None,
             origin=origin,
+            verbatim=True,
         )
 
     def read_all(self, operation: Operation, records: Sequence[Record], role: str) -> list[int]:
