@@ -185,7 +185,9 @@ class _Call:
         """Record the arguments, before the body can change them."""
         if not self._recipe.inputs or not self.operation.origin:
             return
-        bound = signature.bind(*args, **kwargs).arguments
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        bound = given.arguments
         for parameter, kind in self._recipe.inputs.items():
             for value in _items(bound.get(parameter)):
                 ref = variable_ref(kind, value)

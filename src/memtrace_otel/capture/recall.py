@@ -339,9 +339,10 @@ def _of_one_search_each(
     """Several searches of a turn may have returned an equal text; the prompt holds what one of them returned.
 
     That is one for the question of the prompt (`wanted`), of an owner that was searched for this call (`owners`), of
-    the run that is nearest, of this execution context, that returned most of what the prompt holds, and the newest.
+    the run that is nearest, of this execution context, that returned most texts of the prompt, and the newest.
     """
-    here, returned = _searched_here.get(), Counter(hit.retrieved_by for hit in hits)
+    here = _searched_here.get()
+    returned = Counter(search for search, _ in {(hit.retrieved_by, fold(hit.text)) for hit in hits})
     rank = {
         done.origin: (
             *(done.origin in wanted, done.scope in owners, _nearness(done)),

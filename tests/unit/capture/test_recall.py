@@ -216,6 +216,14 @@ def test_of_equal_questions_a_prompt_holds_what_one_search_returned() -> None:
         assert [(hit.ref, hit.retrieved_by) for hit in found] == [("memory:tea", search), ("memory:home", search)]
 
 
+def test_a_text_that_one_owner_keeps_twice_is_no_more_of_what_a_prompt_holds() -> None:
+    turn = Turn()
+    twice: list[Read] = [(f"memory:a{n}", "hit", "o", "Ana: Paris", None) for n in range(2)]
+    turn.retrieved("of a", "a", [HOME, *twice])
+    turn.retrieved("of b", "b", [HOME, ("memory:b", "hit", "o", "Ana: Paris", None)])
+    assert [hit.ref for hit in turn.found_in("Ana: Paris\nWhere does Ana live?").hits] in ([], ["memory:b"])
+
+
 def test_what_two_owners_asked_in_turn_is_each_their_own_though_all_texts_are_equal() -> None:
     turn = Turn()
     for round, history in ((1, ""), (2, "Where does Ana live?\n"), (3, "Where does Ana live?\nWhere does Ana live?\n")):

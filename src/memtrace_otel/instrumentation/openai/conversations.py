@@ -22,7 +22,7 @@ from weakref import WeakSet
 from opentelemetry import baggage
 
 from memtrace_otel.capture import recall, scope_id, variable_ref
-from memtrace_otel.capture.fork import new_lock_after_fork
+from memtrace_otel.capture.fork import after_fork, new_lock_after_fork
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message, Request
 from memtrace_otel.model import content_digest, make_ref, split_ref
@@ -72,7 +72,8 @@ class Conversation:
     system messages, `asked` the ref of its newest question.
 
     `mark` is in the refs of its entries: one that is begun anew under the same id (another process, a restart) does not
-    write on the old one's. `certain` is False once another conversation could have been meant. `continued`: a call has
+    write on the old one's. `volatile`: its instructions change though nothing is summarised (a clock, notes found).
+    `certain` is False once another conversation could have been meant. `continued`: a call has
     gone on from here. `place` is where its newest question was asked. `user` is whoever was named first, `scope` the
     memory scope that it was begun with.
     """
@@ -84,6 +85,7 @@ class Conversation:
     entries: tuple[Entry, ...] = ()
     instructions: str = ""
     asked: str = ""
+    volatile: bool = False
     certain: bool = True
     continued: bool = False
     place: Place = Place()
@@ -146,8 +148,8 @@ _REPLY, _NEWEST = "reply", "newest"
 
 
 def key_of(role: str, text: str) -> str:
-    """What tells a message from others of its conversation."""
-    return content_digest(f"{role}\n{text}")
+    """What tells a message from others of its conversation, however it was trimmed of white space."""
+    return content_digest(f"{role}\n{text.strip()}")
 
 
 def instructions_key(messages: Sequence[Message]) -> str:
@@ -191,11 +193,11 @@ def find(request: Request, place: Place) -> list[Continued]:
 
 def begin(request: Request) -> Conversation:
     """Start a conversation; it is found again once it has an answer."""
-    mark = secrets.token_hex(8)
     named, user = request.conversation, request.user
+    mark = _mark_of(named)
     if not named:
         return Conversation(mark, mark, scope_id("conversation", run=mark), user)
-    return Conversation(named, f"{named}.{mark[:8]}", scope_id("conversation", run=named, user=user or None), user)
+    return Conversation(named, mark, scope_id("conversation", run=named, user=user or None), user)
 
 
 def remember(conversation: Conversation, reply: Sequence[Entry], request: Request, reply_id: str) -> None:
@@ -280,11 +282,29 @@ def _forget_oldest() -> None:
         note_drop("conversations", system="long_context")
 
 
+@after_fork
+def _in_child() -> None:
+    """What a child says is of lines of its own, under other refs than its parent and its siblings use."""
+    lines: dict[str, tuple[str, Iterator[int]]] = {}
+    for state, one in _known.items():
+        mark, numbers = lines.setdefault(one.mark, (_mark_of(one.name), count(1)))
+        id = one.name or mark
+        _known[state] = replace(one, id=id, mark=mark, numbers=numbers, continued=True)
+
+
+def _mark_of(name: str) -> str:
+    """A new mark for a conversation of this name, '' for one without."""
+    mark = secrets.token_hex(8)
+    return f"{name}.{mark[:8]}" if name else mark
+
+
 def _best(found: Sequence[Continued], request: Request, place: Place) -> list[Continued]:
     """Of the states that end with a reply, the one with most of the prompt and least else. A short reply alone is that
     of this context's conversation, unless it is another's, too."""
     tells = [_SURELY if request.conversation else _told(one.kept, request.messages) for one in found]
     sure = [one for one, told in zip(found, tells, strict=True) if told == _SURELY]
+    if not sure and len(found) == 1 and tells == [_ALONE]:
+        return [replace(found[0], certain=False)]
     if not sure:
         short = [replace(one, certain=False) for one, told in zip(found, tells, strict=True) if told == _HERE]
         return _told_apart(short, place) if _recent.get() in {one.conversation.state for one in short} else []
@@ -307,13 +327,13 @@ def _told_apart(equal: Sequence[Continued], place: Place) -> list[Continued]:
     return [replace(likely, certain=False)] if alone or waiting == [recent] else list(equal)
 
 
-_SURELY, _HERE, _NOTHING = 2, 1, 0
+_SURELY, _HERE, _ALONE, _NOTHING = 3, 2, 1, 0
 
 
 def _told(kept: Mapping[int, Entry], messages: Sequence[Message]) -> int:
     """How far what a prompt repeats makes a conversation known: a question with its reply and a long reply that comes
-    first do; a short one does where the context is the same; one that follows an unknown question, given to somebody
-    else, does not."""
+    first do; a short one does where the context is the same. One that follows an unknown question may have been given
+    to somebody else, a long one only if that is known, too."""
     told = _NOTHING
     for place in kept:
         if messages[place].compaction:
@@ -325,6 +345,8 @@ def _told(kept: Mapping[int, Entry], messages: Sequence[Message]) -> int:
             return _SURELY
         if before is None or messages[before].role != "user":
             told = _HERE
+        elif len(messages[place].text) > _REPEATED_BY_CHANCE:
+            told = max(told, _ALONE)
     return told
 
 

@@ -78,6 +78,8 @@ class History:
         request = replace(request, user=request.user or conversations.user_here())
         self._request, self._tracer, self._parent = request, _Then(tracer), parent or get_current()
         self._place = conversations.here()
+        # Another instrumentation's span of this very call may be the current one: what was said before is not in it.
+        self._turns = [turn for turn in (recall.turn_here(), recall.recall("")) if turn is not None]
         possible = conversations.find(request, self._place)
         found = self._found = possible[0] if len(possible) == 1 else None
         self.conversation = conversations.begin(request) if found is None else found.conversation
@@ -134,35 +136,76 @@ class History:
         }
         kept = {place: again.get(entry.ref, entry) for place, entry in self.entries.items()}
         removed = [again.get(entry.ref, entry) for entry in self._found.removed]
-        summaries = _summaries(messages, kept, removed, query)
-        made = {place: entry for place, entry in self._new.items() if place != query and place not in summaries}
+        summaries = self._summaries(query)
+        standing_for = {place for places, _ in summaries for place in places}
+        made = {place: entry for place, entry in self._new.items() if place != query and place not in standing_for}
         stored = self._store([*(e for e in (*kept.values(), *removed) if not e.origin), *made.values()])
-        removed = [stored.get(entry.ref, entry) for entry in removed]
+        removed = {
+            before.ref: stored.get(now.ref, now) for before, now in zip(self._found.removed, removed, strict=True)
+        }
         self.entries = {place: stored.get(entry.ref, entry) for place, entry in {**kept, **made}.items()}
         if not removed:
             return
         found = self._found.kept.items()
         standing = next((place for place, entry in found if messages[place].compaction and not entry.origin), None)
         if standing is not None:
-            removed.append(self.entries[standing])
-        conversations.end(removed)
-        changed = conversations.instructions_key(messages) != self.conversation.instructions
-        if standing is not None:
-            self._summarise(messages, [standing], removed)
-        elif summaries:
-            self._summarise(messages, summaries, removed)
-        elif changed:
-            self._summarise(messages, [i for i, m in enumerate(messages) if m.role in INSTRUCTIONS][-1:], removed)
-        else:
-            self._trim(removed)
+            summaries = [([standing], [entry.ref for entry in self._found.removed])]
+        elif not summaries and (place := self._new_instructions()) is not None:
+            summaries = [([place], [entry.ref for entry in self._found.removed])]
+        told = {entry.ref for entry in self._found.removed if conversations.has_ended(entry)}  # by another line
+        before = [] if standing is None else [self.entries[standing]]
+        conversations.end([*removed.values(), *before])
+        for places, refs in summaries:
+            self._summarise(messages, places, [*[removed.pop(ref) for ref in refs], *before])
+        self._trim([entry for ref, entry in removed.items() if ref not in told])
+
+    def _summaries(self, query: int) -> list[tuple[list[int], list[str]]]:
+        """Positions of new messages that stand where removed ones were, and the refs of those: between the same two
+        that were kept or, where nothing was, before the question; what quotes a reply may stand anywhere.
+
+        A text that has replaced others before, a note say, is replaced alone: what else is gone was trimmed. Only a
+        text that a model has made of both, a rolling summary, replaces both.
+        """
+        assert self._found is not None
+        messages, kept = self._request.messages, self._found.kept
+        at = {entry.ref: index for index, entry in enumerate(self._found.conversation.entries)}
+        left = {at[entry.ref]: entry for entry in self._found.removed}
+        gaps: dict[tuple[int, int], list[int]] = {}
+        for place, message in enumerate(messages[: max(kept, default=query)]):
+            if place not in kept and message.role not in INSTRUCTIONS:
+                before = max((at[entry.ref] for p, entry in kept.items() if p < place), default=-1)
+                behind = min((at[entry.ref] for p, entry in kept.items() if p > place), default=len(at))
+                gaps.setdefault((before, behind), []).append(place)
+        found: list[tuple[list[int], list[str]]] = []
+        for (before, behind), places in gaps.items():
+            quotes = self._quoted("\n".join(messages[place].text for place in places)) is not None
+            here = [index for index in left if before < index < behind] or (list(left) if quotes else [])
+            if here and not quotes and _has_replaced(left[here[0]]):
+                del here[1:]
+            if here:
+                found.append((places, [left.pop(index).ref for index in here]))
+        return found
+
+    def _new_instructions(self) -> int | None:
+        """Position of the system message that a history went into; None where it is the same, or always another one."""
+        messages = self._request.messages
+        if conversations.instructions_key(messages) == self.conversation.instructions:
+            return None
+        place = max((i for i, message in enumerate(messages) if message.role in INSTRUCTIONS), default=None)
+        if place is None or (self.conversation.volatile and self._quoted(messages[place].text) is None):
+            return None
+        return place
 
     def answered(self, replies: Sequence[Sequence[Said]], id: str) -> None:
         """Keep each reply, and what it was given to, for the calls that go on from it. `id` is that of the result."""
         messages = self._request.messages
         held = self._held()
+        instructions = conversations.instructions_key(messages)
+        changes = self._found is not None and not self._found.removed and instructions != self.conversation.instructions
         asked = replace(
             self.conversation,
-            instructions=conversations.instructions_key(messages),
+            instructions=instructions,
+            volatile=self.conversation.volatile or changes,
             asked=self.query_ref,
             certain=self.certain,
             continued=False,
@@ -216,6 +259,8 @@ class History:
 
     def _trim(self, removed: Sequence[Entry]) -> None:
         """The prompt no longer repeats these."""
+        if not removed:
+            return
         with self._operation(OpKind.DELETE, "trim") as operation:
             self._doubt(operation)
             for entry in removed:
@@ -235,20 +280,23 @@ class History:
         if text is None:
             operation.mark(Incomplete.UNSERIALISABLE)
         previous = [operation.read(entry.ref, role=Role.PREVIOUS, origin=entry.origin) for entry in removed]
-        written = [self._read_answer(operation, text)] if text else []
+        answer = self._quoted(text) if text else None
+        written: list[int] = []
+        if answer is not None:
+            source = operation.read(answer.ref, role=Role.ANSWER, origin=answer.origin, content=answer.text)
+            written.append(source)
+        elif text:
+            operation.mark(Incomplete.INFERRED)  # by its place alone
         for entry, source in zip(removed, previous, strict=True):
             sources = previous if entry is removed[0] else [source]
             operation.wrote(entry.ref, action=Action.UPDATE, content=text, sources=[*sources, *written])
         ref, origin = removed[0].ref, operation.origin
         return replace(removed[0], key=_key(by[0]), origin=origin, text="", made_of=((ref, origin),))
 
-    def _read_answer(self, operation: Operation, text: str) -> int:
-        """The reply that the summary was taken from, -1 when none of this turn is in it."""
-        turn = recall.recall(operation.origin[:32])
-        for answer in turn.newest_answers() if turn else ():
-            if recall.quotes(text, answer.text):
-                return operation.read(answer.ref, role=Role.ANSWER, origin=answer.origin, content=answer.text)
-        return -1
+    def _quoted(self, text: str) -> recall.Recalled | None:
+        """The reply of this turn that a summary was taken from, None when none is in it."""
+        answers = (answer for turn in self._turns for answer in turn.newest_answers())
+        return next((answer for answer in answers if recall.quotes(text, answer.text)), None)
 
     def summarising(self) -> Operation:
         """A text is to stand for a part of the history."""
@@ -269,17 +317,9 @@ class History:
             operation.mark(Incomplete.INFERRED)
 
 
-def _summaries(messages: Sequence[Message], kept: dict[int, Entry], removed: Sequence[Entry], query: int) -> list[int]:
-    """Positions of new messages that stand where removed ones were: before something that was kept, or, where nothing
-    was (in a conversation that is known by its name), before the question."""
-    if not removed:
-        return []
-    last = max(kept, default=query)
-    return [
-        place
-        for place, message in enumerate(messages)
-        if place < last and place not in kept and message.role not in INSTRUCTIONS
-    ]
+def _has_replaced(entry: Entry) -> bool:
+    """Whether it stands where other messages were."""
+    return bool(entry.made_of) and ref_kind(entry.made_of[0][0]) == RefKind.STATE
 
 
 def _as_query(entry: Entry) -> str:
