@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from opentelemetry import trace
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import Operation, current_operation, guard, recall, variable_ref
+from memtrace_otel.capture import Operation, content, current_operation, guard, recall, variable_ref
 from memtrace_otel.capture.adoption import AdoptingTracer, around, model_call_of_another
 from memtrace_otel.capture.evaluation import write_evaluation
 from memtrace_otel.capture.tracing import context_of
@@ -142,9 +142,12 @@ class ModelCall:
         return next((m.text for m in reversed(self._request.messages) if m.role == "user"), "")
 
     def _query_ref(self, question: str) -> str:
-        """The name of the message that asks, as a query: equal questions of two histories are two."""
-        history = self._history or self._kept
-        return (history.query_ref if history else "") or variable_ref(RefKind.QUERY, question)
+        """The name of the message that asks, as a query: equal questions of two histories are two. A thread may not be
+        written yet as far as that."""
+        if self._history is not None:
+            return self._history.query_ref
+        asked = variable_ref(RefKind.QUERY, question)
+        return asked if self._kept is None else self._kept.query_ref or content.said(asked, self.operation.origin[33:])
 
     def _read_prompt(self) -> None:
         """Inputs of an answer: the query, the memory versions that really are in the prompt, the history that it
