@@ -10,7 +10,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from memtrace_otel.capture import origins, read_config, recall, unanswered, use_config
+from memtrace_otel.capture import origins, read_config, recall, use_config
+from memtrace_otel.capture.recall import unanswered
 
 pytest_plugins = ["pytester"]
 

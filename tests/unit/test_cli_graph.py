@@ -14,8 +14,9 @@ from memtrace_otel.cli import main
 from memtrace_otel.graph import build_graph
 from memtrace_otel.graph.export import node_id
 from memtrace_otel.otlp import encode_request
+from memtrace_otel.semconv import Action, OpKind
 from memtrace_otel.store import SqliteStore
-from tests.unit.graph.conftest import ALICE, life_of_a_fact, origin_of
+from tests.unit.graph.conftest import ALICE, BOB, life_of_a_fact, origin_of, put, span
 
 PARIS, LISBON = origin_of(1, 3), origin_of(2, 3)
 
@@ -50,6 +51,16 @@ def test_the_history_of_a_record_tells_writer_text_and_readers(database: Path) -
     assert "Lives in Lisbon" in run("history", "memory:home", "--db", database, "--scope", ALICE).stdout
     nothing = run("history", "memory:nobody", "--db", database)
     assert (nothing.exit_code, "memory:nobody" in nothing.stderr) == (1, True)
+
+
+def test_the_history_of_equal_refs_in_two_memories_tells_them_apart(database: Path) -> None:
+    bobs = span(9, 1, OpKind.CREATE, at=60, scope=BOB, outputs=[put("memory:home", "Lives in Rome", action=Action.ADD)])
+    with SqliteStore.open(database) as store:
+        store.add_request(encode_request([bobs]))
+    assert [row["scope"] for row in rows("history", "memory:home", "--db", database)] == [ALICE, ALICE, BOB]
+    table = run("history", "memory:home", "--db", database).stdout
+    assert [table.count(text) for text in ("scope", ALICE, BOB)] == [1, 2, 1]
+    assert "scope" not in run("history", "memory:home", "--db", database, "--scope", BOB).stdout
 
 
 def test_the_state_at_a_time(database: Path) -> None:

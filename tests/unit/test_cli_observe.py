@@ -53,9 +53,11 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 # --- run ---------------------------------------------------------------------------------------------------------
 def test_run_records_an_unchanged_program_and_says_what_to_do_next(folder: Path) -> None:
-    done = command("run", "--", sys.executable, "app.py", "--db", "x", "-v")
+    # The launcher has such options, too.
+    arguments = ["--db", "x", "-v", "--config", "y.yaml", "--log", "--", "--trace"]
+    done = command("run", "--", sys.executable, "app.py", *arguments)
     assert done.returncode == 7
-    assert done.stdout.split()[2:] == ["--db", "x", "-v"]
+    assert done.stdout.split()[2:] == arguments
     first, *rest = done.stderr.splitlines()
     assert first == f"memtrace-otel: 1 operation of notes recorded in {folder / 'memtrace.db'}"
     assert any("--content" in line for line in rest)
@@ -91,6 +93,21 @@ def test_a_run_that_recorded_nothing_names_the_doctor(folder: Path) -> None:
     done = command("run", "--", sys.executable, "app.py")
     assert (done.returncode, done.stdout) == (0, "hello\n")
     assert done.stderr.splitlines()[-1].strip() == f"to see why: memtrace-otel doctor --run -- {sys.executable} app.py"
+
+
+def test_the_doctor_it_names_looks_at_the_same_database() -> None:
+    done = command("run", "--db", "/proc/x.db", "--", sys.executable, "app.py")
+    hint = done.stderr.splitlines()[-1].strip()
+    assert hint == f"to see why: memtrace-otel doctor --run --db /proc/x.db -- {sys.executable} app.py"
+    findings = json.loads(command("doctor", "--json", *hint.split()[5:]).stdout)
+    [found] = [finding for finding in findings if finding["check"] in ("database", "disk")]
+    assert (found["state"], found["found"]) == ("problem", "/proc/x.db cannot be written: see /proc")
+
+
+def test_what_is_switched_off_in_capitals_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "ALWAYS_OFF")
+    done = command("run", "--", sys.executable, "app.py")
+    assert (done.returncode, "no memory operation was recorded" in done.stderr) == (7, True)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +158,13 @@ def test_run_says_at_first_which_settings_cannot_be_used(
     assert "hush" not in done.stderr
 
 
+def test_run_says_what_sigkill_loses(folder: Path) -> None:
+    (folder / "app.py").write_text("import os; os.kill(os.getpid(), 9)")
+    done = command("run", "--", sys.executable, "app.py")
+    assert done.returncode == -9
+    assert "SIGKILL ended the program" in done.stderr
+
+
 def test_run_imports_nothing_of_the_program_and_finds_a_callback_beside_the_script(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +198,26 @@ def test_what_cannot_be_run_is_one_line_and_bad_input() -> None:
         assert said in done.stderr
         assert "Traceback" not in done.stderr
     assert not Path("memtrace.db").exists()
+
+
+@pytest.mark.parametrize("variable", ["OTEL_PROPAGATORS", "OTEL_PYTHON_TRACER_PROVIDER", "OTEL_SPAN_LINK_COUNT_LIMIT"])
+def test_a_variable_with_which_nothing_imports_is_one_line(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "nonsense")
+    done = command("run", "--", sys.executable, "app.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"memtrace-otel: {variable} ")
+    assert done.stderr.endswith(f"; type: unset {variable}\n")
+    done = command("doctor", "--run", "--json", "--", sys.executable, "app.py")
+    assert (done.returncode, done.stderr) == (1, "")
+    [found] = [found for found in json.loads(done.stdout) if found["state"] == "problem"]
+    assert (found["check"], found["remedy"]) == ("variable", f"unset {variable}")
+
+
+def test_a_variable_that_is_replaced_by_its_default_is_told_and_harms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_PYTHON_CONTEXT", "nonsense")
+    done = command("run", "--", sys.executable, "app.py")
+    assert (done.returncode, "1 operation of notes" in done.stderr) == (7, True)
+    assert "type: unset OTEL_PYTHON_CONTEXT" in done.stderr.splitlines()[0]
 
 
 # --- doctor ------------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def test_forget_prints_where_whole_contents_lie(database: Path) -> None:
     assert (unknown.exit_code, "store stats" in unknown.stderr) == (1, True)
 
 
-@pytest.mark.parametrize("arguments", [("forget", SCOPE), ("prune", "--older-than", "1s")])
+@pytest.mark.parametrize("arguments", [("forget", SCOPE), ("prune", "--older-than", "1.5d")])
 def test_nothing_is_removed_without_a_yes(database: Path, arguments: tuple[str, ...]) -> None:
     assert run(database, *arguments, answer="n\n").exit_code == 1
     with SqliteStore.open(database) as opened:

@@ -153,14 +153,16 @@ class Lineage:
         return [version for version in self._histories[ref] if until is None or version.span.start <= until]
 
     def written_by(self, span: OperationSpan) -> list[Version]:
-        """Return the record versions that an operation wrote itself, not those it lists for an operation below it."""
+        """Return the record versions that an operation wrote itself, not those it lists for an operation below it, nor
+        those it failed to write."""
         return [
             self.output(span, output)
             for output in span.outputs
             if span.kind not in READING_KINDS
             and ref_kind(output.ref) in RECORD_KINDS
             and output.action != Action.NONE
-            and VersionKey(output.ref, span.origin) in self._graph
+            and (version := VersionKey(output.ref, span.origin)) in self._graph
+            and not self._graph.has_failed(version)
         ]
 
     def same_words(self, version: Version) -> list[Version]:

@@ -85,11 +85,11 @@ def _source(lineage: Lineage, reader: OperationSpan, index: int) -> Source:
 def _facts(lineage: Lineage, span: OperationSpan, ref: str) -> tuple[Version, ...]:
     """What the extraction took from this message, as far as its flow tells the messages apart."""
     index = next((i for i, variable in enumerate(span.inputs) if variable.ref == ref), None)
-    fed = {output for source, output in span.flow if source == index}
+    fed = {output for source, output in span.flow or () if source == index}
     return tuple(
         lineage.output(span, output)
         for position, output in enumerate(span.outputs)
-        if ref_kind(output.ref) in _TAKEN_KINDS and (position in fed or not span.flow or index is None)
+        if ref_kind(output.ref) in _TAKEN_KINDS and (position in fed or span.flow is None or index is None)
     )
 
 
@@ -118,10 +118,12 @@ def _decided(lineage: Lineage, facts: tuple[Version, ...]) -> list[Version]:
                 continue
             reads = [version for _, version in lineage.reads(span)]
             places = {i for i, v in enumerate(reads) if (v.ref, v.origin) == (fact.ref, fact.span.origin)}
-            fed = {output for source, output in span.flow if source in places}
+            fed = {output for source, output in span.flow or () if source in places}
             others = {version.ref for version in reads} - {fact.ref}  # kept word for word, it is that fact and no other
             for position, output in enumerate(span.outputs):
-                if ref_kind(output.ref) != RefKind.FACT or output.ref in others or (span.flow and position not in fed):
+                if ref_kind(output.ref) != RefKind.FACT or output.ref in others:
+                    continue
+                if span.flow is not None and position not in fed:
                     continue
                 made = lineage.output(span, output)
                 if (made.ref, span.origin) not in found:

@@ -9,8 +9,8 @@ from typing import cast
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel.capture.config import CaptureConfig, redaction
-from memtrace_otel.capture.content import preview, show_value, utf8_bytes
-from memtrace_otel.semconv import CODE_FUNCTION_NAME, GEN_AI_OPERATION_NAME, Incomplete
+from memtrace_otel.capture.content import preview, show, show_value, utf8_bytes
+from memtrace_otel.semconv import CODE_FUNCTION_NAME, GEN_AI_OPERATION_NAME, OP_PURPOSE, Incomplete
 
 _MOST = 40  # of the 64 that a span may have, with room for our own
 _SHARE = 0.5  # of the bytes of a span; the variables have the rest
@@ -33,8 +33,12 @@ def admit(
     room = int(limits.span_bytes * _SHARE) - others - utf8_bytes(name) - _FRAMING
     if name not in admitted and len(admitted) >= _MOST:
         return None, Incomplete.BUDGET
-    as_it_is = name in _OF_NO_USER and isinstance(value, str)
-    shown = cast(AttributeValue, value) if as_it_is else show_value(_named(name, value, limits), limits)
+    if name in _OF_NO_USER and isinstance(value, str):
+        shown = value
+    elif name == OP_PURPOSE and isinstance(value, str):  # no content: a preview limit is not for it
+        shown = show(value, limits, limits.span_bytes)
+    else:
+        shown = show_value(_named(name, value, limits), limits)
     kept = _cut(shown, room)
     if kept is None:
         return None, Incomplete.BUDGET

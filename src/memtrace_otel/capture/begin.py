@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from opentelemetry.context import Context
+from opentelemetry.trace import INVALID_SPAN, SpanKind, Tracer
+from opentelemetry.util.types import AttributeValue
+
 from memtrace_otel.capture import tracing
 from memtrace_otel.capture.operations import Operation
 from memtrace_otel.capture.tracing import active_tracer
+from memtrace_otel.semconv import Action
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Unrecorded(Operation):
-    """An operation that was begun while nothing would record it: it costs as little as can be and does nothing. All
-    that are begun alike are one object, so nothing can be set on it."""
+    """An operation that was begun while nothing would record it: it keeps what it was given, and does nothing."""
 
-    __slots__ = ("_given",)
-    _given: _Given
+    __slots__ = ("given",)
+    given: tuple[object, ...]
+    """The arguments of `operation`, in its order."""
     _active = _recording = False
     _origin = ""
+    span = INVALID_SPAN
 
     def __enter__(self) -> Operation:
         return self
@@ -39,42 +44,60 @@ class _Unrecorded(Operation):
     def __getattr__(self, name: str) -> Any:
         return getattr(self._as_given(), name)  # what `Operation.__init__` sets
 
-    def __setattr__(self, name: str, value: object) -> None:
-        pass
-
     def _as_given(self) -> Operation:
-        name, kind, system, scope = self._given
-        return Operation(name, kind=kind, system=system, scope=scope)
+        words: dict[str, Any] = dict(zip(_WORDS, self.given, strict=True))
+        return Operation(**words)
 
 
-_Given = tuple[str | None, str, str, str]
-_known: dict[_Given, _Unrecorded] = {}
-_MOST = 256  # scopes are many
+_new = object.__new__
 
 
-def _unrecorded(given: _Given) -> _Unrecorded:
-    """The operation of such a name, kind, system and scope that nothing records."""
-    new = _Unrecorded.__new__(_Unrecorded)
-    object.__setattr__(new, "_given", given)
-    with suppress(TypeError):  # what the program gave cannot be hashed
-        if len(_known) >= _MOST:
-            _known.clear()
-        _known[given] = new
-    return new
+def _operation(
+    name: str | None = None,
+    *,
+    kind: str,
+    system: str,
+    scope: str = "",
+    purpose: str = "",
+    tracer: Tracer | None = None,
+    span_kind: SpanKind = SpanKind.INTERNAL,
+    attributes: Mapping[str, AttributeValue] | None = None,
+    parent: Context | None = None,
+    inputs: Mapping[str, str] | None = None,
+    output: str = "",
+    action: str = Action.DERIVE,
+    each: str = "",
+) -> Operation:
+    """An operation, for `with operation("search_memory", kind="retrieve", system="my_rag") as op: ...`, or as a
+    decorator. Takes what `Operation` takes."""
+    if (tracer is None and (until := tracing.idle_until) and perf_counter() < until) or active_tracer(tracer) is None:
+        off = _new(_Unrecorded)
+        # fmt: off
+        off.given = (name, kind, system, scope, purpose, tracer, span_kind, attributes, parent, inputs, output, action,
+                      each)
+        # fmt: on
+        return off
+    return Operation(
+        name,
+        kind=kind,
+        system=system,
+        scope=scope,
+        purpose=purpose,
+        tracer=tracer,
+        span_kind=span_kind,
+        attributes=attributes,
+        parent=parent,
+        inputs=inputs,
+        output=output,
+        action=action,
+        each=each,
+    )
 
+
+_operation.__qualname__ = _operation.__name__ = "operation"
+_WORDS = "name", "kind", "system", *(_operation.__kwdefaults__ or ())
 
 if TYPE_CHECKING:
     operation = Operation
 else:
-
-    def operation(
-        name: str | None = None, *, kind: str, system: str, scope: str = "", tracer: Any = None, **more: Any
-    ) -> Operation:
-        """An operation, for `with operation("search_memory", kind="retrieve", system="my_rag") as op: ...`, or as a
-        decorator. Takes what `Operation` takes."""
-        if tracer is None and not more and (perf_counter() < tracing.idle_until or active_tracer() is None):
-            try:
-                return _known[name, kind, system, scope]
-            except (KeyError, TypeError):
-                return _unrecorded((name, kind, system, scope))
-        return Operation(name, kind=kind, system=system, scope=scope, tracer=tracer, **more)
+    operation = _operation

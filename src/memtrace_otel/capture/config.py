@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,8 @@ from memtrace_otel import settings
 if TYPE_CHECKING:  # imported by programs whose contents may leave
     from memtrace_otel.capture.content_store import ContentStore
     from memtrace_otel.capture.redaction import Callback, Redaction
+
+_MOST_SYSTEMS = 256  # programs make up names of systems
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,18 @@ class CaptureConfig:
     record_origin: bool = False
     redaction: Redaction | None = None
     store: ContentStore | None = None
+    system: str = ""
+    """The memory system whose contents these are, for the count of what is dropped."""
+    _of_systems: dict[str, CaptureConfig] = field(default_factory=dict[str, "CaptureConfig"], compare=False, repr=False)
+
+    def of(self, system: str) -> CaptureConfig:
+        """The same for contents of one memory system."""
+        known = self._of_systems.get(system)
+        if known is None:
+            if len(self._of_systems) >= _MOST_SYSTEMS:
+                return self
+            known = self._of_systems[system] = replace(self, system=system)
+        return known
 
 
 _current: CaptureConfig | None = None

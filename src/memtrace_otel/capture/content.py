@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import date, time
 from decimal import Decimal
@@ -108,8 +108,8 @@ def describe(text: str, limits: CaptureConfig, *, inline: bool) -> Described:
         return Described(digest(text, limits), size)
     key = limits.digest_key
     if limits.redaction is not None:
-        may_leave, why = limits.redaction.apply(may_leave, _searched(limits))
-        key = key or _key_after(why, limits.redaction)
+        may_leave, why = limits.redaction.apply(may_leave, _searched(limits), limits.system)
+        key = key or _key_after(lambda: why, limits.redaction)
         reasons += why
     shown, cut, store = "", True, ""
     if limits.content:
@@ -117,7 +117,7 @@ def describe(text: str, limits: CaptureConfig, *, inline: bool) -> Described:
         if cut:
             reasons = (*reasons, Incomplete.TRUNCATED)
     if cut and may_leave and limits.store is not None:
-        store = limits.store.put(may_leave)
+        store = limits.store.put(may_leave, limits.system)
         if not store:
             reasons = (*reasons, Incomplete.NOT_STORED)
     return Described(content_digest(text, key), size, shown, store, reasons)
@@ -130,7 +130,7 @@ def plain(texts: list[str], limits: CaptureConfig) -> bool:
         return False
     if not limits.content:
         return limits.store is None and limits.redaction is None
-    if max(map(len, texts), default=0) > limits.preview_bytes:
+    if len("".join(texts)) > limits.preview_bytes < max(map(len, texts)):
         return False
     return limits.redaction is None or limits.redaction.passes(texts, limits.preview_bytes)
 
@@ -141,17 +141,17 @@ def digest(text: str, limits: CaptureConfig) -> str:
     A plain digest would let the removed part of a short content be guessed: one that redaction changes is keyed, by a
     key that only this process knows when there is no MEMTRACE_DIGEST_KEY.
     """
-    key = limits.digest_key
-    if not key and (rules := limits.redaction) is not None:
-        asked = rules.callback is None  # it would change nothing
-        key = _key_after(rules.apply(_encodable(text), _searched(limits)).reasons if asked else (), rules)
+    key, rules = limits.digest_key, limits.redaction
+    if rules is not None and not key:
+        key = _key_after(lambda: rules.apply(_encodable(text), _searched(limits), limits.system).reasons, rules)
     return content_digest(text, key)
 
 
-def _key_after(reasons: tuple[str, ...], rules: Redaction) -> str:
-    """A callback may be late for a text once and in time for it again: the text has one name all the same."""
-    unchanged = rules.callback is None and reasons in ((), (Incomplete.TRUNCATED,))
-    return "" if unchanged else _OWN_KEY
+def _key_after(reasons: Callable[[], tuple[str, ...]], rules: Redaction) -> str:
+    """A callback may be late for a text once and in time for it again: the text has one name all the same, whatever the
+    `reasons` are."""
+    changed = rules.callback is not None or reasons() not in ((), (Incomplete.TRUNCATED,))
+    return _OWN_KEY if changed else ""
 
 
 def _searched(limits: CaptureConfig) -> int:
@@ -163,7 +163,7 @@ def show(text: str, limits: CaptureConfig, most: int = 0) -> str:
     UTF-8 bytes (0: the preview limit)."""
     text = _encodable(text)
     if (rules := limits.redaction or redaction()) is not None:
-        text, _ = rules.apply(text, most or limits.preview_bytes)
+        text, _ = rules.apply(text, most or limits.preview_bytes, limits.system)
     return preview(text, most or limits.preview_bytes)[0]
 
 

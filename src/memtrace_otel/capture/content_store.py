@@ -181,14 +181,14 @@ class ContentStore:
 
     def _reset(self) -> None:
         self._changed = threading.Condition()
-        self._queue: deque[tuple[str, bytes]] = deque()
+        self._queue: deque[tuple[str, bytes, str]] = deque()  # name, content, system
         self._bytes = 0
         self._started = False
         self.problem = ""
         self._failures, self._next_try = 0, math.inf
 
-    def put(self, text: str) -> str:
-        """Return the URI under which `text` will lie, '' when it was dropped."""
+    def put(self, text: str, system: str = "") -> str:
+        """Return the URI under which `text`, a content of `system`, will lie; '' when it was dropped."""
         data = text.encode("utf-8", "replace")
         name = content_name(data, self._key)
         with self._changed:
@@ -197,9 +197,9 @@ class ContentStore:
                 return f"{self.url}/{name}"
             full = len(self._queue) >= QUEUE_ITEMS or self._bytes + len(data) > QUEUE_BYTES
             if not self._accepts() or full or not (self._started or self._start()):
-                note_drop("content_store")
+                note_drop("content_store", system=system)
                 return ""
-            self._queue.append((name, data))
+            self._queue.append((name, data, system))
             self._bytes += len(data)
             self._known[name] = None
             if len(self._known) > KNOWN:
@@ -240,9 +240,9 @@ class ContentStore:
             self._changed.release()
 
     def _give_up(self) -> None:
-        note_drop("content_store", len(self._queue))
-        for name, _ in self._queue:
+        for name, _, system in self._queue:
             self._known.pop(name, None)
+            note_drop("content_store", system=system)
         self._queue.clear()
         self._bytes = 0
 
@@ -252,8 +252,8 @@ class ContentStore:
         while True:
             with changed:
                 changed.wait_for(lambda: bool(queue))
-                content = name, data = queue[0]  # stays there until it is written: `flush` waits for it
-            written = self._write(name, data)
+                content = name, data, system = queue[0]  # stays there until it is written: `flush` waits for it
+            written = self._write(name, data, system)
             with changed:
                 if not queue or queue[0] is not content:  # given up meanwhile
                     continue
@@ -261,10 +261,10 @@ class ContentStore:
                 self._bytes -= len(data)
                 if not written:
                     self._known.pop(name, None)
-                    note_drop("content_store")
+                    note_drop("content_store", system=system)
                 changed.notify_all()
 
-    def _write(self, name: str, data: bytes) -> bool:
+    def _write(self, name: str, data: bytes, system: str) -> bool:
         try:
             if self._backend is None:
                 self._backend = open_backend(self._target)
@@ -277,7 +277,7 @@ class ContentStore:
                 self._stop(str(error) if isinstance(error, ImportError) else "no such kind of store", math.inf)
             elif self._failures >= FAILURES:
                 self._stop(f"it takes nothing ({type(error).__name__})", time.monotonic() + RETRY)
-            note_error("content_store", error)
+            note_error("content_store", error, system)
             return False
 
     def _stop(self, problem: str, next_try: float) -> None:

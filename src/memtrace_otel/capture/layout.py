@@ -20,8 +20,8 @@ _OWN_BYTES = 1024  # more than a span takes without variables and what it was gi
 _ENTRY_BYTES = 256  # more than an entry takes without its ref, content and store, its link included
 _MAX_FLOW = 4096  # index pairs; building more would be felt by the program
 
-Flow = list[tuple[int, int]]
-"""(input, output) pairs of indices; none means that every input fed every output."""
+Flow = list[tuple[int, int]] | None
+"""(input, output) pairs of indices: none of them where nothing fed anything. None: every input fed every output."""
 
 
 # What the program gave, one plain tuple each, because a hot path makes many.
@@ -126,7 +126,8 @@ def lay_out(
     room = limits.span_bytes - min(_OWN_BYTES, limits.span_bytes // 4)
     if _upper_bound(inputs, outputs, flow) <= room - taken and len(inputs.refs) <= limits.span_links:
         return [Part(inputs, outputs, flow)], 0
-    weights = [*_input_bytes(inputs), *_output_bytes(outputs), *[_FLOW_BYTES] * len(flow)]
+    pairs = flow or []
+    weights = [*_input_bytes(inputs), *_output_bytes(outputs), *[_FLOW_BYTES] * len(pairs)]
     cuts = _cuts(weights, inputs.origins, room, limits.span_links, taken)
     kept = cuts[: limits.span_parts + 2]  # the own span and its continuations
     first_output, first_pair = len(inputs.refs), len(inputs.refs) + len(outputs.refs)
@@ -134,10 +135,12 @@ def lay_out(
         Part(
             inputs.between(start, end),
             outputs.between(max(start - first_output, 0), max(end - first_output, 0)),
-            flow[max(start - first_pair, 0) : max(end - first_pair, 0)],
+            pairs[max(start - first_pair, 0) : max(end - first_pair, 0)] or None,
         )
         for start, end in pairwise(kept)
     ]
+    if flow == []:
+        parts[0] = parts[0]._replace(flow=flow)
     return parts, len(weights) - kept[-1]
 
 
@@ -160,25 +163,23 @@ def _cuts(weights: list[int], origins: list[str], room: int, most_links: int, ta
     return [*cuts, len(weights)]
 
 
-def flow_of(sources: list[list[int] | None], inputs: int) -> Flow | None:
-    """The flow, from the indices of the inputs that fed each output, None for all of the `inputs` inputs.
-
-    None when the pairs are too many to write. Where nobody named a source, no pair is needed.
-    """
+def flow_of(sources: list[list[int] | None], inputs: int) -> tuple[Flow, bool]:
+    """The flow, from the indices of the inputs that fed each output, None for all of the `inputs` inputs; and whether
+    it has too many pairs to be written."""
     if sources.count(None) == len(sources):
-        return []
+        return None, False
     fed = [range(inputs) if named is None else named for named in sources]
     if sum(map(len, fed)) > _MAX_FLOW:
-        return None
-    return [(i, o) for o, named in enumerate(fed) for i in sorted({*named})]
+        return None, True
+    return [(i, o) for o, named in enumerate(fed) for i in sorted({*named})], False
 
 
 def _upper_bound(inputs: Inputs, outputs: Outputs, flow: Flow) -> int:
     """More bytes than everything takes, at a glance: one span nearly always has room for it."""
-    read = 2 * len("".join(inputs.refs)) + len("".join(inputs.contents)) + len("".join(inputs.stores))
+    read = len("".join([*inputs.refs, *inputs.refs, *inputs.contents, *inputs.stores]))
     made = len("".join([*outputs.refs, *outputs.contents, *outputs.stores, *outputs.event_times]))
     entries = len(inputs.refs) + len(outputs.refs)
-    return 4 * (read + made) + entries * _ENTRY_BYTES + len(flow) * _FLOW_BYTES
+    return 4 * (read + made) + entries * _ENTRY_BYTES + len(flow or ()) * _FLOW_BYTES
 
 
 def _input_bytes(inputs: Inputs) -> list[int]:

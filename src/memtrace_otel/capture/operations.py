@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import Token
 from time import perf_counter
 from types import TracebackType
@@ -10,41 +10,31 @@ from typing import Any, TypeVar
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import turns
 from memtrace_otel.capture.abandoned import abandon, collecting, settle_abandoned
-from memtrace_otel.capture.attributes import admit
 from memtrace_otel.capture.config import config
-from memtrace_otel.capture.content import as_text, show
 from memtrace_otel.capture.decorator import Recipe, decorate, name_of
 from memtrace_otel.capture.guard import guard, guarded, note_drop, note_error, note_misuse
-from memtrace_otel.capture.layout import Read, Written, flow_of, lay_out, number
+from memtrace_otel.capture.layout import flow_of, lay_out
 from memtrace_otel.capture.metrics import operation_ended
-from memtrace_otel.capture.origins import Key, Version, next_version, origins
+from memtrace_otel.capture.notes import Notes
 from memtrace_otel.capture.running import current_operation, running
 from memtrace_otel.capture.tracing import active_tracer
 from memtrace_otel.capture.writing import described, next_sequence, shown_error, write_continuation, write_part
-from memtrace_otel.model import make_ref, ref_kind
-from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
+from memtrace_otel.semconv import Action, Incomplete, OpKind
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_ROOTS = frozenset({RefKind.MESSAGE, RefKind.QUERY, RefKind.EXPECTED, RefKind.PROMPT, RefKind.DOCUMENT})
-_ROLES = {str(role): str(role) for role in Role}
-_ACTIONS = {str(action): str(action) for action in Action}
 _KINDS = {str(kind): str(kind) for kind in OpKind}
-_NONE, _DELETE = str(Action.NONE), str(Action.DELETE)
-_origins = origins()
-_LIVING = frozenset({str(Role.HIT), str(Role.CANDIDATE), str(Role.PREVIOUS)})  # parts of a record that is in the store
-_HIT, _RETRIEVE, _RESPOND = str(Role.HIT), str(OpKind.RETRIEVE), str(OpKind.RESPOND)
+_RETRIEVE, _RESPOND = str(OpKind.RETRIEVE), str(OpKind.RESPOND)
 _UNKNOWN_TURN = str(Incomplete.UNKNOWN_TURN)
-_BY_TEXT = frozenset({RefKind.FACT, RefKind.COMPLETION})  # only their texts name them
 
 
-class Operation:
+class Operation(Notes):
     """A running memory operation; made by `operation(...)`, used once.
 
     No method raises because of our own code. `read` and `wrote` take contents always; whether a content reaches the
@@ -55,13 +45,9 @@ class Operation:
     """
 
     __slots__ = (
-        *("_active", "_admitted", "_attributes", "_incomplete", "_inputs", "_left", "_origin", "_outer", "_outputs"),
-        *("_parent", "_recipe", "_recording", "_sequence", "_sources", "_span_kind", "_span_token", "_started"),
-        *("_token", "_tracer", "_unpublished"),
-        *("error_type", "kind", "name", "purpose", "scope", "span", "system"),
+        *("_attributes", "_left", "_parent", "_recipe", "_sequence", "_span_kind", "_span_token", "_started"),
+        *("_tracer", "error_type", "name", "purpose"),
     )
-
-    by_text = False  # whether only their texts name its variables
 
     def __init__(
         self,
@@ -85,9 +71,9 @@ class Operation:
         self._recipe = inputs or {}, output, action, each
         self.error_type = ""
         """What failed, where the type of the exception does not say it (a status of HTTP)."""
-        self.span: Span = trace.INVALID_SPAN
+        self.span = trace.INVALID_SPAN
         self._origin = ""
-        self._outer: Operation | None = None
+        self._outer = None
         self._active = self._recording = False
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -99,14 +85,10 @@ class Operation:
                 return
             settle_abandoned()
             self._tracer, self._active, self._started = tracer, True, perf_counter()
-            self._inputs: list[Read] = []
-            self._outputs: list[Written] = []
-            self._sources: list[list[int] | None] = []
-            self._unpublished: dict[Key, Version] = {}
-            self._incomplete: dict[str, None] = {}
-            self._admitted: dict[str, int] = {}
+            self._inputs, self._outputs, self._sources = [], [], []
+            self._unpublished, self._incomplete, self._admitted = {}, {}, {}
             self._left: tuple[otel_context.Context, Operation | None] | None = None
-            self._token: Token[Operation | None] | None = None
+            self._token = None
             self._span_token: Token[otel_context.Context] | None = None
             self.kind = _KINDS.get(self.kind) or self._unknown("kind", OpKind.OTHER, _KINDS)
             self.name = self.name or semconv.SPAN_NAME_PREFIX + self.kind
@@ -171,6 +153,8 @@ class Operation:
             if error is None:
                 self._publish()
                 self._remember()
+            else:
+                self._doubt()
         except Exception as failure:
             self._failed("operation.end", failure)
         try:
@@ -210,12 +194,6 @@ class Operation:
     ) -> None:
         self.end(error)
 
-    # --- what happened -------------------------------------------------------------------------------------------
-    @property
-    def origin(self) -> str:
-        """`<trace id>-<span id>`, '' before the start and when no SDK is set up."""
-        return self._origin
-
     def or_around(self) -> Operation | None:
         """This operation; after its end the innermost one around it that has not ended."""
         operation = self
@@ -223,120 +201,9 @@ class Operation:
             operation = operation._outer
         return operation
 
-    def unpublished(self, key: Key) -> Version | None:
-        """The newest version of a variable that this operation and those around it have written, and not published."""
-        if self._outer is None:
-            return self._unpublished.get(key)
-        return max(filter(None, [around._unpublished.get(key) for around in self._and_around()]), default=None)
-
-    def families(self) -> list[str]:
-        """What it is a part of, the nearest first: itself, the operations around it, its trace."""
-        return [*[around._origin for around in self._and_around()], self._origin[:32]]
-
-    def _and_around(self) -> list[Operation]:
-        found: list[Operation] = [self]
-        while (outer := found[-1]._outer) is not None:
-            found.append(outer)
-        return found
-
     def is_alone(self) -> bool:
         """Whether the span begins a trace."""
         return getattr(self.span, "parent", None) is None
-
-    @property
-    def captures_content(self) -> bool:
-        """Whether contents may be put on this span."""
-        return self._recording and config().content
-
-    def read(
-        self,
-        ref: str,
-        *,
-        role: str = Role.OTHER,
-        content: object = None,
-        origin: str | None = None,
-        score: float | None = None,
-        scope: str | None = None,
-        verbatim: bool = False,
-    ) -> int:
-        """Record an input and return its index. `origin` None looks up the version that this process wrote last; a hit,
-        candidate or previous version of a record that it has deleted was written by somebody else. So was one of other
-        words, where a record is always read as it was written (`verbatim`)."""
-        if not self._active:
-            return -1
-        try:
-            kind, colon, _ = ref.partition(":")
-            if not colon:
-                return self._left_out()
-            role = _ROLES.get(role) or self._unknown("role", Role.OTHER, _ROLES)
-            text = content if type(content) is str else self._text(content)
-            if origin is None:
-                living = bool(text) and role in _LIVING
-                origin = "" if kind in _ROOTS else self._find(kind, ref, scope, living, text if verbatim else "")
-            score = score if score is None or type(score) is float else number(score)
-            self._inputs.append((ref, role, origin, text, score))
-            return len(self._inputs) - 1
-        except Exception as error:
-            self._failed("operation.read", error)
-            return -1
-
-    def wrote(
-        self,
-        ref: str,
-        *,
-        action: str = Action.DERIVE,
-        role: str = Role.OTHER,
-        content: object = None,
-        sources: Iterable[int] | None = None,
-        store: str = "",
-        event_time: str = "",
-    ) -> int:
-        """Record an output and return its index. `sources` are the indices of the inputs that fed it, None for all.
-
-        Operations below this one find the version at once, others when this one has ended well or given the context
-        back.
-        """
-        if not self._active:
-            return -1
-        try:
-            if ":" not in ref:
-                return self._left_out()
-            role = _ROLES.get(role) or self._unknown("role", Role.OTHER, _ROLES)
-            action = _ACTIONS.get(action) or self._unknown("action", Action.DERIVE, _ACTIONS)
-            text = content if type(content) is str else self._text(content)
-            index = len(self._outputs)
-            fed_by = None if sources is None else self._known(sources)
-            if store or event_time:
-                store, event_time = show(store, config()), show(event_time, config())
-            self._outputs.append((ref, role, action, text, store, event_time))
-            self._sources.append(fed_by)
-            if self._origin and action != _NONE:
-                self._unpublished[self.scope, ref] = next_version(self._origin, action == _DELETE, text)
-                if self._token is None:
-                    self._publish()
-            return index
-        except Exception as error:
-            self._failed("operation.wrote", error)
-            return -1
-
-    def context(self) -> str:
-        """Ref of what a retrieval made for the answer, '' when it has no identity; one that says nothing of it handed
-        over its hits."""
-        if not self._origin:
-            return ""
-        for made in self._outputs:
-            if ref_kind(made[0]) == RefKind.CONTEXT:
-                return made[0]
-        ref, hits = make_ref(RefKind.CONTEXT, self._origin[33:]), [one[3] for one in self._inputs if one[1] == _HIT]
-        self.wrote(ref, role=Role.CONTEXT, content="\n".join(hits))
-        return ref
-
-    @guarded("operation.set", None)
-    def set(self, name: str, value: AttributeValue) -> None:
-        """Set an attribute of the span. Texts, also those in a sequence, are redacted and cut at the preview limit; all
-        attributes together may take half the bytes of a span: what is past them is cut, or dropped and counted."""
-        if self._active and (shown := self._shown(name, value)) is not None:
-            self.span.set_attribute(name, shown)
 
     @guarded("operation.become", None)
     def become(self, name: str, kind: str) -> None:
@@ -345,17 +212,6 @@ class Operation:
         self.unmark(Incomplete.UNKNOWN_TURN)
         self.span.update_name(name)
         self.span.set_attribute(semconv.OP_KIND, self.kind)
-
-    @guarded("operation.mark", None)
-    def mark(self, reason: str) -> None:
-        """Say why this span knows less than it should (`memtrace.incomplete`)."""
-        if self._active:
-            self._incomplete[str(reason) if type(reason) is Incomplete else show(str(reason), config())] = None
-
-    def unmark(self, reason: str) -> None:
-        """Take a reason back."""
-        if self._active:
-            self._incomplete.pop(str(reason), None)
 
     def __call__(self, function: F) -> F:
         """Wrap a function, coroutine function, generator function or async generator function: every call is one
@@ -385,7 +241,6 @@ class Operation:
 
         return decorate(function, Recipe(*self._recipe), self._tracer, fresh)
 
-    # --- inside --------------------------------------------------------------------------------------------------
     def _first_attributes(self) -> dict[str, AttributeValue]:
         """What a sampler may want to know."""
         attributes: dict[str, AttributeValue] = {semconv.OP_KIND: self.kind, semconv.SYSTEM: self.system}
@@ -398,82 +253,28 @@ class Operation:
                     attributes[name] = shown
         return attributes
 
-    def _shown(self, name: str, value: object) -> AttributeValue | None:
-        """What of an attribute there is room for, None when there is none."""
-        shown, less = admit(name, value, self._admitted, config())
-        if less is not None:
-            self.mark(less)
-        if shown is None:
-            note_drop("attributes", 1, self.system)
-        return shown
-
-    def _failed(self, where: str, error: Exception) -> None:
-        note_error(where, error, self.system)
-        self._incomplete[str(Incomplete.GUARD)] = None
-
-    def _known(self, sources: Iterable[int]) -> list[int]:
-        """Those that `read` has returned; -1 stands for an input that could not be recorded."""
-        given = list(sources)
-        if given and max(given) >= len(self._inputs):
-            note_misuse("sources", f"an output of {self.system} has sources that nothing read: left out", self.system)
-            self.mark(Incomplete.MALFORMED)
-        return [source for source in given if 0 <= source < len(self._inputs)]
-
-    def _left_out(self) -> int:
-        """A variable without a name cannot be recorded."""
-        note_misuse("ref", f"a variable of {self.system} has no ref, `<kind>:<id>`: it is left out", self.system)
-        self.mark(Incomplete.MALFORMED)
-        return -1
-
-    def _unknown(self, what: str, instead: str, known: Iterable[str]) -> str:
-        """A word that the wire contract does not know counts as the most general one."""
-        why = f"unknown {what} in an operation of {self.system}, recorded as {instead!s}; known: {', '.join(known)}"
-        note_misuse(what, why, self.system)
-        return str(instead)
-
-    def _find(self, kind: str, ref: str, scope: str | None, living: bool, text: str) -> str:
-        """Origin of the newest version of `ref`, '' when this process did not write it."""
-        key = (self.scope if scope is None else scope), ref
-        origin = _origins.newest(key, self, living, self.by_text or kind in _BY_TEXT, text)
-        if not origin:
-            self.mark(Incomplete.UNKNOWN_ORIGIN)
-        return origin
-
-    def _text(self, content: object) -> str:
-        text, faithful = as_text(content)
-        if faithful:
-            return text
-        self.mark(Incomplete.UNSERIALISABLE)
-        return ""  # two that cannot be read must not have one digest
-
-    @guarded("operation.publish", None)
-    def _publish(self) -> None:
-        """Let every operation of this process find what was written: a failed one has changed no record."""
-        if self._unpublished:
-            made, self._unpublished = self._unpublished, {}
-            _origins.publish(made, self.families() if self.by_text else ())
-
     def _remember(self) -> None:
         """Let later model calls of this turn find what was retrieved and answered."""
         if not self._origin:
             return
+        alone = self.is_alone()
         if self.kind == _RESPOND:
-            turns.responded(self._origin, self._outputs, alone=self.is_alone())
+            turns.responded(self._origin, self._outputs, alone=alone)
         elif self.kind == _RETRIEVE:
             around = current_operation()
             if around is None or not turns.is_step(self.system, around.kind, around.system):
-                turns.searched(self._origin, self.scope, self._inputs, self.context(), alone=self.is_alone())
+                turns.searched(self._origin, self.scope, self._inputs, self.context(), self._incomplete, alone=alone)
 
     def _write(self, tracer: trace.Tracer, error: BaseException | None) -> None:
-        limits = config()
+        limits = config().of(self.system)
         inputs, outputs, reasons = described(self._inputs, self._outputs, limits)
         for reason in reasons:
             self._incomplete[str(reason)] = None
-        flow = flow_of(self._sources, len(self._inputs))
-        if flow is None:
+        flow, too_many = flow_of(self._sources, len(self._inputs))
+        if too_many:
             self.mark(Incomplete.BUDGET)
         taken = sum(self._admitted.values()) + len("".join(self._incomplete))
-        parts, dropped = lay_out(inputs, outputs, flow or [], limits, taken)
+        parts, dropped = lay_out(inputs, outputs, flow, limits, taken)
         if dropped:
             self.mark(Incomplete.BUDGET)
             note_drop("variables", dropped, self.system)

@@ -24,6 +24,7 @@ Version = tuple[int, str, bool, int]
 0 where it is not known."""
 
 _EQUAL_TEXTS = 4096
+_FAILED = 4096
 _count = itertools.count()
 
 
@@ -51,6 +52,7 @@ class OriginTable:
         new_lock_after_fork(self)
         self._versions: OrderedDict[Key, Version] = OrderedDict()
         self._within: OrderedDict[tuple[str, Key], Version] = OrderedDict()
+        self._failed: OrderedDict[Key, Version] = OrderedDict()
 
     def wrote(self, scope: str, ref: str, origin: str, *, deleted: bool = False) -> None:
         """Remember that `origin` produced the newest version of `ref` or deleted it."""
@@ -66,6 +68,12 @@ class OriginTable:
                 for family in families:
                     _keep(self._within, (family, key), version, _EQUAL_TEXTS)
 
+    def doubt(self, tried: Mapping[Key, Version]) -> None:
+        """Remember what failed operations were writing (the last 4,096): it may have been stored all the same."""
+        with self._lock:
+            for key, version in tried.items():
+                _keep(self._failed, key, version, _FAILED)
+
     def find(
         self, scope: str, ref: str, *, living: bool = False, reader: Operation | None = None, by_text: bool = False
     ) -> str:
@@ -76,30 +84,51 @@ class OriginTable:
         somebody else has written it again. Of a variable that only its text names (`by_text`), the newest one of those
         nearest to the reader.
         """
-        return self.newest((scope, ref), reader or running.get(), living, by_text)
+        key, reader = (scope, ref), reader or running.get()
+        if reader is None:
+            return self.newest(key, None, living)
+        return self.newest(key, reader.unpublished(key), living, reader.families() if by_text else ())
 
-    def newest(self, key: Key, reader: Operation | None, living: bool, by_text: bool, text: str = "") -> str:
-        """The same on a hot path. `text`: what was read says exactly what was written; '' also when the newest version
-        says something else, since somebody else has changed the record."""
-        version = reader and reader.unpublished(key)
+    def newest(
+        self,
+        key: Key,
+        version: Version | None,
+        living: bool,
+        families: Sequence[str] = (),
+        text: str = "",
+        verbatim: bool = False,
+    ) -> str:
+        """The same on a hot path, for a reader that knows of an unpublished `version`; with `families`, those nearest
+        first, of a variable that only its text names.
+
+        `text` is what was read. Where it is always what was written (`verbatim`), and where a later operation failed to
+        write something else: '' also when the newest version says another, since somebody has changed the record. What
+        says the words of the one that failed, and nobody's before, was written by that one."""
         with self._lock:
+            tried = self._failed.get(key) if living and text and self._failed else None
             known = self._versions.get(key)
             if known is not None:
                 self._versions.move_to_end(key)
-            if by_text and reader is not None:
-                near = (self._within.get((family, key)) for family in reader.families())
+            if families:
+                near = (self._within.get((family, key)) for family in families)
                 version = newest(version, next(filter(None, near), None))
-        if known is not None and (version is None or (known > version and not by_text)):
+        if known is not None and (version is None or (known > version and not families)):
             version = known
-        if version is None or (living and version[2]) or (text and version[3] and version[3] != hash(text)):
+        if tried is not None and (version is None or tried > version):
+            new = version is None or version[2] or version[3] != tried[3]  # else it says what was there before
+            if new and tried[3] == hash(text) and not tried[2]:
+                return tried[1]
+            verbatim = True
+        if version is None or (living and version[2]):
             return ""
-        return version[1]
+        return "" if verbatim and text and version[3] and version[3] != hash(text) else version[1]
 
     def forget(self) -> None:
         """Drop every entry (and the lock, which a fork may have left held)."""
         self._lock = threading.RLock()
         self._versions.clear()
         self._within.clear()
+        self._failed.clear()
 
     def __len__(self) -> int:
         return len(self._versions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 
 from opentelemetry import trace
-from opentelemetry.context import Context, attach, get_value, set_value
+from opentelemetry.context import Context, attach, get_current, set_value
 from opentelemetry.trace import NoOpTracer, ProxyTracer, ProxyTracerProvider, Tracer, TracerProvider
 
 from memtrace_otel import semconv
@@ -44,7 +44,7 @@ def active_tracer(tracer: Tracer | None = None) -> Tracer | None:
             _default, idle_until = get_tracer(), 0.0
         if tracer is None or type(_default) is NoOpTracer:
             tracer = _default
-    return None if type(tracer) is NoOpTracer or get_value(_SUPPRESSED) else tracer
+    return None if type(tracer) is NoOpTracer or get_current().get(_SUPPRESSED) else tracer
 
 
 def observe_nothing_here() -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from memtrace_otel.capture import unanswered
 from memtrace_otel.capture.layout import Read, Written
-from memtrace_otel.capture.recall import Recalled, recall, turn_of
+from memtrace_otel.capture.recall import Recalled, recall, turn_of, unanswered
 from memtrace_otel.model import ref_kind
-from memtrace_otel.semconv import OpKind, RefKind, Role
+from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
 
-_RETRIEVE = str(OpKind.RETRIEVE)
+_RETRIEVE, _UNKNOWN_ORIGIN = str(OpKind.RETRIEVE), str(Incomplete.UNKNOWN_ORIGIN)
 _MEMORY = frozenset({Role.HIT, Role.CONTEXT})
 _WRITING = frozenset({OpKind.INGEST, OpKind.EXTRACT, OpKind.DECIDE, OpKind.CREATE, OpKind.UPDATE, OpKind.DELETE})
 
@@ -20,10 +19,13 @@ def is_step(system: str, around_kind: str, around_system: str) -> bool:
     return around_kind in _WRITING or (around_kind == _RETRIEVE and around_system == system)
 
 
-def searched(origin: str, scope: str, read: list[Read], context: str, *, alone: bool) -> None:
+def searched(
+    origin: str, scope: str, read: list[Read], context: str, incomplete: Collection[str], *, alone: bool
+) -> None:
     """Let later model calls of this turn find what was retrieved, and the ref of what was made of it; `alone`: the
     search is a trace by itself."""
-    done = turn_of(origin[:32], alone=alone).retrieved(origin, scope, read, context)
+    certain = _UNKNOWN_ORIGIN not in incomplete
+    done = turn_of(origin[:32], alone=alone).retrieved(origin, scope, read, context, certain=certain)
     if alone:
         unanswered.searched(done)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanContext, TraceFlags, Tracer
@@ -30,6 +29,7 @@ _LINK_OF_ROLE = {
 _DERIVED = str(LinkType.DERIVED_FROM)
 _CONTENT_OFF = str(Incomplete.CONTENT_OFF)
 _MAX_LINK_REFS = 16  # the arrays name them all
+_DEFAULT_LINK_ATTRIBUTES = 128
 _PROCESS_BITS = 21  # a number stays below 2**53, which JSON readers take exactly
 
 
@@ -58,11 +58,13 @@ def described(read: list[Read], written: list[Written], limits: CaptureConfig) -
     The text of a version is shown where it was made, so of the inputs only those without an origin are.
     """
     reasons: list[str] = []
-    refs, roles, origins, given, scores = _columns(read, 5)
-    nothing = [""] * len(read)
-    inputs = Inputs(encoded_refs(refs), roles, origins, nothing, nothing, scores, nothing)
-    refs, roles, actions, made, stores, times = _columns(written, 6)
-    nothing = [""] * len(written)
+    # Comprehensions: a `zip` of the rows takes half as long again.
+    refs, roles, origins = [one[0] for one in read], [one[1] for one in read], [one[2] for one in read]
+    given, nothing = [one[3] for one in read], [""] * len(read)
+    inputs = Inputs(encoded_refs(refs), roles, origins, nothing, nothing, [one[4] for one in read], nothing)
+    refs, roles, actions = [one[0] for one in written], [one[1] for one in written], [one[2] for one in written]
+    made, nothing = [one[3] for one in written], [""] * len(written)
+    stores, times = [one[4] for one in written], [one[5] for one in written]
     outputs = Outputs(encoded_refs(refs), roles, actions, nothing, [], nothing, stores, times)
     if plain([*given, *made], limits):
         inputs.digests = content_digests(given, limits.digest_key)
@@ -76,10 +78,6 @@ def described(read: list[Read], written: list[Written], limits: CaptureConfig) -
     if not limits.content and (any(inputs.digests) or any(outputs.digests)):
         reasons.append(_CONTENT_OFF)
     return inputs, outputs, reasons
-
-
-def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
 
 
 def _describe_inputs(inputs: Inputs, texts: list[str], limits: CaptureConfig, reasons: list[str]) -> None:
@@ -114,7 +112,7 @@ def write_part(span: Span, attributes: dict[str, AttributeValue], part: Part, ow
     inputs, outputs, flow = part
     inputs.put_on(attributes)
     outputs.put_on(attributes)
-    if flow:
+    if flow is not None:
         attributes[semconv.FLOW] = [f"{i}>{o}" for i, o in flow]
     span.set_attributes(attributes)
     links: dict[str, tuple[str, list[str]]] = {}
@@ -124,10 +122,22 @@ def write_part(span: Span, attributes: dict[str, AttributeValue], part: Part, ow
                 links[origin][1].append(ref)
         elif origin and origin != own:
             links[origin] = role, [ref]
+    add_link = _link_adder(span)
     for origin, (role, refs) in links.items():
         if (target := span_context(origin)) is not None:
             link_type = _LINK_OF_ROLE.get(role, _DERIVED)
-            span.add_link(target, {semconv.LINK_TYPE: link_type, semconv.LINK_REFS: refs[:_MAX_LINK_REFS]})
+            add_link(target, {semconv.LINK_TYPE: link_type, semconv.LINK_REFS: tuple(refs[:_MAX_LINK_REFS])})
+
+
+def _link_adder(span: Span) -> Callable[[SpanContext, dict[str, AttributeValue]], None]:
+    """`span.add_link`. Where the user has set no limits, what the SDK does in it after it has copied and checked the
+    attributes, which is a fifth of a bare span's cost: ours are clean, and nobody else has them."""
+    add, limits = getattr(span, "_add_link", None), getattr(span, "_limits", None)
+    if add is None or getattr(limits, "max_attribute_length", 0) is not None:
+        return span.add_link
+    if getattr(limits, "max_link_attributes", 0) != _DEFAULT_LINK_ATTRIBUTES:
+        return span.add_link
+    return lambda target, attributes: add(trace.Link(target, attributes))
 
 
 def write_continuation(

@@ -15,6 +15,7 @@ from memtrace_otel.cli.feedback import feedback
 from memtrace_otel.cli.graph import graph
 from memtrace_otel.cli.observe import config, doctor, run
 from memtrace_otel.cli.options import examples
+from memtrace_otel.cli.own_environment import set_aside
 from memtrace_otel.cli.score import score
 from memtrace_otel.cli.serve import serve
 from memtrace_otel.cli.spans import import_files
@@ -50,8 +51,10 @@ _COMMANDS = (
     ),
 )
 @click.version_option(__version__, prog_name="memtrace-otel")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Find the memory operation that made an agent's answer fail."""
+    context.with_resource(set_aside())
 
 
 for command in _COMMANDS:

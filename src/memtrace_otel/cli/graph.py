@@ -116,15 +116,15 @@ def slice_(node: str, database: Path, scope: str | None, form: str, output: Path
 @json_option
 @clear_errors
 def history(ref: str, database: Path, scope: str | None, as_json: bool) -> None:
-    """Show every version of a variable: when, by which operation, what it says, who read it."""
+    """Show every version of a variable: when, in which memory, by which operation, what it says, who read it."""
     from memtrace_otel.report.memory import version_row
 
     evolution = _load(database, scope)
-    _show(
-        [version_row(evolution, version) for version in evolution.history(ref, scope or "")],
-        as_json,
-        f"no version of {ref}",
-    )
+    versions = evolution.history(ref, scope or "")
+    rows = [{"scope": evolution.scope_of_version(v), **version_row(evolution, v)} for v in versions]
+    if not as_json and len({row["scope"] for row in rows}) == 1:
+        rows = [{**row, "scope": ""} for row in rows]  # a column that says nothing
+    _show(rows, as_json, f"no version of {ref}")
 
 
 @graph.command(

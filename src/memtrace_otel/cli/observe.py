@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from shlex import join, quote
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -17,6 +18,10 @@ from click.core import ParameterSource
 from memtrace_otel import settings
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors
 from memtrace_otel.cli.options import database_option, examples
+from memtrace_otel.cli.own_environment import program_environment
+
+if TYPE_CHECKING:
+    from memtrace_otel.doctor import Fault
 
 
 @click.command(
@@ -55,9 +60,11 @@ def run(
 
     The program is not changed: it is started by opentelemetry-instrument, keeps its standard streams, gets the signals
     sent to this process, and its exit status is that of this command. What the environment says of OpenTelemetry
-    applies; backends that already get spans go on getting them.
+    applies; backends that already get spans go on getting them. A variable of OpenTelemetry that would leave nothing
+    recorded is named and the program not started (exit status 2).
     """
     from memtrace_otel.launch import (
+        LaunchError,
         check_python,
         find_program,
         leave_like,
@@ -69,18 +76,33 @@ def run(
     program = find_program(command)
     check_python(program.python)
     environ = recording_environment(
-        os.environ, database=database, name=program.name, service=service, content=content, endpoint=endpoint
+        program_environment(), database=database, name=program.name, service=service, content=content, endpoint=endpoint
     )
-    for line in _unusable(program.python, _with_folder(environ, command)):
+    faults = _faults(program.python, environ)
+    if fatal := [f"{fault.found}; type: {fault.remedy}" for fault in faults if fault.fatal]:
+        raise LaunchError("\n".join(fatal))
+    said = [f"memtrace-otel: {fault.found}; type: {fault.remedy}" for fault in faults]
+    for line in [*said, *_unusable(program.python, _with_folder(environ, command))]:
         click.secho(line, err=True, dim=True)
     started = time.time_ns()
     if quiet:
         replace_process(program.observed_command, environ)
     status = run_process(program.observed_command, environ)
     with suppress(KeyboardInterrupt):  # whoever is in a hurry gets no summary, but the program's status
-        for line in _summary(Path(environ[settings.DB_PATH.env]), started, command):
+        for line in _summary(Path(environ[settings.DB_PATH.env]), started, command, status == -9):
             click.secho(line, err=True, dim=True)
     leave_like(status)
+
+
+def _faults(python: Path, environ: Mapping[str, str]) -> Sequence[Fault]:
+    """The variables of OpenTelemetry that cannot be used."""
+    from memtrace_otel.doctor import ProbeError, examine_variables
+    from memtrace_otel.launch import LaunchError
+
+    try:
+        return examine_variables(python, environ)
+    except ProbeError as error:
+        raise LaunchError(str(error)) from None
 
 
 def _unusable(python: Path, environ: Mapping[str, str]) -> Iterator[str]:
@@ -98,7 +120,7 @@ def _with_folder(environ: Mapping[str, str], command: Sequence[str]) -> dict[str
     return {**environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
-def _summary(database: Path, started: int, command: Sequence[str]) -> Iterator[str]:
+def _summary(database: Path, started: int, command: Sequence[str], killed: bool) -> Iterator[str]:
     """What to say at the end: what was recorded, what it lacks, what to type next."""
     from memtrace_otel.launch import read_recorded
     from memtrace_otel.store import StoreError
@@ -108,9 +130,12 @@ def _summary(database: Path, started: int, command: Sequence[str]) -> Iterator[s
     except StoreError as error:
         yield f"memtrace-otel: {error}"
         return
+    elsewhere = "" if database == Path(settings.DB_PATH.default).absolute() else f" --db {quote(str(database))}"
     if not recorded.operations:
         yield "memtrace-otel: no memory operation was recorded"
-        yield f"  to see why: memtrace-otel doctor --run -- {join(command)}"
+        if killed:
+            yield "  SIGKILL ended the program: what it recorded in its last moment is lost; type: kill <pid> (SIGTERM)"
+        yield f"  to see why: memtrace-otel doctor --run{elsewhere} -- {join(command)}"
         return
     systems = ", ".join(recorded.systems)
     count = f"{'' if recorded.complete else 'over '}{recorded.operations} operation{'s' * (recorded.operations != 1)}"
@@ -121,7 +146,6 @@ def _summary(database: Path, started: int, command: Sequence[str]) -> Iterator[s
         yield f"  {finding.found}" + (f"; type: {finding.remedy}" if finding.remedy else "")
     if recorded.complete and not recorded.judged:
         yield "  no answer was judged; one line of the program does: memtrace_otel.feedback('fail', expected=...)"
-    elsewhere = "" if database == Path(settings.DB_PATH.default).absolute() else f" --db {quote(str(database))}"
     yield f"  next: memtrace-otel attribute --all{elsewhere}"
 
 
@@ -145,7 +169,10 @@ def doctor(context: click.Context, command: tuple[str, ...], database: Path, as_
     Looks at what a program gets that opentelemetry-instrument starts in this environment: its Python, instrumentors,
     provider, sampler, exporters and settings; connects to its OTLP receivers; and looks at what the database holds.
     With COMMAND, which is not run, its Python is asked, else the one that runs memtrace-otel, and the source files of
-    the program are read: its script and what that imports from beside it. Exit status 1 when there is a problem.
+    the program are read: its script and what that imports from beside it.
+
+    Exit status 0 when nothing is wrong (warnings are told), 1 when there is a problem, 2 when COMMAND is no Python
+    program or cannot be observed at all; what to type is said in each case.
     """
     from memtrace_otel.doctor import State, examine
     from memtrace_otel.launch import find_program, recording_environment
@@ -153,7 +180,7 @@ def doctor(context: click.Context, command: tuple[str, ...], database: Path, as_
     program = find_program(command) if command else None
     python = program.python if program else Path(sys.executable)
     given = context.get_parameter_source("database") is ParameterSource.COMMANDLINE
-    environ: Mapping[str, str] = os.environ
+    environ: Mapping[str, str] = program_environment()
     if as_run:
         environ = recording_environment(environ, database=database, name=program.name if program else "python")
     findings = examine(python, _with_folder(environ, command), database if given else None, command)
@@ -179,7 +206,7 @@ def config(as_json: bool) -> None:
     """
     from memtrace_otel.cli.settings_table import current_settings, settings_table
 
-    rows = current_settings(os.environ)
+    rows = current_settings(program_environment())
     if as_json:
         click.echo(json.dumps(rows, indent=1, ensure_ascii=False))
     else:

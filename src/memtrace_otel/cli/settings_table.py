@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memtrace_otel import settings
-from memtrace_otel.doctor import ProbeError, observe_program
+from memtrace_otel.doctor import ProbeError, examine_variables, observe_program, without
 from memtrace_otel.launch import LaunchError
 
 _CHANGED = "cyan"
@@ -25,7 +25,8 @@ def current_settings(environ: Mapping[str, str]) -> list[dict[str, str]]:
     file = environ.get("OTEL_CONFIG_FILE")
     if file:
         try:
-            found = observe_program(Path(sys.executable), environ).settings
+            python = Path(sys.executable)
+            found = observe_program(python, without(environ, examine_variables(python, environ))).settings
         except ProbeError as error:
             raise LaunchError(str(error)) from None
         values = {name: (value.value, value.source, value.problem) for name, value in found.items()}

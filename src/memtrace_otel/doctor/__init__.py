@@ -8,7 +8,15 @@ from pathlib import Path
 from shlex import join, quote
 
 from memtrace_otel import settings
-from memtrace_otel.doctor.content import check_content, check_digest_key, check_settings, check_usable
+from memtrace_otel.doctor.content import (
+    check_content,
+    check_digest_key,
+    check_names,
+    check_options,
+    check_places,
+    check_settings,
+    check_usable,
+)
 from memtrace_otel.doctor.database import check_database
 from memtrace_otel.doctor.endpoint import check_endpoints
 from memtrace_otel.doctor.finding import Finding, State, problem
@@ -19,6 +27,7 @@ from memtrace_otel.doctor.program import (
     SOME_COMMAND,
     ObservedProgram,
     ProbeError,
+    observe_components,
     observe_program,
     observe_settings,
 )
@@ -26,16 +35,20 @@ from memtrace_otel.doctor.recorded import check_recorded
 from memtrace_otel.doctor.sdk import check_config_file, check_limits, check_provider, check_sampler, check_switch
 from memtrace_otel.doctor.source import check_source
 from memtrace_otel.doctor.spool import check_spool
+from memtrace_otel.doctor.variables import Fault, find_faults, names_components, without
 
 __all__ = [
     "CHECKS",
+    "Fault",
     "Finding",
     "ObservedProgram",
     "ProbeError",
     "State",
     "examine",
     "examine_settings",
+    "examine_variables",
     "observe_program",
+    "without",
 ]
 
 CHECKS: tuple[Callable[[ObservedProgram], Finding | Iterable[Finding] | None], ...] = (
@@ -43,6 +56,7 @@ CHECKS: tuple[Callable[[ObservedProgram], Finding | Iterable[Finding] | None], .
     check_packages,
     check_switch,
     check_config_file,
+    check_options,
     check_instrumentors,
     check_source,
     check_other_instrumentations,
@@ -55,6 +69,8 @@ CHECKS: tuple[Callable[[ObservedProgram], Finding | Iterable[Finding] | None], .
     check_foreign_instrumentations,
     check_digest_key,
     check_settings,
+    check_names,
+    check_places,
     check_usable,
 )
 """What is checked of a program, in the order in which things must be right."""
@@ -70,8 +86,11 @@ def examine(
     """
     findings: list[Finding] = []
     rerun = _rerun(environ, database, command or SOME_COMMAND)
+    program = None
     try:
-        program = replace(observe_program(python, environ), command=command, rerun=rerun)
+        faults = examine_variables(python, environ)
+        findings += [fault.finding() for fault in faults]
+        program = replace(observe_program(python, without(environ, faults)), command=command, rerun=rerun)
     except ProbeError as error:
         findings.append(problem("python", str(error), f"{python} --version"))
     else:
@@ -83,8 +102,14 @@ def examine(
         of_file = list(check_database(database))
         findings += of_file
         if all(finding.state != State.PROBLEM for finding in of_file):
-            findings += check_recorded(database, rerun)
+            findings += check_recorded(database, rerun, program)
     return findings
+
+
+def examine_variables(python: Path, environ: Mapping[str, str]) -> list[Fault]:
+    """What a program run by `python` cannot use of the variables of OpenTelemetry in `environ`. Raises ProbeError."""
+    installed = observe_components(python, environ) if names_components(environ) else {}
+    return list(find_faults(environ, installed, python))
 
 
 def examine_settings(python: Path, environ: Mapping[str, str]) -> list[Finding]:
@@ -100,7 +125,7 @@ def examine_settings(python: Path, environ: Mapping[str, str]) -> list[Finding]:
 def _rerun(environ: Mapping[str, str], database: Path | None, command: Sequence[str]) -> str:
     """What to type to record a program."""
     if environ.get("OTEL_CONFIG_FILE"):  # `run` refuses it
-        return f"opentelemetry-instrument {join(command)}"
+        return f"opentelemetry-instrument -- {join(command)}"
     return f"memtrace-otel run {f'--db {quote(str(database))} ' if database else ''}-- {join(command)}"
 
 

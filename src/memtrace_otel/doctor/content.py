@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 
 from memtrace_otel import settings
 from memtrace_otel.doctor.finding import Finding, ok, problem, warning
-from memtrace_otel.doctor.program import ObservedProgram
+from memtrace_otel.doctor.program import CONFIG_FILE, ObservedProgram
+from memtrace_otel.doctor.remedies import change_setting, edit_file, edit_option
 
 _CONTENT = settings.CAPTURE_CONTENT
-_TURN_ON = f"export {_CONTENT.env}=SPAN_ONLY"
+_STORE_PACKAGES = {
+    **dict.fromkeys(("s3", "s3a"), "s3fs"),
+    **dict.fromkeys(("gs", "gcs"), "gcsfs"),
+    **dict.fromkeys(("abfs", "abfss", "adl", "az"), "adlfs"),
+    **dict.fromkeys(("ssh", "sftp"), "paramiko"),
+    **dict.fromkeys(("http", "https"), "aiohttp"),
+    **dict.fromkeys(("hdfs", "arrow_hdfs"), "pyarrow"),
+    **dict.fromkeys(("webdav", "dav"), "webdav4"),
+    "box": "boxfs",
+    "dropbox": "dropboxdrivefs",
+    "hf": "huggingface_hub",
+    "lakefs": "lakefs-spec",
+    "oci": "ocifs",
+    "oss": "ossfs",
+    "smb": "smbprotocol",
+    "webhdfs": "requests",
+}
+"""What fsspec needs for a kind of URL."""
 
 
 def check_content(program: ObservedProgram) -> Iterator[Finding]:
@@ -17,11 +36,12 @@ def check_content(program: ObservedProgram) -> Iterator[Finding]:
     if _CONTENT.name not in program.settings:
         return
     value = program.settings[_CONTENT.name]
+    turn_on = change_setting(program, _CONTENT, "SPAN_ONLY")
     if value.problem:
         given = program.environ.get(_CONTENT.env, "")
-        yield problem("content", f"{_CONTENT.env} is {given!r}, which means off; {_CONTENT.accepted}", _TURN_ON)
+        yield problem("content", f"{_CONTENT.env} is {given!r}, which means off; {_CONTENT.accepted}", turn_on)
     elif value.value not in settings.CONTENT_ON:
-        yield warning("content", f"{value.value}: no contents on spans, so most verdicts will be `unknown`", _TURN_ON)
+        yield warning("content", f"{value.value}: no contents on spans, so most verdicts will be `unknown`", turn_on)
     else:
         yield ok("content", f"{value.value}: contents go on spans")
 
@@ -38,9 +58,8 @@ def check_digest_key(program: ObservedProgram) -> Finding | None:
         said = "contents that redaction changes have another digest in every process: no lineage joins them across"
     else:
         said = "contents are off, but digests of short texts, which can be guessed, leave this machine"
-    return warning(
-        "digest key", said, f"export {settings.DIGEST_KEY.env}=$(openssl rand -hex 32)  # the same for all processes"
-    )
+    key = "$(openssl rand -hex 32)  # the same for all processes"
+    return warning("digest key", said, change_setting(program, settings.DIGEST_KEY, key))
 
 
 def check_settings(program: ObservedProgram) -> Iterator[Finding]:
@@ -52,23 +71,64 @@ def check_settings(program: ObservedProgram) -> Iterator[Finding]:
             yield warning("settings", f"{value.problem}; {value.value or 'empty'} is used", f"unset {env}")
 
 
+def check_names(program: ObservedProgram) -> Iterator[Finding]:
+    """Variables that look like ours and are none."""
+    known = {setting.env for setting in settings.TABLE}
+    for name in sorted(program.environ):
+        if name.startswith("MEMTRACE_") and name not in known and (right := get_close_matches(name, known, 1, 0.8)):
+            yield warning("settings", f"{name} is no setting", f'export {right[0]}="${name}"')
+
+
+def check_options(program: ObservedProgram) -> Iterator[Finding]:
+    """The same in OTEL_CONFIG_FILE, where the name of a setting or of an instrumentor may be wrong, too."""
+    for option in program.file.wrong:
+        name, _, key = option["place"].partition(": ")
+        if option["like"]:
+            right = edit_option(program, name, f"{option['like']}: ...")
+            remedy = right if key else edit_option(program, option["like"], "...")
+        elif key in settings.NAMES:
+            remedy = edit_option(program, name, f"{key}: <{settings.NAMES[key].accepted}>")
+        else:
+            remedy = edit_file(program, f"leave {option['place']} out")
+        used = program.setting(key) if key in settings.NAMES else ""
+        said = f"{program.environ[CONFIG_FILE]}: {option['problem']}" + (f"; {used} is used" if used else "")
+        yield problem("settings", said, remedy)
+
+
+def check_places(program: ObservedProgram) -> Iterator[Finding]:
+    """Options of an instrumentor whose library is not there are not read."""
+    loaded = {one.name for one in program.instrumentors if one.active}
+    unread = [name for name, place in program.file.places.items() if place not in loaded]
+    if unread and loaded and program.sdk:
+        places = sorted({program.file.places[name] for name in unread})
+        said = (
+            f"{', '.join(unread)} under {', '.join(places)} in {program.environ[CONFIG_FILE]}: not loaded, so not read"
+        )
+        yield problem("settings", said, edit_option(program, sorted(loaded)[-1], f"{unread[0]}: ..."))
+
+
 def check_usable(program: ObservedProgram) -> Iterator[Finding]:
     """Redaction and store of contents: what these settings name has to be there."""
     withheld = "so no content leaves the program"
-    install = f"{program.python} -m pip install 'memtrace-otel[content]'  # fsspec, and its package for this URL"
     for setting, harm, remedy in (
-        (
-            settings.REDACT_PATTERNS,
-            withheld,
-            f"export {settings.REDACT_PATTERNS.env}={settings.REDACT_PATTERNS.default}",
-        ),
+        (settings.REDACT_PATTERNS, withheld, change_setting(program, settings.REDACT_PATTERNS, "secrets")),
         (
             settings.REDACT_CALLBACK,
             withheld,
-            f"unset {settings.REDACT_CALLBACK.env}  # or `module:function` on its path",
+            change_setting(program, settings.REDACT_CALLBACK, note="  # or `module:function` on its path"),
         ),
-        (settings.CONTENT_STORE, "so no content is stored", f"export {settings.CONTENT_STORE.env}=~/memtrace-contents"),
+        (settings.CONTENT_STORE, "so no content is stored", _store_remedy(program)),
     ):
         if why := program.unusable.get(setting.name):
-            missing = setting is settings.CONTENT_STORE and why in ("ImportError", "ModuleNotFoundError")
-            yield problem("settings", f"{setting.env} cannot be used, {harm}: {why}", install if missing else remedy)
+            yield problem("settings", f"{setting.env} cannot be used, {harm}: {why}", remedy)
+
+
+def _store_remedy(program: ObservedProgram) -> str:
+    """A package when one is missing for the kind of URL, else a directory."""
+    why = program.unusable.get(settings.CONTENT_STORE.name, "")
+    if "ImportError" not in why and "ModuleNotFoundError" not in why:
+        return change_setting(program, settings.CONTENT_STORE, "~/memtrace-contents")
+    package = _STORE_PACKAGES.get(program.store_scheme, "")
+    needed = " ".join(filter(None, ("'memtrace-otel[content]'", package)))
+    note = "" if package else f"  # and the package of fsspec for {program.store_scheme}://"
+    return f"{program.python} -m pip install {needed}{note}"

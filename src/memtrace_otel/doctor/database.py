@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from shlex import quote
+from tempfile import TemporaryFile
 
 from memtrace_otel.doctor.finding import Finding, ok, problem, warning
 from memtrace_otel.store import SqliteStore, StoreError
@@ -24,7 +25,7 @@ def check_database(database: Path) -> Iterator[Finding]:
     database = database.absolute()
     folder = database.parent
     existing = next(path for path in (database, *database.parents) if path.exists())
-    if not os.access(existing, os.W_OK) or existing.is_dir() == (existing == database):
+    if not (_takes_files(existing) if existing != database else os.access(database, os.W_OK) and database.is_file()):
         yield problem("database", f"{database} cannot be written: see {existing}", _ELSEWHERE)
         return
     if not folder.is_dir():
@@ -51,6 +52,16 @@ def check_database(database: Path) -> Iterator[Finding]:
     else:
         yield ok("database", f"{database} ({database.stat().st_size / 1e6:.1f} MB)")
         yield from _check_quarantine(database)
+
+
+def _takes_files(folder: Path) -> bool:
+    """Whether a file can be made there, tried with one that has no name: not where a file system says otherwise than
+    its permissions do (/proc)."""
+    try:
+        TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
 
 
 def _check_quarantine(database: Path) -> Iterator[Finding]:

@@ -8,15 +8,15 @@ from packaging.requirements import Requirement
 
 from memtrace_otel.doctor.finding import Finding, ok, problem, warning
 from memtrace_otel.doctor.program import (
-    EDIT_CONFIG,
-    EXPORTER,
+    CONFIG_FILE,
     OURS,
     Instrumentor,
     ObservedProgram,
     canonical,
     requirements,
 )
-from memtrace_otel.instrumentation.instrumentor import CONFIG_FILE, switched_off_in
+from memtrace_otel.doctor.remedies import edit_option
+from memtrace_otel.doctor.sdk import failure, mend_failure
 
 DISABLED = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
 _LINKED = frozenset({"openai", "langchain-core", "langchain"})
@@ -29,6 +29,8 @@ def check_instrumentors(program: ObservedProgram) -> Iterator[Finding]:
         return  # `packages` says so
     ours = [one for one in program.instrumentors if one.package == OURS]
     if not ours:
+        if program.failure:
+            return  # `provider` says so
         reason = program.log[-1] if program.log else "the package has no entry points"
         yield problem(
             "instrumentors",
@@ -75,15 +77,12 @@ def _check_one(
         left = sorted(disabled - {instrumentor.name, "*"})
         remedy = f"export {DISABLED}={','.join(left)}" if left else f"unset {DISABLED}"
         return problem(check, f"{libraries} is not watched: {DISABLED} names {instrumentor.name} or *", remedy)
-    file = program.environ.get(CONFIG_FILE)
-    if file and instrumentor.name in switched_off_in(file):
-        told = f"{libraries} is not watched: {file} says `enabled: false` under {instrumentor.name}"
-        return problem(check, told, f"edit {file}")
-    if not instrumentor.active and (unknown := program.unknown_exporter()):
-        said = f"{libraries} is not watched: nothing is set up, as {EXPORTER} names {unknown}, which is not installed"
-        return problem(check, said, f"export {EXPORTER}=memtrace")
-    if not instrumentor.active and file and not program.sdk:
-        return problem(check, f"{libraries} is not watched: nothing is set up from {file}", EDIT_CONFIG)
+    if instrumentor.name in program.file.off:
+        told = f"{program.environ[CONFIG_FILE]} says `enabled: false` under {instrumentor.name}"
+        remedy = edit_option(program, instrumentor.name, "enabled: true")
+        return problem(check, f"{libraries} is not watched: {told}", remedy)
+    if not instrumentor.active and program.failure:
+        return problem(check, f"{libraries} is not watched: {failure(program)}", mend_failure(program))
     if not instrumentor.active:
         said = next((line for line in program.log if instrumentor.name in line), "the log does not say why")
         return problem(check, f"{libraries} is not watched: {said}", f"{program.python} -m pip install -U {OURS}")

@@ -13,10 +13,13 @@ import os
 import re
 import socket
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
+from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, distribution, distributions, entry_points
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies_environment
 
 CONNECT_SECONDS = 2.0
 _SAMPLES = 256
@@ -128,7 +131,9 @@ def receiver(exporter: Any) -> dict[str, Any]:
         port = parts.port or (443 if parts.scheme == "https" else 80)
         socket.create_connection((parts.hostname or "", port), CONNECT_SECONDS).close()
     except (OSError, ValueError) as error:
-        return row | {"reached": False, "error": str(error)}
+        if not getproxies_environment():  # it may be reached through one
+            return row | {"reached": False, "error": str(error)}
+        row["error"] = str(error)
     log = Log()
     logging.getLogger("opentelemetry").addHandler(log)
     try:
@@ -137,7 +142,8 @@ def receiver(exporter: Any) -> dict[str, Any]:
         return row | {"reached": True, "answered": False, "error": f"{type(error).__name__}: {error}"}
     finally:
         logging.getLogger("opentelemetry").removeHandler(log)
-    return row | {"reached": True, "answered": answered, "error": "" if answered else " ".join(log.lines[-1:])}
+    said = " ".join(filter(None, [row["error"], *log.lines[:1]]))
+    return row | {"reached": True, "answered": answered, "error": "" if answered else said}
 
 
 def spool(exporter: Any) -> str:
@@ -215,6 +221,72 @@ def unusable_facts(*, load: bool) -> dict[str, str]:
     return found
 
 
+def file_facts() -> dict[str, Any]:
+    """Of OTEL_CONFIG_FILE: the instrumentations that it switches off, our settings in it, each with the instrumentor
+    that it stands under, and what of them cannot be used."""
+    from memtrace_otel import settings
+
+    off: list[str] = []
+    places: dict[str, str] = {}
+    wrong: list[dict[str, str]] = []
+    ours = {entry.name for entry in entry_points(group="opentelemetry_instrumentor") if is_ours(entry)}
+    for name, options in options_in_file().items():
+        if not options.get("enabled", True):
+            off.append(name)
+        if name not in ours:
+            if name.startswith("memtrace"):
+                wrong.append(
+                    {"place": name, "problem": f"no instrumentor has the name {name}", "like": like(name, ours)}
+                )
+            continue
+        for option, value in options.items():
+            if option == "enabled":
+                continue
+            if option not in settings.NAMES:
+                said = {"problem": f"{option} is no setting", "like": like(option, settings.NAMES)}
+                wrong.append({"place": f"{name}: {option}", **said})
+                continue
+            places[option] = name
+            try:
+                if value is not None:
+                    settings.NAMES[option].convert(value)
+            except ValueError as error:
+                wrong.append({"place": f"{name}: {option}", "problem": str(error), "like": ""})
+    return {"off": off, "places": places, "wrong": wrong}
+
+
+def store_scheme() -> str:
+    """The kind of the URL of the store of contents."""
+    from memtrace_otel import settings
+
+    return (re.findall(r"([\w+.-]+)://", settings.CONTENT_STORE.read()) or [""])[-1]
+
+
+def options_in_file() -> dict[str, dict[str, Any]]:
+    """The options of instrumentations in OTEL_CONFIG_FILE; none when it cannot be read, which the SDK has told then."""
+    file = os.environ.get("OTEL_CONFIG_FILE")
+    with suppress(Exception):
+        from opentelemetry.configuration import load_config_file  # pyright: ignore[reportMissingTypeStubs]
+
+        told = load_config_file(file).instrumentation_development if file else None
+        return {name: dict(options or {}) for name, options in ((told and told.python) or {}).items()}
+    return {}
+
+
+def like(name: str, known: Iterable[str]) -> str:
+    return next(iter(get_close_matches(name, known, 1)), "")
+
+
+def is_ours(entry: Any) -> bool:
+    return bool(entry.dist) and canonical(entry.dist.name) == _OURS
+
+
+def components() -> dict[str, list[str]]:
+    """The names of OpenTelemetry's entry points, by group."""
+    groups = entry_points()
+    return {group: sorted(groups.select(group=group).names) for group in groups.groups if "opentelemetry_" in group}
+
+
 def leave_the_spool_alone() -> None:
     """Keep our span processor out: it would send what waits on disk."""
     with suppress(ImportError):
@@ -226,7 +298,12 @@ def leave_the_spool_alone() -> None:
 def main() -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever prints while loading must not mix with the answer
-    json.dump({"unusable": unusable_facts(load=False)} if sys.argv[1:] == ["--settings"] else all_facts(), out)
+    if sys.argv[1:] == ["--components"]:
+        json.dump(components(), out)
+    elif sys.argv[1:] == ["--settings"]:
+        json.dump({"unusable": unusable_facts(load=False), "store_scheme": store_scheme()}, out)
+    else:
+        json.dump(all_facts(), out)
     out.flush()
     os._exit(0)  # no shutdown of exporters, no atexit of what was loaded
 
@@ -254,6 +331,7 @@ def all_facts() -> dict[str, Any]:
         initialize()
         facts |= {"instrumentors": instrumentors(), **provider_facts()}
         facts |= {"settings": settings_facts(), "unusable": unusable_facts(load=True)}
+        facts |= {"store_scheme": store_scheme(), "file": file_facts()}
     except Exception as error:
         log.lines.append(f"{type(error).__name__}: {error}")
     facts["log"] = log.lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,8 @@ _LEAD_SOMEWHERE = (settings.REDACT_PATTERNS, settings.REDACT_CALLBACK, settings.
 OURS = "memtrace-otel"
 SOME_COMMAND = ("python", "app.py")
 EXPORTER = "OTEL_TRACES_EXPORTER"
-EDIT_CONFIG = "$EDITOR $OTEL_CONFIG_FILE"
+CONFIG_FILE = "OTEL_CONFIG_FILE"
+_FAILED = "Failed to auto initialize OpenTelemetry"
 
 
 class ProbeError(Exception):
@@ -74,12 +76,23 @@ class SettingValue:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigurationFile:
+    """What OTEL_CONFIG_FILE says of instrumentations: those that are `off`; `places`, the instrumentor that each of our
+    settings in it stands under; and what cannot be used (`place`, `problem` and a known name `like` it, or '')."""
+
+    off: Sequence[str] = ()
+    places: Mapping[str, str] = field(default_factory=dict[str, str])
+    wrong: Sequence[Mapping[str, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedProgram:
     """What `opentelemetry-instrument` sets up for a program in `environ`.
 
     Package names are canonical (lower case, `-`). `kept` is the share of new traces that the sampler keeps;
     `attributes`, `links` and `length` are span limits, None when there is none; `log` is what was logged while loading,
-    `unusable` why the values of settings, by name, lead nowhere. `command` is the command line of the program, () when
+    `unusable` why the values of settings, by name, lead nowhere, `store_scheme` the kind of its URL, and
+    `file` what OTEL_CONFIG_FILE says of instrumentations. `command` is the command line of the program, () when
     none is known, and `rerun` what to type to record it.
     """
 
@@ -99,6 +112,8 @@ class ObservedProgram:
     links: int | None = None
     length: int | None = None
     unusable: Mapping[str, str] = field(default_factory=dict[str, str])
+    store_scheme: str = ""
+    file: ConfigurationFile = ConfigurationFile()
     command: Sequence[str] = ()
     rerun: str = f"memtrace-otel run -- {join(SOME_COMMAND)}"
 
@@ -106,11 +121,24 @@ class ObservedProgram:
         """The value of one of our settings, '' when the program has none of them."""
         return self.settings[name].value if name in self.settings else ""
 
-    def unknown_exporter(self) -> str:
-        """The name in OTEL_TRACES_EXPORTER that kept everything from being set up, '' when that was not the reason."""
-        names = (name.strip() for name in self.environ.get(EXPORTER, "").split(","))
-        said = [line for line in self.log if "opentelemetry_traces_exporter" in line]
-        return next((name for name in names if name and not self.sdk and any(repr(name) in line for line in said)), "")
+    @property
+    def failure(self) -> str:
+        """Why nothing, or not all of it, was set up; '' when it was."""
+        said = [line for line in self.log if line.startswith(_FAILED)] or ([] if self.sdk else list(self.log))
+        if said:
+            return said[-1].removeprefix(f"{_FAILED}: ")
+        return "" if self.sdk else f"the provider is {self.provider or 'unknown'}"
+
+    @property
+    def blamed(self) -> list[str]:
+        """The variables of OpenTelemetry that the reason names, also as an argument, or quotes the value of."""
+        quoted = set(re.findall(r"""['"]([^'"]+)['"]""", self.failure))
+        variables = {name: value for name, value in self.environ.items() if name.startswith("OTEL_")}
+        return sorted(
+            name
+            for name, value in variables.items()
+            if name in self.failure or name.removeprefix("OTEL_BSP_").lower() in self.failure or value in quoted
+        )
 
 
 def observe_program(python: Path, environ: Mapping[str, str]) -> ObservedProgram:
@@ -127,8 +155,13 @@ def observe_settings(python: Path, environ: Mapping[str, str]) -> ObservedProgra
         for name, value in found.items()
     }
     asked = any(found[setting.name].source != "default" for setting in _LEAD_SOMEWHERE)
-    unusable: dict[str, str] = _ask(python, environ, "--settings")["unusable"] if asked else {}
-    return ObservedProgram(environ, python, (), {}, (), values, (), unusable=unusable)
+    found_there = _ask(python, environ, "--settings") if asked else {}
+    return ObservedProgram(environ, python, (), {}, (), values, (), **found_there)
+
+
+def observe_components(python: Path, environ: Mapping[str, str]) -> dict[str, list[str]]:
+    """The names of OpenTelemetry's entry points that `python` has, by group. Raises ProbeError."""
+    return _ask(python, environ, "--components")
 
 
 def _ask(python: Path, environ: Mapping[str, str], *arguments: str) -> dict[str, Any]:
@@ -155,6 +188,7 @@ def read_facts(facts: dict[str, Any], environ: Mapping[str, str]) -> ObservedPro
         "instrumentors": [Instrumentor(**row) for row in facts["instrumentors"]],
         "exporters": [Exporter(**row) for row in facts["exporters"]],
         "settings": {name: SettingValue(**row) for name, row in facts["settings"].items()},
+        "file": ConfigurationFile(**facts.get("file", {})),
     }
     return ObservedProgram(**{**facts, **read})
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from memtrace_otel import semconv, settings
 from memtrace_otel.doctor.finding import Finding, ok, problem, warning
 from memtrace_otel.doctor.foreign import check_foreign_contents
+from memtrace_otel.doctor.program import ObservedProgram
+from memtrace_otel.doctor.remedies import change_setting
 from memtrace_otel.graph.losses import lost_spans
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.semconv import Incomplete, OpKind
@@ -23,13 +25,16 @@ _OF_A_TURN = frozenset({OpKind.RETRIEVE, OpKind.RERANK, OpKind.ASSEMBLE, OpKind.
 """Operations that only make sense together with others of the same turn."""
 _MUCH = 0.2
 _PLACES = 3
-_TRIED = "; a program that has run to its end came by nothing that is watched"
+_TRIED = (
+    "; a program that has run to its end came by nothing that is watched, was killed, ended by os._exit, "
+    "or ran below a caller that does not sample (OTEL_TRACES_SAMPLER=always_on)"
+)
 
 
-def check_recorded(database: Path, rerun: str) -> Iterator[Finding]:
+def check_recorded(database: Path, rerun: str, program: ObservedProgram | None = None) -> Iterator[Finding]:
     """The last hour that the database holds, at most 20,000 spans of it. Raises StoreError when it cannot be read.
 
-    `rerun` is what to type to record something.
+    `rerun` is what to type to record something; of `program` it is taken where its settings stand.
     """
     if not database.is_file():
         yield warning("recorded", f"nothing yet: there is no database{_TRIED}", rerun)
@@ -43,10 +48,12 @@ def check_recorded(database: Path, rerun: str) -> Iterator[Finding]:
         yield warning("recorded", found + _TRIED, rerun)
         return
     yield _check_age(operations)
-    for check in (_check_parents, _check_origins, _check_contents, _check_capture):
+    for check in (_check_parents, _check_origins):
         yield from check(operations)
+    yield from _check_contents(operations, program)
+    yield from _check_capture(operations, program)
     yield from check_foreign_contents(spans)
-    yield from _check_losses(spans)
+    yield from _check_losses(spans, program)
 
 
 def _check_age(operations: Sequence[OperationSpan]) -> Finding:
@@ -91,17 +98,17 @@ def _check_origins(operations: Sequence[OperationSpan]) -> Iterator[Finding]:
         )
 
 
-def _check_contents(operations: Sequence[OperationSpan]) -> Iterator[Finding]:
+def _check_contents(operations: Sequence[OperationSpan], program: ObservedProgram | None) -> Iterator[Finding]:
     off = [span for span in operations if Incomplete.CONTENT_OFF in span.incomplete]
     if off:
         yield warning(
             "recorded contents",
             f"{len(off)} of {len(operations)} operations have none: their verdicts are mostly `unknown`",
-            f"export {settings.CAPTURE_CONTENT.env}=SPAN_ONLY",
+            change_setting(program, settings.CAPTURE_CONTENT, "SPAN_ONLY"),
         )
 
 
-def _check_capture(operations: Sequence[OperationSpan]) -> Iterator[Finding]:
+def _check_capture(operations: Sequence[OperationSpan], program: ObservedProgram | None) -> Iterator[Finding]:
     failed = [span for span in operations if Incomplete.GUARD in span.incomplete]
     if failed:
         yield problem(
@@ -115,11 +122,11 @@ def _check_capture(operations: Sequence[OperationSpan]) -> Iterator[Finding]:
         yield warning(
             "drops",
             f"{len(cut)} operations had more variables than fit, {_places(cut)}",
-            f"export {setting.env}={setting.default * 4}",
+            change_setting(program, setting, setting.default * 4),
         )
 
 
-def _check_losses(spans: Sequence[OperationSpan]) -> Iterator[Finding]:
+def _check_losses(spans: Sequence[OperationSpan], program: ObservedProgram | None) -> Iterator[Finding]:
     lost = lost_spans(spans)
     if lost:
         yield warning(
@@ -133,7 +140,7 @@ def _check_losses(spans: Sequence[OperationSpan]) -> Iterator[Finding]:
         yield problem(
             "losses",
             f"{dropped} spans were dropped: queue and spool were full, or the spool could not be written",
-            f"export {setting.env}={setting.default * 4}",
+            change_setting(program, setting, setting.default * 4),
         )
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from memtrace_otel import settings
 from memtrace_otel.doctor.finding import Finding, ok, problem, warning
-from memtrace_otel.doctor.program import EDIT_CONFIG, EXPORTER, OURS, ObservedProgram
+from memtrace_otel.doctor.program import CONFIG_FILE, EXPORTER, OURS, ObservedProgram
+from memtrace_otel.doctor.remedies import change_sdk, edit_file, edit_what_is_told
 
 OUR_EXPORTER = "MemtraceSpanExporter"
 _CONFIGURATION = "opentelemetry-configuration"
@@ -28,7 +29,7 @@ def check_switch(program: ObservedProgram) -> Finding:
 
 def check_config_file(program: ObservedProgram) -> Iterator[Finding]:
     """The declarative configuration, when there is one."""
-    name = program.environ.get("OTEL_CONFIG_FILE")
+    name = program.environ.get(CONFIG_FILE)
     if not name:
         return
     if _CONFIGURATION not in program.packages:
@@ -41,9 +42,11 @@ def check_config_file(program: ObservedProgram) -> Iterator[Finding]:
     if not Path(name).is_file():
         yield problem("config file", f"OTEL_CONFIG_FILE names {name}, which is no file", "unset OTEL_CONFIG_FILE")
         return
+    told = [option["place"].rpartition(": ")[2] for option in program.file.wrong]  # by `check_options`
     said = [line for line in program.log if "onfig" in line and _HARMLESS not in line]
+    said = [line for line in said if not any(f"'{name}'" in line for name in told)]
     if said:
-        yield problem("config file", f"{name}: {said[-1]}", EDIT_CONFIG)
+        yield problem("config file", f"{name}: {said[-1]}", edit_what_is_told(program, said[-1]))
         return
     yield ok("config file", f"{name}; variables of the SDK with a place in that file are ignored")
 
@@ -52,38 +55,47 @@ def check_provider(program: ObservedProgram) -> Iterator[Finding]:
     """A provider of the SDK with an exporter."""
     if OURS not in program.packages:
         return
-    if not program.sdk:
-        if unknown := program.unknown_exporter():
-            said = f"no tracer provider of the SDK: {EXPORTER} names {unknown}, which is not installed"
-            yield problem("provider", said, f"export {EXPORTER}=memtrace")
-            return
-        reason = program.log[-1] if program.log else f"the provider is {program.provider or 'unknown'}"
-        yield problem(
-            "provider",
-            f"no tracer provider of the SDK: {reason}",
-            "unset OTEL_PYTHON_DISTRO OTEL_PYTHON_CONFIGURATOR"
-            if program.environ.get("OTEL_PYTHON_CONFIGURATOR") or program.environ.get("OTEL_PYTHON_DISTRO")
-            else program.rerun,
-        )
+    if program.failure:
+        said = "not all of the SDK is set up" if program.sdk else "no tracer provider of the SDK"
+        yield problem("provider", f"{said}: {failure(program)}", mend_failure(program))
         return
     yield ok("provider", program.provider)
-    in_file = f"{EDIT_CONFIG}  # {_IN_FILE}" if program.environ.get("OTEL_CONFIG_FILE") else ""
     if not program.exporters:
         yield problem(
             "exporter",
-            "no span exporter: what is recorded goes nowhere"
-            + (f" ({program.log[-1]})" if program.log else "" if in_file else f" ({EXPORTER}=none?)"),
-            in_file or f"export {EXPORTER}=memtrace",
+            "no span exporter: what is recorded goes nowhere" + (f" ({program.log[-1]})" if program.log else ""),
+            change_sdk(program, f"export {EXPORTER}=memtrace", _IN_FILE),
         )
     elif not any(exporter.kind == OUR_EXPORTER for exporter in program.exporters):
         kinds = ", ".join(exporter.kind for exporter in program.exporters)
         yield warning(
             "exporter",
             f"spans go to {kinds}, not to a database that `attribute` and `report` read",
-            in_file or f"export {EXPORTER}=otlp,memtrace",
+            change_sdk(program, f"export {EXPORTER}={','.join([*_named_exporters(program), 'memtrace'])}", _IN_FILE),
         )
     else:
         yield ok("exporter", ", ".join(exporter.path or exporter.kind for exporter in program.exporters))
+
+
+def failure(program: ObservedProgram) -> str:
+    """Why not all is set up; what is wrong with a file stands in its own finding."""
+    file = program.environ.get(CONFIG_FILE)
+    return f"it is not set up from {file}" if file else program.failure
+
+
+def mend_failure(program: ObservedProgram) -> str:
+    """What to type when not all is set up."""
+    if file := program.environ.get(CONFIG_FILE):
+        if not Path(file).is_file():
+            return f"unset {CONFIG_FILE}"
+        told = [line for line in program.log if _HARMLESS not in line]
+        return edit_what_is_told(program, told[-1]) if told else edit_file(program, _IN_FILE)
+    return f"unset {' '.join(program.blamed)}" if program.blamed else program.rerun
+
+
+def _named_exporters(program: ObservedProgram) -> list[str]:
+    """The exporters that the environment names, `otlp` when none."""
+    return [name.strip() for name in (program.environ.get(EXPORTER) or "otlp").split(",")]
 
 
 def check_sampler(program: ObservedProgram) -> Finding | None:
@@ -95,9 +107,11 @@ def check_sampler(program: ObservedProgram) -> Finding | None:
             "sampler",
             f"{program.sampler.partition(',')[0]} keeps {program.kept:.0%} of new traces: memory writes are lost, "
             "and with them the cause of later failures",
-            "unset OTEL_TRACES_SAMPLER OTEL_TRACES_SAMPLER_ARG"
-            if not program.environ.get("OTEL_CONFIG_FILE")
-            else f"{EDIT_CONFIG}  # tracer_provider: sampler: parent_based: root: always_on",
+            change_sdk(
+                program,
+                "unset OTEL_TRACES_SAMPLER OTEL_TRACES_SAMPLER_ARG",
+                "tracer_provider: sampler: parent_based: root: always_on: {}",
+            ),
         )
     return ok("sampler", "keeps every new trace")
 
@@ -114,21 +128,19 @@ def check_limits(program: ObservedProgram) -> Iterator[Finding]:
     ):
         if value is not None and value < least:
             low = True
-            yield problem("limits", f"{limit} is {value}: {harm}", _raise_limit(limit, program))
+            yield problem("limits", f"{limit} is {value}: {harm}", _raise_limit(limit, least, program))
     preview = program.setting(settings.PREVIEW_BYTES.name)
     if not low and preview and program.length is not None and program.length < int(preview):
         low = True
         yield warning(
             "limits",
             f"values are cut at {program.length} characters, before the preview limit of {preview} bytes",
-            _raise_limit("ATTRIBUTE_VALUE_LENGTH_LIMIT", program),
+            _raise_limit("ATTRIBUTE_VALUE_LENGTH_LIMIT", int(preview), program),
         )
     if not low:
         yield ok("limits", "room for every operation")
 
 
-def _raise_limit(limit: str, program: ObservedProgram) -> str:
+def _raise_limit(limit: str, least: int, program: ObservedProgram) -> str:
     names = [name for name in (f"OTEL_SPAN_{limit}", f"OTEL_{limit}") if program.environ.get(name)]
-    if program.environ.get("OTEL_CONFIG_FILE") or not names:
-        return f"{EDIT_CONFIG}  # tracer_provider: limits: {limit.lower()}"
-    return f"unset {' '.join(names)}"
+    return change_sdk(program, f"unset {' '.join(names)}", f"tracer_provider: limits: {limit.lower()}: {least}")

@@ -28,29 +28,44 @@ _BLINDING = re.compile(r"-[a-zA-Z]*[IES][a-zA-Z]*")
 _BEGINS_PROGRAM = re.compile(r"-[mcWX].*")
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line that keeps something from being recorded: what it does, and what to write there."""
+
+    path: Path
+    line: int
+    does: str
+    instead: str
+
+
 @dataclass(slots=True)
 class Source:
-    """What a script and the files beside it say: top-level names that they import from elsewhere, and where they start
-    a Python with options that keep us out (file, line, option)."""
+    """What a script and the files beside it say: top-level names that they import from elsewhere, where they start a
+    Python that gets nothing of us (`blinded`), and where they end without what was recorded last (`hasty`)."""
 
     script: Path
     imports: set[str] = field(default_factory=set[str])
-    blinded: list[tuple[Path, int, str]] = field(default_factory=list[tuple[Path, int, str]])
+    blinded: list[Place] = field(default_factory=list[Place])
+    hasty: list[Place] = field(default_factory=list[Place])
+    broken: str = ""
 
 
 def check_source(program: ObservedProgram) -> Iterator[Finding]:
     """A program that comes by nothing that is watched leaves nothing, however right all else is."""
+    yield from _check_script(program.command)
     source = read_source(program.command)
     if source is None or OURS not in program.packages:
         return
+    if source.broken and program.version[:2] <= sys.version_info[:2]:  # else it may be newer than what reads it here
+        python = quote(str(program.python))
+        yield problem("program", source.broken, f"{python} -m py_compile {quote(str(source.script))}")
+        return
     watched = {_OUR_MODULE}.union(*(one.modules for one in program.instrumentors if one.active))
     used = sorted(source.imports & watched)
-    for path, line, option in source.blinded:
-        yield (warning if used else problem)(
-            "child process",
-            f"{path}:{line} starts a Python with {option}, which keeps auto-instrumentation out: it is not recorded",
-            f"$EDITOR +{line} {quote(str(path))}  # leave {option} out",
-        )
+    for place in source.blinded:
+        yield (warning if used else problem)("child process", _told(place), _edit(place))
+    for place in source.hasty:
+        yield warning("program end", _told(place), _edit(place))
     if used:
         yield ok("program", f"{source.script} imports {', '.join(used)}")
         return
@@ -65,8 +80,23 @@ def check_source(program: ObservedProgram) -> Iterator[Finding]:
     yield problem(
         "program",
         f"{said}: there is nothing to record",
-        f"$EDITOR {quote(str(source.script))}  # say what its memory does: docs/guide/own-memory.md",
+        f"${{EDITOR:-vi}} {quote(str(source.script))}  # say what its memory does: docs/guide/own-memory.md",
     )
+
+
+def _told(place: Place) -> str:
+    return f"{place.path}:{place.line} {place.does}"
+
+
+def _edit(place: Place) -> str:
+    return f"${{EDITOR:-vi}} +{place.line} {quote(str(place.path))}  # {place.instead}"
+
+
+def _check_script(command: Sequence[str]) -> Iterator[Finding]:
+    """A script that is not there; what comes after options with values of their own is not looked at."""
+    script = command[1] if len(command) > 1 else ""
+    if _PYTHON.fullmatch(command[0] if command else "") and script.endswith(".py") and not Path(script).exists():
+        yield problem("program", f"{script} is no file here ({Path.cwd()})", f"find . -name {quote(Path(script).name)}")
 
 
 def read_source(command: Sequence[str]) -> Source | None:
@@ -82,7 +112,9 @@ def read_source(command: Sequence[str]) -> Source | None:
         try:
             with warnings.catch_warnings(action="ignore"):  # of the program's text
                 tree = ast.parse(path.read_bytes())
-        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            if path == script and isinstance(error, SyntaxError):
+                source.broken = f"{script}:{error.lineno} does not compile: {error.msg}"
             source.imports.add("exec")  # who knows what it does
             continue
         for node in ast.walk(tree):
@@ -92,8 +124,10 @@ def read_source(command: Sequence[str]) -> Source | None:
                 seen.update(files)
                 if not files and folder == root:
                     source.imports.add(name.partition(".")[0])
-            for option in _blinding(node):
-                source.blinded.append((path, getattr(node, "lineno", 1), option))
+            for does, instead in _blinding(node):
+                source.blinded.append(Place(path, getattr(node, "lineno", 1), does, instead))
+            for does, instead in _hasty(node):
+                source.hasty.append(Place(path, getattr(node, "lineno", 1), does, instead))
     return source
 
 
@@ -134,9 +168,16 @@ def _files(folder: Path, name: str) -> list[Path]:
     return found
 
 
-def _blinding(node: ast.AST) -> Iterator[str]:
-    """The options by which a command line in the program, a list of words or one text, starts a Python without us."""
+def _blinding(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """How a command line in the program, a list of words or one text, starts a Python without us; and what to write."""
     words: list[str] = []
+    if isinstance(node, ast.Assign) and any(_is_path_variable(target) for target in node.targets):
+        if not any(isinstance(part, ast.Subscript | ast.Attribute) for part in ast.walk(node.value)):
+            did = "sets PYTHONPATH anew, by which auto-instrumentation gets into child processes"
+            yield did, 'os.pathsep.join([..., os.environ["PYTHONPATH"]])'
+        return
+    if isinstance(node, ast.Call) and (fresh := _fresh_environment(node)):
+        yield f"starts a Python in an environment of its own, {fresh}: it is not recorded", "env={**os.environ, ...}"
     if isinstance(node, ast.List | ast.Tuple):
         words = [_word(item) for item in node.elts]
     elif isinstance(node, ast.Call):
@@ -150,7 +191,45 @@ def _blinding(node: ast.AST) -> Iterator[str]:
             if not option.startswith("-") or _BEGINS_PROGRAM.fullmatch(option):
                 break
             if _BLINDING.fullmatch(option):
-                yield option
+                does = f"starts a Python with {option}, which keeps auto-instrumentation out: it is not recorded"
+                yield does, f"leave {option} out"
+
+
+def _is_path_variable(node: ast.AST) -> bool:
+    """`os.environ["PYTHONPATH"]`."""
+    return isinstance(node, ast.Subscript) and "environ" in ast.dump(node.value) and _word(node.slice) == "PYTHONPATH"
+
+
+def _fresh_environment(node: ast.Call) -> str:
+    """What the `env` of a call that starts a Python lacks, '' when it comes from the environment or nothing says so."""
+    env = next((keyword.value for keyword in node.keywords if keyword.arg == "env"), None)
+    starts = any(
+        _PYTHON.fullmatch(_word(item)) for argument in node.args for item in getattr(argument, "elts", (argument,))
+    )
+    if not starts or not isinstance(env, ast.Dict) or None in env.keys:  # None: `**os.environ`
+        return ""
+    return "" if any(key and _word(key) == "PYTHONPATH" for key in env.keys) else "without PYTHONPATH"
+
+
+def _hasty(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """How the program ends without its exit handlers, and what to write."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return
+    called = f"{_name(node.func.value)}.{node.func.attr}"
+    kills = called in ("os.kill", "os.killpg") and any(_is_sigkill(argument) for argument in node.args[1:])
+    if called == "os._exit" or kills:
+        what = "by SIGKILL" if kills else "by os._exit"
+        said = f"ends a process {what}, without what it recorded in its last moment"
+        yield said, "SIGTERM" if kills else "before it: opentelemetry.trace.get_tracer_provider().force_flush()"
+
+
+def _is_sigkill(node: ast.AST) -> bool:
+    number = isinstance(node, ast.Constant) and node.value == 9
+    return number or (isinstance(node, ast.Attribute) and node.attr == "SIGKILL")
+
+
+def _name(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _word(node: ast.AST) -> str:

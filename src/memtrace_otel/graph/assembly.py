@@ -153,21 +153,32 @@ def _joined(span: OperationSpan, parts: list[OperationSpan], reasons: set[str]) 
         inputs=tuple(variable for part in whole for variable in part.inputs),
         outputs=tuple(variable for part in whole for variable in part.outputs),
         # With a part missing the indices point at the wrong variables: better every input to every output.
-        flow=() if Incomplete.LOST_PARTS in reasons else tuple(pair for part in whole for pair in part.flow),
+        flow=None if Incomplete.LOST_PARTS in reasons else _joined_flow(whole),
         evidence=tuple(dict.fromkeys(ref for part in whole for ref in part.evidence)),
         incomplete=tuple(dict.fromkeys(reason for part in whole for reason in part.incomplete)),
         links=tuple(link for part in whole for link in part.links),
     )
 
 
+def _joined_flow(parts: list[OperationSpan]) -> tuple[tuple[int, int], ...] | None:
+    flows = [part.flow for part in parts if part.flow is not None]
+    return tuple(pair for flow in flows for pair in flow) if flows else None
+
+
 def _check_flow(origin: str, span: OperationSpan, assembly: Assembly) -> None:
     """A pair that points past the variables shows that the last parts are missing."""
+    kept = flow_within(span)
+    if kept != span.flow:
+        assembly.operations[origin] = replace(span, flow=kept)
+        assembly.reasons[origin].add(Incomplete.LOST_PARTS)
+
+
+def flow_within(span: OperationSpan) -> tuple[tuple[int, int], ...] | None:
+    """Return the flow of a span without pairs that point past its variables; None when no other ones are left."""
+    if not span.flow:
+        return span.flow
     inputs, outputs = len(span.inputs), len(span.outputs)
-    if all(0 <= i < inputs and 0 <= o < outputs for i, o in span.flow):
-        return
-    kept = tuple((i, o) for i, o in span.flow if 0 <= i < inputs and 0 <= o < outputs)
-    assembly.operations[origin] = replace(span, flow=kept)
-    assembly.reasons[origin].add(Incomplete.LOST_PARTS)
+    return tuple((i, o) for i, o in span.flow if 0 <= i < inputs and 0 <= o < outputs) or None
 
 
 def _inherit_scopes(known: dict[str, OperationSpan], assembly: Assembly) -> None:

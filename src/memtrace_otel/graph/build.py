@@ -257,7 +257,7 @@ def count_reasons(graph: EvolutionGraph) -> dict[str, int]:
 
 def _sources(span: OperationSpan) -> list[tuple[int, ...]] | None:
     """Return the input indices that fed each output, None when every input fed every output."""
-    if not span.flow:
+    if span.flow is None:
         return None
     fed: list[list[int]] = [[] for _ in span.outputs]
     for i, o in span.flow:

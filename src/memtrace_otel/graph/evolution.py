@@ -15,6 +15,7 @@ from memtrace_otel.graph.keys import EdgeType, NodeKey, OperationKey, Read, Vers
 from memtrace_otel.graph.paths import Paths, paths_between
 from memtrace_otel.graph.state import Change, changes_between, state_at
 from memtrace_otel.graph.walk import GraphFlow, backward, feeding, forward, message_slice, question_slice
+from memtrace_otel.graph.writes import evolves
 from memtrace_otel.model import OperationSpan, ref_kind
 from memtrace_otel.semconv import RefKind
 
@@ -134,6 +135,15 @@ class EvolutionGraph(_Graph):
         node = self.nodes.get(self.version(*version))
         return node is not None and node["variable"] is not None and node["variable"].action == "DELETE"
 
+    def has_failed(self, version: VersionKey) -> bool:
+        """Tell whether a record was to get this version from an operation that ended with an error, and nobody outside
+        that operation has read it since."""
+        version = self.version(*version)
+        span, output = self.operation(version.origin), self.nodes[version]["variable"] if version in self else None
+        if span is None or span.status != "error" or output is None or not evolves(output):
+            return False
+        return all(self._is_within(read.operation.origin, span.origin) for read in self.readers(version))
+
     def writers(self, ref: str, scope: str | None = None) -> list[OperationSpan]:
         """Return the known operations that wrote a version of `ref`, in causal order of the versions."""
         spans = (self.operation(key.origin) for key in self.history(ref) if key.origin)
@@ -147,15 +157,22 @@ class EvolutionGraph(_Graph):
         """Return the scope of every owner whose memory operations touched, sorted."""
         return sorted({scope for span in self.indexes.spans if (scope := self.scope_of(span.origin))})
 
+    def versions(self, ref: str) -> list[VersionKey]:
+        """Return every node of a variable, those that have failed too, in the order of its history."""
+        return causal_order(self, self.indexes.versions.get(ref, ()), self.time_of)
+
     def history(self, ref: str, scope: str = "") -> list[VersionKey]:
         """Return the versions of a variable, what was replaced before what replaced it; time breaks ties.
 
-        With a scope, only versions written, or of unknown origin and read, in that scope.
+        Without those that have failed. With a scope, only versions written in that scope, or of unknown origin and read
+        there.
         """
-        ordered = causal_order(self, self.indexes.versions.get(ref, ()), self.time_of)
-        if not scope:
-            return ordered
-        return [key for key in ordered if (self.scope_of(key.origin) if key.origin else key.scope) == scope]
+        held = [key for key in self.versions(ref) if not self.has_failed(key)]
+        return [key for key in held if not scope or self.scope_of_version(key) == scope]
+
+    def scope_of_version(self, version: VersionKey) -> str:
+        """Return the scope that a version was written in; of a root or an unknown origin, that of its readers."""
+        return self.scope_of(version.origin) if version.origin else version.scope
 
     def messages(self, scope: str | None = None) -> list[VersionKey]:
         """Return the messages, in time order of their first reading (or producing)."""
@@ -164,7 +181,7 @@ class EvolutionGraph(_Graph):
             for ref, keys in self.indexes.versions.items()
             if ref_kind(ref) == RefKind.MESSAGE
             for key in keys
-            if scope is None or (self.scope_of(key.origin) if key.origin else key.scope) == scope
+            if scope is None or self.scope_of_version(key) == scope
         ]
         return sorted(found, key=lambda key: (self.time_of(key), key))
 
@@ -239,6 +256,16 @@ class EvolutionGraph(_Graph):
 
     def _main(self, origin: str) -> str:
         return self.graph.get("mains", {}).get(origin, origin)
+
+    def _is_within(self, origin: str, outer: str) -> bool:
+        seen: set[str] = set()
+        span = self.operation(origin)
+        while span is not None and span.origin not in seen:
+            if span.origin == outer:
+                return True
+            seen.add(span.origin)
+            span = self.enclosing(span.origin)
+        return False
 
     def _existing(self, node: NodeKey) -> NodeKey:
         return OperationKey(self._main(node.origin)) if isinstance(node, OperationKey) else self.version(*node)

@@ -36,7 +36,7 @@ def to_document(graph: EvolutionGraph) -> dict[str, Any]:
       operation or ''), name, kind, system, scope, service, start and end (ns since the epoch), status, incomplete
       (reasons), evidence (refs), attributes (without the part of a smartcomment document).
     - `versions`: id, ref, origin, scope (of a root), number (from 1 in the history of its ref), action, digest, size
-      (bytes or null), event_time, content, truncated, unknown.
+      (bytes or null), event_time, content, truncated, unknown, failed (`has_failed`).
     - `edges`: type, source, target (ids) and the attributes of their type as `EvolutionGraph` lists them.
     """
     numbers = _numbers(graph)
@@ -50,7 +50,7 @@ def to_document(graph: EvolutionGraph) -> dict[str, Any]:
             if isinstance(node, OperationKey)
         ],
         "versions": [
-            _version(node, attributes, numbers[node])
+            _version(node, attributes, numbers[node]) | {"failed": graph.has_failed(node)}
             for node, attributes in graph.nodes(data=True)
             if isinstance(node, VersionKey)
         ],
@@ -158,9 +158,9 @@ def _version(node: VersionKey, attributes: Mapping[str, Any], number: int) -> di
 
 
 def _numbers(graph: EvolutionGraph) -> dict[NodeKey, int]:
-    """The place of every version in the history of its ref, from 1."""
+    """The place of every version among those of its ref, from 1."""
     refs = dict.fromkeys(node.ref for node in graph if isinstance(node, VersionKey))
-    return {version: number for ref in refs for number, version in enumerate(graph.history(ref), 1)}
+    return {version: number for ref in refs for number, version in enumerate(graph.versions(ref), 1)}
 
 
 def _operation_label(node: OperationKey, span: OperationSpan | None) -> str:

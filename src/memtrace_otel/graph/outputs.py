@@ -42,10 +42,12 @@ class Versions:
         self.repeats = _repeated(last, assembly)
         """Version listed by an outer operation -> the version that an operation inside it wrote."""
         self.written = {version: write for version, write in last.items() if version not in self.repeats}
+        self.failed = self._failed()
+        """Versions that are none unless their content is read: nobody outside names the failed operation as origin."""
         self.index = WriteIndex(assembly)
         self._join_owners()
-        for write in self.written.values():
-            self.index.add(write)
+        for version, write in self.written.items():
+            self.index.add(write, failed=version in self.failed)
         self.index.close()
 
     def read(self, reader: OperationSpan, variable: Variable) -> tuple[VersionKey, bool]:
@@ -94,15 +96,34 @@ class Versions:
             self._assembly.gaps[variable.ref].add((reader.origin, Incomplete.UNKNOWN_ORIGIN))
         return VersionKey(variable.ref, "", self._assembly.scopes[reader.origin]), False
 
+    def _failed(self) -> set[VersionKey]:
+        failed = {version for version, write in self.written.items() if write.failed}
+        for span in self.operations.values() if failed else ():
+            for variable in span.inputs:
+                version = VersionKey(variable.ref, self._assembly.main(variable.origin))
+                version = self.repeats.get(version, version)
+                if version in failed and not self._within(span, version.origin):
+                    failed.discard(version)
+        return failed
+
+    def _within(self, span: OperationSpan, origin: str) -> bool:
+        """Tell whether a span is that of an origin or inside it: what it reads need not have been stored."""
+        return span.origin == origin or origin in self._assembly.enclosing(span.origin)
+
     def _join_owners(self) -> None:
         scopes = self._assembly.scopes
         for span in self._assembly.operations.values():
             scope = scopes[span.origin]
             for variable in span.inputs:
                 if variable.origin and scope and ref_kind(variable.ref) not in TURN_KINDS:
-                    writer = scopes.get(self._assembly.main(variable.origin), "")
-                    if writer and writer != scope:
+                    origin = self._assembly.main(variable.origin)
+                    writer = scopes.get(origin, "")
+                    if writer and writer != scope and self._lists(origin, variable.ref):
                         self.index.join(variable.ref, scope, writer)
+
+    def _lists(self, origin: str, ref: str) -> bool:
+        span = self.operations.get(origin)
+        return span is not None and any(output.ref == ref for output in span.outputs)
 
 
 def passes_on(kind: str, listed: Iterable[str], ref: str) -> bool:
@@ -123,7 +144,7 @@ def _repeated(writes: dict[VersionKey, Write], assembly: Assembly) -> dict[Versi
             outer = next(
                 (group[origin] for origin in assembly.enclosing(write.version.origin) if origin in group), None
             )
-            if outer is None or outer.deletes != write.deletes:
+            if outer is None or outer.deletes != write.deletes or (write.failed and not outer.failed):
                 continue
             if outer.output.digest and write.output.digest and outer.output.digest != write.output.digest:
                 continue

@@ -24,7 +24,7 @@ _COLUMNS: dict[str, dict[str, str]] = {
     "versions": {
         **dict.fromkeys(("id", "ref", "origin", "scope", "action", "digest", "event_time", "content"), _TEXT),
         **dict.fromkeys(("number", "size"), _INTEGER),
-        **dict.fromkeys(("truncated", "unknown"), _FLAG),
+        **dict.fromkeys(("truncated", "unknown", "failed"), _FLAG),
     },
     "edges": {
         **dict.fromkeys(("type", "source", "target", "role", "action"), _TEXT),

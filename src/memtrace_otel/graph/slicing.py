@@ -17,7 +17,7 @@ from memtrace_otel.graph.keys import READING_KINDS, RECORD_KINDS, TURN_KINDS, No
 from memtrace_otel.graph.outlined import OutlinedOperation, OutlinedTraces
 from memtrace_otel.graph.outputs import Versions, passes_on
 from memtrace_otel.graph.walk import ANSWERING, question_slice
-from memtrace_otel.model import ref_kind
+from memtrace_otel.model import OperationSpan, ref_kind
 from memtrace_otel.semconv import RefKind
 from memtrace_otel.store.outlines import Outline
 from memtrace_otel.store.protocols import TraceSource
@@ -55,15 +55,14 @@ def load_slice(source: SliceSource, origin: str) -> EvolutionGraph:
     """Build the graph of the slice of an answer, an empty one when the operation is unknown. Raises StoreError.
 
     It has the nodes and edges that the slice has in the graph of the whole source, and what is known of them from the
-    traces of the slice, the writers of its records, and the readers of contents that their producers did not keep.
+    traces of the slice and the writers of its records.
     """
     flow = StoredFlow(source)
     nodes = _slice(flow, origin)
     versions = [node for node in nodes if isinstance(node, VersionKey)]
-    traces = flow.traces | {
-        trace for v in versions if ref_kind(v.ref) in RECORD_KINDS for trace in source.writers(v.ref)
-    }
-    graph = build_graph((outline.span() for outline in source.outlines(traces)), whole=False)
+    for ref in {version.ref for version in versions if ref_kind(version.ref) in RECORD_KINDS}:
+        flow.deciding(ref)  # what replaced what
+    graph = build_graph((outline.span() for outline in source.outlines(flow.traces)), whole=False)
     return graph.part(nodes)
 
 
@@ -80,12 +79,13 @@ class StoredFlow:
         source.decode()
         self._known = OutlinedTraces()
         self._versions: dict[str, tuple[set[str], Versions]] = {}
+        self._deciding: dict[tuple[str, str], set[str]] = {}
         self._steps: dict[str, int] = {}
 
     @property
     def traces(self) -> set[str]:
-        """The ids of the traces read so far."""
-        return set(self._known.writers)
+        """The ids of the traces read so far, and of those that have a say in what was asked."""
+        return set(self._known.writers).union(*self._deciding.values())
 
     def main(self, origin: str) -> str:
         """Return the origin of the operation that a span belongs to."""
@@ -101,26 +101,29 @@ class StoredFlow:
         found = known.operations[origin]
         made = {VersionKey(ref, origin) for ref, writes in found.outputs if writes}
         listed = {ref for ref, _ in found.outputs}
-        spans = {origin, *(part for part, main in known.mains.items() if main == origin)}
+        spans = known.spans_of(origin)
         said = {
-            VersionKey(variable.ref, origin)
-            for reader in (reader for span in spans for reader in self._source.readers(span))
+            VersionKey(variable.ref, origin): reader.trace_id
+            for reader in self._readers(origin)
             for variable in reader.inputs
             if variable.origin in spans and reader.origin not in spans
             if not passes_on(found.kind, listed, variable.ref)
         }
-        return {known.repeats.get(version, version) for version in made} | said
+        self._load({*said.values()})
+        return {known.repeats.get(version, version) for version in made}.union(said)
 
     # --- Flow ----------------------------------------------------------------------------------------------------
     def fetch(self, nodes: Iterable[NodeKey]) -> None:
         """Read the traces that the producers of versions name as origins."""
-        operations = self._known.operations
+        operations, known = self._known.operations, self._known.writers
         wanted: dict[str, str] = {}
         for node in nodes:
             if found := operations.get(node.origin):
-                wanted.update([(source[:32], ref) for ref, source in found.inputs if source])
-        new = wanted.keys() - self._known.writers.keys()
-        self._load(new.union(*(self._ahead(wanted[trace_id], trace_id) for trace_id in new)))
+                for ref, source in found.inputs:
+                    if source and source[:32] not in known:
+                        wanted[source[:32]] = ref
+        if wanted:
+            self._load({*wanted, *(t for trace_id, ref in wanted.items() for t in self._ahead(ref, trace_id))})
 
     def _ahead(self, ref: str, trace_id: str) -> list[str]:
         """The traces that a walk along the history of a record comes to next: about as many as it has come along."""
@@ -184,6 +187,11 @@ class StoredFlow:
     def _read(self, reader: str, place: int, ref: str, origin: str) -> VersionKey:
         """Return the version that an operation read, as `Versions.read` does."""
         if origin:
+            found = self._known.operations.get(origin)
+            if found is not None and (ref, True) in found.outputs and origin != reader:
+                version = VersionKey(ref, origin)
+                if version not in self._known.repeats:
+                    return version  # nearly all are of this kind
             origin = self.main(origin)
             if origin != reader:
                 return self._follow(ref, origin, reader, place)
@@ -221,28 +229,40 @@ class StoredFlow:
         is_turn = ref_kind(ref) in TURN_KINDS
         if is_turn and ref not in self._known.writers[last[:32]]:
             return VersionKey(ref, "", scope)
-        traces = {last[:32]} if is_turn else set(self._source.writers(ref))
+        traces = {last[:32]} if is_turn else self.deciding(ref, scope)
         if not traces:
             return VersionKey(ref, "", scope)
-        versions = self._built(ref, traces | {origin[:32] for origin in (reader, *passed)}, scope)
+        versions = self._built(ref, traces | {origin[:32] for origin in (reader, *passed)})
         span = versions.operations[reader]
         if place < 0:
             return versions.looked_at(span, span.outputs[~place])[0]
         return versions.read(span, span.inputs[place])[0]
 
-    def _built(self, ref: str, traces: set[str], scope: str) -> Versions:
-        """Return the versions in the traces that have a say in those of `ref`."""
+    def deciding(self, ref: str, scope: str = "") -> set[str]:
+        """Return the ids of the traces that have a say in the versions of a record, for a reader in a scope.
+
+        These are its writers; where there are several scopes, the readers that tell whether they mean one record; and
+        the readers that tell whether a failed operation wrote it.
+        """
+        if (found := self._deciding.get((ref, scope))) is None:
+            found = set(self._source.writers(ref))
+            self._load(found)
+            writers = [origin for trace_id in found for origin in self._known.writers[trace_id].get(ref, ())]
+            shared = len({self._known.scope(origin) for origin in writers} | ({scope} - {""})) > 1
+            told = [origin for origin in writers if shared or origin in self._known.failed]
+            found |= {reader.trace_id for origin in told for reader in self._readers(origin)}
+            self._deciding[ref, scope] = found
+        return found
+
+    def _readers(self, origin: str) -> list[OperationSpan]:
+        """Return the spans that name an operation, or a part of it, as the origin of what they read."""
+        return [reader for span in self._known.spans_of(origin) for reader in self._source.readers(span)]
+
+    def _built(self, ref: str, traces: set[str]) -> Versions:
+        """Return the versions of `ref` in the traces that have a say in them, `traces` among these."""
         known, versions = self._versions.get(ref, (set[str](), None))
         if versions is None or not traces <= known:
             traces |= known
-            self._load(traces)
-            writers = [
-                (self._known.scope(origin), origin)
-                for trace_id in traces
-                for origin in self._known.writers[trace_id].get(ref, ())
-            ]
-            if any(owner != scope for owner, _ in writers):  # readers tell whether two scopes mean one record
-                traces |= {reader.trace_id for _, origin in writers for reader in self._source.readers(origin)}
             versions = Versions(assemble(outline.span() for outline in self._source.outlines(traces)))
             self._versions[ref] = traces, versions
         return versions

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from memtrace_otel.graph.keys import RECORD_KINDS, VersionKey
-from memtrace_otel.graph.writes import Write
-from memtrace_otel.model import ref_kind
-from memtrace_otel.semconv import Action
-
-_CHANGES = frozenset({Action.UPDATE, Action.DELETE})
+from memtrace_otel.graph.keys import VersionKey
+from memtrace_otel.graph.writes import CHANGES, Write
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +33,7 @@ def supersessions(
         replaces = {write.version: list(dict.fromkeys(previous.get(write.version, ()))) for write in writes}
         for new, olds in replaces.items():
             yield from (Supersession(new, old, False) for old in olds)
-        evolving = [w for w in writes if ref_kind(w.version.ref) in RECORD_KINDS or w.output.action in _CHANGES]
+        evolving = [write for write in writes if write.evolves]
         place = {write.version: position for position, write in enumerate(evolving)}
         # Replacements named against time (skewed clocks): only then can one that is inferred close a circle.
         skewed = any(place.get(old, -1) >= place[new] for new in place for old in replaces[new])
@@ -50,7 +46,7 @@ def supersessions(
                     continue
             else:
                 old = VersionKey(write.version.ref, "", scopes[write.version.origin])
-                if write.output.action not in _CHANGES or not exists(old):
+                if write.output.action not in CHANGES or not exists(old):
                     continue
             replaces[write.version] = [old]
             yield Supersession(write.version, old, True)

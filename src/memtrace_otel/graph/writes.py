@@ -8,11 +8,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from memtrace_otel.graph.assembly import Assembly
-from memtrace_otel.graph.keys import ROOT_KINDS, TURN_KINDS, VersionKey
+from memtrace_otel.graph.keys import RECORD_KINDS, ROOT_KINDS, TURN_KINDS, VersionKey
 from memtrace_otel.model import OperationSpan, Variable, ref_kind
 from memtrace_otel.semconv import SEQ_BITS, Action, RefKind
 
 _UNIQUE = re.compile(r"[^:]+:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+CHANGES = frozenset({Action.UPDATE, Action.DELETE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,21 @@ class Write:
     def deletes(self) -> bool:
         """Whether the version is a tombstone."""
         return self.output.action == Action.DELETE
+
+    @property
+    def evolves(self) -> bool:
+        """Whether what was written before under this ref is replaced."""
+        return evolves(self.output)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the operation that was to write a record ended with an error: it may not have come to that."""
+        return self.operation.status == "error" and self.evolves
+
+
+def evolves(output: Variable) -> bool:
+    """Tell whether an output replaces what was written before under its ref."""
+    return ref_kind(output.ref) in RECORD_KINDS or output.action in CHANGES
 
 
 @dataclass(slots=True)
@@ -97,6 +115,7 @@ class WriteIndex:
         self._traces: defaultdict[tuple[str, str], Timeline] = defaultdict(Timeline)
         self._owners: defaultdict[str, set[str]] = defaultdict(set)
         self._joined: dict[tuple[str, str], str] = {}
+        self._failed: set[VersionKey] = set()
 
     # --- filling -------------------------------------------------------------------------------------------------
     def join(self, ref: str, one: str, other: str) -> None:
@@ -105,16 +124,20 @@ class WriteIndex:
         if first != second:
             self._joined[second, ref] = first
 
-    def add(self, write: Write) -> None:
-        """Add one write."""
+    def add(self, write: Write, *, failed: bool = False) -> None:
+        """Add one write. One that `failed` is found by nothing but its content."""
         ref, span = write.version.ref, write.operation
-        self._traces[span.trace_id, ref].writes.append(write)
+        if failed:
+            self._failed.add(write.version)
+        else:
+            self._traces[span.trace_id, ref].writes.append(write)
         if ref_kind(ref) in TURN_KINDS:
             return
         owner = self.owner(self._assembly.scopes[span.origin], ref)
         self._owners[ref].add(owner)
-        self.records[owner, ref].writes.append(write)
-        if not write.deletes:  # nobody reads a tombstone
+        if not failed:
+            self.records[owner, ref].writes.append(write)
+        if not write.deletes and (write.output.digest or not failed):  # nobody reads a tombstone
             self._digests[owner, ref, write.output.digest].writes.append(write)
 
     def close(self) -> None:
@@ -145,8 +168,15 @@ class WriteIndex:
         if variable.digest:  # the content read tells more than the time: it can only be of those
             timelines = (self._digests.get((owner, variable.ref, digest)) for digest in (variable.digest, ""))
             found = (same.last_before(reader, self._assembly) for same in timelines if same)
-            return next((write for write in found if write is not None), None)
+            return next((self._believed(write, owner) for write in found if write is not None), None)
         return self.records[owner, variable.ref].last_before(reader, self._assembly)
+
+    def _believed(self, write: Write, owner: str) -> Write:
+        """A failed write that would have changed nothing need not have happened."""
+        if write.version not in self._failed:
+            return write
+        before = self.records[owner, write.version.ref].last_before(write.operation, self._assembly)
+        return before if before is not None and before.output.digest == write.output.digest else write
 
     def _in_trace(self, reader: OperationSpan, ref: str, kind: str) -> Write | None:
         timeline = self._traces.get((reader.trace_id, ref))

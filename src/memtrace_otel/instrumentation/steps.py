@@ -133,12 +133,13 @@ class Call(Generic[PatchesT]):
         """Set a context variable until the call ends."""
         self._carried.append((variable, variable.set(value)))
 
-    def enter(self, group: str) -> bool:
-        """Mark this call's object as inside `group` until the call ends; False when an outer call has done so.
+    def enter(self, group: str, of: object = None) -> bool:
+        """Mark this call's object, or the one that it works `of`, as inside `group` until the call ends; False when an
+        outer call has done so.
 
         For methods that call one another (an `add_documents` that calls `add_texts`): the outermost one is recorded.
         """
-        place, inside = (group, id(self.instance)), _inside.get()
+        place, inside = (group, id(self.instance if of is None else of)), _inside.get()
         if place in inside:
             return False
         self.carry(_inside, inside | {place})

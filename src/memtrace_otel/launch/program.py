@@ -9,7 +9,9 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
+from shlex import join
 
 from memtrace_otel.version import __version__
 
@@ -51,7 +53,7 @@ class Program:
     @property
     def observed_command(self) -> list[str]:
         """The command line that runs it under auto-instrumentation."""
-        return [str(self.python), *_INSTRUMENT, *self.command]
+        return [str(self.python), *_INSTRUMENT, "--", *self.command]  # else its parser takes options of the program
 
 
 def find_program(command: Sequence[str]) -> Program:
@@ -62,11 +64,18 @@ def find_program(command: Sequence[str]) -> Program:
     python = find_python(Path(executable))
     if python is None:
         raise LaunchError(_no_python(command))
-    arguments = list(command[1:]) if _is_python(Path(executable)) else []
+    arguments = list(command[1:]) if _is_python(Path(executable)) else _first_line(Path(executable))[1:]
     flags, script = _split(arguments)
     blinding = next((f"-{flag}" for flag in flags if flag in _BLINDING), "")
     if blinding:
-        raise LaunchError(f"{python.name} {blinding} keeps auto-instrumentation out: leave {blinding} out")
+        told = f"{python.name} {blinding} keeps auto-instrumentation out"
+        if not _is_python(Path(executable)):
+            raise LaunchError(f"{told}: type: ${{EDITOR:-vi}} +1 {executable}  # leave {blinding} out")
+        without = ""
+        if blinding in command:
+            at = command.index(blinding)
+            without = f"; type: memtrace-otel run -- {join([*command[:at], *command[at + 1 :]])}"
+        raise LaunchError(f"{told}: leave {blinding} out{without}")
     return Program(tuple(command), python, _name(Path(executable), script))
 
 
@@ -88,20 +97,26 @@ def find_python(executable: Path) -> Path | None:
     """Return the Python behind an executable: itself, or the one named in the first lines of a script."""
     if _is_python(executable):
         return executable
+    words = _first_line(executable)
+    found = shutil.which(words[0]) if words else None
+    return Path(found) if found and _is_python(Path(found)) else None
+
+
+def _first_line(executable: Path) -> list[str]:
+    """The command line of the interpreter that a script names at its beginning, [] when it names none."""
     try:
         with executable.open("rb") as file:
             first, second = (file.readline(1024).decode("utf-8", "replace").strip() for _ in range(2))
     except OSError:
-        return None
+        return []
     if not first.startswith("#!"):
-        return None
+        return []
     words = first[2:].split()
     if words and Path(words[0]).name == "env":
-        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+        words = list(dropwhile(lambda word: word.startswith("-") or "=" in word, words[1:]))
     elif words and Path(words[0]).name == "sh" and second.startswith("'''exec'"):
         words = [second.removeprefix("'''exec'").split('"$0"')[0].strip().strip("\"'")]  # pip, for a long path
-    found = shutil.which(words[0]) if words else None
-    return Path(found) if found and _is_python(Path(found)) else None
+    return words
 
 
 def _is_python(executable: Path) -> bool:

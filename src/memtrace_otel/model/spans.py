@@ -53,7 +53,8 @@ class OperationSpan:
     """A span, read by the wire contract. Times are nanoseconds since the epoch; ids lower-case hex.
 
     `kind` is '' for a span that is no memory operation. `attributes` holds what the other fields do not.
-    `part` > 0 marks a continuation of the parent's inputs and outputs.
+    `part` > 0 marks a continuation of the parent's inputs and outputs. `flow` are (input, output) pairs of indices:
+    which inputs fed which outputs; () means that none did, None that every input fed every output.
     """
 
     trace_id: str
@@ -71,7 +72,7 @@ class OperationSpan:
     status_message: str = ""
     inputs: tuple[Variable, ...] = ()
     outputs: tuple[Variable, ...] = ()
-    flow: tuple[tuple[int, int], ...] = ()
+    flow: tuple[tuple[int, int], ...] | None = None
     evidence: tuple[str, ...] = ()
     incomplete: tuple[str, ...] = ()
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict[str, AttributeValue])

@@ -90,11 +90,15 @@ class FieldReader:
         origins = self._column(semconv.INPUTS_ORIGINS, refs, (str,), "")
         return {origin for ref, origin in zip(refs, origins, strict=True) if ref and origin}
 
-    def flow(self, inputs: list[int], outputs: list[int], part: int) -> tuple[tuple[int, int], ...]:
+    def flow(self, inputs: list[int], outputs: list[int], part: int) -> tuple[tuple[int, int], ...] | None:
         """Take the flow pairs, given the wire indices of the variables kept. In a continuation (`part` > 0) they count
-        over all parts of the operation and stay as they are."""
+        over all parts of the operation and stay as they are.
+
+        An array without pairs says that nothing fed the outputs; None when there is no array, or none of it readable.
+        """
         sources = {wire: kept for kept, wire in enumerate(inputs)}
         targets = {wire: kept for kept, wire in enumerate(outputs)}
+        says_nothing = self.rest.get(semconv.FLOW) == []
         pairs: list[tuple[int, int]] = []
         for item in self.texts(semconv.FLOW):
             source, _, target = item.partition(">")
@@ -103,7 +107,7 @@ class FieldReader:
                 pairs.append(pair if part else (sources[pair[0]], targets[pair[1]]))
             except (ValueError, KeyError):
                 self.malformed = True
-        return tuple(pairs)
+        return tuple(pairs) if pairs or says_nothing else None
 
     def _named(self, variables: Iterable[Variable]) -> tuple[list[Variable], list[int]]:
         """Leave out variables without a ref: nothing can be said about them, and they would all look like one."""
@@ -142,9 +146,10 @@ def write_fields(span: OperationSpan) -> dict[str, AttributeValue]:
         (semconv.PART, span.part),
         (semconv.INCOMPLETE, list(span.incomplete)),
         (semconv.EVIDENCE, list(span.evidence)),
-        (semconv.FLOW, [f"{source}>{target}" for source, target in span.flow]),
     ]
     values.update({key: value for key, value in named if value})
+    if span.flow is not None:
+        values[semconv.FLOW] = [f"{source}>{target}" for source, target in span.flow]
     if span.seq is not None:
         values[semconv.SEQ] = span.seq
     if span.inputs:

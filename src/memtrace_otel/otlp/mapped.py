@@ -14,16 +14,23 @@ from google.protobuf.descriptor_pool import Default
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 
-def read_mapped(body: bytes) -> tuple[bytes, Mapping[str, AnyValue]]:
-    """Return the parent id of a Span and its attributes by name. Raises google.protobuf.message.DecodeError."""
+def read_mapped(body: bytes) -> tuple[bytes, bool, Mapping[str, AnyValue]]:
+    """Return the parent id of a Span, whether its status is an error, and its attributes by name.
+
+    Raises google.protobuf.message.DecodeError.
+    """
     mapped = _MappedSpan.FromString(body)
     if UnknownFieldSet(mapped):  # an entry of a map that holds a field of a later OTLP is among them
         span = Span.FromString(body)
-        return span.parent_span_id, {pair.key: pair.value for pair in span.attributes}
-    return mapped.parent_span_id, mapped.attributes
+        return span.parent_span_id, _is_error(span), {pair.key: pair.value for pair in span.attributes}
+    return mapped.parent_span_id, _is_error(mapped), mapped.attributes
+
+
+def _is_error(span: Any) -> bool:
+    return span.status.code == Status.STATUS_CODE_ERROR
 
 
 def _descriptor() -> FileDescriptorProto:

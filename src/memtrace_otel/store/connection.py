@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from memtrace_otel.store.errors import StoreError
+from memtrace_otel.store.log import keep_damaged, read_log
 from memtrace_otel.store.schema import APPLICATION_ID, STATEMENTS, VERSION
 
 BUSY_SECONDS = 10.0
@@ -43,6 +44,7 @@ def connect(path: Path, *, create: bool, busy_seconds: float = BUSY_SECONDS) -> 
     with TranslatedErrors(path):
         if create:
             path.parent.mkdir(parents=True, exist_ok=True)
+        log = read_log(path)
         connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
         try:
             if _is_blank(connection):
@@ -55,6 +57,8 @@ def connect(path: Path, *, create: bool, busy_seconds: float = BUSY_SECONDS) -> 
             # Bodies that are decoded before that many pages are written never go into the file itself.
             connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
             connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
+            if log is not None:
+                keep_damaged(connection, path, log)
         except BaseException:
             connection.close()
             raise
@@ -85,7 +89,7 @@ def _bound_log(connection: sqlite3.Connection) -> None:
     moment; against a reader that stays nothing can be done, and the log grows until it goes.
     """
     global _next_attempt
-    log = f"{connection.execute('PRAGMA database_list').fetchone()[2]}-wal"
+    log = f"{file_of(connection)}-wal"
     try:
         if os.stat(log).st_size < 2 * _LOG_BYTES or time.monotonic() < _next_attempt:
             return
@@ -160,6 +164,11 @@ _ADVICE = {
     sqlite3.SQLITE_BUSY: "; another process writes and does not end",
 }
 """By primary result code of SQLite."""
+
+
+def file_of(connection: sqlite3.Connection) -> Path:
+    """Return the path of the database file."""
+    return Path(connection.execute("PRAGMA database_list").fetchone()[2])
 
 
 def pragma(connection: sqlite3.Connection, name: str) -> int:

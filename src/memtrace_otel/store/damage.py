@@ -12,8 +12,11 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from memtrace_otel.otlp.decode import DecodeError, indexed_fields
 from memtrace_otel.store.bodies import UNDECODABLE, Bodies
+from memtrace_otel.store.connection import file_of
 from memtrace_otel.store.erasing import unfinished
-from memtrace_otel.store.rows import key_of, read_source
+from memtrace_otel.store.lineage import key_of
+from memtrace_otel.store.log import copy_of
+from memtrace_otel.store.rows import read_source
 from memtrace_otel.store.upkeep import Damage
 
 _PAGE = 256
@@ -22,7 +25,7 @@ _SPANS = f"SELECT id, trace_id, span_id, kind, scope, body FROM span WHERE id > 
 
 def find_damage(connection: Connection) -> Iterator[Damage]:
     """Yield every damage; where the file is too broken to be read on, the rest is looked through all the same."""
-    for part in (_integrity, _sources, _dangling, _spans, _verdicts, _unfinished):
+    for part in (_integrity, _log, _sources, _dangling, _spans, _verdicts, _unfinished):
         try:
             yield from part(connection)
         except sqlite3.DatabaseError as error:
@@ -33,6 +36,11 @@ def _integrity(connection: Connection) -> Iterator[Damage]:
     for (finding,) in connection.execute("PRAGMA integrity_check").fetchall():
         if finding != "ok":
             yield Damage("integrity", "file", finding)
+
+
+def _log(connection: Connection) -> Iterator[Damage]:
+    if (copy := copy_of(file_of(connection))).exists():
+        yield Damage("integrity", "log", f"it was damaged: commits behind the damage are lost, unless in {copy}")
 
 
 def _sources(connection: Connection) -> Iterator[Damage]:
@@ -93,11 +101,11 @@ def _of_rows(connection: Connection, rows: list[tuple[Any, ...]]) -> Iterator[Da
             yield Damage("mismatch", place, "its ids, kind or scope are not those of its row")
         query = "SELECT 1 FROM reader WHERE origin = ? AND span = ?"
         for origin in fields.origins:
-            if connection.execute(query, (key_of(origin), id)).fetchone() is None:
+            if connection.execute(query, (key_of(origin, id), id)).fetchone() is None:
                 yield Damage("mismatch", place, f"it reads from {origin} but is not found as its reader")
         query = "SELECT 1 FROM writer WHERE ref = ? AND span = ?"
         for ref in fields.written:
-            if connection.execute(query, (key_of(ref), id)).fetchone() is None:
+            if connection.execute(query, (key_of(ref, id), id)).fetchone() is None:
                 yield Damage("mismatch", place, f"it writes {ref} but is not found as its writer")
 
 

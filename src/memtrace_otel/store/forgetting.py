@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from sqlite3 import Connection, OperationalError
 
@@ -13,11 +13,12 @@ from memtrace_otel import semconv
 from memtrace_otel.model import make_origin
 from memtrace_otel.otlp.decode import indexed_fields
 from memtrace_otel.store.bodies import UNDECODABLE, Bodies, drop_dictionaries
-from memtrace_otel.store.connection import Locked, in_turns, transaction
+from memtrace_otel.store.connection import Locked, file_of, in_turns, transaction
 from memtrace_otel.store.erasing import Erasing
 from memtrace_otel.store.erasure import Rename, erase_inputs, erase_span, erase_verdict
+from memtrace_otel.store.lineage import add_to_indexes, readers_of, remove_from_indexes
+from memtrace_otel.store.log import copy_of
 from memtrace_otel.store.packing import PackingError
-from memtrace_otel.store.rows import add_to_indexes, key_of, remove_from_indexes
 from memtrace_otel.store.space import compact
 from memtrace_otel.store.upkeep import Forgotten
 
@@ -81,8 +82,10 @@ def _scopes(locked: Locked, ids: Iterable[int]) -> set[str]:
 def _overwritten(locked: Locked) -> bool:
     """Freed pages and the log still hold what was erased: write the file anew, or say that this is left to do."""
     try:
+        with locked() as connection:
+            copy_of(file_of(connection)).unlink(missing_ok=True)
         return compact(locked).finished
-    except OperationalError:  # the disk is full, another process does not let go of the write lock
+    except (OperationalError, OSError):  # the disk is full, another process does not let go of the write lock
         return False
 
 
@@ -104,8 +107,9 @@ def _follow(connection: Connection, found: _Found, traces: set[str], origins: se
             origins |= _add(connection, found, "trace_id = ?", trace_id)
         traces = set[str]()
         for origin in origins:
-            query = "SELECT trace_id FROM span WHERE +scope = '' AND id IN (SELECT span FROM reader WHERE origin = ?)"
-            traces |= {trace_id for (trace_id,) in connection.execute(query, (key_of(origin),))} - found.traces
+            traces |= {
+                span.trace_id.hex() for _, scope, span in _readers(connection, origin) if not scope
+            } - found.traces
         origins = set[str]()
 
 
@@ -138,9 +142,18 @@ def _add_attributions(connection: Connection, found: _Found) -> None:
 
 def _other_readers(connection: Connection, found: _Found) -> list[int]:
     erased = set(found.spans.values())
-    query = "SELECT span FROM reader WHERE origin = ?"
-    ids = {id for origin in found.spans for (id,) in connection.execute(query, (key_of(origin),))}
-    return sorted(ids - erased)
+    return sorted({id for origin in found.spans for id, _, _ in _readers(connection, origin, erased)})
+
+
+def _readers(
+    connection: Connection, origin: str, known: Collection[int] = frozenset()
+) -> Iterator[tuple[int, str, Span]]:
+    """Yield row id, scope and span of what reads from `origin`, without the rows that are `known`."""
+    for id in readers_of(connection, origin):
+        span = None if id in known else _span(connection, id)
+        if span is not None and origin in indexed_fields(span).origins:  # its number may be that of another name
+            (scope,) = connection.execute("SELECT scope FROM span WHERE id = ?", (id,)).fetchone()
+            yield id, scope, span
 
 
 def _erased_verdicts(connection: Connection, found: _Found, rename: Rename) -> list[tuple[str, str]]:

@@ -2,6 +2,9 @@
 
 Reading a body costs far more than storing it, and SQLite has one writer; so a batch is read before the write lock is
 taken. Several processes may work on the same batch: the one that deletes a body from the inbox inserts its rows.
+
+A body is read as a whole, which takes about eight times its size of memory, and no batch has more than `BATCH_BYTES`
+before its last body: what a process holds is bounded by the largest request taken (20 MiB by default: 160 MiB).
 """
 
 from __future__ import annotations

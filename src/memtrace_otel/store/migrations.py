@@ -19,7 +19,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from memtrace_otel.otlp.decode import IndexedFields, indexed_fields
 from memtrace_otel.store.connection import pragma, transaction
 from memtrace_otel.store.errors import StoreError
-from memtrace_otel.store.rows import key_of
+from memtrace_otel.store.lineage import HASH_BITS, PART_BITS, key_of
 from memtrace_otel.store.schema import READER_TABLE, VERSION, WRITER_TABLE
 
 _logger = logging.getLogger(__name__)
@@ -54,17 +54,38 @@ def migrate(connection: Connection, path: Path) -> None:
 
 
 def _read_lineage(connection: Connection) -> None:
-    for table in _LINEAGE:
-        connection.execute(f"CREATE TEMP TABLE IF NOT EXISTS {table} (key INTEGER NOT NULL, span INTEGER NOT NULL)")
-        connection.execute(f"DELETE FROM temp.{table}")
+    _empty_temporary(connection)
     _add_lineage(connection, 0)
 
 
 def _index_lineage(connection: Connection) -> None:
-    connection.execute("DROP TABLE main.reader")
-    last = max(connection.execute(f"SELECT coalesce(max(span), 0) FROM temp.{t}").fetchone()[0] for t in _LINEAGE)
-    _add_lineage(connection, last)  # what was decoded meanwhile
+    _add_lineage(connection, max(_last_read(connection, table) for table in _LINEAGE))  # what was decoded meanwhile
+    _write_anew(connection)
+
+
+def _read_keys(connection: Connection) -> None:
+    _empty_temporary(connection)
+    _add_keys(connection)
+
+
+def _index_keys(connection: Connection) -> None:
+    _add_keys(connection)
+    _write_anew(connection)
+
+
+def _empty_temporary(connection: Connection) -> None:
+    for table in _LINEAGE:
+        connection.execute(f"CREATE TEMP TABLE IF NOT EXISTS {table} (key INTEGER NOT NULL, span INTEGER NOT NULL)")
+        connection.execute(f"DELETE FROM temp.{table}")
+
+
+def _last_read(connection: Connection, table: str) -> int:
+    return connection.execute(f"SELECT coalesce(max(span), 0) FROM temp.{table}").fetchone()[0]
+
+
+def _write_anew(connection: Connection) -> None:
     for table, (name, definition) in _LINEAGE.items():
+        connection.execute(f"DROP TABLE IF EXISTS main.{name}")
         connection.execute(definition)
         # A span may have been pruned meanwhile. In the order of the key the table is filled from beginning to end.
         connection.execute(
@@ -74,12 +95,23 @@ def _index_lineage(connection: Connection) -> None:
         connection.execute(f"DROP TABLE temp.{table}")
 
 
+def _add_keys(connection: Connection) -> None:
+    """Version 2 had the whole hash for a key, the part of the file not in front of it. Spans may be added between the
+    two tables: what is left to read is asked for each."""
+    for (table, (name, _)), column in zip(_LINEAGE.items(), ("origin", "ref"), strict=True):
+        connection.execute(
+            f"INSERT INTO temp.{table} SELECT span >> {PART_BITS} << {HASH_BITS} | ({column} & {(1 << HASH_BITS) - 1}),"
+            f" span FROM main.{name} WHERE span > ?",
+            (_last_read(connection, table),),
+        )
+
+
 def _add_lineage(connection: Connection, last: int) -> None:
     query = f"SELECT id, body FROM main.span WHERE id > ? ORDER BY id LIMIT {_PAGE}"
     while rows := connection.execute(query, (last,)).fetchall():
         found = [(id, fields) for id, body in rows if (fields := _fields(body))]
-        reading = [(key_of(origin), id) for id, fields in found for origin in fields.origins]
-        writing = [(key_of(ref), id) for id, fields in found for ref in fields.written]
+        reading = [(key_of(origin, id), id) for id, fields in found for origin in fields.origins]
+        writing = [(key_of(ref, id), id) for id, fields in found for ref in fields.written]
         connection.executemany("INSERT INTO temp.reading VALUES (?, ?)", reading)
         connection.executemany("INSERT INTO temp.writing VALUES (?, ?)", writing)
         last = rows[-1][0]
@@ -93,5 +125,5 @@ def _fields(body: bytes) -> IndexedFields | None:
 
 
 _LINEAGE = {"reading": ("reader", READER_TABLE), "writing": ("writer", WRITER_TABLE)}
-STEPS = {1: Step(_read_lineage, _index_lineage)}
+STEPS = {1: Step(_read_lineage, _index_lineage), 2: Step(_read_keys, _index_keys)}
 """By the version that they start from."""

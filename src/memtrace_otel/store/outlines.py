@@ -15,14 +15,14 @@ _ARRAYS = (
     semconv.INPUTS_ORIGINS,
     semconv.OUTPUTS,
     semconv.OUTPUTS_ACTIONS,
-    semconv.FLOW,
 )
 
 
 class Outline(NamedTuple):
     """A span without what it says; in the order of the wire, with what is malformed not yet set right.
 
-    `body` is the span as received, `source` what it shares with others; `span` reads the whole of it.
+    `has_flow` tells that it says which inputs fed which outputs, `failed` that its status is an error. `body` is the
+    span as received, `source` what it shares with others; `span` reads the whole of it.
     """
 
     trace_id: str
@@ -35,7 +35,8 @@ class Outline(NamedTuple):
     origins: Sequence[str]
     outputs: Sequence[str]
     actions: Sequence[str]
-    flow: Sequence[str]
+    has_flow: bool
+    failed: bool
     body: bytes
     source: Source
 
@@ -46,12 +47,13 @@ class Outline(NamedTuple):
 
 def read_outline(trace_id: str, span_id: str, kind: str, scope: str, body: bytes, source: Source) -> Outline:
     """Return the outline of a span, given the columns of its row. Raises google.protobuf.message.DecodeError."""
-    parent_id, attributes = read_mapped(body)
-    inputs, origins, outputs, actions, flow = [
+    parent_id, failed, attributes = read_mapped(body)
+    inputs, origins, outputs, actions = [
         # A repeated field is walked in half the time when it is a list.
-        [item.string_value for item in attributes[name].array_value.values[:]] if name in attributes else []
+        [item.string_value for item in found.array_value.values[:]] if (found := attributes.get(name)) else []
         for name in _ARRAYS
     ]
     parent = parent_id.hex() if parent_id.strip(b"\0") else ""
     part = attributes[semconv.PART].int_value if semconv.PART in attributes else 0
-    return Outline(trace_id, span_id, parent, kind, scope, part, inputs, origins, outputs, actions, flow, body, source)
+    lineage, has_flow = (inputs, origins, outputs, actions), semconv.FLOW in attributes
+    return Outline(trace_id, span_id, parent, kind, scope, part, *lineage, has_flow, failed, body, source)

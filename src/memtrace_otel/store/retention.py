@@ -17,8 +17,8 @@ from memtrace_otel.otlp.decode import indexed_fields
 from memtrace_otel.semconv import OpKind
 from memtrace_otel.store.bodies import Bodies
 from memtrace_otel.store.connection import Locked, in_turns, transaction
+from memtrace_otel.store.lineage import readers_of, remove_from_indexes
 from memtrace_otel.store.packing import PackingError
-from memtrace_otel.store.rows import key_of, remove_from_indexes
 from memtrace_otel.store.space import size
 from memtrace_otel.store.upkeep import Pruned
 
@@ -109,9 +109,11 @@ def _about(connection: Connection, going: list[_Span], attributions: Mapping[str
     found = {span.id: span for span in going}
     origins = {span.origin for span in going}
     for origin in origins:
-        for span in _spans(connection, connection.execute(_JUDGES, (key_of(origin), OpKind.JUDGE)).fetchall()):
-            if all(read in origins or not _is_there(connection, read) for read in _origins(span.body)):
-                found[span.id] = span
+        for id in readers_of(connection, origin):
+            for span in _spans(connection, connection.execute(_JUDGE, (id, OpKind.JUDGE)).fetchall()):
+                read = _origins(span.body)  # without `origin` when its number is that of another name
+                if origin in read and all(o in origins or not _is_there(connection, o) for o in read):
+                    found[span.id] = span
         for span in _spans(connection, connection.execute(_TRACE, (attributions.get(origin, ""),)).fetchall()):
             found[span.id] = span
     return list(found.values())
@@ -150,6 +152,6 @@ def _is_there(connection: Connection, origin: str) -> bool:
 
 
 _COLUMNS = "id, trace_id, span_id, body"
-_JUDGES = f"SELECT {_COLUMNS} FROM span WHERE id IN (SELECT span FROM reader WHERE origin = ?) AND kind = ?"
+_JUDGE = f"SELECT {_COLUMNS} FROM span WHERE id = ? AND kind = ?"
 _TRACE = f"SELECT {_COLUMNS} FROM span WHERE trace_id = ?"
 _ROOTS = f"SELECT {_COLUMNS} FROM span WHERE kind = '' AND scope = '' AND name = ?"

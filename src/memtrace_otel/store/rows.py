@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from sqlite3 import Connection
 
-from google.protobuf.message import DecodeError as ProtobufError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
@@ -22,6 +21,7 @@ from memtrace_otel.otlp.decode import (
     parse_request,
 )
 from memtrace_otel.otlp.values import attributes, decode_pairs
+from memtrace_otel.store.lineage import add_to_indexes
 
 _INT64_MAX = 2**63 - 1
 
@@ -106,35 +106,6 @@ def insert_rows(connection: Connection, rows: list[SpanRow]) -> list[NewSpan]:
             assert cursor.lastrowid is not None
             add_to_indexes(connection, cursor.lastrowid, fields)
     return new
-
-
-def add_to_indexes(connection: Connection, id: int, fields: IndexedFields) -> None:
-    """Make the span of row `id` be found by what it read and wrote."""
-    if fields.origins:
-        keys = [(key_of(origin), id) for origin in fields.origins]
-        connection.executemany("INSERT OR IGNORE INTO reader (origin, span) VALUES (?, ?)", keys)
-    if fields.written:
-        keys = [(key_of(ref), id) for ref in fields.written]
-        connection.executemany("INSERT OR IGNORE INTO writer (ref, span) VALUES (?, ?)", keys)
-
-
-def remove_from_indexes(connection: Connection, id: int, body: bytes) -> None:
-    """Undo `add_to_indexes` for a span; one that cannot be decoded is found only by looking through all."""
-    try:
-        fields = indexed_fields(Span.FromString(body))
-    except ProtobufError:
-        connection.execute("DELETE FROM reader WHERE span = ?", (id,))
-        connection.execute("DELETE FROM writer WHERE span = ?", (id,))
-        return
-    origins, refs = [[(key_of(name), id) for name in names] for names in (fields.origins, fields.written)]
-    connection.executemany("DELETE FROM reader WHERE origin = ? AND span = ?", origins)
-    connection.executemany("DELETE FROM writer WHERE ref = ? AND span = ?", refs)
-
-
-def key_of(name: str) -> int:
-    """Return the number by which a ref or an origin is indexed: 64 bits, so that two may share one."""
-    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
 
 
 def read_source(body: bytes) -> Source:

@@ -1,11 +1,11 @@
 """The tables of the embedded store. Another shape is another `VERSION`, and a step in `migrations` that leads to it."""
 
-VERSION = 2
+VERSION = 3
 APPLICATION_ID = 0x4D54_4F54
 """`MTOT`: tells our files from any other SQLite database."""
 
 # Which spans read a version that the span `origin` produced, and which list the variable `ref` among their outputs: by
-# `rows.key_of` them, a third of the bytes of their names.
+# `lineage.key_of` them, a sixth of the bytes of their names.
 READER_TABLE = """CREATE TABLE reader (
     origin INTEGER NOT NULL, span INTEGER NOT NULL REFERENCES span (id), PRIMARY KEY (origin, span)
 ) WITHOUT ROWID"""

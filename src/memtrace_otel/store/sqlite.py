@@ -20,10 +20,11 @@ from memtrace_otel.store.connection import TranslatedErrors, connect
 from memtrace_otel.store.damage import find_damage
 from memtrace_otel.store.errors import StoreError
 from memtrace_otel.store.inbox import Batch, add_bodies, drain_batch, waiting_bytes
+from memtrace_otel.store.lineage import readers_of, writers_before, writers_of
 from memtrace_otel.store.migrations import migrate
 from memtrace_otel.store.outlines import Outline, read_outline
 from memtrace_otel.store.protocols import StoredVerdict, StoreStats
-from memtrace_otel.store.rows import Source, key_of, read_row, read_source
+from memtrace_otel.store.rows import Source, read_row, read_source
 from memtrace_otel.store.upkeep import Compaction, Damage, Forgotten, Pruned, ScopeStats, StoreSize
 
 _PAGE = 256
@@ -102,9 +103,10 @@ class SqliteStore:
 
     def readers(self, origin: str) -> list[OperationSpan]:
         """Return the spans that read a version produced by `origin`, by start time."""
-        found = self._select(
-            "WHERE id IN (SELECT span FROM reader WHERE origin = ?) ORDER BY start, id", (key_of(origin),)
-        )
+        self.decode()
+        with self._locked() as connection:
+            ids = json.dumps(readers_of(connection, origin))
+            found = self._select("WHERE id IN (SELECT value FROM json_each(?)) ORDER BY start, id", (ids,))
         return [span for span in found if any(variable.origin == origin for variable in span.inputs)]
 
     def outlines(self, trace_ids: Collection[str]) -> list[Outline]:
@@ -127,16 +129,15 @@ class SqliteStore:
         """Return the ids of the traces that list a variable among their outputs; a few more may be among them.
 
         What waits is left to wait."""
-        query = "SELECT DISTINCT trace_id FROM writer JOIN span ON span.id = writer.span WHERE ref = ?"
         with self._locked() as connection:
-            return [trace_id for (trace_id,) in connection.execute(query, (key_of(ref),))]
+            return list(dict.fromkeys(_trace_ids(connection, writers_of(connection, ref))))
 
     def writers_before(self, ref: str, trace_id: str, most: int) -> list[str]:
         """Return the ids of up to `most` traces that listed a variable among their outputs and arrived just before this
         one; a few others may be among them. What waits is left to wait."""
         with self._locked() as connection:
-            rows = connection.execute(_WRITERS_BEFORE, (key_of(ref), trace_id, most))
-            return [earlier for (earlier,) in rows]
+            (last,) = connection.execute("SELECT max(id) FROM span WHERE trace_id = ?", (trace_id,)).fetchone()
+            return _trace_ids(connection, writers_before(connection, ref, last or 0, most))
 
     def spans(
         self,
@@ -288,10 +289,12 @@ class SqliteStore:
         return self._sources[id]
 
 
+def _trace_ids(connection: Connection, ids: list[int]) -> list[str]:
+    query = "SELECT trace_id FROM span WHERE id IN (SELECT value FROM json_each(?))"
+    return [trace_id for (trace_id,) in connection.execute(query, (json.dumps(ids),))]
+
+
 _IS_KNOWN = "SELECT EXISTS (SELECT 1 FROM span WHERE trace_id = ? AND kind <> ?)"
-_WRITERS_BEFORE = """
-SELECT trace_id FROM writer JOIN span ON span.id = writer.span
-WHERE ref = ? AND writer.span < (SELECT max(id) FROM span WHERE trace_id = ?) ORDER BY writer.span DESC LIMIT ?"""
 _STATS = """
 SELECT
     (SELECT count(*) FROM span),

@@ -3,15 +3,12 @@
 # ruff: noqa: E402
 import pytest
 
-pytest.register_assert_rewrite(*(f"memtrace_otel.testing.{name}" for name in ("harmless", "instrumentors", "stores")))
+pytest.register_assert_rewrite(
+    *(f"memtrace_otel.testing.{name}" for name in ("harmless", "instrumentors", "lineage", "stores", "ways"))
+)
 
 from memtrace_otel.testing.harmless import HarmlessContract
-from memtrace_otel.testing.instrumentors import (
-    InstrumentorContract,
-    ReentrantContract,
-    StreamedContract,
-    ThreadedContract,
-)
+from memtrace_otel.testing.instrumentors import InstrumentorContract
 from memtrace_otel.testing.programs import AsyncProgram, ExploringProgram, Program, ReentrantProgram, StreamingProgram
 from memtrace_otel.testing.spans import violations
 from memtrace_otel.testing.stores import (
@@ -22,9 +19,17 @@ from memtrace_otel.testing.stores import (
     contract_span,
 )
 from memtrace_otel.testing.upkeep import UpkeepContract
+from memtrace_otel.testing.ways import (
+    CancelledContract,
+    ReentrantContract,
+    StreamedContract,
+    SynchronousContract,
+    ThreadedContract,
+)
 
 __all__ = [
     "AsyncProgram",
+    "CancelledContract",
     "DurableContract",
     "ExploringProgram",
     "Fill",
@@ -37,6 +42,7 @@ __all__ = [
     "StoreContract",
     "StreamedContract",
     "StreamingProgram",
+    "SynchronousContract",
     "ThreadedContract",
     "UpkeepContract",
     "contract_span",

@@ -1,7 +1,9 @@
 """Makes every hook of an instrumentor misbehave: proof that observing never harms.
 
-A step runs in the thread of the program: it waits for nothing, and one that is slow all the same rests afterwards. What
-a hook hands things to can wait for ever (a redaction callback, a content store, an exporter), and holds nobody up.
+A step runs in the thread of the program: it waits for nothing, and one that is slow all the same rests afterwards. The
+hangs of `STEP_FAULTS` are told by the clock of the accounts that steps have, a minute each that no test waits for;
+`hang_one` really sleeps. What a hook hands things to can wait for ever (a redaction callback, a content store, an
+exporter), really does here, and holds nobody up.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from opentelemetry.sdk.trace import Span, Tracer, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from memtrace_otel import semconv, settings
-from memtrace_otel.capture import content_store, operations, use_config, use_redaction, writing
+from memtrace_otel.capture import content_store, notes, operations, use_config, use_redaction, writing
 from memtrace_otel.capture.origins import OriginTable
 from memtrace_otel.capture.processor import LosslessSpanProcessor
 from memtrace_otel.instrumentation import patches, slowness
@@ -32,7 +34,7 @@ STEP_FAULTS = ("raise before", "raise after", "garbage before", "garbage after",
 SEAM_FAULTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "tracer raises": ((Tracer, "start_span"),),
     "span raises": tuple((Span, name) for name in ("set_attribute", "set_attributes", "add_link", "set_status", "end")),
-    "contents raise": ((operations, "as_text"), (writing, "plain"), (writing, "describe")),
+    "contents raise": ((notes, "as_text"), (writing, "plain"), (writing, "describe")),
     "origins raise": ((OriginTable, "find"), (OriginTable, "newest"), (OriginTable, "publish")),
     "settings raise": ((operations, "config"),),
 }
@@ -219,5 +221,5 @@ def _broken(step: StepFunction, fault: str, met: Counter[str], clock: _Clock) ->
         with suppress(StopIteration):
             running.send(returned)
 
-    broken.__name__ = getattr(step, "__name__", "step")
+    broken.__name__, broken.__module__ = getattr(step, "__name__", "step"), step.__module__  # the account of the step
     return broken

@@ -7,17 +7,15 @@
         def program(self, tmp_path): ...      # returns a factory: every call makes a fresh `Program`
 
 A `Program` is a small application of the observed system on scripted models. Its methods are coroutine functions; those
-of a synchronous system just call it. Where calls may come from several threads, add `ThreadedContract`; where answers
-come in pieces, `StreamedContract`; where the system calls what the program gives it, `ReentrantContract`.
+of a synchronous system just call it. The other `WAYS` of using a system (`memtrace_otel.testing.ways`) are contracts of
+their own, since no program goes them all: each is derived from, or named in `elsewhere` or `cannot`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
-from typing import cast
 
 import pytest
 from opentelemetry import trace
@@ -25,39 +23,38 @@ from opentelemetry.instrumentation.utils import suppress_instrumentation
 from opentelemetry.sdk.trace import TracerProvider
 
 from memtrace_otel import semconv, settings
-from memtrace_otel.capture import current_operation, use_config, variable_ref
-from memtrace_otel.graph import VersionKey, build_graph
-from memtrace_otel.model import ref_kind
-from memtrace_otel.semconv import RefKind
-from memtrace_otel.testing.faults import FAULTS, Hits
+from memtrace_otel.capture import use_config
 from memtrace_otel.testing.harmless import HarmlessContract, Observed, own
-from memtrace_otel.testing.programs import (
-    SECRET,
-    AsyncProgram,
-    Factory,
-    ReentrantFactory,
-    Started,
-    StreamFactory,
-    failure,
-    finished,
-    play,
-    recorded,
-    reentered,
-    streamed,
-    wait_until,
-)
+from memtrace_otel.testing.lineage import LineageContract
+from memtrace_otel.testing.programs import SECRET, Factory, Started, failure, play
 from memtrace_otel.testing.spans import violations
+from memtrace_otel.testing.ways import WAYS, assert_turns_are_apart
 
 
-class InstrumentorContract(HarmlessContract):
+class InstrumentorContract(LineageContract, HarmlessContract):
     """What every instrumentor promises. The subclass names its `instrumentor` and has a fixture `program`."""
 
     entry_point: str = ""
     """Name under `opentelemetry_instrumentor`, '' for an instrumentor that is not loaded by name."""
-    remembers_answers: bool = False
-    """A memory that holds the model's earlier answers comes from the questions they were given to."""
-    cancellable: bool = True
-    """Whether the system is asynchronous: then a program has `hang`."""
+    elsewhere: Mapping[type[Observed], str] = {}
+    """The `WAYS` that another class of tests goes, and that class: `package.module:Class`, or one of this module."""
+    cannot: Mapping[type[Observed], str] = {}
+    """The `WAYS` that nobody can go with this system, and why."""
+
+    # --- what is used ----------------------------------------------------------------------------------------------
+    def test_no_way_of_using_it_is_left_out(self) -> None:
+        for way in WAYS:
+            why = self.cannot.get(way, "").strip()
+            if isinstance(self, way):
+                assert not why, f"{type(self).__name__} goes by {way.__name__}, which it says nobody can: {why}"
+                other = type(self)
+            elif not why:
+                other = self.named(self.elsewhere.get(way) or _untold(type(self), way))
+                assert issubclass(other, way), (other, way)
+                assert other.instrumentor is self.instrumentor, (other, self.instrumentor)
+            else:
+                continue
+            assert all(getattr(other, test) for test in vars(way) if test.startswith("test_")), (other, way)
 
     # --- what is recorded ------------------------------------------------------------------------------------------
     def test_spans_keep_the_wire_contract(
@@ -70,26 +67,6 @@ class InstrumentorContract(HarmlessContract):
         assert kinds & {"ingest", "create", "update"}, kinds
         assert self.reading[0] in kinds, kinds
         assert len(spans.started) == len(spans.ended)
-
-    def test_what_is_found_has_its_writer_and_no_later_ancestor(
-        self, program: Factory, instrument: Callable[[], None], spans: Started
-    ) -> None:
-        instrument()
-        asyncio.run(play(program))
-        graph = build_graph(recorded(spans))
-        kind, role = self.reading
-        reads = [read for span in graph.operations(kind=kind) for read in graph.inputs(span.origin)]
-        found = {read.version for read in reads if read.role == role}
-        assert found
-        assert {version for version in found if version not in graph.outputs(version.origin)} == set()
-        for version in found:
-            written = graph.operation(version.origin)
-            assert written is not None
-            for ancestor in graph.ancestors(version):
-                is_query = isinstance(ancestor, VersionKey) and ref_kind(ancestor.ref) == RefKind.QUERY
-                assert self.remembers_answers or not is_query, ancestor
-                made = graph.operation(ancestor.origin) if ancestor.origin else None
-                assert made is None or made.start <= written.end, (ancestor, version)
 
     def test_contents_stay_inside(self, program: Factory, instrument: Callable[[], None], spans: Started) -> None:
         instrument()
@@ -185,127 +162,9 @@ class InstrumentorContract(HarmlessContract):
         asyncio.run(together(4))
         assert_turns_are_apart(spans, turns=4, size=expected)
 
-    def test_a_cancelled_call_ends_its_spans(
-        self, program: Factory, instrument: Callable[[], None], spans: Started
-    ) -> None:
-        instrument()
 
-        async def cancelled() -> None:
-            application = program()
-            try:
-                assert self.cancellable == hasattr(application, "hang")
-                if not self.cancellable:
-                    return
-                task = asyncio.ensure_future(cast(AsyncProgram, application).hang())
-                await wait_until(lambda: bool(spans.started) or task.done())
-                await asyncio.sleep(0.05)
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-                assert current_operation() is None
-            finally:
-                await application.close()
-
-        asyncio.run(cancelled())
-        assert bool(spans.started) == self.cancellable
-        assert len(spans.started) == len(spans.ended)
-
-
-def assert_turns_are_apart(spans: Started, *, turns: int, size: int) -> None:
-    """Each of so many turns, all of equal texts, has so many operations, and none read a variable of another turn."""
-    operations = recorded(spans)
-    traces = {span.trace_id for span in operations if span.name == "turn"}
-    assert len(traces) == turns
-    for trace_id in traces:
-        mine = [span for span in operations if span.trace_id == trace_id and span.kind]
-        read = [variable for span in mine for variable in span.inputs if variable.origin[:32] in traces - {trace_id}]
-        assert len(mine) == size
-        assert read == []
-
-
-class StreamedContract(Observed):
-    """For systems whose answers come in pieces.  a program has `stream`."""
-
-    def test_a_stream_is_the_same_and_recorded_whole(
-        self, program: StreamFactory, instrument: Callable[[], None], spans: Started
-    ) -> None:
-        untraced = asyncio.run(streamed(program))
-        instrument()
-        assert asyncio.run(streamed(program)) == untraced
-        text = "".join(map(str, untraced))
-        digests = [digest for span in spans.ours for digest in (span.attributes or {}).get(semconv.OUTPUTS_DIGESTS, ())]  # pyright: ignore
-        assert variable_ref(RefKind.ANSWER, text).partition(":")[2] in digests
-        assert len(spans.started) == len(spans.ended)
-
-
-class ThreadedContract(Observed):
-    """For systems that are called from several threads."""
-
-    threads = 4
-
-    def test_threads_keep_apart_and_lose_nothing(
-        self, program: Factory, instrument: Callable[[], None], spans: Started, provider: TracerProvider
-    ) -> None:
-        instrument()
-        tracer = provider.get_tracer("application")
-        asyncio.run(play(program))
-        expected = len(spans.ours)
-        spans.ended.clear()
-        errors: list[BaseException] = []
-
-        together = threading.Barrier(self.threads)
-
-        async def take_turns() -> None:
-            together.wait(300)  # a slow system on a busy machine
-
-        def turn() -> None:
-            try:
-                with tracer.start_as_current_span("turn"):
-                    asyncio.run(play(program, pause=take_turns))
-            except BaseException as error:
-                together.abort()
-                errors.append(error)
-
-        workers = [threading.Thread(target=turn) for _ in range(self.threads)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        assert errors == []
-        assert_turns_are_apart(spans, turns=self.threads, size=expected)
-
-
-class ReentrantContract(Observed):
-    """For systems that call what the program gives them. A program has `reenter`."""
-
-    nests: bool = True
-    """Whether the search runs below the write: in its thread or task, and as an operation of its own."""
-
-    def test_a_call_from_inside_a_call_is_below_it(
-        self, program: ReentrantFactory, instrument: Callable[[], None], spans: Started
-    ) -> None:
-        untraced = finished(reentered(program))
-        instrument()
-        assert finished(reentered(program)) == untraced
-        assert len(spans.started) == len(spans.ended)
-        assert {f"{span.name}: {broken}" for span in spans.ours for broken in violations(span)} == set()
-        known = {span.context.span_id: span for span in spans.ours if span.context}
-        inside = [
-            (span, known[span.parent.span_id])
-            for span in spans.ours
-            if span.parent is not None and span.parent.span_id in known
-        ]
-        for span, around in inside:
-            assert (around.start_time or 0) <= (span.start_time or 0), (around.name, span.name)
-            assert (span.end_time or 0) <= (around.end_time or 0), (around.name, span.name)
-        searches = [span for span, _ in inside if (span.attributes or {})[semconv.OP_KIND] == self.reading[0]]
-        assert bool(searches) or not self.nests
-
-    @pytest.mark.parametrize("fault", FAULTS)
-    def test_no_hook_of_ours_can_hurt_inside_a_call(
-        self, program: ReentrantFactory, instrument: Callable[[], None], fault: str, broken: Callable[[str], Hits]
-    ) -> None:
-        untraced = finished(reentered(program))
-        broken(fault)
-        instrument()
-        assert finished(reentered(program)) == untraced
+def _untold(kind: type[Observed], way: type[Observed]) -> str:
+    raise AssertionError(
+        f"{kind.__name__} leaves out {way.__name__}: derive from it, name the class that does in `elsewhere`, "
+        "or say in `cannot` why nobody can"
+    )

@@ -76,6 +76,7 @@ class ReentrantProgram(Program, Protocol):
 
 
 Factory = Callable[[], Program]
+AsyncFactory = Callable[[], AsyncProgram]
 StreamFactory = Callable[[], StreamingProgram]
 ReentrantFactory = Callable[[], ReentrantProgram]
 
@@ -176,6 +177,16 @@ def recorded(spans: Started) -> list[OperationSpan]:
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
     return decode_request(encode_spans(spans.ended).SerializeToString())
+
+
+def at_once(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that waits for nothing, without an event loop; AssertionError when it waits."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return cast(T, end.value)
+    work.close()
+    raise AssertionError("the program waits: its system is not synchronous")
 
 
 def finished(work: Coroutine[Any, Any, T]) -> T:

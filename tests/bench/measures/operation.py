@@ -151,7 +151,7 @@ def searches() -> Iterator[Measure]:
             f"search: 5 inputs, 4 links, 1 output, new values, contents {'on' if content else 'off'}; ratio to a bare"
             " SDK span with the same attributes and links",
             min(mine),
-            2.0 if content else 1.6,
+            1.6,
             "us",
             peer=min(peers),
             ratio=ratio(mine, theirs),

@@ -1,17 +1,23 @@
-"""The contract of instrumentors, for an application with EverOS inside.
-
-EverOS calls nothing of the program's (its models are HTTP services): there is no call from inside of a call.
-"""
+"""The contract of instrumentors, for an application with EverOS inside."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from memtrace_otel.instrumentation.everos import EverosInstrumentor
-from memtrace_otel.testing import InstrumentorContract, ThreadedContract
+from memtrace_otel.testing import (
+    CancelledContract,
+    InstrumentorContract,
+    ReentrantContract,
+    StreamedContract,
+    SynchronousContract,
+    ThreadedContract,
+)
 from tests.integration.everos.host import Everos
 from tests.integration.everos.models import EverosModels
 
@@ -55,6 +61,23 @@ class Diary:
         finally:
             self.everos.models.by_kind.clear()
 
+    async def reenter(self, text: str, query: str) -> object:
+        """The model searches, once, before it says where an episode ends."""
+        model: Any = importlib.import_module("everos.component.llm").get_llm_client()
+        chat, found = model.chat, list[object]()
+
+        async def asking(*args: Any, **kwargs: Any) -> Any:
+            if not found:
+                found.append(None)
+                found[0] = await self.read(query)
+            return await chat(*args, **kwargs)
+
+        model.chat = asking
+        try:
+            return await self.write(text), found
+        finally:
+            del model.chat
+
     async def hang(self) -> object:
         self.everos.models.stall.clear()
         try:
@@ -66,10 +89,16 @@ class Diary:
         await self.everos.settled()
 
 
-class TestEveros(InstrumentorContract, ThreadedContract):
+class TestEveros(InstrumentorContract, CancelledContract, ThreadedContract, ReentrantContract):
     instrumentor = EverosInstrumentor
     entry_point = "memtrace_everos"
     carriers = CARRIERS
+    beyond = "tests.integration.everos.test_harmless:TestEverything"
+    goes_on = True
+    cannot = {
+        SynchronousContract: "all of EverOS is coroutines",
+        StreamedContract: "EverOS answers whole",
+    }
     test_no_hook_of_ours_can_hurt = test_no_part_of_ours_can_hurt = None  # in test_harmless.py, where EverOS does more
 
     @pytest.fixture

@@ -14,10 +14,18 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 
 from memtrace_otel.instrumentation.langchain import LangChainInstrumentor
-from memtrace_otel.testing import InstrumentorContract, ThreadedContract
+from memtrace_otel.testing import (
+    CancelledContract,
+    InstrumentorContract,
+    ReentrantContract,
+    StreamedContract,
+    SynchronousContract,
+    ThreadedContract,
+)
 from tests.integration.langchain.conftest import Hashed, by_line
 
 _numbers = itertools.count()
+_FOLDER = "tests.integration.langchain"
 
 
 def in_memory(embedding: Hashed) -> Any:
@@ -73,21 +81,26 @@ class AsyncRag(Rag):
 STORES = {"in memory": in_memory, "chroma": chroma}
 
 
-class TestLangChain(InstrumentorContract, ThreadedContract):
+class Contract(InstrumentorContract, ThreadedContract):
     instrumentor = LangChainInstrumentor
     entry_point = "memtrace_langchain"
-    cancellable = False
     in_parts = False  # test_whole_contract.py
+    beyond = f"{_FOLDER}.test_whole_contract:TestWhole"
+    elsewhere = {
+        SynchronousContract: "TestLangChain",
+        CancelledContract: "TestAsyncLangChain",
+        StreamedContract: f"{_FOLDER}.test_streams:TestStreams",
+        ReentrantContract: f"{_FOLDER}.test_whole_contract:TestWhole",
+    }
 
+
+class TestLangChain(Contract, SynchronousContract):
     @pytest.fixture(params=STORES.values(), ids=STORES.keys())
     def program(self, request: pytest.FixtureRequest) -> Callable[[], Rag]:
         return partial(Rag, request.param)
 
 
-class TestAsyncLangChain(InstrumentorContract, ThreadedContract):
-    instrumentor = LangChainInstrumentor
-    in_parts = False
-
+class TestAsyncLangChain(Contract, CancelledContract):
     @pytest.fixture(params=STORES.values(), ids=STORES.keys())
     def program(self, request: pytest.FixtureRequest) -> Callable[[], Rag]:
         return partial(AsyncRag, request.param)

@@ -12,6 +12,7 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from opentelemetry.trace import use_span
 
 from memtrace_otel.capture import operation
+from memtrace_otel.instrumentation.recorded_stores import RECORDED
 from tests.conftest import Recording
 from tests.integration.langchain.conftest import Hashed, Notes, by_line, kinds
 
@@ -124,11 +125,13 @@ def test_what_a_retriever_of_the_application_returns_is_the_stored_record(
 async def test_a_memory_system_records_itself_what_it_keeps_in_a_store(
     store: InMemoryVectorStore, recording: Recording
 ) -> None:
-    with operation("create_memory", kind="create", system="mem0", tracer=recording.tracer):
+    with operation("create_memory", kind="create", system="own", tracer=recording.tracer):
+        at_work = RECORDED.set(True)
         store.add_texts([TEXT], ids=["1"])
         store.similarity_search("Ann")
         await store.asimilarity_search_with_score("Ann")
         store.delete(["1"])
+        RECORDED.reset(at_work)
     assert len(recording.spans()) == 1
     store.add_texts([TEXT], ids=["1"])
     assert len(recording.spans()) == 2

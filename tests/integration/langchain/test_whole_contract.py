@@ -17,7 +17,14 @@ from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 
 from memtrace_otel.instrumentation.langchain import LangChainInstrumentor
-from memtrace_otel.testing import InstrumentorContract, ReentrantContract
+from memtrace_otel.testing import (
+    CancelledContract,
+    InstrumentorContract,
+    ReentrantContract,
+    StreamedContract,
+    SynchronousContract,
+    ThreadedContract,
+)
 from tests.integration.langchain.conftest import Notes
 from tests.integration.langchain.test_contract import AsyncRag, Rag, chroma
 
@@ -133,20 +140,23 @@ class AsyncWhole(AsyncRag, Whole):
         return texts, seen
 
 
-class TestWhole(InstrumentorContract, ReentrantContract):
+class Contract(InstrumentorContract, ReentrantContract):
     instrumentor = LangChainInstrumentor
-    cancellable = False
-    beyond = frozenset()
+    elsewhere = {
+        SynchronousContract: "TestWhole",
+        CancelledContract: "TestAsyncWhole",
+        ThreadedContract: "tests.integration.langchain.test_contract:TestLangChain",
+        StreamedContract: "tests.integration.langchain.test_streams:TestStreams",
+    }
 
+
+class TestWhole(Contract, SynchronousContract):
     @pytest.fixture
     def program(self) -> Callable[[], Whole]:
         return Whole
 
 
-class TestAsyncWhole(InstrumentorContract, ReentrantContract):
-    instrumentor = LangChainInstrumentor
-    beyond = frozenset()
-
+class TestAsyncWhole(Contract, CancelledContract):
     @pytest.fixture
     def program(self) -> Callable[[], AsyncWhole]:
         return AsyncWhole

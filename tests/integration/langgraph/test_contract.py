@@ -14,7 +14,14 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.store.sqlite import AsyncSqliteStore
 
 from memtrace_otel.instrumentation.langgraph import LangGraphInstrumentor
-from memtrace_otel.testing import InstrumentorContract, ReentrantContract, ThreadedContract
+from memtrace_otel.testing import (
+    CancelledContract,
+    InstrumentorContract,
+    ReentrantContract,
+    StreamedContract,
+    SynchronousContract,
+    ThreadedContract,
+)
 from tests.integration.langchain.conftest import Hashed
 
 OWNER = ("notes", "ann")
@@ -110,7 +117,7 @@ class QueuedNotes(Notes):
         return await (await self._open()).aput(OWNER, f"n{self.written}", {"text": text})
 
     async def read(self, query: str) -> object:
-        found = await (await self._open()).asearch(OWNER)  # newest first, by seconds
+        found = await (await self._open()).asearch(OWNER, query=query)  # newest first, by seconds
         return sorted((item.key, item.value["text"]) for item in found)
 
     async def change(self) -> object:
@@ -180,29 +187,54 @@ class AsyncThread(Thread):
         await asyncio.Event().wait()
 
 
-class TestLangGraph(InstrumentorContract, ThreadedContract):
+class Contract(InstrumentorContract, ThreadedContract):
     instrumentor = LangGraphInstrumentor
     entry_point = "memtrace_langgraph"
-    cancellable = False
     in_parts = False  # TestWhole
+    beyond = "TestWhole"
+    elsewhere = {
+        SynchronousContract: "TestLangGraph",
+        CancelledContract: "TestAsyncLangGraph",
+        StreamedContract: "tests.integration.langgraph.test_streams:TestStreams",
+        ReentrantContract: "TestWhole",
+    }
 
-    @pytest.fixture(params=[Notes, Thread], ids=["store", "thread"])
+
+class TestLangGraph(Contract, SynchronousContract):
+    @pytest.fixture
+    def program(self) -> Callable[[], Any]:
+        return Notes
+
+
+class TestAsyncLangGraph(Contract, CancelledContract):
+    @pytest.fixture(params=[AsyncNotes, QueuedNotes], ids=["store", "queued store"])
     def program(self, request: pytest.FixtureRequest) -> Callable[[], Any]:
         return request.param
 
 
-class TestAsyncLangGraph(InstrumentorContract, ThreadedContract):
+class TestThread(Contract, SynchronousContract):
+    unasked = "a thread is read whole"
+
+    @pytest.fixture
+    def program(self) -> Callable[[], Any]:
+        return Thread
+
+
+class TestAsyncThread(Contract, CancelledContract):
+    unasked = TestThread.unasked
+
+    @pytest.fixture
+    def program(self) -> Callable[[], Any]:
+        return AsyncThread
+
+
+class TestWhole(InstrumentorContract, CancelledContract, ReentrantContract):
     instrumentor = LangGraphInstrumentor
-    in_parts = False
-
-    @pytest.fixture(params=[AsyncNotes, QueuedNotes, AsyncThread], ids=["store", "queued store", "thread"])
-    def program(self, request: pytest.FixtureRequest) -> Callable[[], Any]:
-        return request.param
-
-
-class TestWhole(InstrumentorContract, ReentrantContract):
-    instrumentor = LangGraphInstrumentor
-    beyond = frozenset()
+    elsewhere = {
+        SynchronousContract: "TestLangGraph",
+        ThreadedContract: "TestLangGraph",
+        StreamedContract: "tests.integration.langgraph.test_streams:TestStreams",
+    }
 
     @pytest.fixture
     def program(self) -> Callable[[], WholeNotes]:

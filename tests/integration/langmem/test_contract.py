@@ -20,12 +20,22 @@ from langmem import ReflectionExecutor, create_memory_store_manager
 from memtrace_otel.instrumentation.langchain import LangChainInstrumentor
 from memtrace_otel.instrumentation.langgraph import LangGraphInstrumentor
 from memtrace_otel.instrumentation.langmem import LangMemInstrumentor
-from memtrace_otel.testing import InstrumentorContract, ReentrantContract, ThreadedContract
+from memtrace_otel.testing import (
+    CancelledContract,
+    InstrumentorContract,
+    ReentrantContract,
+    StreamedContract,
+    SynchronousContract,
+    ThreadedContract,
+)
 from tests.integration.langchain.conftest import ChatStub, Hashed
 from tests.integration.langmem.conftest import CONFIG, OWNER, remembers
 
-BEYOND = frozenset({"chat", "checkpoints", "loaders", "retrieval", "runs", "splitters", "store", "stores"})
-"""Of LangChain and LangGraph."""
+_LANGCHAIN = "chat", "loaders", "retrieval", "runs", "splitters", "stores"
+BEYOND = {
+    **dict.fromkeys(_LANGCHAIN, "tests.integration.langchain.test_whole_contract:TestWhole"),
+    **dict.fromkeys(("checkpoints", "store"), "tests.integration.langgraph.test_contract:TestWhole"),
+}
 PARTS = (LangMemInstrumentor, LangGraphInstrumentor, LangChainInstrumentor)
 
 
@@ -84,7 +94,7 @@ class Memories:
         return await self.write("never")
 
     async def close(self) -> None:
-        await self.client.aclose()
+        pass
 
     async def explore(self) -> object:
         """A reflection that is put off."""
@@ -122,6 +132,9 @@ class AsyncMemories(Memories):
     async def read(self, query: str) -> object:
         return [item.value for item in await self.store.asearch(OWNER, query=query)]
 
+    async def close(self) -> None:
+        await self.client.aclose()
+
     async def hang(self) -> object:
         self.embedding.hangs = True
         return await self.write("My dog sleeps.")
@@ -133,11 +146,14 @@ def programs(kind: type[Memories]) -> Iterator[Callable[[], Memories]]:
         yield partial(kind, server.url)
 
 
-class TestLangMem(InstrumentorContract, ThreadedContract, ReentrantContract):
+class Contract(InstrumentorContract, ThreadedContract, ReentrantContract):
     instrumentor = Together  # pyright: ignore
     beyond = BEYOND
-    cancellable = False
+    elsewhere = {SynchronousContract: "TestLangMem", CancelledContract: "TestAsyncLangMem"}
+    cannot = {StreamedContract: "its managers are runnables that return the memories they made, whole"}
 
+
+class TestLangMem(Contract, SynchronousContract):
     @pytest.fixture
     def program(self) -> Iterator[Callable[[], Memories]]:
         yield from programs(Memories)
@@ -147,10 +163,7 @@ class TestLangMem(InstrumentorContract, ThreadedContract, ReentrantContract):
         assert found.load() is LangMemInstrumentor
 
 
-class TestAsyncLangMem(InstrumentorContract, ThreadedContract, ReentrantContract):
-    instrumentor = Together  # pyright: ignore
-    beyond = BEYOND
-
+class TestAsyncLangMem(Contract, CancelledContract):
     @pytest.fixture
     def program(self) -> Iterator[Callable[[], Memories]]:
         yield from programs(AsyncMemories)

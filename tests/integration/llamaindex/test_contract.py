@@ -15,7 +15,14 @@ from llama_index.core.llms import ChatMessage, ChatResponse, MockLLM
 from llama_index.core.memory import FactExtractionMemoryBlock, Memory
 
 from memtrace_otel.instrumentation.llamaindex import LlamaIndexInstrumentor
-from memtrace_otel.testing import InstrumentorContract, ReentrantContract, ThreadedContract
+from memtrace_otel.testing import (
+    CancelledContract,
+    InstrumentorContract,
+    ReentrantContract,
+    StreamedContract,
+    SynchronousContract,
+    ThreadedContract,
+)
 from tests.integration.llamaindex.conftest import RagModel, splitter
 
 _numbers = count()
@@ -136,13 +143,19 @@ class Looking(MockLLM):
         return ChatResponse(message=ChatMessage(role="assistant", content=fact))
 
 
-class Common(InstrumentorContract):
+class Common(InstrumentorContract, ThreadedContract):
     instrumentor = LlamaIndexInstrumentor
     entry_point = "memtrace_llamaindex"
+    beyond = "tests.integration.llamaindex.test_whole_contract:TestWhole"
+    elsewhere = {
+        SynchronousContract: "TestSync",
+        CancelledContract: "TestAsync",
+        StreamedContract: "tests.integration.llamaindex.test_streams:TestStreams",
+        ReentrantContract: "TestMemory",
+    }
 
 
-class TestSync(Common, ThreadedContract):
-    cancellable = False
+class TestSync(Common, SynchronousContract):
     in_parts = False  # test_whole_contract.py
 
     @pytest.fixture
@@ -150,7 +163,7 @@ class TestSync(Common, ThreadedContract):
         return lambda: Rag(asynchronous=False)
 
 
-class TestAsync(Common, ThreadedContract):
+class TestAsync(Common, CancelledContract):
     in_parts = False
 
     @pytest.fixture
@@ -158,7 +171,10 @@ class TestAsync(Common, ThreadedContract):
         return lambda: Hanging(asynchronous=True)
 
 
-class TestMemory(Common, ThreadedContract, ReentrantContract):
+class TestMemory(Common, CancelledContract, ReentrantContract):
+    unasked = "a chat memory is read whole; its blocks are asked by what was said last"
+    shown_otherwise = "a block of facts is kept as a list and read as XML"
+
     @pytest.fixture
     def program(self, model: RagModel) -> Callable[[], Conversation]:
         model.echo = "<facts><fact>A cat sleeps on the sofa</fact></facts>"

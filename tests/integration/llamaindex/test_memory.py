@@ -141,10 +141,11 @@ async def test_the_next_prompt_comes_from_queue_and_blocks(recording: Recording,
     messages = await memory.aget()
     get = operations(recording, "search_memory")[0]
     hits = {v.ref: v for v in reads(get, "hit")}
-    assert set(hits) == {STATE, f"{STATE}.core", f"{STATE}.facts"}
+    assert set(hits) == {STATE, f"{STATE}.facts"}
     assert hits[STATE].origin == operations(recording, "memtrace.consolidate")[0].origin
     assert hits[f"{STATE}.facts"].origin == operations(recording, "update_memory")[0].origin
-    assert (hits[f"{STATE}.core"].origin, hits[f"{STATE}.core"].content) == ("", "The user is Alice.")
+    assert [(v.ref.partition(":")[0], v.content) for v in reads(get, "prompt")] == [("prompt", "The user is Alice.")]
+    assert "unknown_origin" not in graph_of(recording).incomplete
     assert get.outputs[0].content == "\n".join(str(message.content) for message in messages)
     ancestors = graph_of(recording).ancestors(VersionKey(get.outputs[0].ref, get.origin))
     refs = {node.ref for node in ancestors if isinstance(node, VersionKey)}
@@ -179,6 +180,15 @@ async def test_the_whole_history_of_a_buffer(kind: Any, recording: Recording) ->
     await memory.aget_all()
     put, *both = operations(recording)
     assert [[v.ref for v in reads(span, "history")] for span in both] == [[v.ref for v in reads(put, "message")]] * 2
+
+
+async def test_facts_of_an_earlier_run_are_of_unknown_origin(recording: Recording) -> None:
+    memory = memory_of(FactExtractionMemoryBlock(name="facts", llm=Settings.llm, facts=["Lives in Paris"]))
+    await memory.aput(said("Where do I live?"))
+    await memory.aget()
+    *_, get = operations(recording)
+    assert [(v.ref, v.origin) for v in reads(get, "hit") if v.ref != STATE] == [(f"{STATE}.facts", "")]
+    assert "unknown_origin" in get.incomplete
 
 
 async def test_a_block_on_a_vector_store_keeps_chunks(recording: Recording) -> None:
@@ -227,19 +237,87 @@ async def test_a_buffer_leaves_out_what_does_not_fit(kind: str, recording: Recor
     assert get.outputs[0].content == "\n".join(kept)
 
 
-def test_a_summary_updates_the_queue(recording: Recording, model: RagModel) -> None:
-    memory = ChatSummaryMemoryBuffer.from_defaults(
-        token_limit=6, tokenizer_fn=str.split, chat_store_key="s1", llm=Settings.llm
-    )
+def summarised(llm: Any = None) -> ChatSummaryMemoryBuffer:
+    """A memory with room for six words."""
+    return ChatSummaryMemoryBuffer.from_defaults(token_limit=6, tokenizer_fn=str.split, chat_store_key="s1", llm=llm)
+
+
+async def read(memory: Any, kind: str) -> None:
+    await memory.aget() if kind == "async" else memory.get()
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_a_summary_stands_for_what_it_was_made_of(kind: str, recording: Recording, model: RagModel) -> None:
+    """Also where a model says of more what it has said before."""
+    memory = summarised(Settings.llm)
     memory.put(said("I live in Paris."))
     memory.put(said("My dog is Rex."))
-    model.script.append("Lives in Paris.")
-    memory.get()
-    *_, get, update = operations(recording)
-    assert (update.parent_id, update.kind) == (get.span_id, "update")
-    assert [(v.ref, v.action, v.content) for v in update.outputs] == [
-        (STATE, "UPDATE", "Lives in Paris.\nMy dog is Rex.")
+    model.script += ["Lives here.", "Lives here."]
+    await read(memory, kind)
+    memory.put(said("My cat is Tom."))
+    await read(memory, kind)
+    paris, rex, first, update, tom, second, again = operations(recording)
+    assert (update.name, update.kind, update.parent_id) == ("update_memory", "consolidate", first.span_id)
+    assert [(v.role, v.ref) for v in update.inputs] == [
+        ("previous", STATE),
+        *[("message", r) for r in messages_of(paris)],
     ]
+    summary, state = update.outputs
+    assert (summary.ref, summary.content) == (f"completion:{content_digest('Lives here.')}", "Lives here.")
+    assert (state.ref, state.action, state.content) == (STATE, "UPDATE", "Lives here.\nMy dog is Rex.")
+    assert [(v.ref, v.origin) for v in reads(first, "hit")] == [(STATE, update.origin)]
+    assert [(v.ref, v.origin) for v in reads(first, "history")] == [
+        (summary.ref, update.origin),
+        *[(ref, "") for ref in messages_of(rex)],
+    ]
+    assert [(v.role, v.ref, v.origin) for v in again.inputs] == [
+        ("previous", STATE, tom.origin),
+        ("other", summary.ref, update.origin),
+        *[("message", ref, "") for ref in messages_of(rex)],
+    ]
+    assert [(v.ref, v.origin) for v in reads(second, "history")] == [
+        (summary.ref, again.origin),
+        *[(ref, "") for ref in messages_of(tom)],
+    ]
+    heard = graph_of(recording).ancestors(VersionKey(second.outputs[0].ref, second.origin))
+    assert {node.ref for node in heard if isinstance(node, VersionKey)} >= {
+        ref for span in (paris, rex, tom) for ref in messages_of(span)
+    }
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_a_reading_that_summarises_nothing_writes_nothing(kind: str, recording: Recording) -> None:
+    memory = summarised(Settings.llm)
+    memory.put(said("I live in Paris."))
+    await read(memory, kind)
+    memory.put(said("Nice!", "assistant"))
+    await read(memory, kind)
+    put, first, other, second = operations(recording)
+    assert {first.name, second.name} == {"search_memory"}
+    assert messages_of(second) == [*messages_of(put), *messages_of(other)]
+
+
+async def test_what_makes_room_without_a_summary_is_what_was_said(recording: Recording) -> None:
+    memory = summarised()
+    for text in ("I live in Paris.", "My dog is Rex."):
+        memory.put(said(text))
+    memory.get()
+    paris, rex, get, update = operations(recording)
+    assert (update.name, update.kind) == ("update_memory", "update")
+    assert [v.ref for v in reads(update, "message")] == messages_of(paris)
+    assert [v.content for v in update.outputs] == ["My dog is Rex."]
+    assert messages_of(get) == messages_of(rex)
+
+
+def test_one_object_that_was_said_twice_is_no_summary_when_room_is_made(recording: Recording) -> None:
+    memory, again = summarised(), said("Yes.")
+    for message in (said("I live in Paris."), again, said("Done then.", "assistant"), again, said("Ok.", "assistant")):
+        memory.put(message)
+    memory.get()
+    *puts, _get, update = operations(recording)
+    assert update.kind == "update"
+    assert [v.content for v in update.outputs] == ["Yes.\nDone then.\nYes.\nOk."]
+    assert [v.ref for v in reads(update, "message")] == messages_of(puts[0])
 
 
 async def test_a_reset_leaves_a_tombstone(recording: Recording) -> None:

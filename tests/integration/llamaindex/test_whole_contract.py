@@ -20,7 +20,14 @@ from llama_index.core.vector_stores import SimpleVectorStore, VectorStoreQuery
 from llama_index.core.workflow import StartEvent, StopEvent, Workflow, step
 
 from memtrace_otel.instrumentation.llamaindex import LlamaIndexInstrumentor
-from memtrace_otel.testing import InstrumentorContract, ReentrantContract
+from memtrace_otel.testing import (
+    CancelledContract,
+    InstrumentorContract,
+    ReentrantContract,
+    StreamedContract,
+    SynchronousContract,
+    ThreadedContract,
+)
 from tests.integration import model_stub
 from tests.integration.llamaindex.conftest import splitter
 
@@ -209,9 +216,13 @@ def texts_of(nodes: Any) -> list[str]:
     return [node.get_content() for node in nodes]
 
 
-class TestWhole(InstrumentorContract, ReentrantContract):
+class TestWhole(InstrumentorContract, CancelledContract, ReentrantContract):
     instrumentor = LlamaIndexInstrumentor
-    beyond = frozenset()
+    elsewhere = {
+        SynchronousContract: "tests.integration.llamaindex.test_contract:TestSync",
+        ThreadedContract: "tests.integration.llamaindex.test_contract:TestSync",
+        StreamedContract: "tests.integration.llamaindex.test_streams:TestStreams",
+    }
     declining = frozenset({"answers.write_to_history", "stores.delete_document"})  # no stream, no node is known
 
     @pytest.fixture

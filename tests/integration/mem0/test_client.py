@@ -154,6 +154,7 @@ async def test_calls_are_client_spans_with_refs_and_origins(hosted: Hosted, reco
         assert reader.inputs("hit")[0]["origin"] == updated.origin
     assert told.inputs("history")[0]["origin"] == updated.origin
     assert told.attributes[semconv.GEN_AI_MEMORY_RECORD_COUNT] == 2
+    assert told.outputs()[0]["content"] == "Lives in Paris\nLives in Lyon"
     assert deleted.inputs("previous")[0]["origin"] == updated.origin
     assert [o["action"] for o in deleted.outputs()] == ["DELETE"]
     assert [s.attributes.get(semconv.GEN_AI_MEMORY_RECORD_ID) for s in (updated, got, told, deleted)] == ["r1"] * 4
@@ -313,3 +314,49 @@ async def test_equal_messages_of_two_calls_are_two(hosted: Hosted, recording: Re
         await hosted.add("Yes.", {"id": id, "event": "ADD", "memory": id})
     first, second = [span.inputs("message")[0]["ref"] for span in seen(recording)]
     assert first != second
+
+
+@pytest.mark.usefixtures("instrumented")
+async def test_a_record_that_was_never_seen_is_whose_the_service_says_or_of_unknown_origin(
+    hosted: Hosted, recording: Recording
+) -> None:
+    hosted.platform.answers["PUT", "/v1/memories/n9/"] = item("n9", "Likes coffee.")
+    hosted.platform.answers["DELETE", "/v1/memories/n9/"] = {"message": "ok"}
+    hosted.platform.answers["DELETE", "/v1/memories/n7/"] = {"message": "ok"}
+    await hosted.call("update", "n9", text="Likes coffee.")
+    await hosted.call("delete", "n9")
+    await hosted.call("delete", "n7")
+    updated, deleted, unknown = seen(recording)
+    assert len({updated.attributes[semconv.SCOPE], deleted.attributes[semconv.SCOPE]} - {""}) == 1
+    assert (
+        semconv.INCOMPLETE not in deleted.attributes or "unknown_origin" not in deleted.attributes[semconv.INCOMPLETE]
+    )
+    assert "unknown_origin" in unknown.attributes[semconv.INCOMPLETE]
+
+
+@pytest.mark.usefixtures("instrumented")
+async def test_a_record_in_a_batch_is_not_of_the_owner_of_another_one(hosted: Hosted, recording: Recording) -> None:
+    hosted.platform.answers["PUT", "/batch/"] = {"message": "ok"}
+    hosted.platform.answers["DELETE", "/v1/memories/n9/"] = {"message": "ok"}
+    await hosted.add("I like tea.", {"id": "r1", "event": "ADD", "memory": "Likes tea."})
+    await hosted.call("batch_update", [{"memory_id": "r1", "text": "Tea."}, {"memory_id": "n9", "text": "Coffee."}])
+    await hosted.call("delete", "n9")
+    *_, batch, deleted = seen(recording)
+    for span in (batch, deleted):
+        assert "unknown_origin" in span.attributes[semconv.INCOMPLETE]
+    assert semconv.SCOPE not in deleted.attributes
+
+
+@pytest.mark.usefixtures("instrumented")
+async def test_a_batch_of_two_owners_is_the_origin_of_what_each_of_them_finds(
+    hosted: Hosted, recording: Recording
+) -> None:
+    hosted.platform.answers["PUT", "/batch/"] = {"message": "ok"}
+    for user, id in (("ann", "r1"), ("bob", "r2")):
+        await hosted.add("I like tea.", {"id": id, "event": "ADD", "memory": "Likes tea."}, user=user)
+    await hosted.call("batch_update", [{"memory_id": "r1", "text": "Rum."}, {"memory_id": "r2", "text": "Gin."}])
+    for user, id, text in (("ann", "r1", "Rum."), ("bob", "r2", "Gin.")):
+        await hosted.search("drink?", item(id, text, user_id=user), user=user)
+    ann, bob, batch, *searches = seen(recording)
+    assert [previous["origin"] for previous in batch.inputs("previous")] == [ann.origin, bob.origin]
+    assert [hit["origin"] for search in searches for hit in search.inputs("hit")] == [batch.origin] * 2

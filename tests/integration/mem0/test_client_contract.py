@@ -15,12 +15,22 @@ import pytest
 from mem0.client.main import AsyncMemoryClient, MemoryClient
 
 from memtrace_otel.instrumentation.mem0 import Mem0Instrumentor
-from memtrace_otel.testing import InstrumentorContract, ReentrantContract, ThreadedContract
+from memtrace_otel.testing import (
+    CancelledContract,
+    InstrumentorContract,
+    ReentrantContract,
+    StreamedContract,
+    SynchronousContract,
+    ThreadedContract,
+)
 from tests.integration.mem0.test_client import Platform, _Handler
 
 _OWN = "collections", "extraction", "decision", "pipeline", "providers", "writes", "public", "entities"
-HOOKS_OF_MEMORY = frozenset({*_OWN, "earlier_messages", "graph", "model_calls", "stores"})
-"""They are met in test_contract.py."""
+_FOLDER = "tests.integration.mem0"
+HOOKS_OF_MEMORY = {
+    **dict.fromkeys((*_OWN, "earlier_messages", "model_calls", "stores"), f"{_FOLDER}.test_contract:TestMemory"),
+    "graph": f"{_FOLDER}.test_graph_harmless:TestGraph",
+}
 OWNED = frozenset({"get_all", "create_memory_export", "get_memory_export", "delete_all", "delete_users"})
 """Methods that take an owner."""
 
@@ -179,6 +189,8 @@ class Contract(InstrumentorContract, ThreadedContract, ReentrantContract):
     instrumentor = Mem0Instrumentor
     in_parts = False
     beyond = HOOKS_OF_MEMORY
+    elsewhere = {SynchronousContract: "TestMemoryClient", CancelledContract: "TestAsyncMemoryClient"}
+    cannot = {StreamedContract: "the service answers whole"}
 
     @pytest.fixture
     def program(self) -> Iterator[Callable[[], Hosted]]:
@@ -195,16 +207,11 @@ class Contract(InstrumentorContract, ThreadedContract, ReentrantContract):
         """A program of this kind of client."""
 
 
-class TestMemoryClient(Contract):
-    cancellable = False
-
+class TestMemoryClient(Contract, SynchronousContract):
     def make(self, service: Service, owner: str) -> Hosted:
-        class Plain(Hosted):
-            hang = property()  # its calls cannot be cancelled
-
-        return Plain(MemoryClient, service, owner)
+        return Hosted(MemoryClient, service, owner)
 
 
-class TestAsyncMemoryClient(Contract):
+class TestAsyncMemoryClient(Contract, CancelledContract):
     def make(self, service: Service, owner: str) -> Hosted:
         return Hosted(AsyncMemoryClient, service, owner)

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,20 @@ import mem0.memory.main as main
 import pytest
 
 from memtrace_otel.instrumentation.mem0 import Mem0Instrumentor
-from memtrace_otel.testing import InstrumentorContract, ReentrantContract, ThreadedContract
+from memtrace_otel.testing import (
+    CancelledContract,
+    InstrumentorContract,
+    ReentrantContract,
+    StreamedContract,
+    SynchronousContract,
+    ThreadedContract,
+)
 from tests.integration.mem0.conftest import IS_V1, config, serialise
 from tests.integration.model_stub import ModelStub
 
 _OPENING = threading.RLock()  # Mem0 1.0.0 locks the folder of its statistics while it is being made
-OWNER: dict[str, Any] = {"user_id": "ann"} if IS_V1 else {"filters": {"user_id": "ann"}}
-_VOLATILE = frozenset({"id", "memory_id", "created_at", "updated_at"})
+_VOLATILE = frozenset({"id", "memory_id", "user_id", "created_at", "updated_at"})
+_numbers = count()
 
 
 class Notebook:
@@ -28,6 +36,8 @@ class Notebook:
     def __init__(self, kind: str, configuration: dict[str, Any], model: ModelStub) -> None:
         self.kind, self.configuration, self.model = kind, configuration, model
         self.memory: Any = None
+        self.user = f"ann{next(_numbers)}"
+        self.owner: dict[str, Any] = {"user_id": self.user} if IS_V1 else {"filters": {"user_id": self.user}}
 
     async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         if self.memory is None:
@@ -39,10 +49,10 @@ class Notebook:
         return await result if inspect.isawaitable(result) else result
 
     async def write(self, text: str) -> object:
-        return plain(await self.call("add", text, user_id="ann"))
+        return plain(await self.call("add", text, user_id=self.user))
 
     async def read(self, query: str) -> object:
-        return plain(await self.call("search", query, **OWNER))
+        return plain(await self.call("search", query, **self.owner))
 
     async def fail(self) -> object:
         return await self.call("get_all")
@@ -55,16 +65,16 @@ class Notebook:
         """Everything that Mem0 does besides, on memories written as they are: those in words of a model come and go."""
         self.memory.reranker = Reverse()
         said = [{"role": "user", "content": "I ride a bike."}, {"role": "assistant", "content": "Good."}]
-        seen = [await self.call("add", said, user_id="ann", infer=False)]
+        seen = [await self.call("add", said, user_id=self.user, infer=False)]
         one = seen[0]["results"][0]["id"]
         seen += [
             await self.call("update", one, data="I ride a horse."),
             await self.call("get", one),
-            sorted(item["memory"] for item in (await self.call("get_all", **OWNER))["results"]),
-            await self.call("search", "What do I ride?", **OWNER, rerank=True),
+            sorted(item["memory"] for item in (await self.call("get_all", **self.owner))["results"]),
+            await self.call("search", "What do I ride?", **self.owner, rerank=True),
             await self.call("history", one),
             await self.call("delete", one),
-            await self.call("delete_all", user_id="ann"),
+            await self.call("delete_all", user_id=self.user),
         ]
         steps = {"agent_id": "bot", "memory_type": "procedural_memory"}
         seen += [await self.call("add", said, **steps), await self.call("reset")]
@@ -72,13 +82,13 @@ class Notebook:
 
     async def reenter(self, text: str, query: str) -> object:
         """The embedder searches, once, before it embeds what is to be stored."""
-        await self.call("get_all", **OWNER)
+        await self.call("get_all", **self.owner)
         embed, found = self.memory.embedding_model.embed, list[object]()
 
         def embedding(given: Any, *args: Any, **kwargs: Any) -> Any:
             if not found:
                 found.append(None)
-                found[0] = plain(self.memory.search(query, **OWNER))
+                found[0] = plain(self.memory.search(query, **self.owner))
             return embed(given, *args, **kwargs)
 
         self.memory.embedding_model.embed = embedding
@@ -88,13 +98,13 @@ class Notebook:
 class AsyncNotebook(Notebook):
     async def reenter(self, text: str, query: str) -> object:
         """The embedder, which AsyncMemory calls in a thread, has the loop search, once, and waits for it."""
-        await self.call("get_all", **OWNER)
+        await self.call("get_all", **self.owner)
         embed, found, loop = self.memory.embedding_model.embed, list[object](), asyncio.get_running_loop()
 
         def embedding(given: Any, *args: Any, **kwargs: Any) -> Any:
             if not found and threading.current_thread() is not threading.main_thread():
                 found.append(None)
-                search = asyncio.run_coroutine_threadsafe(self.memory.search(query, **OWNER), loop)
+                search = asyncio.run_coroutine_threadsafe(self.memory.search(query, **self.owner), loop)
                 found[0] = plain(search.result(20))
             return embed(given, *args, **kwargs)
 
@@ -107,7 +117,7 @@ class AsyncNotebook(Notebook):
         async def waiting(*args: Any, **kwargs: Any) -> Any:
             await released.wait()
 
-        await self.call("add", "I like tea.", user_id="ann")
+        await self.call("add", "I like tea.", user_id=self.user)
         self.memory._search_vector_store = waiting
         return await self.read("What do I like?")
 
@@ -135,15 +145,19 @@ def entities(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(main, "extract_entities_batch", lambda texts: [named(text) for text in texts])
 
 
-class Contract(InstrumentorContract):
+class Contract(InstrumentorContract, ThreadedContract, ReentrantContract):
     instrumentor = Mem0Instrumentor
     entry_point = "memtrace_mem0"
     in_parts = False
-    beyond = frozenset({"client", "graph"})  # test_client_contract.py, test_graph_harmless.py
+    beyond = {
+        "client": "tests.integration.mem0.test_client_contract:TestMemoryClient",
+        "graph": "tests.integration.mem0.test_graph_harmless:TestGraph",
+    }
+    elsewhere = {SynchronousContract: "TestMemory", CancelledContract: "TestAsyncMemory"}
+    cannot = {StreamedContract: "Mem0 returns its results whole; its chat proxy hands on the stream of LiteLLM"}
 
 
-class TestMemory(Contract, ThreadedContract, ReentrantContract):
-    cancellable = False
+class TestMemory(Contract, SynchronousContract):
     kind = "Memory"
     notebook: type[Notebook] = Notebook
 
@@ -160,7 +174,7 @@ class TestMemory(Contract, ThreadedContract, ReentrantContract):
             yield fresh
 
 
-class TestAsyncMemory(Contract, ThreadedContract, ReentrantContract):
+class TestAsyncMemory(Contract, CancelledContract):
     kind = "AsyncMemory"
     notebook = AsyncNotebook
     program = TestMemory.program

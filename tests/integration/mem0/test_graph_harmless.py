@@ -15,6 +15,7 @@ from tests.integration.mem0.test_contract import Notebook, plain
 from tests.integration.mem0.test_graph_memory import GRAPH, TOOLS, ToolHandler, script
 from tests.integration.model_stub import ModelStub
 
+OWN = "public", "pipeline", "providers", "writes", "stores", "decision", "entities"
 CITIES = {"cat": "sofa", "dog": "garden"}
 
 
@@ -52,8 +53,10 @@ class TestGraph(HarmlessContract):
     instrumentor = Mem0Instrumentor
     in_parts = False
     at_once = 2
-    beyond = frozenset({"client", "public", "pipeline", "providers", "writes", "stores", "decision", "entities"})
-    """All but those of graph.py are met in test_contract.py and test_client_contract.py."""
+    beyond = {
+        **dict.fromkeys(OWN, "tests.integration.mem0.test_contract:TestMemory"),
+        "client": "tests.integration.mem0.test_client_contract:TestMemoryClient",
+    }
 
     @pytest.fixture
     def program(self, kind: str, tmp_path: Path) -> Iterator[Any]:

@@ -246,6 +246,11 @@ async def test_history_reads_the_newest_version(program: Program, recording: Rec
         updated.origin,
         content_digest("I live in Lyon."),
     )
+    (context,) = read.outputs()
+    assert (context["ref"].partition(":")[0], context["digest"]) == (
+        "context",
+        content_digest("I live in Paris.\nI live in Lyon."),
+    )
 
 
 async def test_history_rows_are_events_of_the_write(program: Program, recording: Recording) -> None:

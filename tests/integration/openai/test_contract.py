@@ -9,7 +9,14 @@ import openai
 import pytest
 
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor, conversations
-from memtrace_otel.testing import InstrumentorContract, ReentrantContract, StreamedContract, ThreadedContract
+from memtrace_otel.testing import (
+    CancelledContract,
+    InstrumentorContract,
+    ReentrantContract,
+    StreamedContract,
+    SynchronousContract,
+    ThreadedContract,
+)
 from tests.integration.openai.conftest import ModelServer
 
 
@@ -93,20 +100,19 @@ class Contract(InstrumentorContract, ThreadedContract, StreamedContract, Reentra
     entry_point = "memtrace_openai"
     reading = ("respond", "history")
     remembers_answers = True
+    elsewhere = {SynchronousContract: "TestSync", CancelledContract: "TestAsync"}
     nests = False
     """A call inside of a call is a step of it."""
 
 
-class TestSync(Contract):
-    cancellable = False
-
+class TestSync(Contract, SynchronousContract):
     @pytest.fixture(params=[False, True], ids=["whole", "stream"])
     def program(self, request: pytest.FixtureRequest, server: ModelServer) -> Callable[[], Conversation]:
         server.echo = True
         return lambda: Conversation(server.url, False, request.param)
 
 
-class TestAsync(Contract):
+class TestAsync(Contract, CancelledContract):
     @pytest.fixture(params=[False, True], ids=["whole", "stream"])
     def program(self, request: pytest.FixtureRequest, server: ModelServer) -> Callable[[], AsyncConversation]:
         server.echo = True

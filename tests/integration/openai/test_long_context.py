@@ -208,6 +208,67 @@ def test_a_summary_in_the_system_prompt_stays_while_it_is_repeated(chat: Chat, r
     ]
 
 
+def told_four(chat: Chat) -> None:
+    for number in range(4):
+        chat.say(f"Fact {number}: my number is {number + 4711}.", f"Noted {number}.")
+
+
+def test_instructions_are_no_summary_of_what_was_dropped_with_an_old_summary(chat: Chat, recording: Recording) -> None:
+    told_four(chat)
+    chat.history[1:5] = [{"role": "system", "content": "Summary: the first numbers are 4711 and 4712."}]
+    chat.say("Which is the last one?", "4714.")
+    del chat.history[1:4]
+    chat.say("And the first?", "I do not know.")
+    [summary] = operations(recording, "summarize")
+    [trim] = operations(recording, "trim")
+    assert [v.action for v in trim.outputs] == ["DELETE"] * 3
+    assert trim.outputs[0].ref == summary.outputs[0].ref
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("Be kind. Today we talk of pets.", "Be kind."),
+        ("Be kind.\nBe brief!\nNo lists.", "No lists.\nBe kind."),
+    ],
+)
+def test_what_is_left_of_instructions_stands_for_nothing_else(
+    chat: Chat, recording: Recording, before: str, after: str
+) -> None:
+    chat.history = [{"role": "system", "content": before}]
+    told_four(chat)
+    chat.history[:3] = [{"role": "system", "content": after}]
+    chat.say("Which is the last one?", "4714.")
+    assert actions(recording) == ["ADD"] * 8 + ["DELETE"] * 2
+
+
+def test_an_instruction_behind_the_kept_messages_stands_for_none_before_them(chat: Chat, recording: Recording) -> None:
+    told_four(chat)
+    del chat.history[1:5]
+    chat.history.append({"role": "system", "content": "Answer in French."})
+    chat.say("Which is the last one?", "4714.")
+    assert actions(recording) == ["ADD"] * 8 + ["DELETE"] * 4
+
+
+def test_an_instruction_among_the_kept_messages_stands_for_those_that_stood_there(
+    chat: Chat, recording: Recording
+) -> None:
+    told_four(chat)
+    chat.history[3:5] = [{"role": "system", "content": "Here another number was named."}]
+    chat.say("Which is the last one?", "4714.")
+    [summary] = operations(recording, "summarize")
+    assert [v.action for v in summary.outputs] == ["UPDATE"] * 2
+
+
+def test_what_a_prompt_repeats_in_another_order_is_kept(chat: Chat, recording: Recording) -> None:
+    told_four(chat)
+    first, second = chat.history[1:3], chat.history[3:5]
+    chat.history[1:5] = [*second, *first]
+    chat.say("Which is the last one?", "4714.")
+    assert actions(recording) == ["ADD"] * 8
+    assert len({v.ref for v in answers(recording)[-1].inputs if v.role == "history"}) == 8
+
+
 def test_two_people_who_say_the_same_keep_their_histories(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:

@@ -340,6 +340,38 @@ def test_feedback_writes_the_judge_span_of_the_newest_answer(
     assert values(judged, semconv.INPUTS_CONTENTS) == ["", "Green tea"]
 
 
+@pytest.mark.parametrize(("memories", "unknown"), [(TEA, True), (PARIS, False)])
+def test_an_answer_says_that_nobody_knows_who_wrote_what_it_used(
+    client: openai.OpenAI, server: ModelServer, recording: Recording, memories: str, unknown: bool
+) -> None:
+    """Not when it used another record: the search says of its own that it found one."""
+    server.replies = ["Green tea."]
+    with operation("create_memory", kind="create", system="t", scope=SCOPE, tracer=recording.tracer) as op:
+        op.wrote("memory:paris", action="ADD", content=PARIS)
+    with recording.tracer.start_as_current_span("turn"):
+        with operation("search_memory", kind="retrieve", system="t", scope=SCOPE, tracer=recording.tracer) as op:
+            op.read("query:q", role="query", content="What does Ana drink?")
+            op.read("memory:of-another-process", role="hit", content=TEA)
+            op.read("memory:paris", role="hit", content=PARIS)
+        ask(client, memories)
+    [found], [answer] = recording.named("search_memory"), recording.named("chat m1")
+    assert "unknown_origin" in found.attributes[semconv.INCOMPLETE]
+    assert ("unknown_origin" in answer.attributes.get(semconv.INCOMPLETE, ())) == unknown
+
+
+@pytest.mark.parametrize("kind", ["document:d1", "state:system.core"])
+def test_an_answer_that_uses_what_came_with_the_program_is_complete(
+    client: openai.OpenAI, server: ModelServer, recording: Recording, kind: str
+) -> None:
+    server.replies = ["Green tea."]
+    with recording.tracer.start_as_current_span("turn"):
+        with operation("search_memory", kind="retrieve", system="t", scope=SCOPE, tracer=recording.tracer) as op:
+            op.read("query:q", role="query", content="What does Ana drink?")
+            op.read(kind, role="hit", content=TEA, origin="")
+        ask(client)
+    assert not [span for span in recording.spans() if "unknown_origin" in span.attributes.get(semconv.INCOMPLETE, ())]
+
+
 def test_instrumenting_twice_wraps_once_and_uninstrumenting_restores(
     recording: Recording, server: ModelServer, client: openai.OpenAI, instrumented: OpenAIInstrumentor
 ) -> None:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
+import openai
 import pytest
 
 from memtrace_otel.instrumentation.openai import conversations
 from memtrace_otel.instrumentation.openai.calls import Message, Request
 from memtrace_otel.instrumentation.openai.conversations import Conversation, Entry
 from tests.conftest import Recording
-from tests.integration.openai.test_long_context import Chat, answers, chat, graph_of, no_conversations, operations
+from tests.integration.openai.conftest import ModelServer
+from tests.integration.openai.test_long_context import (
+    SYSTEM,
+    Chat,
+    answers,
+    chat,
+    graph_of,
+    no_conversations,
+    operations,
+)
 
 __all__ = ["chat", "no_conversations"]
 
@@ -114,3 +125,119 @@ def test_a_child_tells_its_own_line_under_refs_of_its_own() -> None:
     assert mark == id != "mark"
     assert continued == "True"
     assert ref == f"state:{mark}.1"
+
+
+# --- a prompt that is sent again ------------------------------------------------------------------------------------
+def ask(chat: Chat, *replies: str | int) -> None:
+    """Send the history once for each reply; a status is an error."""
+    for reply in replies:
+        chat.server.replies.append(reply)
+        with suppress(openai.APIStatusError):
+            answer = chat.client.chat.completions.create(model="m1", messages=chat.history)
+            said = str(answer.choices[0].message.content)
+    chat.history.append({"role": "assistant", "content": said})
+
+
+def questions(recording: Recording) -> list[str]:
+    return [v.ref for answer in answers(recording) for v in answer.inputs if v.role == "query"]
+
+
+@pytest.mark.parametrize("before", [(), FACTS[:1]])
+def test_a_prompt_that_failed_and_is_sent_again_says_the_same(
+    before: tuple[str, ...], chat: Chat, recording: Recording
+) -> None:
+    for fact in before:
+        chat.say(fact, f"I will keep in mind that {fact}")
+    chat.history.append({"role": "user", "content": FACTS[1]})
+    ask(chat, 500, 429, "A fine city.")
+    chat.say(FACTS[2], "Early mornings.")
+    *_, failed, again, retried, last = answers(recording)
+    assert len({*questions(recording)[-4:-1]}) == 1
+    assert failed.scope == again.scope == (last.scope if before else "")
+    assert len({span.scope for span in operations(recording, "memory_update")}) == 1
+    histories = [{v.ref for v in span.inputs if v.role == "history"} for span in (retried, last)]
+    assert len(histories[1] - histories[0]) == 2 * (len(before) + 1) - len(histories[0])
+    assert not [v for v in histories[1] if not v.startswith("state:")]
+
+
+def test_a_prompt_that_is_sent_again_for_another_reply_changes_the_history_once(
+    chat: Chat, recording: Recording
+) -> None:
+    for fact in FACTS[:2]:
+        chat.say(fact, f"I will keep in mind that {fact}")
+    chat.history = [SYSTEM, *chat.history[3:], {"role": "user", "content": "What do you know of me?"}]
+    ask(chat, "No JSON.", "{}", '{"city": "Oslo"}')
+    assert len(operations(recording, "memory_update")) == 2
+    assert len(operations(recording, "trim")) == 1
+    *_, first, second, third = answers(recording)
+    assert first.inputs == second.inputs == third.inputs
+    chat.say("Thank you.", "You are welcome.")
+    [*_, last] = answers(recording)
+    read = [v for v in last.inputs if v.role == "history"]
+    assert {v.ref for v in third.inputs if v.role == "history"} < {v.ref for v in read}
+    graph = graph_of(recording)
+    replies = {
+        node.origin for node in graph.slice_of_answer(last.origin) if getattr(node, "ref", "").startswith("answer:")
+    }
+    assert not replies & {first.origin, second.origin}
+    assert third.origin in replies
+
+
+def test_two_replies_to_one_prompt_are_gone_on_from_apart(chat: Chat, recording: Recording) -> None:
+    chat.say(FACTS[0], f"I will keep in mind that {FACTS[0]}")
+    chat.history.append({"role": "user", "content": FACTS[1]})
+    asked, names = list(chat.history), ["A fine city, that is.", "A rainy city, that is."]
+    ask(chat, *names)
+    for name in names:
+        chat.history = [*asked, {"role": "assistant", "content": name}]
+        chat.say("Is it?", "Yes.")
+    written = [v.ref for span in operations(recording, "memory_update") for v in span.outputs]
+    assert len(written) == len(set(written)) == 6
+    graph, said = graph_of(recording), [a.origin for a in answers(recording)]
+    for one, other, last in ((1, 2, 3), (2, 1, 4)):
+        origins = {getattr(node, "origin", "") for node in graph.slice_of_answer(said[last])}
+        assert said[one] in origins
+        assert said[other] not in origins
+
+
+def test_what_the_package_itself_sends_again_is_one_call(server: ModelServer, recording: Recording) -> None:
+    server.replies = [500, 429, "A fine city."]
+    client = openai.OpenAI(base_url=server.url, api_key="none", max_retries=2)
+    client.chat.completions.create(model="m1", messages=[{"role": "user", "content": FACTS[1]}])
+    assert len(recording.spans()) == 1
+
+
+# --- a summary in several messages ----------------------------------------------------------------------------------
+SUMMARY = [
+    {"role": "user", "content": "Summary so far: the cat is Tom."},
+    {"role": "assistant", "content": "Understood."},
+]
+
+
+def shortened(chat: Chat) -> None:
+    for fact in FACTS[:2]:
+        chat.say(fact, f"I will keep in mind that {fact}")
+    chat.history = [*SUMMARY, *chat.history[3:]]
+    chat.say(FACTS[2], "Early mornings.")
+
+
+@pytest.mark.usefixtures("content_on")
+def test_a_summary_that_was_said_and_acknowledged_is_one_and_stays(chat: Chat, recording: Recording) -> None:
+    shortened(chat)
+    for text in ("Who is Tom?", "And where do I live?"):
+        chat.say(text, f"I have been told that. {text}")
+    [summary] = operations(recording, "summarize")
+    assert not operations(recording, "trim")
+    for number, answer in enumerate(answers(recording)[2:]):
+        read = [v for v in answer.inputs if v.role == "history"]
+        assert [v.ref for v in read if v.origin == summary.origin] == [summary.outputs[0].ref]
+        assert len(read) == len({v.ref for v in read}) == 3 + 2 * number
+
+
+def test_half_of_a_summary_still_stands_for_what_it_was_made_of(chat: Chat, recording: Recording) -> None:
+    shortened(chat)
+    del chat.history[1]
+    chat.say("Who is Tom?", "Your cat.")
+    assert not operations(recording, "trim")
+    [summary] = operations(recording, "summarize")
+    assert summary.origin in {v.origin for v in answers(recording)[-1].inputs}

@@ -25,6 +25,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from memtrace_otel import semconv
 from memtrace_otel.capture import drops
 from memtrace_otel.capture.processor import LosslessSpanProcessor
 from memtrace_otel.store.exporter import MemtraceSpanExporter
@@ -33,7 +34,7 @@ ATTRIBUTES = {f"memtrace.test.{n}": ["memory:abc", "memory:def"] if n % 2 else f
 
 
 class Exporter(SpanExporter):
-    """Appends `<trace id>-<span id> <name>` of what it takes to `path`."""
+    """Appends `<trace id>-<span id> <name> <process>` of what it takes to `path`; `name=<n>` tells of n lost spans."""
 
     def __init__(self, path: str, behaviour: str) -> None:
         self.path = Path(path)
@@ -48,7 +49,9 @@ class Exporter(SpanExporter):
             return SpanExportResult.FAILURE
         with self.path.open("a") as file:
             for span in spans:
-                file.write(f"{span.context.trace_id:032x}-{span.context.span_id:016x} {span.name} {os.getpid()}\n")
+                lost = (span.attributes or {}).get(semconv.LOST)
+                name = f"{span.name}={lost}" if lost else span.name
+                file.write(f"{span.context.trace_id:032x}-{span.context.span_id:016x} {name} {os.getpid()}\n")
         return SpanExportResult.SUCCESS
 
 
@@ -127,7 +130,11 @@ def main(options: dict[str, Any]) -> None:
     }
     if end == "flush":
         seen["flushed"] = program.processor.force_flush(20_000)
+    if end == "flush in vain":
+        seen["flushed"] = program.processor.force_flush(100)
     print(json.dumps(seen), flush=True)
+    if end == "flush in vain":
+        os._exit(0)
     if end == "first process":  # of a container: the system does not end it by SIGTERM
         os.getpid = lambda: 1
         os.kill(process, signal.SIGTERM)

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from memtrace_otel.cli import main as memtrace_otel
 from memtrace_otel.store import SqliteStore, StoreError
 from tests.integration.store.commands import COMMANDS
-from tests.integration.store.works import filled, life, request
+from tests.integration.store.works import HERE, filled, life, request
 
 ROOT = Path(__file__).parents[3]
 PAGE = 4096
@@ -174,6 +174,23 @@ def copy_in_use(path: Path) -> list[int]:
     return ends
 
 
+@pytest.mark.parametrize("first", [0, 4, 8])
+def test_a_log_that_is_damaged_in_its_middle_is_kept_and_named(path: Path, first: int) -> None:
+    ends = copy_in_use(path)
+    log = path.with_name("a.db-wal")
+    damaged = bytearray(log.read_bytes())
+    damaged[ends[first] - 2000] ^= 1
+    log.write_bytes(damaged)
+    with SqliteStore.open(path) as store:  # what SQLite takes over is there, and the rest lost
+        assert [bool(store.trace(life(n)[0].trace_id)) for n in range(20, 30)] == [n < first for n in range(10)]
+        assert [(damage.kind, damage.place) for damage in store.check()] == [("integrity", "log")]
+    assert path.with_name("a.db-wal.damaged").read_bytes() == damaged
+    assert command("store", "check", "--db", str(path))[0] == 1
+    with SqliteStore.open(path) as store:
+        assert store.forget(HERE).finished
+    assert list(path.parent.glob("*.damaged")) == []  # contents were in it
+
+
 def test_a_log_that_ends_in_the_middle_of_a_write_is_no_damage(path: Path) -> None:
     ends = copy_in_use(path)
     log = path.with_name("a.db-wal")
@@ -182,5 +199,6 @@ def test_a_log_that_ends_in_the_middle_of_a_write_is_no_damage(path: Path) -> No
         log.write_bytes(saved[1][:cut])
         with SqliteStore.open(path) as store:
             assert store.trace(life(28)[0].trace_id) == life(28)
+            assert not path.with_name("a.db-wal.damaged").exists()
         path.write_bytes(saved[0])
         log.write_bytes(saved[1])

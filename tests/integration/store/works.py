@@ -20,7 +20,7 @@ from memtrace_otel.store import SqliteStore, StoreError
 from memtrace_otel.store.exporter import MemtraceSpanExporter
 from memtrace_otel.store.importing import import_requests
 from memtrace_otel.testing import contract_span
-from tests.unit.store import version_1
+from tests.unit.store import version_1, version_2
 
 Say = Callable[[str], None]
 HERE, THERE = "a" * 16, "b" * 16
@@ -60,6 +60,9 @@ def request(trace: int, scope: str = HERE, size: int = 10) -> bytes:
     return encode_request(life(trace, scope, size))
 
 
+OLD = [span for n in range(1, 9) for span in life(n)]
+
+
 def nothing(path: Path) -> None:
     """No file at all."""
 
@@ -94,8 +97,12 @@ def create(path: Path, say: Say) -> None:
 
 def old(path: Path) -> None:
     """A file of the first version."""
-    spans = [span for n in range(1, 9) for span in life(n)]
-    version_1.write(path, spans[:-3], waiting=spans[-3:])
+    version_1.write(path, OLD[:-3], waiting=OLD[-3:])
+
+
+def newer(path: Path) -> None:
+    """A file of the second version."""
+    version_2.write(path, OLD[:-3], waiting=OLD[-3:])
 
 
 def receive(path: Path, say: Say) -> None:
@@ -204,6 +211,7 @@ def content(path: Path) -> bytes:
 WORKS = {
     "create": Work(nothing, create),
     "migrate": Work(old, create),
+    "migrate from version 2": Work(newer, create),
     "receive": Work(opened, receive),
     "export": Work(opened, export),
     "import": Work(opened, bring_in),

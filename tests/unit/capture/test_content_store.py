@@ -367,7 +367,7 @@ store = c.ContentStore(sys.argv[1])
     [
         "for n in range(100): store.put(f'text {n}')\nos.kill(os.getpid(), signal.SIGTERM); time.sleep(60)",
         # amid `put`, which holds the lock that the writer needs
-        "c.QUEUE_ITEMS, c.note_drop = 100, lambda reason: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "c.QUEUE_ITEMS, c.note_drop = 100, lambda reason, system: os.kill(os.getpid(), signal.SIGTERM)\n"
         "for n in range(200): store.put(f'text {n}')",
     ],
     ids=["between", "amid"],

@@ -16,7 +16,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.trace import StatusCode
+from opentelemetry.trace import SpanKind, StatusCode
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import current_operation, drops, operation, variable_ref
@@ -159,12 +159,42 @@ async def test_an_async_stream_takes_what_is_sent_and_thrown_in(recording: Recor
             except ValueError:
                 yield "Never mind."
 
+        assert inspect.isasyncgenfunction(answer)
         stream = answer()
+        assert inspect.isasyncgen(stream)
         assert [await anext(stream), await stream.asend("Ana"), await stream.athrow(ValueError())] == [
             *("Who?", "Ana", "Never mind.")
         ]
         await stream.aclose()
     assert len(recording.spans()) == recorded
+
+
+def test_what_was_begun_while_off_records_later_as_it_was_told(recording: Recording) -> None:
+    with suppress_instrumentation():
+        begun = operation(
+            "update_memory",
+            kind="update",
+            system="t",
+            scope="s",
+            purpose="why",
+            tracer=recording.tracer,
+            span_kind=SpanKind.CLIENT,
+            attributes={"a": 1},
+            inputs={"text": "message"},
+            output="memory",
+            action="UPDATE",
+        )
+
+    @begun
+    def update(text: str) -> str:
+        return text.upper()
+
+    assert update("x") == "X"
+    [span] = recording.spans()
+    assert (span.name, span.kind) == ("update_memory", SpanKind.CLIENT)
+    assert {"a": 1, semconv.SCOPE: "s", semconv.OP_PURPOSE: "why"}.items() <= dict(span.attributes or {}).items()
+    assert attribute(span, semconv.INPUTS) == [variable_ref("message", "x")]
+    assert attribute(span, semconv.OUTPUTS_ACTIONS) == ["UPDATE"]
 
 
 async def test_an_async_stream_is_recorded_whole(recording: Recording) -> None:

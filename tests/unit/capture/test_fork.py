@@ -39,7 +39,7 @@ KINDS = {"Lock", "RLock", "Condition"}
 SECONDS = 10
 """Until a child that hangs says where, and ends."""
 ELSEWHERE = {
-    ("memtrace_otel.capture.processor.delivery", "_Flight"),  # of a delivery, which a child makes anew
+    ("memtrace_otel.capture.processor.in_memory", "Flight"),  # of a delivery, which a child makes anew
     ("memtrace_otel.capture.fork", ""),  # held by nobody: it is there for its type
     ("memtrace_otel.instrumentation.places", ""),  # so are these
 }

@@ -87,6 +87,10 @@ def test_a_failed_update_leaves_the_version_before_it(recording: Recording) -> N
         search.read("memory:2", role="hit")
     assert attribute(recording.named("memtrace.index")[0], semconv.INPUTS_ORIGINS) == [failed.origin]
     assert attribute(recording.named("memtrace.retrieve")[0], semconv.INPUTS_ORIGINS) == [origin, ""]
+    with operation(kind="retrieve", system="t", scope=SCOPE, tracer=recording.tracer) as stored_all_the_same:
+        for text in ("Ana likes coffee with milk", "Ana likes water"):
+            stored_all_the_same.read("memory:1", role="hit", content=text)
+    assert attribute(recording.named("memtrace.retrieve")[1], semconv.INPUTS_ORIGINS) == [failed.origin, ""]
 
 
 def test_what_a_running_operation_writes_is_found_below_it_alone(recording: Recording) -> None:
@@ -401,6 +405,16 @@ def test_nothing_that_a_program_says_of_an_operation_leaves_unredacted(recording
     assert attributes["e"] == attributes["set.e"] == 7
 
 
+def test_a_preview_limit_cuts_no_purpose(recording: Recording) -> None:
+    use_config(replace(config(), preview_bytes=8))
+    with operation(
+        kind="rerank", system="t", tracer=recording.tracer, purpose="cross-encoder rerank", attributes={"a": "x" * 9}
+    ):
+        pass
+    attributes = recording.spans()[0].attributes or {}
+    assert (attributes[semconv.OP_PURPOSE], attributes["a"]) == ("cross-encoder rerank", "x" * 8)
+
+
 def test_attributes_past_their_share_of_a_span_are_cut_then_dropped_and_both_is_said(recording: Recording) -> None:
     share, before = config().span_bytes // 2, drops["attributes"]
     with operation(kind="create", system="t", tracer=recording.tracer) as op:
@@ -660,7 +674,7 @@ def test_the_decorator_calls_the_function_once_whatever_fails_in_ours(
         calls.append(x)
         return x + 1
 
-    monkeypatch.setattr("memtrace_otel.capture.operations.as_text", lambda value: 1 / 0)
+    monkeypatch.setattr("memtrace_otel.capture.notes.as_text", lambda value: 1 / 0)
     assert work(1) == 2
     assert calls == [1]
 

@@ -36,3 +36,21 @@ def test_a_record_that_lives_is_not_the_one_deleted_here() -> None:
     table.wrote("s", "memory:1", "deletion", deleted=True)
     assert table.find("s", "memory:1", living=True) == ""
     assert table.find("s", "memory:1") == "deletion"
+
+
+def test_what_failed_to_be_written_is_found_by_those_who_read_just_that() -> None:
+    table, key = origins(), ("s", "memory:1")
+
+    def read(text: str) -> str:
+        return table.newest(key, None, True, text=text)
+
+    table.publish({key: next_version("one", text="Lisbon")})
+    table.doubt({key: next_version("failed", text="Porto")})
+    assert [read("Porto"), read("Lisbon"), read("Faro")] == ["failed", "one", ""]
+    assert table.find("s", "memory:1") == "one"
+    table.doubt({key: next_version("again", text="Lisbon")})  # it need not have happened
+    assert read("Lisbon") == "one"
+    table.doubt({key: next_version("deletion", deleted=True, text="Lisbon")})
+    assert read("Lisbon") == "one"
+    table.publish({key: next_version("two", text="Braga")})
+    assert [read("Porto"), read("Faro")] == ["two", "two"]  # a store may keep a text in words of its own

@@ -20,7 +20,7 @@ from opentelemetry.trace import set_span_in_context
 from memtrace_otel import semconv
 from memtrace_otel.capture import drops, operation
 from memtrace_otel.capture.processor import LosslessSpanProcessor
-from memtrace_otel.capture.processor.delivery import Delivery
+from memtrace_otel.capture.processor.in_memory import InMemory
 from memtrace_otel.capture.processor.loss import Losses
 from memtrace_otel.capture.processor.spool import Spool, SpoolFull
 from memtrace_otel.capture.processor.stowing import stow
@@ -154,19 +154,19 @@ def test_shutdown_delivers_what_waits_and_ends_the_exporter(pipeline: MakePipeli
 def test_a_worker_that_comes_free_amid_the_end_takes_nothing_with_it(
     tmp_path: Path, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hanging, secure = threading.Event(), Delivery._secure  # pyright: ignore[reportPrivateUsage]
+    hanging, secure = threading.Event(), InMemory._secure  # pyright: ignore[reportPrivateUsage]
     ended = threading.Event()
 
-    def secure_late(delivery: Delivery, flight: object) -> None:
+    def secure_late(in_memory: InMemory, flight: object) -> None:
         hanging.set()  # the worker goes on between the end's first step and its last
         ended.wait(10)
-        secure(delivery, flight)  # type: ignore[arg-type]
+        secure(in_memory, flight)  # type: ignore[arg-type]
 
     receiver = Receiver(lambda spans: hanging.wait(30))
     receiver.shutdown = ended.set  # type: ignore[method-assign]  # the last that the worker does
     ours = pipeline(receiver, delay_seconds=30.0, batch_size=4)
     made = ours.make(10)
-    monkeypatch.setattr(Delivery, "_secure", secure_late)
+    monkeypatch.setattr(InMemory, "_secure", secure_late)
     ours.processor.shutdown(0.1)
     (path,) = tmp_path.rglob("*.spool")
     body = path.read_bytes()
@@ -314,6 +314,60 @@ def test_a_flush_without_threads_works_by_itself_and_alone(
     assert receiver.names == made + Counter(["amid0"])
 
 
+def refuse_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith("memtrace-"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
+def test_a_flush_without_threads_raises_nothing_when_the_disk_refuses(
+    pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_threads(monkeypatch)
+    receiver = Receiver(down)
+    ours = pipeline(receiver, batch_size=1)
+    made = ours.make(1)
+    assert not ours.processor.force_flush(1000)
+
+    def full(descriptor: int, data: bytes, offset: int) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr("os.pwrite", full)
+        assert not ours.processor.force_flush(1000)
+    assert drops["error:delivery"] == 1
+    assert ours.processor._sender.failures == 2  # a pause follows
+    receiver.answer = lambda spans: None
+    assert ours.processor.force_flush(10_000)
+    assert receiver.names == made
+
+
+def test_a_spool_that_fails_at_the_end_keeps_nothing_else_from_it(
+    tmp_path: Path, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_: object) -> None:
+        raise TimeoutError("the spool is busy")
+
+    refuse_threads(monkeypatch)
+    receiver = Receiver(down)
+    ours = pipeline(receiver, batch_size=1)
+    ours.make(3)
+    span = ours.tracer.start_span("lost")
+    ours.processor._losses.note(span._readable_span(), "full")  # type: ignore[attr-defined]
+    monkeypatch.setattr(ours.processor._delivery, "_has_emptied", busy)
+    monkeypatch.setattr(ours.processor._delivery.in_memory, "save", busy)
+    ours.processor.shutdown(1.0)
+    (path,) = tmp_path.rglob("*.spool")
+    assert path.read_bytes().count(semconv.LOST.encode()) == 4  # of the lost one, and of three not saved
+    assert receiver.ended
+    assert not ours.processor._spool._segments
+
+
 async def test_an_event_loop_is_never_held_up(pipeline: MakePipeline, clock: Clock) -> None:
     hanging = threading.Event()
     receiver = Receiver(lambda spans: hanging.wait(30))
@@ -340,7 +394,7 @@ async def test_an_event_loop_never_writes_to_a_slow_disk(
     receiver = Receiver(lambda spans: hanging.wait(30))
     ours = pipeline(receiver, queue_size=10, batch_size=5)
     made = ours.make(5)
-    eventually(lambda: ours.processor._delivery.in_flight)
+    eventually(lambda: ours.processor._delivery.in_memory.in_flight)
     monkeypatch.setattr("os.pwrite", slow)
     assert not any(ours.make_watched(20, clock, "more"))  # up to twice the queue
     assert max(ours.make_watched(2, clock, "then")) < 0.05  # the disk may be quick
@@ -372,7 +426,7 @@ def test_nobody_waits_for_a_slow_disk_and_memory_is_bounded(
     receiver = Receiver(lambda spans: hanging.wait(30))
     ours = pipeline(receiver, queue_size=10, batch_size=5, block_seconds=0.02)
     made = ours.make(5, "first")
-    eventually(lambda: ours.processor._delivery.in_flight)
+    eventually(lambda: ours.processor._delivery.in_memory.in_flight)
     monkeypatch.setattr("os.pwrite", slow)
     monkeypatch.setattr("memtrace_otel.capture.processor.spool._STUCK_SECONDS", 1000.0)  # slow, that is, not stuck
     waits = asyncio.run(make_on_a_loop()) if loop else ours.make_watched(100, clock)
@@ -431,13 +485,12 @@ def test_a_batch_that_comes_back_amid_the_watchers_work_is_kept(
     pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = pipeline(Receiver(), batch_size=40, delay_seconds=60.0)
-    delivery = ours.processor._delivery
+    in_memory = ours.processor._delivery.in_memory
     made = ours.make(10)
-    monkeypatch.setattr(ours.processor._sender, "limit", 4)
-    flight = delivery._take_off()
+    flight = in_memory.take_off(4)
     assert flight is not None
     flight.secured, flight.left = [], flight.spans  # the spool had no room for them
-    give_back = threading.Thread(target=delivery._land, args=(flight, False))
+    give_back = threading.Thread(target=in_memory.land, args=(flight, False))
     stowed: Counter[str] = Counter()
 
     def append(spans: Sequence[ReadableSpan], *_: object) -> tuple[list[object], Sequence[ReadableSpan]]:
@@ -447,8 +500,8 @@ def test_a_batch_that_comes_back_amid_the_watchers_work_is_kept(
         stowed.update(span.name for span in spans)
         return [], ()
 
-    monkeypatch.setattr("memtrace_otel.capture.processor.delivery.stow", append)
-    delivery._stow_queue()
+    monkeypatch.setattr("memtrace_otel.capture.processor.in_memory.stow", append)
+    in_memory.stow()
     give_back.join()
     monkeypatch.undo()
     assert stowed + Counter(span.name for span in ours.processor._queue) == made
@@ -527,13 +580,162 @@ def test_what_neither_arrives_nor_finds_room_at_the_end_is_counted(pipeline: Mak
     assert drops == {"span:exit": 20}
 
 
+def test_what_ends_while_the_process_leaves_and_finds_no_room_is_told_on_disk(pipeline: MakePipeline) -> None:
+    ours = pipeline(Receiver(down), spool_bytes=50_000)
+    ours.make(200)
+    ours.processor.leave(1.0)
+    before = drops["span:exit"]
+    ours.make(3, "late")
+    ours.processor._spool.close()  # the process ends
+    receiver = Receiver()
+    assert pipeline(receiver, spool_bytes=50_000).processor.force_flush()
+    told = [(span.attributes or {}).get(semconv.LOST) for span in receiver.spans]
+    assert drops == {"span:exit": before, "span:shutdown": 3}
+    assert sum(amount for amount in told if isinstance(amount, int)) == before + 3
+
+
 def test_the_traces_that_are_told_of_are_bounded(pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memtrace_otel.capture.processor.loss.MAX_TRACES", 10)
     ours = pipeline(Receiver())
     ours.processor.shutdown()
     ours.make(50)
     assert drops["span:shutdown"] == 50
-    assert len(ours.processor._losses) == 10
+    assert len(ours.processor._losses) == 11
+    told = {span.context.trace_id: (span.attributes or {})[semconv.LOST] for span in ours.processor._losses.take()}
+    assert sorted(told.values()) == [*[1] * 10, 40]  # type: ignore[type-var]
+
+
+def test_what_a_lost_span_was_to_tell_of_is_told_with_it(pipeline: MakePipeline) -> None:
+    ours = pipeline(Receiver(), delay_seconds=60.0)
+    losses = ours.processor._losses
+    span = ours.tracer.start_span("slow step", attributes={semconv.LOST: 3, semconv.INCOMPLETE: ["truncated"]})
+    losses.note(span._readable_span(), "full")  # type: ignore[attr-defined]
+    (told,) = losses.take()
+    losses.note(told, "telling")
+    assert drops == {"span:full": 1}
+    (again,) = losses.take()
+    assert again.context.trace_id == span.get_span_context().trace_id
+    assert (again.attributes or {})[semconv.LOST] == 4
+
+
+def test_all_losses_are_told_at_once(pipeline: MakePipeline) -> None:
+    receiver = Receiver()
+    ours = pipeline(receiver, batch_size=10, delay_seconds=60.0)
+    for _ in range(45):
+        span = ours.tracer.start_span("lost")
+        ours.processor._losses.note(span._readable_span(), "full")  # type: ignore[attr-defined]
+    ours.make(1)
+    eventually(lambda: receiver.names[semconv.SPAN_NAME_PREFIX + "other"] == 45, 20)
+
+
+@pytest.mark.parametrize("hanging", [False, True])
+def test_a_flush_in_vain_leaves_nothing_in_memory_alone(hanging: bool, tmp_path: Path, pipeline: MakePipeline) -> None:
+    go_on = threading.Event()
+
+    def refuse(spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        go_on.wait(30 if hanging else 0)
+        return SpanExportResult.SUCCESS if hanging else SpanExportResult.FAILURE
+
+    receiver = Receiver(refuse)
+    ours = pipeline(receiver, delay_seconds=60.0, batch_size=20)
+    made = ours.make(200)
+    assert not ours.provider.force_flush(100)
+    (path,) = tmp_path.rglob("*.spool")
+    body = path.read_bytes()
+    assert Counter(name for name in made if name.encode() in body) == made
+    receiver.answer = lambda spans: None
+    go_on.set()
+    assert ours.provider.force_flush(20_000)
+    assert receiver.names == made
+
+
+def test_a_flush_in_vain_brings_losses_to_the_spool(tmp_path: Path, pipeline: MakePipeline) -> None:
+    ours = pipeline(Receiver(down), delay_seconds=60.0)
+    span = ours.tracer.start_span("lost")
+    ours.processor._losses.note(span._readable_span(), "full")  # type: ignore[attr-defined]
+    ours.make(1)
+    assert not ours.provider.force_flush(1000)
+    (path,) = tmp_path.rglob("*.spool")
+    assert semconv.LOST.encode() in path.read_bytes()
+
+
+@pytest.mark.parametrize("delivered", [False, True])
+@pytest.mark.parametrize("spool_bytes", [None, 0])
+def test_what_an_exporter_is_told_of_losses_while_it_hangs_is_kept(
+    delivered: bool, spool_bytes: int | None, tmp_path: Path, pipeline: MakePipeline
+) -> None:
+    told, go_on = threading.Event(), threading.Event()
+
+    def hang(spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        told.set()
+        go_on.wait(60)
+        receiver.answer = lambda spans: None
+        return SpanExportResult.SUCCESS if delivered else SpanExportResult.FAILURE
+
+    receiver = Receiver(hang)
+    ours = pipeline(receiver, spool_bytes=spool_bytes)
+    span = ours.tracer.start_span("lost")
+    ours.processor._losses.note(span._readable_span(), "full")  # type: ignore[attr-defined]
+    ours.processor._delivery.start()
+    assert told.wait(60)
+    assert not ours.provider.force_flush(100)
+    found = [path.read_bytes().count(semconv.LOST.encode()) for path in tmp_path.rglob("*.spool")]
+    assert sum(found) == (spool_bytes is None)
+    go_on.set()
+    eventually(lambda: ours.provider.force_flush(5000))
+    assert [(span.attributes or {}).get(semconv.LOST) for span in receiver.spans] == [1]
+    assert drops == {"span:full": 1}
+
+
+def test_what_an_exporter_is_told_of_losses_amid_the_end_is_left_on_disk(
+    tmp_path: Path, pipeline: MakePipeline
+) -> None:
+    told, go_on = threading.Event(), threading.Event()
+    receiver = Receiver(lambda spans: told.set() or go_on.wait(60))
+    ours = pipeline(receiver)
+    span = ours.tracer.start_span("lost")
+    ours.processor._losses.note(span._readable_span(), "full")  # type: ignore[attr-defined]
+    ours.processor._delivery.start()
+    assert told.wait(60)
+    ours.processor.shutdown(0.1)
+    (path,) = tmp_path.rglob("*.spool")
+    assert path.read_bytes().count(semconv.LOST.encode()) == 1
+    go_on.set()
+    eventually(lambda: receiver.ended)
+
+
+def test_a_flush_in_vain_does_not_wait_for_a_disk_that_hangs(
+    pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, disk, writers = os.pwrite, threading.Event(), set[threading.Thread]()
+
+    def hang(descriptor: int, data: bytes, offset: int) -> int:
+        writers.add(threading.current_thread())
+        disk.wait(60)
+        return write(descriptor, data, offset)
+
+    monkeypatch.setattr("os.pwrite", hang)
+    monkeypatch.setattr("memtrace_otel.capture.processor.delivery._SAVE_SECONDS", 0.1)
+    receiver = Receiver(down)
+    ours = pipeline(receiver, delay_seconds=60.0)
+    made = ours.make(10)
+    assert not ours.provider.force_flush(100)  # returns, that is
+    assert threading.current_thread() not in writers
+    receiver.answer = lambda spans: None
+    disk.set()
+    eventually(lambda: ours.provider.force_flush(5000))
+    assert receiver.names == made
+
+
+def test_a_full_spool_goes_on_behind_a_span_that_is_always_refused(pipeline: MakePipeline) -> None:
+    receiver = Receiver(down)
+    ours = pipeline(receiver, spool_bytes=20_000, batch_size=1)
+    made = ours.make(200)
+    del made["span0"]
+    eventually(lambda: ours.processor.spooled_bytes > 0 and ours.processor._spool._refused)
+    receiver.answer = lambda spans: SpanExportResult.FAILURE if spans[0].name == "span0" else None
+    eventually(lambda: ours.processor.force_flush(500) or made <= receiver.names)
+    assert drops["error:delivery"] == 0
 
 
 def test_a_span_that_cannot_be_encoded_is_dropped_alone(pipeline: MakePipeline) -> None:

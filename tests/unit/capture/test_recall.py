@@ -11,6 +11,7 @@ from memtrace_otel.capture import drops, operation, recall
 from memtrace_otel.capture import recall as module
 from memtrace_otel.capture.layout import Read
 from memtrace_otel.capture.recall import Recalled, Retrieval, Turn, fold, quotes
+from memtrace_otel.capture.recall import turn as turn_module
 from tests.conftest import Recording
 
 
@@ -93,7 +94,7 @@ def test_a_record_that_many_searches_returned_is_looked_for_once() -> None:
 
 
 def living() -> list[Turn]:
-    return [turn for known in module._living if (turn := known())]  # pyright: ignore[reportPrivateUsage]
+    return [turn for known in turn_module._living if (turn := known())]  # pyright: ignore[reportPrivateUsage]
 
 
 def hits(count: int, text: str) -> list[Read]:
@@ -122,7 +123,7 @@ def test_turns_share_a_budget_of_bytes_and_the_oldest_are_forgotten_and_counted(
 
 def test_a_turn_that_is_over_is_forgotten_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     before = drops["recall"]
-    monkeypatch.setattr(module, "_OVER_SECONDS", -1.0)
+    monkeypatch.setattr(turn_module, "_OVER_SECONDS", -1.0)
     for n in range(50):
         recall.turn_of(f"{n:032x}").retrieved(f"o{n}", "", hits(10, "x" * 100_000))
     assert recall.recall(f"{0:032x}") is None

@@ -7,9 +7,9 @@ from contextvars import Context
 import pytest
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import operation, searches, unanswered
-from memtrace_otel.capture.recall import Retrieval
-from memtrace_otel.capture.unanswered import answered, searched
+from memtrace_otel.capture import operation
+from memtrace_otel.capture.recall import Retrieval, searches, unanswered
+from memtrace_otel.capture.recall.unanswered import answered, searched
 from memtrace_otel.semconv import Incomplete
 from tests.conftest import Recording
 

@@ -89,9 +89,79 @@ def test_a_receiver_that_takes_spans_and_one_that_refuses(doctor: Examine, recei
 
 
 def test_grpc_spoken_to_an_http_receiver(doctor: Examine, receiver: HTTPServer) -> None:
-    found = one(doctor(**otlp(receiver.server_port, "grpc")), "endpoint")
+    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.server_port}"}
+    found = one(doctor(**otlp(receiver.server_port, "grpc") | endpoint), "endpoint")
     assert found.state == State.PROBLEM
     assert found.remedy.startswith("export OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf")
+
+
+def test_a_user_in_an_endpoint_of_grpc(doctor: Examine, receiver: HTTPServer) -> None:
+    found = one(doctor(**otlp(receiver.server_port, "grpc")), "endpoint")
+    remedy = f"export OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:{receiver.server_port}"
+    assert (found.state, found.remedy, "hush" in found.found) == (State.PROBLEM, remedy, False)
+
+
+def test_tls_spoken_to_a_plain_receiver(doctor: Examine, receiver: HTTPServer) -> None:
+    sent = otlp(receiver.server_port, "http/protobuf")
+    found = one(
+        doctor(**sent | {"OTEL_EXPORTER_OTLP_ENDPOINT": f"https://127.0.0.1:{receiver.server_port}"}), "endpoint"
+    )
+    remedy = f"export OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:{receiver.server_port}"
+    assert (found.state, found.remedy) == (State.PROBLEM, remedy)
+
+
+def test_a_proxy_in_the_way(doctor: Examine, receiver: HTTPServer, closed_port: int) -> None:
+    sent = otlp(receiver.server_port, "http/protobuf") | {"http_proxy": f"http://127.0.0.1:{closed_port}"}
+    found = one(doctor(**sent, NO_PROXY=None, no_proxy=None), "endpoint")
+    remedy = "export NO_PROXY=127.0.0.1 no_proxy=127.0.0.1"
+    assert (found.state, found.remedy, "http_proxy" in found.found) == (State.PROBLEM, remedy, True)
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+@pytest.mark.parametrize(
+    ("status", "code", "said", "remedy"),
+    [
+        (401, "UNAUTHENTICATED", "without credentials", "export OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer%20"),
+        (403, "PERMISSION_DENIED", "forbids", "export OTEL_EXPORTER_OTLP_HEADERS="),
+        (404, "UNIMPLEMENTED", "takes no OTLP", "export OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:431"),
+        (429, "RESOURCE_EXHAUSTED", "429", "again, until it takes them"),
+        (503, "UNAVAILABLE", "503", "again, until it takes them"),
+        (500, "INTERNAL", "does not take spans", "its log"),
+    ],
+)
+def test_why_a_receiver_refuses(status: int, code: str, said: str, remedy: str, protocol: str) -> None:
+    error = (
+        f"batch code: {status}, reason: x" if "http" in protocol else f"error code: StatusCode.{code}, error details: x"
+    )
+    endpoint = "http://collector:5000/v1/traces" if "http" in protocol else "collector:5000"
+    exporter = Exporter("E", protocol, endpoint, "", "", True, False, error)
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:5000"}
+    [found] = check_endpoints(ObservedProgram(environ, Path("python"), (3, 11), {}, [], {}, [], [exporter]))
+    assert (found.state, said in found.found, remedy in found.remedy) == (State.PROBLEM, True, True), found
+    file = {"OTEL_CONFIG_FILE": "otel.yaml"}
+    [in_file] = check_endpoints(ObservedProgram(file, Path("python"), (3, 11), {}, [], {}, [], [exporter]))
+    assert in_file.remedy.startswith("${EDITOR:-vi} otel.yaml  # tracer_provider: processors:")
+
+
+def test_a_path_that_is_not_that_of_traces(doctor: Examine, receiver: HTTPServer) -> None:
+    receiver.status = 404  # type: ignore[attr-defined]
+    traces = f"http://127.0.0.1:{receiver.server_port}"
+    sent = otlp(receiver.server_port, "http/protobuf") | {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": traces}
+    found = one(doctor(**sent), "endpoint")
+    assert found.remedy == f"export OTEL_EXPORTER_OTLP_TRACES_ENDPOINT={traces}/v1/traces"
+
+
+def test_an_endpoint_without_a_scheme(doctor: Examine, receiver: HTTPServer) -> None:
+    sent = otlp(receiver.server_port, "http/protobuf")
+    found = one(doctor(**sent | {"OTEL_EXPORTER_OTLP_ENDPOINT": f"127.0.0.1:{receiver.server_port}"}), "endpoint")
+    assert found.remedy == f"export OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:{receiver.server_port}"
+
+
+def test_a_receiver_that_is_behind(doctor: Examine, receiver: HTTPServer) -> None:
+    for status in (429, 503):
+        receiver.status = status  # type: ignore[attr-defined]
+        found = one(doctor(**otlp(receiver.server_port, "http/protobuf")), "endpoint")
+        assert f"({status}: behind" in found.found
 
 
 def test_digests_that_leave_the_machine_without_a_key(doctor: Examine, receiver: HTTPServer) -> None:

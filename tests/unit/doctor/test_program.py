@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from memtrace_otel.doctor import State, observe_program
+from memtrace_otel.doctor.content import check_usable
 from memtrace_otel.doctor.packages import check_packages, check_python
+from memtrace_otel.doctor.program import observe_settings
 from memtrace_otel.doctor.sdk import check_config_file
 from memtrace_otel.version import __version__
 from tests.unit.doctor.conftest import Examine, one
@@ -122,14 +124,7 @@ def test_no_exporter(doctor: Examine) -> None:
 
 def test_an_exporter_that_is_no_database(doctor: Examine) -> None:
     found = one(doctor(OTEL_TRACES_EXPORTER="console"), "exporter")
-    assert (found.state, found.remedy) == (State.WARNING, "export OTEL_TRACES_EXPORTER=otlp,memtrace")
-
-
-def test_an_exporter_that_nobody_has_leaves_no_provider(doctor: Examine) -> None:
-    wrong = [found for found in doctor(OTEL_TRACES_EXPORTER="memtrace, nonsense") if found.state == State.PROBLEM]
-    assert "provider" in {found.check for found in wrong}
-    assert {found.remedy for found in wrong} == {"export OTEL_TRACES_EXPORTER=memtrace"}
-    assert all("OTEL_TRACES_EXPORTER names nonsense" in found.found for found in wrong)
+    assert (found.state, found.remedy) == (State.WARNING, "export OTEL_TRACES_EXPORTER=console,memtrace")
 
 
 @pytest.mark.parametrize(("sampler", "argument", "kept"), [("traceidratio", "0.25", "25%"), ("always_off", None, "0%")])
@@ -238,7 +233,8 @@ def test_what_only_the_configuration_file_can_mend(
     file.write_text(f'file_format: "1.0"\ntracer_provider:\n  processors: {processors}\n')
     findings = doctor(OTEL_CONFIG_FILE=str(file), OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:4318")
     found = one(findings, check)
-    assert (found.state, found.remedy.partition("  # ")[0]) == (state, "$EDITOR $OTEL_CONFIG_FILE")
+    assert (found.state, found.remedy.partition("  # ")[0]) == (state, f"${{EDITOR:-vi}} {file}")
+    assert "tracer_provider: processors: - batch: {exporter: {" in found.remedy
     assert "OTEL_TRACES_EXPORTER" not in found.found
 
 
@@ -260,13 +256,91 @@ def test_a_configuration_file_that_cannot_be_used(doctor: Examine, tmp_path: Pat
     assert (missing.state, missing.remedy) == (State.PROBLEM, "unset OTEL_CONFIG_FILE")
     assert next(finding for finding in findings if finding.state is State.PROBLEM) is missing  # what to type first
     unwatched = one(findings, "instrumentor memtrace_openai")
-    assert (unwatched.state, unwatched.remedy) == (State.PROBLEM, "$EDITOR $OTEL_CONFIG_FILE")
+    assert (unwatched.state, unwatched.remedy) == (State.PROBLEM, "unset OTEL_CONFIG_FILE")
     file.write_text('file_format: "1.0"\ntracer_provider: [1]\n')
     broken = one(doctor(OTEL_CONFIG_FILE=str(file)), "config file")
-    assert (broken.state, broken.remedy) == (State.PROBLEM, "$EDITOR $OTEL_CONFIG_FILE")
+    assert (broken.state, broken.remedy.startswith(f"${{EDITOR:-vi}} {file}")) == (State.PROBLEM, True)
     file.write_text(YAML % (tmp_path / "other.db", "preview_byte: 1"))
-    misspelt = one(doctor(OTEL_CONFIG_FILE=str(file)), "config file")
-    assert (misspelt.state, "preview_byte" in misspelt.found) == (State.PROBLEM, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "write"),
+    [
+        ("memtrace_openai: {preview_bytes: many}", "not 'many'", "preview_bytes: <a whole number of at least 1>"),
+        ("memtrace_openai: {preview_bytes: 0}", "not 0", "preview_bytes: <a whole number of at least 1>"),
+        ("memtrace_openai: {capture_content: true}", "not True", "capture_content: <one of NO_CONTENT, SPAN_ONLY"),
+        ("memtrace_openai: {preview_byte: 1}", "preview_byte is no setting", "memtrace_openai: {preview_bytes: ...}"),
+        ("memtrace_opnai: {preview_bytes: 1}", "the name memtrace_opnai", "memtrace_openai: {...}"),
+        ("memtrace_openai: {digest_key: [hush]}", "takes text", "digest_key: <text>"),
+    ],
+)
+def test_an_option_of_the_configuration_file_that_cannot_be_used(
+    doctor: Examine, tmp_path: Path, options: str, said: str, write: str
+) -> None:
+    file = tmp_path / "otel.yaml"
+    file.write_text(YAML.partition("    memtrace_openai")[0] % (tmp_path / "other.db") + f"    {options}\n")
+    findings = doctor(OTEL_CONFIG_FILE=str(file))
+    [found] = [finding for finding in findings if finding.state is State.PROBLEM]
+    assert (found.check, said in found.found) == ("settings", True)
+    assert found.remedy.startswith(f"${{EDITOR:-vi}} {file}  # instrumentation/development: python: ")
+    assert write in found.remedy
+    assert "hush" not in str(findings)
+
+
+def test_a_setting_that_stands_in_the_file_is_changed_there(doctor: Examine, tmp_path: Path) -> None:
+    file = tmp_path / "otel.yaml"
+    file.write_text(YAML % (tmp_path / "other.db", "capture_content: NO_CONTENT, redact_patterns: nosuchrule"))
+    findings = doctor(OTEL_CONFIG_FILE=str(file), MEMTRACE_SPAN_BYTES="many")
+    under = f"${{EDITOR:-vi}} {file}  # instrumentation/development: python: memtrace_openai:"
+    assert one(findings, "content").remedy == f"{under} {{capture_content: SPAN_ONLY}}"
+    of_file, of_environment = sorted((found for found in findings if found.check == "settings"), key=lambda f: f.state)
+    assert of_file.remedy == f"{under} {{redact_patterns: secrets}}"
+    assert of_environment.remedy == "unset MEMTRACE_SPAN_BYTES"
+
+
+@pytest.mark.parametrize(
+    ("url", "package"), [("s3://u:hush@b", "s3fs"), ("gs://b", "gcsfs"), ("abfs://b", "adlfs"), ("foo://b", "")]
+)
+def test_a_store_whose_package_is_not_there(environ: dict[str, str], url: str, package: str) -> None:
+    program = observe_settings(Path(sys.executable), environ | {"MEMTRACE_CONTENT_STORE": url})
+    program = replace(program, unusable={"content_store": "ImportError"})  # as without fsspec or its package
+    [found] = check_usable(program)
+    assert found.remedy.startswith(f"{sys.executable} -m pip install 'memtrace-otel[content]' {package}")
+    assert "hush" not in found.found + found.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "write"),
+    [
+        ("tracer_provider: {}", 'file_format: "1.0"'),
+        ('file_format: "9.0"', 'file_format: "1.0"'),
+        ('file_format: "1.0"\ndisabled: true', "disabled: false"),
+        ('file_format: "1.0"', "tracer_provider: processors: - batch: {exporter: {memtrace:"),
+        (
+            'file_format: "1.0"\ntracer_provider: {processors: [batch: {exporter: {nonsense: {}}}]}',
+            "leave nonsense out, or install",
+        ),
+    ],
+)
+def test_what_to_write_into_a_file_that_sets_nothing_up(doctor: Examine, tmp_path: Path, text: str, write: str) -> None:
+    file = tmp_path / "otel.yaml"
+    file.write_text(text)
+    wrong = [found for found in doctor(OTEL_CONFIG_FILE=str(file)) if found.state is State.PROBLEM]
+    assert "provider" in {found.check for found in wrong}
+    assert all(found.remedy.startswith(f"${{EDITOR:-vi}} {file}  # {write}") for found in wrong), wrong
+
+
+def test_a_variable_of_ours_that_is_misspelt(doctor: Examine) -> None:
+    found = one(doctor(MEMTRACE_PREVIEW_BYTE="5", MEMTRACE_OF_ANOTHER="1"), "settings")
+    assert (found.state, found.remedy) == (State.WARNING, 'export MEMTRACE_PREVIEW_BYTES="$MEMTRACE_PREVIEW_BYTE"')
+
+
+def test_options_of_an_instrumentor_that_is_not_loaded(doctor: Examine, tmp_path: Path) -> None:
+    file = tmp_path / "otel.yaml"
+    file.write_text((YAML % (tmp_path / "o.db", "span_parts: 9")).replace("memtrace_openai", "memtrace_everos"))
+    [found] = [finding for finding in doctor(OTEL_CONFIG_FILE=str(file)) if finding.state is State.PROBLEM]
+    assert "span_parts under memtrace_everos" in found.found
+    assert "{span_parts: ...}" in found.remedy
 
 
 def test_a_configuration_file_without_the_package_that_reads_it(environ: dict[str, str], tmp_path: Path) -> None:

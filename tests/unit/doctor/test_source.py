@@ -43,7 +43,7 @@ def test_a_program_that_uses_no_memory_is_named() -> None:
     [found] = of(("app.py", "import json\nprint(json)"))
     assert (found.check, found.state) == ("program", State.PROBLEM)
     assert "app.py imports nothing that is watched here (mem0, memtrace_otel)" in found.found
-    assert found.remedy.startswith("$EDITOR app.py")
+    assert found.remedy.startswith("${EDITOR:-vi} app.py")
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,7 @@ def test_a_module_is_read_as_well() -> None:
     assert (found.state, "shop/agent.py" in found.found) == (State.PROBLEM, True)
 
 
-@pytest.mark.parametrize(
-    "code", ["import crewai", "exec(open('x').read())", "import subprocess", "import importlib", "("]
-)
+@pytest.mark.parametrize("code", ["import crewai", "exec(open('x').read())", "import subprocess", "import importlib"])
 def test_what_cannot_be_seen_is_no_problem(code: str) -> None:
     [found] = of(("app.py", code))
     assert (found.state, "not looked at" in found.found) == (State.OK, True)
@@ -84,7 +82,7 @@ def test_warnings_of_its_text_are_the_programs() -> None:
     assert found.found == "app.py imports mem0"
 
 
-@pytest.mark.parametrize("command", [("uvicorn", "shop:app"), ("python", "gone.py"), ("python", "-m", "pytest"), ()])
+@pytest.mark.parametrize("command", [("uvicorn", "shop:app"), ("python", "-m", "pytest"), ()])
 def test_a_program_without_a_file_here_has_no_finding(command: tuple[str, ...]) -> None:
     assert of(command=command) == []
 
@@ -103,8 +101,62 @@ def test_a_child_that_gets_nothing_of_the_environment_is_named(call: str, option
     found = one(of(("app.py", code)), "child process")
     assert found.state == State.PROBLEM
     assert f"app.py:2 starts a Python with {option}," in found.found
-    assert found.remedy == f"$EDITOR +2 app.py  # leave {option} out"
+    assert found.remedy == f"${{EDITOR:-vi}} +2 app.py  # leave {option} out"
     assert one(of(("app.py", f"import mem0\n{call}")), "child process").state == State.WARNING
+
+
+def test_a_script_that_is_not_there_or_does_not_compile_is_named() -> None:
+    [found] = of(command=("python", "gone.py"))
+    assert (found.check, found.state, found.remedy) == ("program", State.PROBLEM, "find . -name gone.py")
+    [found] = of(("app.py", "import mem0\ndef ("))
+    assert found.found.startswith("app.py:2 does not compile: ")
+    assert (found.state, found.remedy) == (State.PROBLEM, "python -m py_compile app.py")
+    newer = replace(PROGRAM, command=("python", "app.py"), version=(9, 0))
+    assert State.PROBLEM not in {finding.state for finding in check_source(newer)}
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ('subprocess.run([sys.executable, "app.py"], env={"PATH": "/bin"})', "without PYTHONPATH"),
+        ('os.environ["PYTHONPATH"] = "src"', "sets PYTHONPATH anew"),
+    ],
+)
+def test_a_child_that_loses_auto_instrumentation_is_named(code: str, said: str) -> None:
+    found = one(of(("app.py", f"import mem0, os, subprocess, sys\n{code}")), "child process")
+    assert (found.state, said in found.found) == (State.WARNING, True)
+    assert found.remedy.startswith("${EDITOR:-vi} +2 app.py  # ")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'subprocess.run([sys.executable, "app.py"], env={**os.environ, "A": "1"})',
+        'subprocess.run([sys.executable, "app.py"], env=dict(os.environ))',
+        'subprocess.run([sys.executable, "app.py"], env={"PYTHONPATH": os.environ["PYTHONPATH"]})',
+        'subprocess.run(["ls"], env={"PATH": "/bin"})',
+        'os.environ["PYTHONPATH"] = "src:" + os.environ["PYTHONPATH"]',
+        "os.kill(9, 15)",
+        "sys.exit(0)",
+    ],
+)
+def test_what_keeps_auto_instrumentation_is_fine(code: str) -> None:
+    assert [found.check for found in of(("app.py", f"import mem0, os, subprocess, sys\n{code}"))] == ["program"]
+
+
+@pytest.mark.parametrize(
+    ("code", "what", "write"),
+    [
+        ("os._exit(0)", "by os._exit", "force_flush()"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "by SIGKILL", "SIGTERM"),
+        ("os.kill(os.getpid(), 9)", "by SIGKILL", "SIGTERM"),
+    ],
+)
+def test_an_end_without_exit_handlers_is_named(code: str, what: str, write: str) -> None:
+    found = one(of(("app.py", f"import mem0, os, signal\n{code}")), "program end")
+    assert (found.state, f"app.py:2 ends a process {what}" in found.found) == (State.WARNING, True)
+    assert found.remedy.startswith("${EDITOR:-vi} +2 app.py  # ")
+    assert write in found.remedy
 
 
 @pytest.mark.parametrize("words", ['"worker.py", "-I"', '"-m", "x", "-I"', '"-c", "-I"', '"-u", "worker.py"'])

@@ -57,3 +57,11 @@ def test_what_waits_is_left_to_the_program(doctor: Examine, monkeypatch: pytest.
     doctor()
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     assert not (tmp_path / "memtrace.db").exists()
+
+
+def test_a_spool_that_cannot_be_written(doctor: Examine, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    found = one(doctor(MEMTRACE_SPOOL_DIR=str(tmp_path / "file" / "spool")), "spool")
+    assert (found.state, found.remedy.startswith("export MEMTRACE_SPOOL_DIR=")) == (State.WARNING, True)
+    assert f"{tmp_path / 'file'} is no directory" in found.found
+    assert one(doctor(MEMTRACE_SPOOL_DIR=str(tmp_path / "new" / "spool")), "spool").state is State.OK

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.semconv import Action, OpKind, Role
-from tests.unit.graph.conftest import put, seen, span
+from tests.unit.graph.conftest import origin_of, put, seen, span
 
 SCOPES = ("a" * 16, "b" * 16, "")
 RECORDS = ("memory:1", "memory:2", "state:profile", "memory:0a0b0c0d-0000-4000-8000-000000000001", "document:d")
@@ -18,7 +18,8 @@ RESOURCE = {"service.name": "s", "service.instance.id": "1"}
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happens. `told` says how a reader names the origin of what it reads."""
+    """One thing that happens. `told` says how a reader names the origin of what it reads, `failed` which write ended
+    with an error, and whether the record has changed nevertheless, `abroad` that records of other scopes are read."""
 
     what: str
     scope: int
@@ -29,27 +30,39 @@ class Event:
     parted: bool
     same_time: bool
     flow: bool
+    failed: str
+    abroad: bool
 
 
+FLOWS = (((0, 0),), ())
+TOLD = ("recorded", "recorded", "outer", "digest", "nothing", "lost", "other digest")
 EVENTS = st.builds(
     Event,
     what=st.sampled_from(["write", "write", "write", "delete", "ask", "ask", "search", "look", "consolidate"]),
     scope=st.integers(0, len(SCOPES) - 1),
     record=st.integers(0, len(RECORDS) - 1),
     text=st.integers(0, len(TEXTS) - 1),
-    told=st.sampled_from(["recorded", "recorded", "outer", "digest", "nothing", "lost", "other digest"]),
+    told=st.sampled_from(TOLD),
     nested=st.booleans(),
     parted=st.booleans(),
     same_time=st.booleans(),
     flow=st.booleans(),
+    failed=st.sampled_from(["", "", "", "lost", "kept", "around", "both"]),
+    abroad=st.just(False),
+)
+WILD = st.builds(
+    replace,
+    EVENTS,
+    told=st.sampled_from([*TOLD, "part", "passed on", "not listed", "inside"]),
+    abroad=st.booleans(),
 )
 
 
 @dataclass
 class _World:
-    """What is stored so far: (scope, ref) -> (origin of the writer, of the operation around it, digest)."""
+    """What is stored so far: (scope, ref) -> origins by the way that they are told, and the digest."""
 
-    records: dict[tuple[str, str], tuple[str, str, str]] = field(default_factory=dict)
+    records: dict[tuple[str, str], tuple[dict[str, str], str]] = field(default_factory=dict)
     spans: list[OperationSpan] = field(default_factory=list)
     time: int = 0
 
@@ -64,6 +77,8 @@ def happen(events: list[Event]) -> list[OperationSpan]:
 
 
 streams = st.lists(EVENTS, min_size=1, max_size=6).map(happen)
+wild_streams = st.lists(WILD, min_size=2, max_size=7).map(happen)
+"""Owners who read each other's records, and origins that lead to a record by a roundabout way or to none."""
 
 
 def _one(world: _World, trace: int, event: Event) -> None:
@@ -78,28 +93,40 @@ def _one(world: _World, trace: int, event: Event) -> None:
             output = replace(output, content=content[:9])  # cut, its digest is of the whole
         message = put(f"message:{event.text}", text or "hi", role=Role.MESSAGE)
         fact = put(f"fact:{event.text}", text.upper(), action=Action.DERIVE)
-        inputs = [seen(fact.ref, f"{trace:032x}-{2:016x}")]
+        inputs = [seen(fact.ref, origin_of(trace, 2))]
         if known and event.told != "nothing":
             inputs.append(replace(_read(known, ref, event), role=Role.PREVIOUS))
         kind = {"write": OpKind.UPDATE if known else OpKind.CREATE, "delete": OpKind.DELETE}.get(event.what)
         write = span(trace, 3, kind or OpKind.CONSOLIDATE, parent=1, at=at + 3, scope=scope if event.flow else "",
                      inputs=[] if event.told == "digest" else inputs, outputs=[output],
-                     flow=((0, 0),) if event.flow and event.told != "digest" else ())  # fmt: skip
+                     status="error" if event.failed not in ("", "around") else "unset",
+                     flow=FLOWS[event.text % 2] if event.flow and event.told != "digest" else None)  # fmt: skip
         around = span(trace, 1, OpKind.INGEST, at=at, lasts=9, scope=scope, inputs=[message],
+                      status="error" if event.failed in ("around", "both") else "unset",
                       outputs=[output] if event.nested else ())  # fmt: skip
         extract = span(trace, 2, OpKind.EXTRACT, parent=1, at=at + 1, inputs=[message], outputs=[fact])
         world.spans += [around, extract, *_parts(write, trace, 7, event)]
-        world.records[scope, ref] = (write.origin, around.origin if event.nested else write.origin, output.digest)
+        if event.told == "inside":  # what is on its way to the store is read on that way
+            world.spans.append(span(trace, 5, OpKind.INDEX, parent=3, at=at + 3,
+                                    inputs=[Variable(ref, origin=write.origin, digest=output.digest)]))  # fmt: skip
+        if event.failed != "lost":
+            origins = {"recorded": write.origin, "outer": around.origin if event.nested else write.origin,
+                       "part": origin_of(trace, 11), "not listed": extract.origin}  # fmt: skip
+            world.records[scope, ref] = origins, output.digest
         return
     query = put(f"query:{event.text}", "who?", role=Role.QUERY)
     hits = [replace(_read(known, name, event), role=Role.HIT, score=0.5)
-            for (owner, name), known in world.records.items() if owner == scope][:3]  # fmt: skip
+            for (owner, name), known in world.records.items() if owner == scope or event.abroad][:3]  # fmt: skip
     if event.what == "look":  # listed as results, by name alone
         world.spans.append(span(trace, 1, OpKind.RETRIEVE, at=at, scope=scope, inputs=[query],
                                 outputs=[Variable(ref, action=Action.NONE if event.flow else "")]))  # fmt: skip
         return
     context = put(f"context:{2:016x}", "found", action=Action.DERIVE)
     search = span(trace, 2, OpKind.RETRIEVE, parent=1, at=at + 1, scope=scope, inputs=[query, *hits], outputs=[context])
+    if event.abroad:
+        for (_, name), known in world.records.items():
+            if any(hit.ref == name for hit in hits):
+                known[0]["passed on"] = search.origin
     if event.what == "search":
         world.spans += _parts(search, trace, 8, event)
         return
@@ -113,23 +140,21 @@ def _one(world: _World, trace: int, event: Event) -> None:
     world.spans += [respond, *_parts(search, trace, 8, event), judge]
 
 
-def _read(known: tuple[str, str, str], ref: str, event: Event) -> Variable:
-    writer, outer, digest = known
+def _read(known: tuple[dict[str, str], str], ref: str, event: Event) -> Variable:
+    origins, digest = known
     return {
-        "recorded": Variable(ref, origin=writer, digest=digest),
-        "outer": Variable(ref, origin=outer, digest=digest),
         "digest": Variable(ref, digest=digest),
         "nothing": Variable(ref),
-        "lost": Variable(ref, origin=f"{0xDEAD:032x}-{event.record + 1:016x}"),
+        "lost": Variable(ref, origin=origin_of(0xDEAD, event.record + 1)),
         "other digest": Variable(ref, digest="f" * 16, content="what nobody wrote"),
-    }[event.told]
+    }.get(event.told) or Variable(ref, origin=origins.get(event.told) or origins["recorded"], digest=digest)
 
 
 def _parts(whole: OperationSpan, trace: int, number: int, event: Event) -> list[OperationSpan]:
     """The operation, over its budget: the last inputs and all outputs on continuations."""
     if not event.parted or not whole.inputs:
         return [whole]
-    first = replace(whole, inputs=whole.inputs[:1], outputs=(), flow=())
+    first = replace(whole, inputs=whole.inputs[:1], outputs=(), flow=None)
     fields = {"parent": int(whole.span_id, 16), "at": whole.start // 10**9, "scope": whole.scope}
     rest = span(trace, number, whole.kind, part=1, inputs=whole.inputs[1:], flow=whole.flow, **fields)
     last = span(trace, number + 4, whole.kind, part=2, outputs=whole.outputs, **fields)

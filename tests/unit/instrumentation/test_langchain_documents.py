@@ -32,7 +32,7 @@ def test_names_of_documents() -> None:
 @pytest.mark.parametrize(
     ("source", "name"),
     [
-        ("https://host/a?id=7&token=S&page=1", "https://host/a?id=7&token=[redacted:%20token]&page=1"),
+        ("https://host/a?id=7&token=S&page=1", "https://host/a?id=7&token=[redacted:%20url_signature]&page=1"),
         ("https://user:S@host/a", "https://host/a"),
         ("https://S@host/a", "https://host/a"),
         ("https://host/~user@home?id=7", "https://host/~user@home?id=7"),

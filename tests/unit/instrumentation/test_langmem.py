@@ -18,7 +18,7 @@ from tests.conftest import Recording
 class Memory:
     """Like a pydantic model, whose dump is broken."""
 
-    model_fields = {"content": None}  # noqa: RUF012
+    model_fields = {"content": None}
 
     def __init__(self, content: str) -> None:
         self.content = content

@@ -11,7 +11,7 @@ from tests.conftest import Recording
 
 def family() -> type[Any]:
     class Base:
-        subclasses: list[str] = []  # noqa: RUF012
+        subclasses: list[str] = []
 
         def __init_subclass__(cls, label: str = "", **kwargs: Any) -> None:
             super().__init_subclass__(**kwargs)

@@ -91,6 +91,18 @@ def test_options_that_keep_instrumentation_out_are_refused(option: str, blinding
     assert find_program((sys.executable, "app.py", option)).name == "app"
 
 
+def test_such_an_option_in_the_first_line_of_a_script_is_refused(tmp_path: Path) -> None:
+    path = script(tmp_path / "serve", f"#!/usr/bin/env -S {sys.executable} -I\nprint(1)\n")
+    with pytest.raises(LaunchError, match="leave -I out"):
+        find_program((path,))
+
+
+def test_the_command_without_such_an_option_is_told() -> None:
+    with pytest.raises(LaunchError) as refused:
+        find_program((sys.executable, "-I", "app.py", "-I"))
+    assert str(refused.value).endswith(f"; type: memtrace-otel run -- {sys.executable} app.py -I")
+
+
 def test_another_python_without_this_package_is_told_what_to_install(tmp_path: Path) -> None:
     check_python(PYTHON)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "other"], check=True)

@@ -79,7 +79,7 @@ def random_span(rng: random.Random) -> OperationSpan:
         status_message=random_text(rng),
         inputs=inputs,
         outputs=outputs,
-        flow=tuple(pairs),
+        flow=rng.choice([None, (), tuple(pairs)]),
         evidence=tuple(f"message:{n}" for n in range(rng.randrange(3))),
         incomplete=tuple(rng.sample(["content_off", "truncated", "guard"], rng.randrange(3))),
         attributes=random_attributes(rng),

@@ -88,8 +88,15 @@ def test_malformed_fields_are_defaults_and_marked(attributes: dict[str, Any]) ->
     span = decoded({"memtrace.inputs": texts("memory:1", "memory:2"), **attributes})
     assert [variable.ref for variable in span.inputs] == ["memory:1", "memory:2"]
     assert [variable.score for variable in span.inputs] == [None, None]
-    assert (span.kind, span.seq, span.part, span.evidence, span.flow) == ("", None, 0, (), ())
+    assert (span.kind, span.seq, span.part, span.evidence, span.flow) == ("", None, 0, (), None)
     assert span.incomplete == ("malformed",)
+
+
+@pytest.mark.parametrize(("given", "read"), [([], ()), (["0>0"], ((0, 0),)), (["no>pair"], None)])
+def test_an_empty_flow_says_that_nothing_fed_anything(given: list[str], read: object) -> None:
+    refs = {"memtrace.inputs": texts("message:1"), "memtrace.outputs": texts("fact:1")}
+    assert decoded({**refs, "memtrace.flow": texts(*given)}).flow == read
+    assert decoded(refs).flow is None
 
 
 def test_the_flow_of_a_continuation_counts_over_all_parts() -> None:

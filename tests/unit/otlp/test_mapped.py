@@ -43,17 +43,18 @@ def whole() -> Span:
     )
 
 
-def assert_read_as(span: Span, mapped: tuple[bytes, Mapping[str, AnyValue]]) -> None:
-    parent_id, attributes = mapped
+def assert_read_as(span: Span, mapped: tuple[bytes, bool, Mapping[str, AnyValue]]) -> None:
+    parent_id, failed, attributes = mapped
     assert parent_id == span.parent_span_id
+    assert failed == (span.status.code == Status.STATUS_CODE_ERROR)
     assert dict(attributes) == {pair.key: pair.value for pair in span.attributes}
 
 
-@given(st.lists(pairs, max_size=6), st.sampled_from([b"", b"p" * 8]))
+@given(st.lists(pairs, max_size=6), st.sampled_from([b"", b"p" * 8]), st.integers(0, 4))
 def test_attributes_are_those_of_the_span_and_the_last_of_equal_keys_counts(
-    attributes: list[KeyValue], parent_id: bytes
+    attributes: list[KeyValue], parent_id: bytes, status: int
 ) -> None:
-    span = Span(attributes=attributes, parent_span_id=parent_id)
+    span = Span(attributes=attributes, parent_span_id=parent_id, status=Status(code=status))  # type: ignore[arg-type]
     assert_read_as(span, read_mapped(span.SerializeToString()))
 
 
@@ -61,7 +62,7 @@ def test_attributes_are_those_of_the_span_and_the_last_of_equal_keys_counts(
 def test_an_attribute_with_a_field_that_is_not_known_yet_is_there(later: bytes) -> None:
     attribute = pair("a", TEXT).SerializeToString() + later
     body = b"J" + bytes((len(attribute),)) + attribute
-    parent_id, attributes = read_mapped(body)
+    parent_id, _, attributes = read_mapped(body)
     assert (parent_id, attributes["a"]) == (b"", TEXT)
 
 

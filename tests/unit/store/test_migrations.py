@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -15,16 +16,18 @@ from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.store import SqliteStore, StoreError
 from memtrace_otel.store.exporter import MemtraceSpanExporter
-from memtrace_otel.store.migrations import STEPS
+from memtrace_otel.store.migrations import STEPS, Step
 from memtrace_otel.store.schema import VERSION
 from tests.unit.graph.conftest import life_of_a_fact
-from tests.unit.store import version_1
+from tests.unit.store import version_1, version_2
 
 STORY = life_of_a_fact()
+INDEXES = ("reader", "writer")
 
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
+    """A file of the oldest version."""
     path = tmp_path / "old.db"
     version_1.write(path, STORY[:-2], waiting=STORY[-2:])
     return path
@@ -57,7 +60,10 @@ def test_every_older_version_has_its_step() -> None:
     assert list(STEPS) == list(range(1, VERSION))
 
 
-def test_an_old_file_becomes_what_this_version_writes(old: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("write", [version_1.write, version_2.write])
+def test_an_old_file_becomes_what_this_version_writes(write: Callable[..., None], tmp_path: Path) -> None:
+    old = tmp_path / "old.db"
+    write(old, STORY[:-2], waiting=STORY[-2:])
     new = as_written_today(tmp_path, STORY)
     with SqliteStore.open(old, create=False) as store, SqliteStore.open(new) as other:
         assert list(store.spans()) == list(other.spans())
@@ -70,6 +76,41 @@ def test_an_old_file_becomes_what_this_version_writes(old: Path, tmp_path: Path)
     for name in ("writer", "reader", "span", "source"):
         assert migrated[name] == fresh[name]
     assert len(migrated["writer"]) > 5
+
+
+def test_what_is_decoded_while_one_index_is_read_and_the_other_not_yet_is_in_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = tmp_path / "old.db"
+    version_2.write(old, STORY)
+    with closing(sqlite3.connect(old)) as decoder:
+        span = decoder.execute("SELECT max(r.span) FROM reader r JOIN writer w ON w.span = r.span").fetchone()
+        late = {table: decoder.execute(f"SELECT * FROM {table} WHERE span >= ?", span).fetchall() for table in INDEXES}
+
+        def remove() -> None:
+            for table in INDEXES:
+                decoder.execute(f"DELETE FROM {table} WHERE span >= ?", span)
+            decoder.commit()
+
+        def decode(sql: str) -> None:
+            if sql.startswith("INSERT INTO temp.writing") and any(late.values()):
+                for table, rows in late.items():
+                    decoder.executemany(f"INSERT INTO {table} VALUES (?, ?)", rows)
+                decoder.commit()
+                late.clear()
+
+        def prepare(connection: sqlite3.Connection) -> None:
+            connection.set_trace_callback(decode)
+            step.prepare(connection)
+            connection.set_trace_callback(None)
+
+        remove()
+        step = STEPS[2]
+        monkeypatch.setitem(STEPS, 2, Step(prepare, step.apply))
+        assert late["reader"]
+        with SqliteStore.open(old) as store:
+            assert store.check() == []
+    assert not late
 
 
 def test_an_exporter_adds_to_an_old_file_and_leaves_its_version(old: Path) -> None:

@@ -205,3 +205,22 @@ def test_a_clock_that_was_set_back_brings_no_older_verdict_to_the_fore(
         assert newest is not None
         assert newest.document == "2"
         assert [verdict.document for verdict in store.verdicts()] == ["1", "2"]
+
+
+JUMPS = (1_700_000_000_000_000_000, 1, 4_000_000_000_000_000_000, -5_000_000_000, 1_700_000_000_000_000_001)
+"""What the clock of this machine says, one request after the other: set back, ahead, before 1970."""
+
+
+def test_a_jumping_clock_loses_nothing_and_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spans = [contract_span(number, number, 100 - number, scope="a" * 16) for number in range(1, len(JUMPS) + 1)]
+    with SqliteStore.open(tmp_path / "a.db") as store:
+        for span, now in zip(spans, JUMPS, strict=True):
+            monkeypatch.setattr("time.time_ns", lambda now=now: now)
+            store.add_request(encode_request([span]))
+            store.add_request(b"\xff no request")
+            store.decode()
+        assert list(store.spans()) == spans[::-1]  # by the clock of whoever made them
+        pruned = store.prune(before=spans[-2].start)  # by the same
+        assert (pruned.spans, list(store.spans())) == (1, spans[-2::-1])
+        assert len(store.quarantined()) == 3  # by this machine's: what was received before goes
+        assert store.check() == []

@@ -15,7 +15,7 @@ from memtrace_otel.model import Link, Variable
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.store import SqliteStore
 from memtrace_otel.store.erasure import erase_span
-from memtrace_otel.store.rows import key_of
+from memtrace_otel.store.lineage import key_of
 from memtrace_otel.testing import contract_span
 from tests.unit.graph.conftest import ALICE, life_of_a_fact
 
@@ -223,7 +223,7 @@ def test_check_finds_what_is_damaged(path: Path) -> None:
     assert damages(path) == []
     change(path, "DELETE FROM reader")
     assert damages(path) == [("mismatch", f"span {reader.origin}")]
-    key = key_of(writer.origin)
+    key = key_of(writer.origin, 2)
     change(path, f"INSERT INTO reader VALUES ({key}, 2)", f"INSERT INTO reader VALUES ({key}, 77)")
     assert damages(path) == [("dangling", f"reader of origin number {key}")]
     change(path, "DELETE FROM reader WHERE span = 77", "UPDATE span SET source = 9 WHERE id = 1")

@@ -8,14 +8,23 @@ from pathlib import Path
 import pytest
 
 from memtrace_otel.capture import operation
-from memtrace_otel.testing import InstrumentorContract, ReentrantContract, ThreadedContract
+from memtrace_otel.testing import (
+    CancelledContract,
+    InstrumentorContract,
+    ReentrantContract,
+    StreamedContract,
+    SynchronousContract,
+    ThreadedContract,
+)
 from memtrace_otel.testing.faults import inject
 from tests.conftest import Recording
+from tests.unit.testing import toy
 from tests.unit.testing.toy import ToyInstrumentor, ToyProgram
 
 
-class TestToy(InstrumentorContract, ThreadedContract, ReentrantContract):
+class TestToy(InstrumentorContract, SynchronousContract, CancelledContract, ThreadedContract, ReentrantContract):
     instrumentor = ToyInstrumentor
+    cannot = {StreamedContract: "it answers whole"}
 
     @pytest.fixture
     def program(self) -> type[ToyProgram]:
@@ -61,6 +70,152 @@ def test_an_instrumentor_that_takes_equal_memories_for_one_is_caught(pytester: p
     result = pytester.runpytest("-p", "no:cacheprovider", "-k", "keep_apart or writer")
     failed = sorted(line.split("::")[-1].split(" ")[0] for line in result.outlines if line.startswith("FAILED"))
     assert failed == ["test_tasks_at_the_same_time_keep_apart", "test_threads_keep_apart_and_lose_nothing"]
+
+
+MESSAGE = "    operation.read(variable_ref(RefKind.MESSAGE, text), role=Role.MESSAGE, content=text)\n"
+QUERY = "    operation.read(variable_ref(RefKind.QUERY, query), role=Role.QUERY, content=query)\n"
+ADDED = "    operation.wrote(ref(call.instance, made), action=Action.ADD, content=text)\n"
+AGAIN = "call.open('create_memory', OpKind.CREATE, scope=scope(call.instance))"
+FOUND = "content=call.instance.records[id])"
+LEADS_NOWHERE = {
+    "no message": (MESSAGE, "", "is_what_was_written"),
+    "another message": (MESSAGE, MESSAGE.replace("=text", "=text + '!'"), "is_what_was_written"),
+    "another memory": (ADDED, ADDED.replace("=text", "=text + '!'"), "is_what_was_written"),
+    "another hit": (FOUND, FOUND.replace("call", "'nonsense' or call"), "is_what_was_written"),
+    "a hit without a content": (FOUND, "content='')", "is_what_was_written"),
+    "no query": (QUERY, "", "was_asked_for"),
+    "another query": (QUERY, QUERY.replace("=query", "=query + '!'"), "was_asked_for"),
+    "twice": (ADDED, ADDED + ADDED.replace("operation", AGAIN), "recorded_twice"),
+    "one owner": ("user=id(memory)", "user='everybody'", "scopes_of_their_own"),
+    "no owner": ("scope=scope(call.instance)", "scope=''", "scopes_of_their_own"),
+}
+
+
+@pytest.mark.parametrize(("right", "wrong", "test"), LEADS_NOWHERE.values(), ids=LEADS_NOWHERE.keys())
+def test_an_instrumentor_that_leads_nowhere_is_caught(
+    pytester: pytest.Pytester, right: str, wrong: str, test: str
+) -> None:
+    source = Path(toy.__file__).read_text("utf-8")
+    assert right in source
+    pytester.makepyfile(
+        wrongtoy=source.replace(right, wrong),
+        test_wrong="""
+            import pytest
+            from memtrace_otel.testing import InstrumentorContract
+            from wrongtoy import ToyInstrumentor, ToyProgram
+
+            class TestWrong(InstrumentorContract):
+                instrumentor = ToyInstrumentor
+
+                @pytest.fixture
+                def program(self):
+                    return ToyProgram
+        """,
+    )
+    result = pytester.runpytest("-p", "no:cacheprovider", "-k", "what_is_found or twice or owners_have")
+    assert test in "\n".join(line for line in result.outlines if line.startswith("FAILED"))
+
+
+WAYS_LEFT_OUT = {
+    "nothing is said": "",
+    "of another kind": "elsewhere = {StreamedContract: 'TestCancelled'}",
+    "of another instrumentor": "elsewhere = {StreamedContract: 'TestOthers'}",
+    "without a reason": "cannot = {StreamedContract: ' '}",
+    "of a class that is not collected": "elsewhere = {StreamedContract: 'Uncollected'}",
+    "of a class that leaves its tests out": "elsewhere = {StreamedContract: 'TestNothing'}",
+    "derived all the same": "cannot = {StreamedContract: 'it answers whole', CancelledContract: 'it never waits'}",
+}
+
+
+@pytest.mark.parametrize("told", WAYS_LEFT_OUT.values(), ids=WAYS_LEFT_OUT.keys())
+def test_a_way_of_using_a_system_that_is_left_out_is_caught(pytester: pytest.Pytester, told: str) -> None:
+    pytester.syspathinsert(Path(__file__).parents[3])
+    pytester.makepyfile(f"""
+        from memtrace_otel.testing import *
+        from tests.unit.testing.toy import CarelessInstrumentor, ToyInstrumentor
+
+        class TestCancelled(CancelledContract):
+            instrumentor = ToyInstrumentor
+
+        class TestOthers(StreamedContract):
+            instrumentor = CarelessInstrumentor
+
+        class Uncollected(StreamedContract):
+            instrumentor = ToyInstrumentor
+
+        class TestNothing(StreamedContract):
+            instrumentor = ToyInstrumentor
+            test_a_stream_is_the_same_and_recorded_whole = None
+
+        class TestForgetful(InstrumentorContract, SynchronousContract, CancelledContract, ThreadedContract,
+                            ReentrantContract):
+            instrumentor = ToyInstrumentor
+            {told}
+    """)
+    pytester.runpytest("-p", "no:cacheprovider", "-k", "no_way_of").assert_outcomes(failed=1)
+
+
+HOOKS_FORGOTTEN = {
+    "nothing is said": "",
+    "of a class that forgets it too": "beyond = {'toy': 'TestForgetful'}",
+    "of another system": "beyond = {'toy': 'TestOther'}",
+}
+
+
+@pytest.mark.parametrize("told", HOOKS_FORGOTTEN.values(), ids=HOOKS_FORGOTTEN.keys())
+def test_a_hook_that_no_program_comes_by_is_caught(pytester: pytest.Pytester, told: str) -> None:
+    pytester.syspathinsert(Path(__file__).parents[3])
+    pytester.makepyfile(f"""
+        import pytest
+        from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
+        from memtrace_otel.testing import HarmlessContract
+        from tests.unit.testing.toy import ToyInstrumentor, ToyProgram
+
+        class TestOther(HarmlessContract):
+            instrumentor = OpenAIInstrumentor
+
+        class TestForgetful(HarmlessContract):
+            instrumentor = ToyInstrumentor
+            {told}
+
+            @pytest.fixture
+            def program(self):
+                class Brief(ToyProgram):
+                    async def explore(self):
+                        return None  # never waits, which is wrapped, too
+                return Brief
+    """)
+    result = pytester.runpytest("-p", "no:cacheprovider", "-k", "TestForgetful and hook and (raise or garbage or hang)")
+    failed = sorted(line.split("[")[-1].split("]")[0] for line in result.outlines if line.startswith("FAILED"))
+    assert {"garbage after", "garbage before", "hang before", "raise after", "raise before"} <= {*failed}
+
+
+@pytest.mark.parametrize(("kind", "outcomes", "caught"), [("Toy", 1, 1), ("Toy", 3, 0), ("Careless", 3, 1)])
+def test_what_differs_without_us_is_told_from_what_we_change(
+    pytester: pytest.Pytester, kind: str, outcomes: int, caught: int
+) -> None:
+    pytester.syspathinsert(Path(__file__).parents[3])
+    pytester.makepyfile(f"""
+        from itertools import cycle
+        import pytest
+        from memtrace_otel.testing import HarmlessContract
+        from tests.unit.testing import toy
+
+        class TestFickle(HarmlessContract):
+            instrumentor = toy.{kind}Instrumentor
+            outcomes = {outcomes}
+
+            @pytest.fixture
+            def program(self):
+                answers = cycle(["this", "that", "that"])
+
+                class Fickle(toy.ToyProgram):
+                    async def explore(self):
+                        return next(answers)
+                return Fickle
+    """)
+    result = pytester.runpytest("-p", "no:cacheprovider", "-k", "no_part")
+    result.assert_outcomes(failed=caught, passed=1 - caught)
 
 
 @pytest.mark.parametrize("in_parts", [True, False])

@@ -36,8 +36,8 @@ class ToyMemory:
         words = set(query.lower().split())
         return [id for id, text in self.records.items() if words & set(text.lower().split())]
 
-    async def wait(self) -> None:
-        await asyncio.Event().wait()
+    async def wait(self, over: asyncio.Event | None = None) -> None:
+        await (over or asyncio.Event()).wait()
 
 
 class ToyProgram:
@@ -62,6 +62,11 @@ class ToyProgram:
 
     async def hang(self) -> object:
         return await self.memory.wait()
+
+    async def explore(self) -> object:
+        over = asyncio.Event()
+        over.set()
+        return await self.memory.wait(over)
 
     async def close(self) -> None:
         pass

@@ -10,7 +10,6 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
@@ -18,28 +17,18 @@ from opentelemetry.instrumentation.utils import suppress_instrumentation
 from opentelemetry.sdk.trace import ReadableSpan
 
 from memtrace_otel.capture.guard import guard, note_error
+from memtrace_otel.capture.processor.in_memory import Flight, InMemory
 from memtrace_otel.capture.processor.loss import Losses
-from memtrace_otel.capture.processor.segment import Record
 from memtrace_otel.capture.processor.sending import Sender
 from memtrace_otel.capture.processor.spool import Spool
-from memtrace_otel.capture.processor.stowing import PIECE, stow
+from memtrace_otel.capture.processor.stowing import stow
 
 _ADOPT_SECONDS = 60.0
 _LEFTOVER_SECONDS = 5.0  # at exit, for what dead processes left
 _WATCH_SECONDS = 0.5
+_SAVE_SECONDS = 3.0  # that a flush waits for the disk, when it must
 _START_SECONDS, _LONGEST_START_SECONDS = 0.001, 1.0  # between attempts to start a thread
 _POLL_SECONDS = 0.005
-
-
-class _Flight:
-    """A batch in the hands of the exporter. The watcher may bring it to the spool meanwhile."""
-
-    def __init__(self, spans: Sequence[ReadableSpan]) -> None:
-        self.spans = spans
-        self.lock = threading.RLock()  # SIGTERM may come amid `finish`, and calls it again
-        self.secured: list[Record] | None = None
-        self.left: Sequence[ReadableSpan] = ()  # for what the spool has no room
-        self.landed = False
 
 
 class Delivery:
@@ -47,7 +36,7 @@ class Delivery:
 
     def __init__(self, sender: Sender, queue: deque[ReadableSpan], spool: Spool, losses: Losses, delay: float) -> None:
         self.sender = sender
-        self._queue = queue
+        self.in_memory = InMemory(queue, spool, losses)
         self._spool = spool
         self._losses = losses
         self._delay = delay
@@ -60,10 +49,8 @@ class Delivery:
         self._working = False
         self._hurried = False
         self._stopped = False
-        self._alarms: SimpleQueue[None] = SimpleQueue()  # for the watcher
+        self._alarms: SimpleQueue[SimpleQueue[None] | None] = SimpleQueue()  # for the watcher, and who waits for it
         self._most: int | None = None
-        self._taking = threading.RLock()  # guards the front of the queue: spans leave it once they are elsewhere
-        self._flight: _Flight | None = None
         self._exported_at = 0.0
         self._adopted_at = -math.inf
 
@@ -106,48 +93,57 @@ class Delivery:
         self._hurried = True
         self.wake()
 
-    @property
-    def in_flight(self) -> Sequence[ReadableSpan]:
-        """Spans in the hands of the exporter."""
-        flight = self._flight
-        return flight.spans if flight else ()
+    def flush(self, deadline: float, patience: float) -> bool:
+        """Wait until nothing waits. False at the deadline, after a failure of the exporter and after `patience` seconds
+        without progress: then what is in memory is in the spool, where the disk takes it within three more seconds."""
+        if self._has_emptied(deadline, patience):
+            return True
+        if self._stopped:
+            return False  # `finish` sees to it
+        if self.started:
+            saved: SimpleQueue[None] = SimpleQueue()
+            self._alarms.put(saved)  # for the watcher: a disk that hangs must not hold the program up
+            with suppress(Empty):
+                saved.get(timeout=_SAVE_SECONDS)
+        else:
+            self.in_memory.save()
+        return False
 
-    def flush(self, deadline: float, patience: float, *, own: bool = False) -> bool:
-        """Wait until nothing waits, or nothing of this process (`own`): what dead ones left may be much.
-
-        False at the deadline, after a failure of the exporter and after `patience` seconds without progress.
-        """
+    def _has_emptied(self, deadline: float, patience: float, *, own: bool = False) -> bool:
+        """Wait as `flush` does, or until nothing of this process waits (`own`): what dead ones left may be much."""
         self.start()
         sender = self.sender
         exports, failures, since = sender.exports, sender.failures, time.monotonic()
         self.hurry()
         while True:
-            self._stand_in()
+            failed = not self._stand_in()
             if self._idle(own=own):
                 return True
             now = time.monotonic()
             if sender.exports != exports:
                 exports, failures, since = sender.exports, sender.failures, now
-            if now > deadline or now - since > patience or sender.failures > failures or self._stopped:
+            failed = failed or sender.failures > failures
+            if failed or now > deadline or now - since > patience or self._stopped:
                 return False
             time.sleep(_POLL_SECONDS)
 
     def finish(self, deadline: float, patience: float) -> None:
         """Deliver what waits, bring the rest to the spool, end the threads and the exporter."""
-        if self.sender.failures == 0 and self.flush(deadline, patience, own=True):
-            self.flush(min(deadline, time.monotonic() + _LEFTOVER_SECONDS), patience)
-        with self._taking:
-            self._stopped = True
+        with guard("delivery"):
+            if self.sender.failures == 0 and self._has_emptied(deadline, patience, own=True):
+                self._has_emptied(min(deadline, time.monotonic() + _LEFTOVER_SECONDS), patience)
+        self.in_memory.close()
+        self._stopped = True
         self._alarms.put(None)
         self.wake()
-        flight = self._flight
-        self._secure(flight)
-        self._stow_queue()
-        with self._taking:  # else a batch that lands now is in both
-            left = (*(flight.left if flight else ()), *self._queue)
-        for lost in left:
-            self._losses.note(lost, "exit")
-        stow(self._losses.take(len(self._losses)), self._spool, self._losses)
+        with guard("spool.save"):
+            self.in_memory.save()
+        with guard("spool.tell"):
+            for lost in self.in_memory.left():
+                self._losses.note(lost, "exit")
+            self.in_memory.stow_told(self._spool.for_telling)
+            self._losses.sum_up()
+            self.in_memory.stow_told(self._spool.for_all)
         with guard("spool.close"):
             self._spool.close()
         if self._worker is None:
@@ -155,19 +151,29 @@ class Delivery:
         else:
             self._worker.join(_POLL_SECONDS if self.sender.busy_seconds else patience)
 
-    def _stand_in(self) -> None:
-        """Work here while there is no worker."""
+    def keep_late(self, span: ReadableSpan) -> None:
+        """Bring a span that ended after `finish` to the spool, or what tells of it."""
+        for lost in stow((span,), self._spool, self._losses)[1]:
+            self._losses.note(lost, "shutdown")
+        self.in_memory.stow_told(self._spool.for_all)
+
+    def _stand_in(self) -> bool:
+        """Work here while there is no worker; False when that went wrong."""
         if self._once.acquire(blocking=False):
             try:
                 if self._worker is None:
                     with suppress_instrumentation():
                         self._work()
+            except Exception as error:
+                note_error("delivery", error)
+                return False
             finally:
                 self._once.release()
+        return True
 
     def _idle(self, *, own: bool = False) -> bool:
         # In this order: spans go from the queue to the worker to the spool.
-        if self._queue or self._working or self._losses:
+        if len(self.in_memory) or self._working or self._losses:
             return False
         return self._spool.own_empty if own else self._spool.empty
 
@@ -198,7 +204,7 @@ class Delivery:
         self._working = True
         failures = self.sender.failures
         try:
-            return self._export_due() and (self._replay() or len(self._queue) >= self.sender.limit)
+            return self._export_due() and (self._replay() or len(self.in_memory) >= self.sender.limit)
         finally:
             self._working = False
             self._hurried = self._hurried and self.sender.failures <= failures
@@ -207,48 +213,32 @@ class Delivery:
         """Export the queue as far as it is due; return whether the exporter works."""
         now = time.monotonic()
         if now < self.sender.retry_at and not self._hurried:
-            self._stow_queue()
+            self.in_memory.stow()
             return False
         due = self._hurried or now - self._exported_at >= self._delay
         if due:
             self._exported_at = now
-        waiting = len(self._queue)
+        waiting = len(self.in_memory)
         while waiting > 0 and (due or waiting >= self.sender.limit):
-            flight = self._take_off()
+            flight = self.in_memory.take_off(self.sender.limit)
             if flight is None:
                 break
             waiting -= len(flight.spans)
-            if not self._land(flight, self.sender.send(flight.spans)):
+            if not self._send(flight):
                 return False
-        if due and self._losses:
-            told = self._losses.take(self.sender.limit)
-            if not self.sender.send(told):
-                for span in told:
-                    self._losses.note(span, "telling")
+        return not due or self._tell()
+
+    def _tell(self) -> bool:
+        """Tell of the losses until now; return whether the exporter works."""
+        waiting = len(self._losses)
+        while waiting > 0 and (flight := self.in_memory.take_told(self.sender.limit)):
+            waiting -= len(flight.spans)
+            if not self._send(flight):
                 return False
         return True
 
-    def _take_off(self) -> _Flight | None:
-        with self._taking:
-            spans = [] if self._stopped else self._first(self.sender.limit)
-            self._flight = flight = _Flight(spans) if spans else None
-            self._drop_first(len(spans))
-            return flight
-
-    def _land(self, flight: _Flight, delivered: bool) -> bool:
-        with flight.lock:
-            flight.landed = True
-            if delivered and flight.secured:
-                with guard("spool.acknowledge"):
-                    self._spool.acknowledge(flight.secured)
-            elif not delivered and flight.secured is None:
-                flight.secured, flight.left = stow(flight.spans, self._spool, self._losses)
-        with self._taking:  # the watcher may be between looking at the first spans and taking them off
-            if not delivered:
-                self._queue.extendleft(reversed(flight.left))
-            flight.left = ()
-            self._flight = None
-        return delivered
+    def _send(self, flight: Flight) -> bool:
+        return self.in_memory.land(flight, self.sender.send(flight.spans))
 
     def _replay(self) -> bool:
         """Send the oldest piece of the spool; return whether that went well."""
@@ -263,39 +253,15 @@ class Delivery:
     def _watch(self) -> None:
         patience = min(self._delay, _WATCH_SECONDS)
         while True:
+            saved = None
             with suppress(Empty):
-                self._alarms.get(timeout=patience)
+                saved = self._alarms.get(timeout=patience)
             if self._stopped:
                 return
             with guard("watch"):
-                if self.sender.busy_seconds > patience:
-                    self._secure(self._flight)
-                    self._stow_queue()
+                if saved is not None or self.sender.busy_seconds > patience:
+                    self.in_memory.save()
                 elif self._most is not None:
-                    self._stow_queue(self._most)
-
-    def _secure(self, flight: _Flight | None) -> None:
-        """Bring a batch that the exporter does not give back to the spool."""
-        if flight is not None:
-            with flight.lock:
-                if not flight.landed and flight.secured is None:
-                    flight.secured, flight.left = stow(flight.spans, self._spool, self._losses)
-
-    def _stow_queue(self, down_to: int = 0) -> None:
-        """Bring spans from the queue to the spool, in pieces: nobody waits for a lock for long."""
-        waiting = len(self._queue) - down_to
-        while waiting > 0:
-            with self._taking:
-                spans = self._first(min(PIECE, waiting))
-                _, left = stow(spans, self._spool, self._losses)
-                self._drop_first(len(spans) - len(left))
-            waiting -= len(spans)
-            if left or not spans:
-                break
-
-    def _first(self, most: int) -> list[ReadableSpan]:
-        return [self._queue[n] for n in range(min(most, len(self._queue)))]
-
-    def _drop_first(self, amount: int) -> None:
-        for _ in range(min(amount, len(self._queue))):  # fewer are there when SIGTERM came in between
-            self._queue.popleft()
+                    self.in_memory.stow(self._most)
+            if saved is not None:
+                saved.put(None)

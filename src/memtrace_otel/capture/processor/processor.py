@@ -27,7 +27,6 @@ from memtrace_otel.capture.processor.delivery import Delivery
 from memtrace_otel.capture.processor.loss import Losses
 from memtrace_otel.capture.processor.sending import Sender
 from memtrace_otel.capture.processor.spool import Spool, spool_directory
-from memtrace_otel.capture.processor.stowing import stow
 from memtrace_otel.capture.sigterm import save_before_sigterm
 
 _QUEUE_SIZE, _BATCH_SIZE, _DELAY_SECONDS = 2048, 256, 0.5
@@ -123,11 +122,14 @@ class LosslessSpanProcessor(SpanProcessor):
             note_error("processor.on_end", error)
 
     def force_flush(self, timeout_millis: int | None = 30_000) -> bool:
-        """Export what waits, spool included. False when that fails or takes longer: then it is in the spool."""
+        """Export what waits, spool included. False when that fails or takes longer: then it is in the spool, unless the
+        disk hangs or the spool is full."""
         if self._closed:
             return False
         seconds = _EXIT_SECONDS if timeout_millis is None else timeout_millis / 1000
-        return self._delivery.flush(time.monotonic() + seconds, patience=seconds)
+        with guard("processor.flush"):
+            return self._delivery.flush(time.monotonic() + seconds, patience=seconds)
+        return False
 
     def shutdown(self, timeout_seconds: float = _EXIT_SECONDS) -> None:
         """Deliver what waits while the exporter makes progress, bring the rest to the spool, shut the exporter down."""
@@ -145,11 +147,11 @@ class LosslessSpanProcessor(SpanProcessor):
     @property
     def waiting(self) -> int:
         """Spans in memory that are not exported yet."""
-        return len(self._queue) + len(self._delivery.in_flight)
+        return len(self._queue) + len(self._delivery.in_memory.in_flight)
 
     def waiting_by_system(self) -> Counter[str]:
         """Spans in memory that are not exported yet, by memory system; '' for those of none."""
-        spans = (*self._queue.copy(), *self._delivery.in_flight)
+        spans = (*self._queue.copy(), *self._delivery.in_memory.in_flight)
         return Counter(str((span.attributes or {}).get(semconv.SYSTEM, "")) for span in spans)
 
     @property
@@ -158,9 +160,10 @@ class LosslessSpanProcessor(SpanProcessor):
         return self._spool.live_bytes
 
     def _keep_late(self, span: ReadableSpan) -> None:
-        left = stow((span,), self._spool, self._losses)[1] if self._leaving else (span,)
-        for lost in left:
-            self._losses.note(lost, "shutdown")
+        if self._leaving:
+            self._delivery.keep_late(span)
+        else:
+            self._losses.note(span, "shutdown")
 
     def _overflow(self, span: ReadableSpan) -> None:
         """Find room for a span although the queue is full."""

@@ -61,10 +61,10 @@ class Sender:
                 spool.acknowledge(records)
                 return True
             self._shrink(len(records))
-            if len(records) == 1:
-                self._set_aside(records[0], spool, losses)
             if len(records) == 1 or time.monotonic() - started > _QUICK_SECONDS:
-                self._back_off()
+                self._back_off()  # first: the disk may refuse what comes next
+                if len(records) == 1:
+                    self._set_aside(records[0], spool, losses)
                 return False
         return False
 
@@ -115,11 +115,11 @@ class Sender:
         if times > _SECOND_CHANCES:
             for span in _spans((record,)):
                 losses.note(span, "rejected")
+            spool.acknowledge((record,))
         else:
             if len(self._suspects) < _MOST_SUSPECTS:
                 self._suspects[key] = times, self.exports
-            spool.append(record.body)
-        spool.acknowledge((record,))
+            spool.put_last(record)
 
 
 def _spans(records: Sequence[Record]) -> list[ReadableSpan]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from memtrace_otel.capture.guard import guard, note_drop
 from memtrace_otel.capture.processor.segment import Record, Segment, is_own
 
 _SEGMENT_BYTES = 8 << 20
+_RESERVE_BYTES = 64 << 10
 _LOCK_SECONDS = 1.0
 _MEASURE_SECONDS = 1.0
 _STUCK_SECONDS = 1.0  # on a loaded machine a thread that writes may wait long for its turn
@@ -41,7 +43,13 @@ class Spool:
 
     def __init__(self, directory: Path, max_bytes: int) -> None:
         self._directory = directory
-        self._max_bytes = max_bytes
+        reserve = min(_RESERVE_BYTES, max_bytes // 8)
+        self.for_spans = max_bytes - reserve
+        """Bytes to which spans fill the directory: they leave a reserve to those that tell of drops."""
+        self.for_telling = max_bytes - reserve // 2
+        """Bytes to which those fill it while the process lives."""
+        self.for_all = max_bytes
+        """Bytes to which they fill it at its end."""
         self._segment_bytes = min(_SEGMENT_BYTES, max(1, max_bytes // 4))
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()  # re-entrant: a finalizer or signal handler may come in between
@@ -49,7 +57,7 @@ class Spool:
         self._adopted: list[Segment] = []
         self._active = False
         self._foreign_bytes = 0
-        self._measured = 0.0
+        self._measured = -math.inf
         self._refused = False
         self._writing_since = 0.0
 
@@ -74,16 +82,23 @@ class Spool:
         since = self._writing_since
         return self._refused or (since > 0 and time.monotonic() - since > _STUCK_SECONDS)
 
-    def append(self, *bodies: bytes) -> list[Record]:
-        """Write requests, all or none. Raises OSError (SpoolFull, TimeoutError) when that is not possible."""
+    def append(self, *bodies: bytes, bound: int | None = None) -> list[Record]:
+        """Write requests, all or none, that fill the directory to `bound` bytes at most (default: `for_spans`).
+
+        Raises OSError (SpoolFull, TimeoutError) when that is not possible.
+        """
+        bound = self.for_spans if bound is None else bound
         with self._locked(), self._observed():
             own = sum(segment.size for segment in (*self._segments, *self._adopted))
-            if own + self._foreign() + sum(map(len, bodies)) > self._max_bytes:
-                raise SpoolFull(f"{self._directory} holds {self._max_bytes} bytes")
-            if not self._active or self._segments[-1].size >= self._segment_bytes:
-                self._segments.append(self._new_segment())
-                self._active = True
-            return self._segments[-1].append(bodies)
+            if own + self._foreign() + sum(map(len, bodies)) > bound:
+                raise SpoolFull(f"{self._directory} holds {bound} bytes")
+            return self._write(bodies)
+
+    def put_last(self, record: Record) -> None:
+        """Deliver a record after all others. No bound holds: a full spool would wait for this one for ever."""
+        with self._locked(), self._observed():
+            self._write((record.body,))
+            record.segment.acknowledge(record)
 
     def oldest(self, records: int, size: int) -> list[Record]:
         """Return records to deliver, own first: at most `records` of at most `size` bytes (but one) of one file."""
@@ -124,6 +139,7 @@ class Spool:
                 else:
                     segment.remove()
             self._segments, self._adopted, self._active = [], [], False
+            self._measured = -math.inf  # what was ours is no longer, but still counts
 
     def after_fork(self) -> None:
         """In a child: the files belong to the parent."""
@@ -155,6 +171,12 @@ class Spool:
             self._refused = False
         finally:
             self._writing_since = 0.0
+
+    def _write(self, bodies: Sequence[bytes]) -> list[Record]:
+        if not self._active or self._segments[-1].size >= self._segment_bytes:
+            self._segments.append(self._new_segment())
+            self._active = True
+        return self._segments[-1].append(bodies)
 
     def _new_segment(self) -> Segment:
         make_private(self._directory)

@@ -16,10 +16,12 @@ PIECE = 64
 """Spans that are written in one step. A thread that writes gives up the interpreter lock, and may wait long for it."""
 
 
-def stow(spans: Sequence[ReadableSpan], spool: Spool, losses: Losses) -> tuple[list[Record], Sequence[ReadableSpan]]:
+def stow(
+    spans: Sequence[ReadableSpan], spool: Spool, losses: Losses, bound: int | None = None
+) -> tuple[list[Record], Sequence[ReadableSpan]]:
     """Write each span to the spool, as a request of its own; return what was written and the spans it has no room for.
 
-    A span that cannot be encoded, or is too long for the spool, is lost.
+    They fill it to `bound` bytes, see `Spool`. A span that cannot be encoded, or is too long for the spool, is lost.
     """
     records: list[Record] = []
     done, step = 0, 1 if spool.stuck else PIECE
@@ -28,7 +30,7 @@ def stow(spans: Sequence[ReadableSpan], spool: Spool, losses: Losses) -> tuple[l
         encoded = [(span, _encode(span)) for span in piece]
         try:
             if bodies := [body for _, body in encoded if body is not None]:
-                records += spool.append(*bodies)
+                records += spool.append(*bodies, bound=bound)
         except OSError as error:
             if isinstance(error, SpoolFull) and len(piece) > 1:  # fewer may have room
                 step = len(piece) // 2

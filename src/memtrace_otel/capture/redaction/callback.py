@@ -29,10 +29,10 @@ PAUSE = 1.0
 
 
 class _Call:
-    __slots__ = ("answer", "given_up", "text")
+    __slots__ = ("answer", "given_up", "system", "text")
 
-    def __init__(self, text: str) -> None:
-        self.text, self.given_up = text, False
+    def __init__(self, text: str, system: str) -> None:
+        self.text, self.system, self.given_up = text, system, False
         self.answer: SimpleQueue[str | None] = SimpleQueue()
 
 
@@ -51,7 +51,7 @@ class Watched:
         self._threads = self._waiting = self._late = 0
         self._paused_until = 0.0
 
-    def __call__(self, text: str) -> str | None:
+    def __call__(self, text: str, system: str = "") -> str | None:
         """What the callback returns, None when it raises, hangs or returns something that is no text."""
         with self._lock:
             if self._late >= THREADS:
@@ -64,7 +64,7 @@ class Watched:
                 threading.Thread(target=self._run, args=(self._calls,), name="memtrace-redaction", daemon=True).start()
                 self._threads += 1
             self._waiting += 1
-        call = _Call(text)
+        call = _Call(text, system)
         self._calls.put(call)
         try:
             result = call.answer.get(timeout=WAIT)
@@ -74,7 +74,7 @@ class Watched:
                 self._late += 1
                 if self._late == THREADS:
                     self._paused_until = monotonic() + PAUSE
-            note_error("redaction.callback", TimeoutError())
+            note_error("redaction.callback", TimeoutError(), system)
             return None
         self._late = 0
         return result
@@ -85,21 +85,22 @@ class Watched:
             call = calls.get()
             try:
                 if not call.given_up:
-                    call.answer.put(self._answer(call.text))
+                    call.answer.put(self._answer(call))
             except BaseException:  # the program's logging may fail, too
                 call.answer.put(None)
             finally:
                 with self._lock:
                     self._waiting -= 1
 
-    def _answer(self, text: str) -> str | None:
+    def _answer(self, call: _Call) -> str | None:
         try:
-            result = cast(object, self.callback(text))
+            result = cast(object, self.callback(call.text))
             if result is not None and not isinstance(result, str):
                 raise TypeError("a redaction callback returns a text or None")
             return result
         except BaseException as error:  # SystemExit, too: the thread must live
-            note_error("redaction.callback", error if isinstance(error, Exception) else RuntimeError())
+            raised = error if isinstance(error, Exception) else RuntimeError()
+            note_error("redaction.callback", raised, call.system)
             return None
 
 

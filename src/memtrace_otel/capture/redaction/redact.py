@@ -62,27 +62,27 @@ class Redaction:
         self._name_of = lru_cache(_NAMES)(keys.name_of)
         self._recent: dict[tuple[str, int], Redacted] = {}  # an operation asks for the same text two or three times
 
-    def apply(self, text: str, most: int = 0) -> Redacted:
-        """Return what may leave of `text`; never raises. What is not searched does not leave.
+    def apply(self, text: str, most: int = 0, system: str = "") -> Redacted:
+        """Return what may leave of `text`, a content of `system`; never raises. What is not searched does not leave.
 
         `most` is the number of characters that are of use to the caller, 0 for all: searching more would be waste.
         """
         if self.problems:
-            note_drop("redaction_misconfigured")
+            note_drop("redaction_misconfigured", system=system)
             return Redacted("", (Incomplete.WITHHELD,))
         searched = min(self.searched, most + EDGE) if most else self.searched
         try:
             if len(text) <= searched and self.callback is None and not self._may_change(text):
                 return Redacted(text)  # the common case, quickly
             if (known := self._recent.get((text, searched))) is None:
-                known = self._checked(text, searched)
+                known = self._checked(text, searched, system)
                 if len(text) <= _RECENT_CHARACTERS and Incomplete.WITHHELD not in known.reasons:
                     if len(self._recent) >= _RECENT:
                         self._recent.clear()
                     self._recent[text, searched] = known
             return known
         except Exception as error:
-            note_error("redaction", error)
+            note_error("redaction", error, system)
             return Redacted("", (Incomplete.WITHHELD,))
 
     def passes(self, texts: Iterable[str], longest: int) -> bool:
@@ -102,7 +102,7 @@ class Redaction:
     def _look(self, text: str) -> bool:
         return "\\" in text or self.patterns.may_occur(text) or self.keys.may_occur(text)  # an escape may hide a secret
 
-    def _checked(self, text: str, searched: int) -> Redacted:
+    def _checked(self, text: str, searched: int, system: str) -> Redacted:
         found: Counter[str] = Counter()
         cut, whole = len(text) > searched, False
         if cut and len(text) <= SEARCHED and _like_json(text) and self._may_change(text):  # half of it is no JSON
@@ -112,13 +112,13 @@ class Redaction:
                 cut, whole = len(text) > searched, not self.patterns.own
         redacted = text[:searched]
         if not whole:
-            redacted = self._timed(redacted, found) if self.patterns.own else self._text(redacted, found, 0)
+            redacted = self._timed(redacted, found, system) if self.patterns.own else self._text(redacted, found, 0)
         if cut:  # what a rule would have found beyond the cut must not be shown up to it
             redacted = redacted[: -min(EDGE, searched * 2 // 3)]
         if self.callback is not None:
-            answer = self.callback(redacted)
+            answer = self.callback(redacted, system)
             if answer is None:
-                note_drop("redaction_callback")
+                note_drop("redaction_callback", system=system)
                 return Redacted("", (*_reasons(found), Incomplete.WITHHELD))
             found[CALLBACK] = int(answer != redacted)
             redacted = answer
@@ -141,7 +141,7 @@ class Redaction:
             text = self.patterns.apply(text, found)
         return self.keys.apply_text(text, found)
 
-    def _timed(self, text: str, found: Counter[str]) -> str:
+    def _timed(self, text: str, found: Counter[str], system: str) -> str:
         """Python cannot interrupt an expression: one that was slow is given less from then on."""
         started = time.thread_time()
         try:
@@ -149,7 +149,7 @@ class Redaction:
         finally:
             if time.thread_time() - started > _SLOW and self.searched:
                 self.searched = min(self.searched, len(text)) // _SHRINK
-                note_drop("redaction_slow")
+                note_drop("redaction_slow", system=system)
                 _logger.warning("a redaction pattern is slow: contents are cut at %d characters", self.searched)
 
 

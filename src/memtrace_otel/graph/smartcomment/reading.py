@@ -93,7 +93,7 @@ class _Conversion:
             end=step.operation.time,
             inputs=tuple(inputs),
             outputs=tuple(outputs),
-            flow=tuple(flow),
+            flow=flow,
             evidence=_evidence(queries),
             attributes=self._attributes(step.operation, queries, step.made),
             resource=self._resource,
@@ -157,8 +157,8 @@ class _Conversion:
             content="" if maker else text,
         )
 
-    def _outputs(self, step: _Step) -> tuple[list[Variable], list[tuple[int, int]]]:
-        """Return the outputs, one per ref (the last version made), with the inputs that led to each."""
+    def _outputs(self, step: _Step) -> tuple[list[Variable], tuple[tuple[int, int], ...] | None]:
+        """Return the outputs, one per ref (the last version made), with the inputs that led to each (None: all)."""
         before: defaultdict[str, list[str]] = defaultdict(list)
         for source, target in step.edges:
             before[target].append(source)
@@ -179,7 +179,7 @@ class _Conversion:
             for name in _led_to(node.id, before, places)
         ]
         everything = len(flow) == len(step.reads) * len(last)
-        return [output for _, output in last.values()], [] if everything else sorted(flow)
+        return [output for _, output in last.values()], None if everything else tuple(sorted(flow))
 
     def _is_deleted(self, node: Node, edges: list[tuple[str, str]]) -> bool:
         made = [self._nodes[target] for source, target in edges if source == node.id]

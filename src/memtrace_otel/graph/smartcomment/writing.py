@@ -67,7 +67,7 @@ class _Writer:
         refs = sorted({node.ref for node in graph if isinstance(node, VersionKey)})
         self._first: dict[str, VersionKey] = {}
         """Ref of a question -> its first root: the format knows no scopes, so it is one node however many read it."""
-        self._numbers = {version: n for ref in refs for n, version in enumerate(graph.history(ref), 1)}
+        self._numbers = {version: n for ref in refs for n, version in enumerate(graph.versions(ref), 1)}
         for version in self._numbers:
             if not version.origin and ref_kind(version.ref) in _UNSCOPED:
                 self._first.setdefault(version.ref, version)
@@ -148,6 +148,8 @@ class _Writer:
         readers = [] if span else [self._graph.operation(r.operation.origin) for r in self._graph.readers(version)]
         attributes = self._graph.nodes[version]
         metadata: dict[str, Any] = {"memtrace_ref": version.ref, "memtrace_truncated": attributes["truncated"]}
+        if self._graph.has_failed(version):
+            metadata["memtrace_failed"] = True
         if ref_kind(version.ref) == RefKind.QUERY:
             metadata["evidence"] = self._evidence(version)
         class_name, name, category = self._named(version)
@@ -216,10 +218,11 @@ class _Writer:
         hits = [read.version for read in reads if read.role == Role.HIT]
         linked.update({(self._id(q), self._id(hit)): None for q, hit in product(queries, hits)})
         linked.update(dict.fromkeys(self._judgement(span, [read.version for read in reads], made)))
-        if not linked:
-            linked = {(NO_VARIABLE, self._id(v)): None for v in made} or {
-                (self._id(read.version), NO_VARIABLE): None for read in reads
-            }
+        fed = {target for _, target in linked}
+        linked.update({(NO_VARIABLE, id): None for id in map(self._id, made) if id not in fed})
+        if not fed:
+            unused = (read.version for read in reads if not (made and read.considered))
+            linked.update({(self._id(version), NO_VARIABLE): None for version in unused})
         for number, (source, target) in enumerate(linked):
             for end in (source, target):
                 if end == NO_VARIABLE:

@@ -21,7 +21,6 @@ from memtrace_otel.instrumentation.everos.variables import (
     value,
 )
 from memtrace_otel.instrumentation.steps import Step
-from memtrace_otel.model import make_ref, split_origin
 from memtrace_otel.semconv import OpKind, RefKind, Role
 
 
@@ -92,7 +91,4 @@ def _returned(data: Any) -> Iterator[Found]:
 def _read_hits(operation: Operation, hits: list[Found], sources: Iterable[int]) -> None:
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(hits))
     read = [operation.read(hit.ref, role=Role.HIT, content=hit.text, score=hit.score) for hit in hits]
-    if operation.origin:
-        context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
-        text = "\n".join(hit.text for hit in hits)
-        operation.wrote(context, role=Role.CONTEXT, content=text, sources=[*sources, *read])
+    operation.context(sources=[*sources, *read])

@@ -5,22 +5,12 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from memtrace_otel.capture import current_operation
 from memtrace_otel.instrumentation import steps
 
 if TYPE_CHECKING:
     from memtrace_otel.instrumentation.langchain.patches import LangChainPatches
 
 Call: TypeAlias = "steps.Call[LangChainPatches]"
-
-_KEEPERS = frozenset({"mem0"})
-"""Memory systems that may keep their records in a store of LangChain's, and record themselves what they do there."""
-
-
-def kept_by_another() -> bool:
-    """Whether a store is used here by a memory system that records it."""
-    around = current_operation()
-    return around is not None and around.system in _KEEPERS
 
 
 def purpose(call: steps.Call[Any]) -> str:

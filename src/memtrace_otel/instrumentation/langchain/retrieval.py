@@ -15,12 +15,12 @@ from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins, variable_ref
 from memtrace_otel.capture.adoption import AdoptingTracer, announced_retrieval, retrieval_of_another
 from memtrace_otel.capture.layout import number
-from memtrace_otel.instrumentation.langchain.calls import Call, first, kept_by_another, purpose
+from memtrace_otel.instrumentation.langchain.calls import Call, first, purpose
 from memtrace_otel.instrumentation.langchain.documents import Known, Text, chunk_of_store, store_name, text_of
 from memtrace_otel.instrumentation.langchain.runs import span_of_run
 from memtrace_otel.instrumentation.langchain.stores import WRITE
+from memtrace_otel.instrumentation.recorded_stores import RECORDED
 from memtrace_otel.instrumentation.steps import Step
-from memtrace_otel.model import make_ref, split_origin
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
 _CANDIDATES = 256
@@ -81,7 +81,7 @@ RETRIEVAL: ContextVar[Retrieval | None] = ContextVar("memtrace_langchain_retriev
 def search(call: Call) -> Step:
     """`similarity_search` and its relatives, `get_by_ids`: a retrieval of its own, or a part of the one around it; in a
     write to the same store (which looks for what it holds, or whose embedder does) a step of that."""
-    if kept_by_another():
+    if RECORDED.get():
         return
     around, write = RETRIEVAL.get(), WRITE.get()
     if around is not None:
@@ -195,10 +195,7 @@ def _finish(call: Call, retrieval: Retrieval, asked: int, hits: Sequence[Found])
     others = list(retrieval.asked)[asked >= 0 :]  # without the role of a query: prompts repeat the question itself
     rewritten = [operation.read(variable_ref(RefKind.QUERY, words), content=words) for words in others]
     read = [_read(operation, Role.HIT, hit) for hit in hits]
-    if operation.origin:
-        context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
-        text = "\n".join(hit.text.content for hit in hits)
-        operation.wrote(context, role=Role.CONTEXT, content=text, sources=[asked, *rewritten, *read])
+    operation.context(sources=[asked, *rewritten, *read])
     returned = {hit.known.ref for hit in hits}
     for ref, candidate in retrieval.candidates.items():
         if ref not in returned:

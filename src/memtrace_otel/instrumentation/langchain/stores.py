@@ -15,7 +15,7 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation
-from memtrace_otel.instrumentation.langchain.calls import Call, kept_by_another, purpose
+from memtrace_otel.instrumentation.langchain.calls import Call, purpose
 from memtrace_otel.instrumentation.langchain.documents import (
     Known,
     Text,
@@ -24,6 +24,7 @@ from memtrace_otel.instrumentation.langchain.documents import (
     store_name,
     texts_of,
 )
+from memtrace_otel.instrumentation.recorded_stores import RECORDED
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import Incomplete, OpKind
 
@@ -57,7 +58,7 @@ def add(call: Call) -> Step:
 
 def make(call: Call) -> Step:
     """`from_documents`, `from_texts`: recorded by the `add` below; stores that fill themselves in another way, here."""
-    if WRITE.get() is not None or kept_by_another():
+    if WRITE.get() is not None or RECORDED.get():
         return
     write = Write(None)
     call.carry(WRITE, write)
@@ -128,7 +129,7 @@ def named(call: Call, store: Any = None) -> dict[str, AttributeValue]:
 def _inside(call: Call) -> bool:
     """Whether the write that is recorded already does this."""
     around = WRITE.get()
-    return kept_by_another() or (around is not None and around.store is call.instance)
+    return RECORDED.get() or (around is not None and around.store is call.instance)
 
 
 def _open_add(call: Call, store: Any, ids: Sequence[str]) -> Operation:

@@ -88,11 +88,14 @@ def get(call: Call) -> Step:
     for search in searches:
         conversation.context.append(operation.read(search.context, role=Role.CONTEXT, origin=search.origin))
     text = _text(content)
-    if text and not _is_on_store(call.instance):
+    if not text or _is_on_store(call.instance):
+        return
+    if _is_static(call.instance):  # it came with the program: no gap in the lineage
+        read = operation.read(variable_ref(RefKind.PROMPT, text), role=Role.PROMPT, content=text)
+    else:
         ref, scope = _place(call.instance, "")
-        # What nobody wrote (a static block) came with the program: no gap in the lineage.
-        written = origins().find(scope, ref)
-        conversation.context.append(operation.read(ref, role=Role.HIT, content=text, origin=written))
+        read = operation.read(ref, role=Role.HIT, content=text, scope=scope)
+    conversation.context.append(read)
 
 
 def extract(call: Call) -> Step:

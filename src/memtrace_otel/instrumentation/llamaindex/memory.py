@@ -6,21 +6,23 @@ summary. `gen_ai.memory.store.id` is the table (or the class) of the chat store;
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import is_
 from typing import Any, cast
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import Operation, origins, recall
+from memtrace_otel.capture import Operation, origins, recall, variable_ref
 from memtrace_otel.instrumentation.llamaindex.answers import ANSWERING, REPLY
 from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
 from memtrace_otel.instrumentation.llamaindex.messages import Message, is_reply
 from memtrace_otel.instrumentation.llamaindex.nodes import message_text, query_ref
 from memtrace_otel.instrumentation.llamaindex.owners import chat_store_of, session_of, store_name
 from memtrace_otel.instrumentation.steps import Step, StepFunction
-from memtrace_otel.model import make_ref, split_origin
+from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
 _SHOWN = 50
@@ -71,7 +73,41 @@ def put(call: Call) -> Step:
 
 def set_messages(call: Call) -> Step:
     """`set`, `aset`: the messages that make the queue from now on."""
-    yield from _write(call, whole=True)
+    reading = CONVERSATION.get()
+    if reading is not None and reading.memory is call.instance:
+        yield from _make_room(call, reading)
+    else:
+        yield from _write(call, whole=True)
+
+
+def _make_room(call: Call, reading: Conversation) -> Step:
+    """A memory sets its queue while it is read: the oldest messages give way to a summary of them or, where there is
+    no model to write one, to nothing. Most readings set what there was: no version of its own."""
+    given = list(cast("Sequence[Any]", call.arguments().get("messages") or ()))
+    if len(given) == len(reading.queue) and all(map(is_, given, reading.queue)):
+        return
+    queues, name = call.patches.queues, call.patches.scope_of_chat(call.instance)
+    stood = [message for message in reading.queue if message_text(message)]
+    known: defaultdict[int, list[Message]] = defaultdict(list)  # one object may stand there twice
+    for stands, message in zip(stood, queues.recognise(name, reading.queue), strict=True):
+        known[id(stands)].append(message)
+    kept = [message for message in given if message_text(message)]
+    names = [known[id(message)].pop() if known[id(message)] else None for message in reversed(kept)]  # the newest stay
+    said = list(zip(reversed(names), map(message_text, kept), strict=True))
+    kind = OpKind.UPDATE if all(message for message, _ in said) else OpKind.CONSOLIDATE
+    operation = _open(call, semconv.UPDATE_MEMORY, kind)
+    previous = read_previous(operation, reading.ref)
+    removed = read_messages(operation, list(chain.from_iterable(known.values())))
+    yield
+    now: list[Message] = []
+    for message, text in said:
+        if message is None:
+            message = Message(variable_ref(RefKind.COMPLETION, text), text, operation.origin)
+            operation.wrote(message.ref, content=text, sources=removed)
+        now.append(message)
+    queues.keep(name, now)
+    reading.queue = given
+    write_state(operation, reading.ref, queue_text(given), [*previous, *removed])
 
 
 def _write(call: Call, *, whole: bool = False) -> Step:
@@ -130,12 +166,9 @@ def _read(call: Call, *, archived: bool = False) -> Step:
     for message, role in _shown(known, texts):
         message.read_by(operation, role)
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(messages))
-    if operation.origin:
-        context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
-        operation.wrote(context, role=Role.CONTEXT, content="\n".join(texts), sources=conversation.context)
-        answering = ANSWERING.get()
-        if answering is not None:
-            answering.remember(context, operation.origin)
+    context, answering = operation.context("\n".join(texts), conversation.context), ANSWERING.get()
+    if context and answering is not None:
+        answering.remember(context, operation.origin)
 
 
 def reset(call: Call) -> Step:

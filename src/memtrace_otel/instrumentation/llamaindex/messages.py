@@ -10,7 +10,7 @@ import secrets
 import sys
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Container, Generator, Iterable, Sequence
+from collections.abc import Container, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,11 +19,13 @@ from memtrace_otel.capture import Operation
 from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.instrumentation.llamaindex.nodes import message_ref, message_text
-from memtrace_otel.semconv import Role
+from memtrace_otel.model import ref_kind
+from memtrace_otel.semconv import RefKind, Role
 
 _QUEUES = 1024
 _MESSAGES = 10_000
 _PLACES = 100_000  # of all queues, about 17 MB
+_ROLES: Mapping[str, str] = {RefKind.MESSAGE: Role.MESSAGE, RefKind.ANSWER: Role.ANSWER}
 _lock = threading.RLock()
 new_lock_after_fork(sys.modules[__name__])
 
@@ -31,7 +33,7 @@ new_lock_after_fork(sys.modules[__name__])
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message with a text; `ref` is its own, whoever else said the same. `origin` is that of the answer which a
-    reply is, '' when it is none of ours."""
+    reply is, or of what has summarised others as this; '' when it is none of ours."""
 
     ref: str
     text: str
@@ -39,7 +41,7 @@ class Message:
 
     def read_by(self, operation: Operation, role: str = "") -> int:
         """Record it as an input of `operation`."""
-        role = role or (Role.ANSWER if self.origin else Role.MESSAGE)
+        role = role or _ROLES.get(ref_kind(self.ref), Role.OTHER)
         return operation.read(self.ref, role=role, content=self.text, origin=self.origin)
 
 
@@ -90,6 +92,11 @@ class Queues:
             found = _found(queue, made, [message.text for message in said])
             queue[:] = _places(found)
         return found
+
+    def keep(self, name: str, messages: Sequence[Message]) -> None:
+        """Messages that are known make the queue from now on."""
+        with self._queue(name) as queue:
+            queue[:] = _places(messages)
 
     def recognise(self, name: str, messages: Iterable[Any], *, archived: bool = False) -> list[Message]:
         """The messages that a chat store tells. Those put in elsewhere go by their text and their number among equal

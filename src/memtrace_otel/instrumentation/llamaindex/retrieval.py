@@ -17,8 +17,7 @@ from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, chunk_ref, pieces, query_ref, query_text
 from memtrace_otel.instrumentation.llamaindex.owners import store_behind, store_name
 from memtrace_otel.instrumentation.steps import Step
-from memtrace_otel.model import make_ref, split_origin
-from memtrace_otel.semconv import OpKind, RefKind, Role
+from memtrace_otel.semconv import OpKind, Role
 
 _KEPT = 32
 _ITEMS = 2048
@@ -212,10 +211,8 @@ def _return(
     operation.scope = owner(seen) or operation.scope
     sources += [read_version(operation, hit, Role.HIT) for hit in seen]
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(hits))
-    if operation.origin:
-        context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
-        text = "\n".join(hit.text for hit in hits)
-        operation.wrote(context, role=Role.CONTEXT, content=text, sources=sources)
+    context = operation.context(sources=sources)
+    if context:
         made = Served(context, operation.origin, query, {hit.piece.ref: hit for hit in seen})
         if not inner:
             _served.set((*_served.get()[1 - _KEPT :], made))

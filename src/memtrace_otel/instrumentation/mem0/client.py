@@ -14,12 +14,13 @@ from opentelemetry.trace import SpanKind
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import Operation, scope_id, variable_ref
+from memtrace_otel.capture import Operation, origins, scope_id, variable_ref
 from memtrace_otel.capture.content import said
 from memtrace_otel.capture.layout import number
 from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.filters import record_filters
 from memtrace_otel.instrumentation.mem0.known_records import KnownRecord
+from memtrace_otel.instrumentation.mem0.public import read_history
 from memtrace_otel.instrumentation.mem0.variables import (
     Record,
     event_time,
@@ -30,7 +31,6 @@ from memtrace_otel.instrumentation.mem0.variables import (
 )
 from memtrace_otel.instrumentation.mem0.writes import gone
 from memtrace_otel.instrumentation.steps import Step, StepFunction
-from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 
 _PORTS = {"https": 443, "http": 80}
@@ -101,10 +101,8 @@ def history(call: Call) -> Step:
     """`history`: reads the newest version of one record; the older ones are named by their count only."""
     operation = _open_by_id(call, None, OpKind.RETRIEVE, purpose="history")
     rows = results((yield))
-    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(rows))
-    if rows:
-        ref = memory_ref(_given(call).get("memory_id"))
-        operation.read(ref, role=Role.HISTORY, content=rows[-1].get("new_memory"))
+    _tell_owner(call, operation, rows)
+    read_history(operation, str(_given(call).get("memory_id")), rows)
 
 
 def update(call: Call) -> Step:
@@ -209,19 +207,22 @@ def _update(call: Call, operation: Operation, changed: Sequence[Mapping[str, Any
         text = _text(item)
         ref = said(variable_ref(RefKind.FACT, text), operation.origin[33:], len(sources) + 1)
         fed_by = [] if text is None else [operation.read(ref, content=text, origin="")]
-        sources.append([*fed_by, operation.read(memory_ref(item.get("memory_id")), role=Role.PREVIOUS)])
-    yield
+        sources.append([*fed_by, _read_previous(call, operation, item)])
+    result = yield
+    _tell_owner(call, operation, results([result]))
     for item, fed_by in zip(changed, sources, strict=True):
+        _note_owned(call, operation, item, alone=len(changed) == 1)
         operation.wrote(memory_ref(item.get("memory_id")), action=Action.UPDATE, content=_text(item), sources=fed_by)
 
 
 def _delete(call: Call, operation: Operation, deleted: Sequence[Mapping[str, Any]]) -> Step:
     refs = [memory_ref(item.get("memory_id")) for item in deleted]
-    previous = [operation.read(ref, role=Role.PREVIOUS) for ref in refs]
-    yield
+    previous = [_read_previous(call, operation, item) for item in deleted]
+    result = yield
+    _tell_owner(call, operation, results([result]))
     for item, ref, index in zip(deleted, refs, previous, strict=True):
         operation.wrote(ref, action=Action.DELETE, sources=[index])
-        _note(call, Record(str(item.get("memory_id")), "", operation.scope), is_there=False)
+        _note_owned(call, operation, item, alone=len(deleted) == 1, is_there=False)
 
 
 def _delete_owner(call: Call, purpose: str) -> Step:
@@ -241,8 +242,7 @@ def _made_of_memories(call: Call, purpose: str) -> Step:
     record_filters(operation, given.get("filters"))
     made = yield
     operation.mark(Incomplete.UNKNOWN_ORIGIN)
-    if operation.origin:
-        operation.wrote(make_ref(RefKind.CONTEXT, operation.origin[33:]), role=Role.CONTEXT, content=made)
+    operation.context(made)
 
 
 def _retrieved(call: Call, operation: Operation, items: Sequence[Mapping[str, Any]]) -> None:
@@ -292,6 +292,15 @@ def _open_by_id(call: Call, name: str | None, kind: OpKind, purpose: str = "") -
     return _open(call, name, kind, call.patches.records.scope_of(id), purpose=purpose, id=id)
 
 
+def _tell_owner(call: Call, operation: Operation, items: Sequence[Mapping[str, Any]]) -> None:
+    """The scope of records that only their ids named, where the service says whose they are."""
+    owners = {owner_in(_store(call), item) for item in items} - {""}
+    if not operation.scope and len(owners) == 1:
+        operation.scope = owners.pop()
+    if not operation.scope:
+        operation.mark(Incomplete.UNKNOWN_ORIGIN)
+
+
 def _store(call: Call) -> str:
     return str(getattr(call.instance, "project_id", None) or call.instance.host)
 
@@ -331,6 +340,26 @@ def _scope_of(call: Call, items: Sequence[Mapping[str, Any]]) -> str:
 def _note(call: Call, record: Record, *, is_there: bool = True) -> None:
     known = KnownRecord(_store(call), record.scope, record.id)
     (call.patches.records.saw if is_there else call.patches.records.lost)(known)
+
+
+def _read_previous(call: Call, operation: Operation, item: Mapping[str, Any]) -> int:
+    """The version of its owner, who need not be that of the others of a batch."""
+    scope = call.patches.records.scope_of(str(item.get("memory_id")))
+    return operation.read(memory_ref(item.get("memory_id")), role=Role.PREVIOUS, scope=scope or None)
+
+
+def _note_owned(
+    call: Call, operation: Operation, item: Mapping[str, Any], *, alone: bool, is_there: bool = True
+) -> None:
+    """Note a record that only its id named, where it is known whose it is: of a batch, not that of the others."""
+    id = str(item.get("memory_id"))
+    scope = call.patches.records.scope_of(id) or (operation.scope if alone else "")
+    if not scope:
+        operation.mark(Incomplete.UNKNOWN_ORIGIN)
+        return
+    _note(call, Record(id, "", scope), is_there=is_there)
+    if scope != operation.scope:  # a batch of several owners: each finds its own
+        origins().wrote(scope, memory_ref(id), operation.origin, deleted=not is_there)
 
 
 def _record(item: Mapping[str, Any], scope: str) -> Record:

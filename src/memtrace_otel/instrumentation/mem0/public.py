@@ -6,7 +6,7 @@ listing: `get` and `get_all` are `search_memory`; `history` is `memtrace.retriev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from opentelemetry.util.types import AttributeValue
@@ -32,7 +32,6 @@ from memtrace_otel.instrumentation.mem0.variables import (
 )
 from memtrace_otel.instrumentation.mem0.writes import gone
 from memtrace_otel.instrumentation.steps import Step
-from memtrace_otel.model import make_ref, split_origin
 from memtrace_otel.semconv import OpKind, RefKind, Role
 
 
@@ -119,9 +118,15 @@ def history(call: Call) -> Step:
     operation = _open_by_id(call, None, OpKind.RETRIEVE, id, purpose="history")
     open_session(call, operation)
     rows = yield
+    read_history(operation, id, rows)
+
+
+def read_history(operation: Operation, id: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Record what was told of a record: its texts, oldest first, are the context."""
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(rows))
     if rows:
         operation.read(memory_ref(id), role=Role.HISTORY, content=rows[-1].get("new_memory"))
+    operation.context("\n".join(str(row["new_memory"]) for row in rows if row.get("new_memory")))
 
 
 def update(call: Call) -> Step:
@@ -203,7 +208,4 @@ def _retrieved(call: Call, session: Session, result: Mapping[str, Any], sources:
         call.patches.records.saw(KnownRecord(store, hit.scope, hit.id, place))
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(hits))
     read = session.read_all(operation, hits, Role.HIT)
-    if operation.origin:
-        context = make_ref(RefKind.CONTEXT, split_origin(operation.origin)[1])
-        text = "\n".join(hit.text for hit in hits)
-        operation.wrote(context, role=Role.CONTEXT, content=text, sources=[*sources, *read])
+    operation.context(sources=[*sources, *read])

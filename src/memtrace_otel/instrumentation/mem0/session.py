@@ -11,6 +11,7 @@ from memtrace_otel.capture import Operation
 from memtrace_otel.instrumentation.mem0 import record_origins
 from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.variables import Record, Turn
+from memtrace_otel.instrumentation.recorded_stores import RECORDED
 from memtrace_otel.instrumentation.steps import StepFunction
 from memtrace_otel.semconv import Incomplete, OpKind, Role
 
@@ -177,6 +178,7 @@ def open_session(call: Call, operation: Operation, *, produces: bool = False) ->
     session = Session(call.instance, operation, produces=produces)
     call.carry(SESSION, session)
     call.carry(WRITE, None)
+    call.carry(RECORDED, True)
     call.patches.cover_providers(call.instance)
     return session
 

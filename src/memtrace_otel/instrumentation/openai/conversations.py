@@ -25,6 +25,7 @@ from memtrace_otel.capture import recall, scope_id, variable_ref
 from memtrace_otel.capture.fork import after_fork, new_lock_after_fork
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message, Request
+from memtrace_otel.instrumentation.openai.instructions import Instructions, instructions_key
 from memtrace_otel.model import content_digest, make_ref, split_ref
 from memtrace_otel.semconv import RefKind
 
@@ -67,15 +68,25 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt and what it was taken for: `entries` by position among its messages, as they were written, and what was
+    `new` in it. `key` tells it from others of this process."""
+
+    key: int
+    entries: Mapping[int, Entry]
+    new: Mapping[int, Entry]
+
+
+@dataclass(frozen=True, slots=True)
 class Conversation:
-    """The history of one conversation as of one reply, with which `entries` end; `instructions` is the key of its
-    system messages, `asked` the ref of its newest question.
+    """The history of one conversation as of one reply, with which `entries` end; `instructions` are its system
+    messages, `asked` is the ref of its newest question.
 
     `mark` is in the refs of its entries: one that is begun anew under the same id (another process, a restart) does not
     write on the old one's. `volatile`: its instructions change though nothing is summarised (a clock, notes found).
-    `certain` is False once another conversation could have been meant. `continued`: a call has
-    gone on from here. `place` is where its newest question was asked. `user` is whoever was named first, `scope` the
-    memory scope that it was begun with.
+    `certain` is False once another conversation could have been meant. `continued`: a call has gone on from here, the
+    first one with `prompt`. `place` is where its newest question was asked. `user` is whoever was named first, `scope`
+    the memory scope that it was begun with.
     """
 
     id: str
@@ -83,11 +94,12 @@ class Conversation:
     scope: str
     user: str = ""
     entries: tuple[Entry, ...] = ()
-    instructions: str = ""
+    instructions: Instructions = field(default_factory=Instructions)
     asked: str = ""
     volatile: bool = False
     certain: bool = True
     continued: bool = False
+    prompt: Prompt | None = None
     place: Place = Place()
     numbers: Iterator[int] = field(default_factory=lambda: count(1))  # this and the next: one for all its states
 
@@ -104,7 +116,8 @@ class Conversation:
     @property
     def size(self) -> int:
         """Characters of text that are kept, and 8 for each entry."""
-        return sum(len(entry.text) for entry in self.entries) + 8 * len(self.entries)
+        entries = [*self.entries, *(self.prompt.new.values() if self.prompt else ())]
+        return sum(len(entry.text) for entry in entries) + 8 * len(entries)
 
     def told_again(self, entry: Entry, text: str = "") -> Entry:
         """The same message as another record: what becomes of the first one is no matter of this line."""
@@ -144,6 +157,7 @@ _states: OrderedDict[tuple[str, ...], list[str]] = OrderedDict()  # states by wh
 _characters = 0  # sizes of all of them
 _ended: WeakSet[Entry] = WeakSet()  # trimmed or summarised by a call, as long as a state holds them
 _recent: ContextVar[str] = ContextVar("memtrace_recent_conversation", default="")
+_unanswered: ContextVar[tuple[Conversation, Prompt] | None] = ContextVar("memtrace_unanswered_prompt", default=None)
 _REPLY, _NEWEST = "reply", "newest"
 
 
@@ -152,9 +166,9 @@ def key_of(role: str, text: str) -> str:
     return content_digest(f"{role}\n{text.strip()}")
 
 
-def instructions_key(messages: Sequence[Message]) -> str:
-    """Key of the system messages of a prompt."""
-    return content_digest("\n".join(message.text for message in messages if message.role in INSTRUCTIONS))
+def prompt_key(request: Request) -> int:
+    """What tells a prompt from others, whichever model is asked and however the reply comes."""
+    return hash((request.conversation, request.user, request.previous_id, request.messages))
 
 
 def here() -> Place:
@@ -219,6 +233,7 @@ def remember(conversation: Conversation, reply: Sequence[Entry], request: Reques
         while len(_states) > 4 * _STATES:
             _states.popitem(last=False)
     _recent.set(conversation.state)
+    _unanswered.set(None)
 
 
 def go_on(conversation: Conversation) -> bool:
@@ -228,6 +243,27 @@ def go_on(conversation: Conversation) -> bool:
         if known is not None:
             _known[conversation.state] = replace(known, continued=True)
         return known is not None and not known.continued
+
+
+def went_on(conversation: Conversation, prompt: Prompt) -> None:
+    """Note with which prompt a call has gone on from here, and what that has written; that of another stays."""
+    with _lock:
+        known = _known.get(conversation.state)
+        if known is not None and known.prompt is None:
+            _put(replace(known, prompt=prompt))
+
+
+def wait_for_answer(conversation: Conversation, prompt: Prompt) -> None:
+    """Note that a prompt which goes on from here has no answer: this context may ask again."""
+    _unanswered.set((conversation, prompt))
+
+
+def unanswered(key: int, conversation: Conversation, place: Place) -> tuple[Conversation, Prompt] | None:
+    """The newest prompt of this context, if it has this key, went on from there, was asked here and has no answer."""
+    known = _unanswered.get()
+    if known is None or (known[1].key, known[0].state, known[0].place) != (key, conversation.state, place):
+        return None
+    return known
 
 
 def end(entries: Iterable[Entry]) -> None:
@@ -290,6 +326,7 @@ def _in_child() -> None:
         mark, numbers = lines.setdefault(one.mark, (_mark_of(one.name), count(1)))
         id = one.name or mark
         _known[state] = replace(one, id=id, mark=mark, numbers=numbers, continued=True)
+    _unanswered.set(None)
 
 
 def _mark_of(name: str) -> str:
@@ -309,7 +346,7 @@ def _best(found: Sequence[Continued], request: Request, place: Place) -> list[Co
         short = [replace(one, certain=False) for one, told in zip(found, tells, strict=True) if told == _HERE]
         return _told_apart(short, place) if _recent.get() in {one.conversation.state for one in short} else []
     asked = instructions_key(request.messages)
-    fits = [(len(one.kept), -len(one.removed), one.conversation.instructions == asked) for one in sure]
+    fits = [(len(one.kept), -len(one.removed), one.conversation.instructions.key == asked) for one in sure]
     return _told_apart([one for one, fit in zip(sure, fits, strict=True) if fit == max(fits)], place)
 
 
@@ -351,7 +388,8 @@ def _told(kept: Mapping[int, Entry], messages: Sequence[Message]) -> int:
 
 
 def aligned(conversation: Conversation, keys: Sequence[str]) -> Continued:
-    """Match the keys of a prompt, up to the reply that it goes on from, with the entries, in order and newest first."""
+    """Match the keys of a prompt, up to the reply that it goes on from, with the entries, in order and newest first;
+    then those that stand elsewhere now."""
     entries = conversation.entries
     places: dict[str, list[int]] = {}
     for index, entry in enumerate(entries):
@@ -363,8 +401,17 @@ def aligned(conversation: Conversation, keys: Sequence[str]) -> Continued:
         at = bisect_left(known, before) - 1
         if at >= 0:
             matched[place] = before = known[at]
-    taken = set(matched.values())
-    removed = [entry for index, entry in enumerate(entries[: max(taken, default=len(entries))]) if index not in taken]
+    newest, taken = max(matched.values(), default=0), set(matched.values())
+    missing = [place for place in range(len(keys) - 1, -1, -1) if place not in matched]
+    moved = {
+        key: [index for index in places.get(key, ()) if index < newest and index not in taken]
+        for key in {keys[place] for place in missing}
+    }
+    for place in missing:
+        if moved[keys[place]]:
+            matched[place] = moved[keys[place]].pop()
+    held = {entries[index].ref for index in matched.values()}  # of a summary in several messages one may be left
+    removed = [entry for entry in entries[: max(matched.values(), default=len(entries))] if entry.ref not in held]
     kept = {place: entries[matched[place]] for place in sorted(matched)}
     return Continued(conversation, kept, removed, conversation.certain)
 
@@ -377,3 +424,4 @@ def forget() -> None:
     _states.clear()
     _ended.clear()
     _recent.set("")
+    _unanswered.set(None)

@@ -15,7 +15,8 @@ from opentelemetry.trace import Span, Tracer
 from memtrace_otel.capture import Operation, recall
 from memtrace_otel.instrumentation.openai import conversations
 from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message, Request
-from memtrace_otel.instrumentation.openai.conversations import Entry, Version
+from memtrace_otel.instrumentation.openai.conversations import Continued, Entry, Prompt, Version
+from memtrace_otel.instrumentation.openai.summaries import find_summaries
 from memtrace_otel.model import make_ref, ref_kind, split_ref
 from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 
@@ -84,15 +85,27 @@ class History:
         found = self._found = possible[0] if len(possible) == 1 else None
         self.conversation = conversations.begin(request) if found is None else found.conversation
         self.certain = found is None or found.certain
-        self.entries: dict[int, Entry] = {} if found is None else found.kept
+        self.entries: Mapping[int, Entry] = {} if found is None else found.kept
         if request.held_there:
             self.entries = dict(enumerate(self.conversation.entries, len(request.messages)))
         doubtful = {place for one in possible for place in one.kept}
-        self._new = {  # said in this call, no history yet
+        self._new: Mapping[int, Entry] = {  # said in this call, no history yet
             place: replace(self.conversation.new_entry(message), unknown=place in doubtful)
             for place, message in enumerate(request.messages)
             if place not in self.entries and message.role not in INSTRUCTIONS
         }
+        self._key, self._written = conversations.prompt_key(request), found is None
+        self._ask_again()
+
+    def _ask_again(self) -> None:
+        """The same prompt once more, since another reply is wanted or none has come: what it says, and what it has made
+        of the history, stays what it is."""
+        written, asked = self.conversation.prompt, conversations.unanswered(self._key, self.conversation, self._place)
+        if written is not None and written.key == self._key and self.certain:
+            self._written, self.entries = True, written.entries
+            self._new = {place: self.conversation.told_again(entry) for place, entry in written.new.items()}
+        elif asked is not None:
+            self.conversation, self._new = asked[0], asked[1].new
 
     @property
     def continues(self) -> bool:
@@ -124,84 +137,48 @@ class History:
     def write(self) -> None:
         """The call has its answer: write what has changed since the reply that it went on from. What another call
         that went on from there has written, or ended, is a record of that one: here it is told again."""
-        if self._found is None:
+        found = self._found
+        if self._written or found is None:
             return
-        messages, query = self._request.messages, self.query
-        own = conversations.go_on(self.conversation)
-        texts = {entry.ref: messages[place].text for place, entry in self.entries.items() if place < len(messages)}
-        again = {
-            entry.ref: self.conversation.told_again(entry, texts.get(entry.ref, ""))
-            for entry in (*self.entries.values(), *self._found.removed)
-            if (entry.ref in texts and conversations.has_ended(entry)) or not (own or entry.origin)
-        }
-        kept = {place: again.get(entry.ref, entry) for place, entry in self.entries.items()}
-        removed = [again.get(entry.ref, entry) for entry in self._found.removed]
-        summaries = self._summaries(query)
-        standing_for = {place for places, _ in summaries for place in places}
-        made = {place: entry for place, entry in self._new.items() if place != query and place not in standing_for}
-        stored = self._store([*(e for e in (*kept.values(), *removed) if not e.origin), *made.values()])
-        removed = {
-            before.ref: stored.get(now.ref, now) for before, now in zip(self._found.removed, removed, strict=True)
-        }
-        self.entries = {place: stored.get(entry.ref, entry) for place, entry in {**kept, **made}.items()}
-        if not removed:
-            return
-        found = self._found.kept.items()
-        standing = next((place for place, entry in found if messages[place].compaction and not entry.origin), None)
-        if standing is not None:
-            summaries = [([standing], [entry.ref for entry in self._found.removed])]
-        elif not summaries and (place := self._new_instructions()) is not None:
-            summaries = [([place], [entry.ref for entry in self._found.removed])]
-        told = {entry.ref for entry in self._found.removed if conversations.has_ended(entry)}  # by another line
-        before = [] if standing is None else [self.entries[standing]]
-        conversations.end([*removed.values(), *before])
+        now = self._told_again(found)
+        summaries = find_summaries(found, self._request.messages, self.query, lambda text: bool(self._quoted(text)))
+        replaced = {self.query, *(place for places, _ in summaries for place in places)}
+        made = {place: entry for place, entry in self._new.items() if place not in replaced}
+        stored = self._store([*(entry for entry in now.values() if not entry.origin), *made.values()])
+        now = {ref: stored.get(entry.ref, entry) for ref, entry in now.items()}
+        placed = {place: replace(now[entry.ref], key=entry.key) for place, entry in self.entries.items()}
+        self.entries = placed | {place: stored[entry.ref] for place, entry in made.items()}
+        removed = {entry.ref: now[entry.ref] for entry in found.removed}
+        told = {entry.ref for entry in found.removed if conversations.has_ended(entry)}  # by another line
+        conversations.end([*removed.values(), *(now[ref] for _, refs in summaries for ref in refs)])
         for places, refs in summaries:
-            self._summarise(messages, places, [*[removed.pop(ref) for ref in refs], *before])
+            self._summarise(places, [removed.pop(ref, now[ref]) for ref in refs])
         self._trim([entry for ref, entry in removed.items() if ref not in told])
+        self._written = True
+        conversations.went_on(self.conversation, Prompt(self._key, self.entries, self._new))
 
-    def _summaries(self, query: int) -> list[tuple[list[int], list[str]]]:
-        """Positions of new messages that stand where removed ones were, and the refs of those: between the same two
-        that were kept or, where nothing was, before the question; what quotes a reply may stand anywhere.
+    def _told_again(self, found: Continued) -> dict[str, Entry]:
+        """The entries that the prompt repeats and those that it does not, by their ref, as they are in this line."""
+        messages, own = self._request.messages, conversations.go_on(self.conversation)
+        texts = {entry.ref: messages[place].text for place, entry in self.entries.items() if place < len(messages)}
+        return {
+            entry.ref: self.conversation.told_again(entry, texts.get(entry.ref, ""))
+            if (entry.ref in texts and conversations.has_ended(entry)) or not (own or entry.origin)
+            else entry
+            for entry in (*self.entries.values(), *found.removed)
+        }
 
-        A text that has replaced others before, a note say, is replaced alone: what else is gone was trimmed. Only a
-        text that a model has made of both, a rolling summary, replaces both.
-        """
-        assert self._found is not None
-        messages, kept = self._request.messages, self._found.kept
-        at = {entry.ref: index for index, entry in enumerate(self._found.conversation.entries)}
-        left = {at[entry.ref]: entry for entry in self._found.removed}
-        gaps: dict[tuple[int, int], list[int]] = {}
-        for place, message in enumerate(messages[: max(kept, default=query)]):
-            if place not in kept and message.role not in INSTRUCTIONS:
-                before = max((at[entry.ref] for p, entry in kept.items() if p < place), default=-1)
-                behind = min((at[entry.ref] for p, entry in kept.items() if p > place), default=len(at))
-                gaps.setdefault((before, behind), []).append(place)
-        found: list[tuple[list[int], list[str]]] = []
-        for (before, behind), places in gaps.items():
-            quotes = self._quoted("\n".join(messages[place].text for place in places)) is not None
-            here = [index for index in left if before < index < behind] or (list(left) if quotes else [])
-            if here and not quotes and _has_replaced(left[here[0]]):
-                del here[1:]
-            if here:
-                found.append((places, [left.pop(index).ref for index in here]))
-        return found
-
-    def _new_instructions(self) -> int | None:
-        """Position of the system message that a history went into; None where it is the same, or always another one."""
-        messages = self._request.messages
-        if conversations.instructions_key(messages) == self.conversation.instructions:
-            return None
-        place = max((i for i, message in enumerate(messages) if message.role in INSTRUCTIONS), default=None)
-        if place is None or (self.conversation.volatile and self._quoted(messages[place].text) is None):
-            return None
-        return place
+    def unanswered(self) -> None:
+        """There was no reply, or not all of it."""
+        conversations.wait_for_answer(replace(self.conversation, place=self._place), Prompt(self._key, {}, self._new))
 
     def answered(self, replies: Sequence[Sequence[Said]], id: str) -> None:
         """Keep each reply, and what it was given to, for the calls that go on from it. `id` is that of the result."""
         messages = self._request.messages
         held = self._held()
-        instructions = conversations.instructions_key(messages)
-        changes = self._found is not None and not self._found.removed and instructions != self.conversation.instructions
+        instructions = self.conversation.instructions.after(messages)
+        same = instructions is self.conversation.instructions
+        changes = self._found is not None and not self._found.removed and not same
         asked = replace(
             self.conversation,
             instructions=instructions,
@@ -209,6 +186,7 @@ class History:
             asked=self.query_ref,
             certain=self.certain,
             continued=False,
+            prompt=None,
             place=self._place,
         )
         for number, reply in reversed(list(enumerate(replies))):  # the first is the newest
@@ -232,12 +210,13 @@ class History:
             removed, kept = held, []
         conversations.end(removed)
         summary = self._replace(operation, [compaction], removed)
-        after = replace(before, entries=(*kept, summary), certain=self.certain, continued=False, place=self._place)
+        fresh = replace(before, certain=self.certain, continued=False, prompt=None, place=self._place)
+        after = replace(fresh, entries=(*kept, summary))
         conversations.remember(after, [summary], self._request, id)
 
     def _held(self) -> list[Entry]:
         """What the history holds, in order: what the model's side holds, then what is in the prompt."""
-        placed, prompt = self._new | self.entries, len(self._request.messages)
+        placed, prompt = {**self._new, **self.entries}, len(self._request.messages)
         return [placed[place] for place in sorted(placed, key=lambda place: (place < prompt, place))]
 
     def _store(self, entries: Sequence[Entry]) -> dict[str, Entry]:
@@ -267,11 +246,13 @@ class History:
                 source = operation.read(entry.ref, role=Role.PREVIOUS, origin=entry.origin)
                 operation.wrote(entry.ref, action=Action.DELETE, sources=[source])
 
-    def _summarise(self, messages: Sequence[Message], places: Sequence[int], removed: Sequence[Entry]) -> None:
+    def _summarise(self, places: Sequence[int], removed: Sequence[Entry]) -> None:
         """A text stands where these were: each of them goes on as that text."""
+        messages = {place: self._request.messages[place] for place in places}
         with self.summarising() as operation:
-            summary = self._replace(operation, [messages[place] for place in places], removed)
-        self.entries.update(dict.fromkeys(places, summary))
+            summary = self._replace(operation, list(messages.values()), removed)
+        made = {place: replace(summary, key=_key(message)) for place, message in messages.items()}
+        self.entries = {**self.entries, **made}
 
     def _replace(self, operation: Operation, by: Sequence[Message], removed: Sequence[Entry]) -> Entry:
         """Each of these entries goes on as the text of some messages; returns what the history holds in their place."""
@@ -315,11 +296,6 @@ class History:
     def _doubt(self, operation: Operation) -> None:
         if not self.certain:
             operation.mark(Incomplete.INFERRED)
-
-
-def _has_replaced(entry: Entry) -> bool:
-    """Whether it stands where other messages were."""
-    return bool(entry.made_of) and ref_kind(entry.made_of[0][0]) == RefKind.STATE
 
 
 def _as_query(entry: Entry) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from opentelemetry import trace
@@ -95,10 +96,17 @@ class ModelCall:
         if not said.whole:
             self.operation.mark(Incomplete.TRUNCATED)
         self._conclude(replies(reply) or told([(said.text, said.calls)], *([other] for other in said.others)), reply)
+        if not said.whole:
+            self._wait_for_answer()
 
     def fail(self) -> None:
         """Record what was asked of a call that raised."""
         self._read_prompt()
+        self._wait_for_answer()
+
+    def _wait_for_answer(self) -> None:
+        if self._history is not None:
+            self._history.unanswered()
 
     def _conclude(self, given: Sequence[Reply], reply: object) -> None:
         text = "".join(text for parts in given[:1] for text, _ in parts)
@@ -177,6 +185,8 @@ class ModelCall:
             operation.read(searched[retrieval].context, role=Role.CONTEXT, origin=retrieval)
         for hit in found:
             operation.read(hit.ref, role=Role.CONTEXT, content=hit.text, origin=hit.origin)
+            if not (hit.origin or searched[hit.retrieved_by].certain):
+                operation.mark(Incomplete.UNKNOWN_ORIGIN)
         if turn:
             turn.gave(found, self._trace)
         placed = {version for entry in self._kept.entries.values() for version in entry.versions} if self._kept else ()
@@ -213,11 +223,13 @@ class ModelCall:
             history.query if history else asked_last(messages),
             {place: message.text for place, message in enumerate(messages) if not message.compaction},
         )
-        for place, entry in entries.items():
-            versions = entry.versions if place != query else ()
-            text = texts.get(place) if len(versions) == 1 else None
+        repeated = {place: entry.versions for place, entry in entries.items() if place != query}
+        times = Counter(version for versions in repeated.values() for version in versions)
+        for place, versions in repeated.items():
+            whole = len(versions) == 1 == times[versions[0]]  # a summary may be in several messages
             for ref, origin in versions:
-                if (ref, origin) not in read:
+                if (ref, origin) not in read and times.pop((ref, origin), 0):
+                    text = texts.get(place) if whole else None
                     operation.read(ref, role=Role.HISTORY, origin=origin or None, content=text, scope=scope)
         for place, message in enumerate(messages):
             if place != query and place not in entries and message.role not in INSTRUCTIONS:

@@ -16,8 +16,10 @@ from time import perf_counter
 
 from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.layout import Read
-from memtrace_otel.capture.recall import MIN_TEXT, PROMPT, WORK, Turn, words_of
-from memtrace_otel.capture.searches import Retrieval, fold, texts_of, unanswered, waiting
+from memtrace_otel.capture.recall.choosing import MIN_TEXT, PROMPT, WORK
+from memtrace_otel.capture.recall.searches import Retrieval, texts_of, unanswered, waiting
+from memtrace_otel.capture.recall.text import fold, words_of
+from memtrace_otel.capture.recall.turn import Turn
 from memtrace_otel.semconv import Role
 
 _SECONDS = 60.0  # an answer is not long in coming

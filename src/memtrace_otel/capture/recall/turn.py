@@ -8,14 +8,12 @@ for in the prompt. Contents stay in memory, whatever the capture switch says; th
 from __future__ import annotations
 
 import json
-import re
 import sys
 import threading
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Iterable
 from contextvars import ContextVar
 from itertools import count
-from sys import getsizeof
 from time import perf_counter
 from typing import NamedTuple
 from weakref import ref
@@ -25,7 +23,21 @@ from opentelemetry import trace
 from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.capture.layout import Read
-from memtrace_otel.capture.searches import ENTRY_BYTES, Place, Recalled, Retrieval, fold, waiting
+from memtrace_otel.capture.recall.choosing import (
+    MIN_TEXT,
+    PROMPT,
+    as_close,
+    asking,
+    found_in,
+    nearness,
+    of_one_call,
+    of_one_search_each,
+    place,
+    searched_here,
+    wanted,
+)
+from memtrace_otel.capture.recall.searches import ENTRY_BYTES, Recalled, Retrieval, waiting
+from memtrace_otel.capture.recall.text import fold
 
 _BYTES = 32 << 20  # of all turns together
 _TURN_BYTES = 8 << 20  # of one turn
@@ -35,11 +47,6 @@ _ENTRIES = 1024  # queries and hits kept of one turn
 _RETRIEVALS = 256
 _ANSWERS = 64
 _HERE = 16  # searches that an execution context remembers as its own
-MIN_TEXT = 4
-_WORD = re.compile(r"\w+")
-_OCCURRENCES = 64
-PROMPT = 1_000_000  # characters of a prompt that are searched
-WORK = 1 << 26  # characters of a prompt, times the texts looked for in it: at most a tenth of a second
 
 
 class InPrompt(NamedTuple):
@@ -78,13 +85,16 @@ class Turn:
         self.used = 0.0
         """When something was added last."""
 
-    def retrieved(self, origin: str, scope: str, read: list[Read], context: str = "") -> Retrieval:
-        """Note what the operation of a retrieval read, its query and its hits, and the ref of what it made of them."""
+    def retrieved(
+        self, origin: str, scope: str, read: list[Read], context: str = "", *, certain: bool = True
+    ) -> Retrieval:
+        """Note what the operation of a retrieval read, its query and its hits, and the ref of what it made of them;
+        `certain`: it knows who wrote each of them."""
         if len(read) > _ENTRIES:
             read = read[:_ENTRIES]
-        size = ENTRY_BYTES * (len(read) + 1) + sum([getsizeof(entry[3]) for entry in read])
-        done = Retrieval(origin, scope, read, place.get(), size, perf_counter(), context, {})
-        _searched_here.set((*_searched_here.get()[1 - _HERE :], origin))
+        size = ENTRY_BYTES * (len(read) + 1) + sum([entry[3].__sizeof__() for entry in read])  # getsizeof takes longer
+        done = Retrieval(origin, scope, read, place.get(), size, perf_counter(), context, {}, certain)
+        searched_here.set((*searched_here.get()[1 - _HERE :], origin))
         with _lock:
             self._retrievals.append(done)
             self._entries += len(done.read)
@@ -95,7 +105,8 @@ class Turn:
 
     def newest_retrievals(self) -> tuple[Retrieval, ...]:
         """What was searched lately, oldest first."""
-        return (*self._before, *self._retrievals[-_HERE:])[-_HERE:]
+        own = self._retrievals[-_HERE:]
+        return (*self._before[max(0, len(self._before) + len(own) - _HERE) :], *own)
 
     def answered(self, answer: Recalled) -> None:
         """Note an answer."""
@@ -142,13 +153,13 @@ class Turn:
         queries.sort(key=lambda query: folded.rfind(fold(query.text)))  # a history says some twice
         question = queries[-1].ref if queries else ""
         own = [done for done in searched if not done.given_to or asker in done.given_to]
-        wanted = _wanted(searched if queries else own, question, folded)
-        owners = {done.scope for done in own if done.origin in wanted}
-        again = _asking({query.ref for query in queries}, searched)
+        of_question = wanted(searched if queries else own, question, folded)
+        owners = {done.scope for done in own if done.origin in of_question}
+        again = asking({query.ref for query in queries}, searched)
         kept = {done.origin for done in own} | {d.origin for d in again if not owners or d.scope in owners}
         searched = [done for done in searched if done.origin in kept]
         hits, all_hits = found_in(folded, [hit for done in searched for hit in done.hits()])
-        chosen = _of_one_search_each(hits, searched, wanted, owners)
+        chosen = of_one_search_each(hits, searched, of_question, owners)
         taken: defaultdict[str, list[Recalled]] = defaultdict(list)
         for hit in chosen:
             taken[hit.retrieved_by].append(hit)
@@ -171,9 +182,9 @@ class Turn:
         refs = {query.ref for query in queries}
         with _lock:
             own, before = list(self._retrievals), list(self._before)
-        found = _asking(refs, own) or _of_one_call(_asking(refs, before))
-        nearest = max(map(_nearness, found), default=0)
-        found = [done for done in found if not done.hits() and _nearness(done) in (len(done.place), nearest)]
+        found = asking(refs, own) or of_one_call(asking(refs, before))
+        nearest = max(map(nearness, found), default=0)
+        found = [done for done in found if not done.hits() and nearness(done) in (len(done.place), nearest)]
         sure = [done for done in found if self._is_sure(done, [])]
         with _lock:
             for done in sure:
@@ -195,7 +206,7 @@ class Turn:
             known = {near.origin for near in reach}
             others = [other for other in waiting() if other.origin not in known and other.ended > done.ended]
         else:
-            others = _as_close(done, reach)
+            others = as_close(done, reach)
         return not any(other.fits_too(hits, done) for other in others)
 
     def kept_alive(self) -> int:
@@ -248,9 +259,6 @@ _living: list[ref[Turn]] = []  # every turn that holds something
 _held = 0  # bytes that the living turns keep, or more: those that died are found when room is needed
 _recent: ContextVar[Turn | None] = ContextVar("memtrace_recent_turn", default=None)
 _outside: ContextVar[Turn | None] = ContextVar("memtrace_turn_outside_traces", default=None)  # the most recent of these
-_searched_here: ContextVar[tuple[str, ...]] = ContextVar("memtrace_searched_here", default=())
-place: ContextVar[Place] = ContextVar("memtrace_place", default=())
-"""The run that this context is in, for libraries that tell."""
 _shared: ContextVar[Turn | None] = ContextVar("memtrace_shared_turn", default=None)
 
 
@@ -331,121 +339,6 @@ def trace_here() -> str:
 def turn_here() -> Turn | None:
     """What the current turn has retrieved and answered so far; to be asked before an operation starts."""
     return recall(trace_here())
-
-
-def _of_one_search_each(
-    hits: list[Recalled], searched: list[Retrieval], wanted: set[str], owners: set[str]
-) -> list[Recalled]:
-    """Several searches of a turn may have returned an equal text; the prompt holds what one of them returned.
-
-    That is one for the question of the prompt (`wanted`), of an owner that was searched for this call (`owners`), of
-    the run that is nearest, of this execution context, that returned most texts of the prompt, and the newest.
-    """
-    here = _searched_here.get()
-    returned = Counter(search for search, _ in {(hit.retrieved_by, fold(hit.text)) for hit in hits})
-    rank = {
-        done.origin: (
-            *(done.origin in wanted, done.scope in owners, _nearness(done)),
-            *(done.origin in here, returned[done.origin], at),
-        )
-        for at, done in enumerate(searched)
-    }
-    chosen: dict[str, str] = {}
-    for hit in hits:
-        text = fold(hit.text)
-        if text not in chosen or rank[hit.retrieved_by] > rank[chosen[text]]:
-            chosen[text] = hit.retrieved_by
-    return [hit for hit in hits if chosen[fold(hit.text)] == hit.retrieved_by]
-
-
-def _wanted(searched: Iterable[Retrieval], question: str, prompt: str) -> set[str]:
-    """The searches for this query of the prompt; without one those of whose words the prompt holds most."""
-    asked = {done.origin: query for done in searched if (query := done.query())}
-    if question:
-        return {origin for origin, query in asked.items() if query.ref == question}
-    words = words_of(prompt)
-    shares = {origin: len(wanted & words) / len(wanted) for origin, q in asked.items() if (wanted := words_of(q.text))}
-    most = max(shares.values(), default=0.0)
-    return {origin for origin, share in shares.items() if share == most > 0}
-
-
-def _asking(refs: Collection[str], searched: Iterable[Retrieval]) -> list[Retrieval]:
-    """The searches for one of these queries."""
-    return [done for done in searched if (query := done.query()) and query.ref in refs]
-
-
-def _nearness(done: Retrieval) -> int:
-    """How many of the runs around this context were around a search, too."""
-    here = place.get()
-    around = min(len(here), len(done.place))
-    return next((depth for depth in range(around) if here[depth] != done.place[depth]), around)
-
-
-def _of_one_call(searched: list[Retrieval]) -> list[Retrieval]:
-    """Those that no model call was given; without any, those that the same was given as the newest."""
-    fresh = [done for done in searched if not done.given_to]
-    return fresh or [done for done in searched if done.given_to.keys() & searched[-1].given_to.keys()]
-
-
-def _as_close(done: Retrieval, searched: Iterable[Retrieval]) -> list[Retrieval]:
-    """The searches of the last minute that wait for an answer still and are as near to this context as `done`."""
-    here, lately = _searched_here.get(), perf_counter() - _OVER_SECONDS
-    unanswered = {search.origin for search in waiting()}
-    return [
-        other
-        for other in searched
-        if other.origin in unanswered
-        and other.ended > lately
-        and _nearness(other) >= _nearness(done)
-        and (other.origin in here) >= (done.origin in here)
-    ]
-
-
-def words_of(text: str) -> frozenset[str]:
-    """The words of a text, however they are written."""
-    return frozenset(_WORD.findall(text.casefold()))
-
-
-def found_in(prompt: str, candidates: Iterable[Recalled]) -> tuple[list[Recalled], bool]:
-    """Return the candidates whose text occurs in the folded prompt, in the order of their occurrence, and whether all
-    of them were looked for: of too many for a long prompt, only the newest (last) ones are.
-
-    White space is folded. An occurrence inside a longer candidate's occurrence does not count: 'likes tea' is not
-    found in 'likes tea with milk' when both were retrieved. Texts under four characters match by chance: left out.
-    """
-    same: dict[str, list[Recalled]] = {}  # a record that several searches returned is looked for once
-    for candidate in candidates:
-        text = fold(candidate.text)
-        same[text] = [*same.pop(text, ()), candidate]  # where it came last
-    texts = [text for text in same if MIN_TEXT <= len(text) <= len(prompt)]
-    affordable = max(1, WORK // max(1, len(prompt)))
-    claimed = bytearray(len(prompt))
-    found: list[tuple[int, Recalled]] = []
-    for text in sorted(texts[-affordable:], key=len, reverse=True):
-        places = [at for at in _occurrences(prompt, text) if not claimed[at]]  # longer ones have claimed all of theirs
-        for at in places:
-            claimed[at : at + len(text)] = b"\x01" * len(text)
-        if places:
-            found.extend((places[0], candidate) for candidate in same[text])
-    return [candidate for _, candidate in sorted(found, key=lambda item: item[0])], len(texts) <= affordable
-
-
-def quotes(prompt: str, text: str) -> bool:
-    """Tell whether `prompt` holds `text` as whole words."""
-    text = text.strip()
-    return bool(text) and any(
-        not prompt[max(at - 1, 0) : at].isalnum() and not prompt[at + len(text) : at + len(text) + 1].isalnum()
-        for at in _occurrences(prompt, text)
-    )
-
-
-def _occurrences(text: str, part: str) -> list[int]:
-    places: list[int] = []
-    at = text.find(part)
-    while at >= 0 and len(places) < _OCCURRENCES:
-        places.append(at)
-        at = text.find(part, at + len(part))
-    return places
 
 
 def forget() -> None:

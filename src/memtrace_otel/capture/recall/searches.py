@@ -8,6 +8,7 @@ from sys import getsizeof
 from typing import NamedTuple
 
 from memtrace_otel.capture.layout import Read
+from memtrace_otel.capture.recall.text import fold
 from memtrace_otel.model import ref_kind
 from memtrace_otel.semconv import RefKind, Role
 
@@ -50,6 +51,8 @@ class Retrieval(NamedTuple):
     """Ref of what it made for the answer."""
     given_to: dict[str | int, None]
     """Who was given what it found lately: traces of answers, and turns of those outside any span, newest last."""
+    certain: bool = True
+    """Whether it knows, of every record that it read, who wrote it."""
 
     def give_to(self, asker: str | int) -> None:
         """Note who was given what it found; one caller at a time."""
@@ -119,11 +122,6 @@ def waiting() -> list[Retrieval]:
 def texts_of(hits: Iterable[Recalled]) -> set[str]:
     """The different texts of hits."""
     return {fold(hit.text) for hit in hits}
-
-
-def fold(text: str) -> str:
-    """`text` with single spaces for white space, none around it."""
-    return " ".join(text.split())
 
 
 def _question(done: Retrieval) -> str:

@@ -1,0 +1,58 @@
+"""Records that several owners read: which of them mean one record, in memory and from the file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memtrace_otel.graph import VersionKey, build_graph, slice_of_answer
+from memtrace_otel.model import OperationSpan, Variable
+from memtrace_otel.semconv import Action, OpKind
+from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
+from tests.unit.graph.test_streams import stored
+
+HOME = "memory:home"
+
+
+def search(trace: int, variable: Variable, scope: str = BOB) -> OperationSpan:
+    return span(trace, 1, OpKind.RETRIEVE, at=10 * trace, scope=scope, inputs=[variable])
+
+
+def version_read(spans: Sequence[OperationSpan], trace: int) -> VersionKey:
+    """The one record that a search read: from the file the same as in memory."""
+    with stored(list(spans)) as store:
+        whole = build_graph(store.spans(), whole=False)
+        assert slice_of_answer(store, origin_of(trace, 1)) == whole.slice_of_answer(origin_of(trace, 1))
+    (only,) = whole.inputs(origin_of(trace, 1))
+    return only.version
+
+
+def test_who_names_a_part_of_the_writer_names_the_writer() -> None:
+    writer = span(1, 1, OpKind.CREATE, at=1, scope=ALICE, inputs=[put("message:m", "hi")])
+    part = span(1, 2, OpKind.CREATE, parent=1, part=1, at=1, outputs=[put(HOME, "Rome", action=Action.ADD)])
+    spans = [writer, part, search(2, seen(HOME, part.origin)), search(3, seen(HOME))]
+    assert version_read(spans, 3) == VersionKey(HOME, writer.origin)
+
+
+def test_who_names_an_operation_that_does_not_list_the_record_says_nothing_about_owners() -> None:
+    writer = span(1, 1, OpKind.CREATE, at=1, scope=ALICE, outputs=[put(HOME, "Rome", action=Action.ADD)])
+    passing = search(2, seen(HOME))
+    spans = [writer, passing, search(3, seen(HOME, passing.origin), ALICE), search(4, seen(HOME))]
+    assert version_read(spans, 4) == VersionKey(HOME, "", BOB)
+
+
+def test_owners_are_told_apart_for_each_reader_of_a_trace() -> None:
+    """The first reader needs no other than the writers, the second one in the same trace does."""
+    writer = span(1, 1, OpKind.CREATE, at=1, scope=ALICE, outputs=[put(HOME, "Rome", action=Action.ADD)])
+    both = [
+        span(
+            3, 1, OpKind.RESPOND, at=30, inputs=[seen("context:a", origin_of(3, 2)), seen("context:b", origin_of(3, 3))]
+        ),
+        span(3, 2, OpKind.RETRIEVE, parent=1, at=31, scope=ALICE, inputs=[seen(HOME)], outputs=[put("context:a", "a")]),
+        span(3, 3, OpKind.RETRIEVE, parent=1, at=31, scope=BOB, inputs=[seen(HOME)], outputs=[put("context:b", "b")]),
+    ]
+    with stored([writer, search(2, seen(HOME, writer.origin)), *both]) as store:
+        whole = build_graph(store.spans(), whole=False)
+        found = slice_of_answer(store, origin_of(3, 1))
+        assert found == whole.slice_of_answer(origin_of(3, 1))
+    assert VersionKey(HOME, writer.origin) in found
+    assert VersionKey(HOME, "", BOB) not in found
