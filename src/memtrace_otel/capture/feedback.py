@@ -57,10 +57,8 @@ def _in_trace(origin: str) -> bool:
     return recall.trace_here() == split_origin(origin)[0]
 
 
-def _answer(origin: str) -> recall.Recalled | None:
+def _answer(origin: str) -> recall.Answer | None:
     if origin:
-        return recall.Recalled(
-            make_ref(RefKind.ANSWER, split_origin(origin)[1]), make_origin(*split_origin(origin)), ""
-        )
+        return recall.Answer(make_ref(RefKind.ANSWER, split_origin(origin)[1]), make_origin(*split_origin(origin)), "")
     turn = recall.turn_here()
     return next(iter(turn.newest_answers()), None) if turn else None

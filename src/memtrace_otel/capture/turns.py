@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from memtrace_otel.capture.layout import Read, Written
-from memtrace_otel.capture.recall import Recalled, recall, turn_of, unanswered
+from memtrace_otel.capture.recall import Answer, Recalled, recall, turn_of, unanswered
 from memtrace_otel.model import ref_kind
 from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
 
@@ -35,7 +35,7 @@ def responded(origin: str, written: list[Written], *, alone: bool) -> None:
     turn = turn_of(origin[:32], alone=alone)
     for ref, _, _, text, _, _ in written:
         if ref_kind(ref) == RefKind.ANSWER:
-            turn.answered(Recalled(ref, origin, text))
+            turn.answered(Answer(ref, origin, text))
         elif ref_kind(ref) == RefKind.COMPLETION:
             turn.called(Recalled(ref, origin, text))
 

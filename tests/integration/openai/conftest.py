@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import zip_longest
 from typing import Any
@@ -18,13 +18,15 @@ from tests.conftest import Recording
 
 
 class ModelServer(ThreadingHTTPServer):
-    """Replies with `replies` in order; an int is an HTTP error status, a dict (name, arguments) a tool call, a list the
-    items of a response, a tuple the choices of a completion, bytes a body as it is."""
+    """Replies with `replies` in order, or with what `says` makes of a request; an int is an HTTP error status, a dict
+    (name, arguments) a tool call, a list the items of a response, a tuple the choices of a completion, bytes a body as
+    it is."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.replies: list[str | int | dict[str, str] | tuple[str, ...] | list[str | dict[str, str]] | bytes] = []
         self.responses = 0
+        self.says: Callable[[dict[str, Any]], str] | None = None
         self.echo = False  # say what was said instead; "fail" fails, "hang" is not answered
         self.url = f"http://127.0.0.1:{self.server_port}/v1"
 
@@ -35,7 +37,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        reply = _echo(asked) if self.server.echo else self.server.replies.pop(0)
+        reply = self.server.says(asked) if self.server.says else None
+        reply = reply or (_echo(asked) if self.server.echo else self.server.replies.pop(0))
         if isinstance(reply, int):
             return self._send(json.dumps({"error": {"message": "scripted"}}), "application/json", reply)
         if isinstance(reply, bytes):

@@ -10,8 +10,7 @@ from memtrace_otel import semconv
 from memtrace_otel.capture import drops, operation, recall
 from memtrace_otel.capture import recall as module
 from memtrace_otel.capture.layout import Read
-from memtrace_otel.capture.recall import Recalled, Retrieval, Turn, fold, quotes
-from memtrace_otel.capture.recall import turn as turn_module
+from memtrace_otel.capture.recall import Answer, Recalled, Retrieval, Turn, fold, kept, quotes
 from tests.conftest import Recording
 
 
@@ -75,9 +74,9 @@ def test_an_empty_result_belongs_to_its_own_query() -> None:
 
 def test_an_answer_that_is_told_twice_is_one_and_keeps_its_question() -> None:
     turn = Turn()
-    turn.answered(Recalled("answer:1", "span-1", "Green tea.", question="What tea?"))
-    turn.answered(Recalled("answer:1", "span-1", "Green tea."))
-    turn.answered(Recalled("answer:1", "span-2", "Green tea."))
+    turn.answered(Answer("answer:1", "span-1", "Green tea.", question="What tea?"))
+    turn.answered(Answer("answer:1", "span-1", "Green tea."))
+    turn.answered(Answer("answer:1", "span-2", "Green tea."))
     assert [(one.origin, one.question) for one in turn.newest_answers()] == [("span-2", ""), ("span-1", "What tea?")]
 
 
@@ -94,7 +93,7 @@ def test_a_record_that_many_searches_returned_is_looked_for_once() -> None:
 
 
 def living() -> list[Turn]:
-    return [turn for known in turn_module._living if (turn := known())]  # pyright: ignore[reportPrivateUsage]
+    return kept.kept.living()
 
 
 def hits(count: int, text: str) -> list[Read]:
@@ -123,7 +122,7 @@ def test_turns_share_a_budget_of_bytes_and_the_oldest_are_forgotten_and_counted(
 
 def test_a_turn_that_is_over_is_forgotten_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     before = drops["recall"]
-    monkeypatch.setattr(turn_module, "_OVER_SECONDS", -1.0)
+    monkeypatch.setattr(kept, "_OVER_SECONDS", -1.0)
     for n in range(50):
         recall.turn_of(f"{n:032x}").retrieved(f"o{n}", "", hits(10, "x" * 100_000))
     assert recall.recall(f"{0:032x}") is None
@@ -136,7 +135,7 @@ def test_one_turn_has_its_own_budget() -> None:
         turn.retrieved(f"o{n}", "", hits(10, "x" * 100_000))
     assert [done.origin for done in turn.retrievals()] == [f"o{n}" for n in range(12, 20)]
     assert drops["recall"] - before == 12
-    turn.answered(Recalled("answer:1", "", "y" * (9 << 20)))  # larger than all a turn may hold
+    turn.answered(Answer("answer:1", "", "y" * (9 << 20)))  # larger than all a turn may hold
     assert not turn.newest_answers()
     assert turn.size < 2048
 

@@ -19,6 +19,8 @@ place: ContextVar[Place] = ContextVar("memtrace_place", default=())
 """The run that this context is in, for libraries that tell."""
 searched_here: ContextVar[tuple[str, ...]] = ContextVar("memtrace_searched_here", default=())
 """Origins of the searches that this context has made lately."""
+answered_here: ContextVar[tuple[str, ...]] = ContextVar("memtrace_answered_here", default=())
+"""Origins of the answers that this context has given lately."""
 
 
 def found_in(prompt: str, candidates: Iterable[Recalled]) -> tuple[list[Recalled], bool]:
@@ -32,17 +34,24 @@ def found_in(prompt: str, candidates: Iterable[Recalled]) -> tuple[list[Recalled
     for candidate in candidates:
         text = fold(candidate.text)
         same[text] = [*same.pop(text, ()), candidate]  # where it came last
-    texts = [text for text in same if MIN_TEXT <= len(text) <= len(prompt)]
+    places, whole = places_in(prompt, same)
+    found = sorted(places, key=lambda text: places[text][0])
+    return [candidate for text in found for candidate in same[text]], whole
+
+
+def places_in(prompt: str, texts: Iterable[str]) -> tuple[dict[str, list[int]], bool]:
+    """Where each of these folded texts stands in the folded prompt by itself, and whether all were looked for."""
+    possible = [text for text in texts if MIN_TEXT <= len(text) <= len(prompt)]
     affordable = max(1, WORK // max(1, len(prompt)))
     claimed = bytearray(len(prompt))
-    found: list[tuple[int, Recalled]] = []
-    for text in sorted(texts[-affordable:], key=len, reverse=True):
+    found: dict[str, list[int]] = {}
+    for text in sorted(possible[-affordable:], key=len, reverse=True):
         places = [at for at in occurrences(prompt, text) if not claimed[at]]  # longer ones have claimed all of theirs
         for at in places:
             claimed[at : at + len(text)] = b"\x01" * len(text)
         if places:
-            found.extend((places[0], candidate) for candidate in same[text])
-    return [candidate for _, candidate in sorted(found, key=lambda item: item[0])], len(texts) <= affordable
+            found[text] = places
+    return found, len(possible) <= affordable
 
 
 def of_one_search_each(

@@ -21,19 +21,17 @@ Place = tuple[object, ...]
 
 
 class Recalled(NamedTuple):
-    """One variable that a prompt may contain: its identity and text; of a hit, the retrieval that returned it; of an
-    answer, the question it was given to."""
+    """One variable that a prompt may contain: its identity and text; of a hit, the retrieval that returned it."""
 
     ref: str
     origin: str
     text: str
     scope: str = ""
     retrieved_by: str = ""
-    question: str = ""
 
     def size(self) -> int:
         """Bytes in memory, about."""
-        return ENTRY_BYTES + getsizeof(self.text) + getsizeof(self.question)
+        return ENTRY_BYTES + getsizeof(self.text)
 
 
 class Retrieval(NamedTuple):

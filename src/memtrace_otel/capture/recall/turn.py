@@ -8,24 +8,20 @@ for in the prompt. Contents stay in memory, whatever the capture switch says; th
 from __future__ import annotations
 
 import json
-import sys
-import threading
 from collections import defaultdict
 from collections.abc import Iterable
 from contextvars import ContextVar
 from itertools import count
 from time import perf_counter
-from typing import NamedTuple
-from weakref import ref
+from typing import NamedTuple, TypeVar
 
-from opentelemetry import trace
-
-from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.capture.layout import Read
+from memtrace_otel.capture.recall.answers import Answer
 from memtrace_otel.capture.recall.choosing import (
     MIN_TEXT,
     PROMPT,
+    answered_here,
     as_close,
     asking,
     found_in,
@@ -36,17 +32,17 @@ from memtrace_otel.capture.recall.choosing import (
     searched_here,
     wanted,
 )
+from memtrace_otel.capture.recall.kept import kept
 from memtrace_otel.capture.recall.searches import ENTRY_BYTES, Recalled, Retrieval, waiting
 from memtrace_otel.capture.recall.text import fold
 
-_BYTES = 32 << 20  # of all turns together
-_TURN_BYTES = 8 << 20  # of one turn
-_EMPTY_TURN_BYTES = 1024
-_OVER_SECONDS = 60.0  # a turn that nothing was added to for so long is taken to be over
+_TURN_BYTES = 8 << 20
 _ENTRIES = 1024  # queries and hits kept of one turn
 _RETRIEVALS = 256
 _ANSWERS = 64
-_HERE = 16  # searches that an execution context remembers as its own
+_HERE = 16  # searches and answers that an execution context remembers as its own
+
+Reply = TypeVar("Reply", Answer, Recalled)
 
 
 class InPrompt(NamedTuple):
@@ -63,19 +59,22 @@ class InPrompt(NamedTuple):
 class Turn:
     """The retrievals, answers and tool calls of one trace, oldest first; the oldest are forgotten first.
 
-    `before`: what the execution context had searched when the turn began. A prompt may hold that, too.
+    `before`, `answered`: what the execution context had searched and answered when the turn began; a prompt may hold
+    that, too. `trace_id`: the trace, also where it is but one operation that belongs to its context, '' for none.
     """
 
     __slots__ = (
-        *("__weakref__", "_answers", "_before", "_calls", "_entries", "_number", "_retrievals"),
-        *("of_trace", "size", "used"),
+        *("__weakref__", "_answered", "_answers", "_before", "_calls", "_entries", "_number", "_retrievals"),
+        *("of_trace", "size", "trace_id", "used"),
     )
 
-    def __init__(self, before: tuple[Retrieval, ...] = ()) -> None:
+    def __init__(
+        self, before: tuple[Retrieval, ...] = (), answered: tuple[Answer, ...] = (), trace_id: str = ""
+    ) -> None:
         self._number = next(_numbers)  # an `id` would be that of a later turn, too
-        self._before = before
+        self._before, self._answered, self.trace_id = before, answered, trace_id
         self._retrievals: list[Retrieval] = []
-        self._answers: list[Recalled] = []
+        self._answers: list[Answer] = []
         self._calls: list[Recalled] = []
         self._entries = 0  # of its own retrievals
         self.of_trace = False
@@ -95,7 +94,7 @@ class Turn:
         size = ENTRY_BYTES * (len(read) + 1) + sum([entry[3].__sizeof__() for entry in read])  # getsizeof takes longer
         done = Retrieval(origin, scope, read, place.get(), size, perf_counter(), context, {}, certain)
         searched_here.set((*searched_here.get()[1 - _HERE :], origin))
-        with _lock:
+        with kept.lock:
             self._retrievals.append(done)
             self._entries += len(done.read)
             self._grew(size, done.ended)
@@ -108,8 +107,15 @@ class Turn:
         own = self._retrievals[-_HERE:]
         return (*self._before[max(0, len(self._before) + len(own) - _HERE) :], *own)
 
-    def answered(self, answer: Recalled) -> None:
+    def newest_telling_answers(self) -> tuple[Answer, ...]:
+        """What this very context has answered lately that a later prompt makes known, oldest first."""
+        own = [answer for answer in self._answers if answer.telling and not answer.elsewhere]
+        return (*self._answered, *own)[-_HERE:]
+
+    def answered(self, answer: Answer) -> None:
         """Note an answer."""
+        if not answer.elsewhere and answer.origin not in answered_here.get():
+            answered_here.set((*answered_here.get()[1 - _HERE :], answer.origin))
         self._said(self._answers, answer)
 
     def called(self, completion: Recalled) -> None:
@@ -121,7 +127,7 @@ class Turn:
         forms = [text]
         for _ in range(2):  # arguments are JSON, in a reply that is JSON
             forms.append(json.dumps(forms[-1], ensure_ascii=False)[1:-1])
-        with _lock:
+        with kept.lock:
             calls = self._calls[::-1]
         long_enough = len(text) >= MIN_TEXT
         return next((call for call in calls if long_enough and any(form in call.text for form in forms)), None)
@@ -129,16 +135,23 @@ class Turn:
     def retrievals(self) -> list[Retrieval]:
         """What was searched so far, oldest first: before the turn began, no history of another conversation."""
         here = place.get()[:1]
-        with _lock:
+        with kept.lock:
             return [
                 *[done for done in self._before if not done.of_history() or done.place[:1] == here],
                 *self._retrievals,
             ]
 
-    def newest_answers(self) -> list[Recalled]:
+    def newest_answers(self) -> list[Answer]:
         """The answers given so far, newest first."""
-        with _lock:
+        with kept.lock:
             return self._answers[::-1]
+
+    def telling_answers(self) -> list[Answer]:
+        """The answers that a prompt makes known, newest first; also those given in this context before."""
+        with kept.lock:
+            own = [answer for answer in self._answers if answer.telling]
+        known = {answer.origin for answer in own}
+        return [*own[::-1], *(answer for answer in self._answered[::-1] if answer.origin not in known)]
 
     def found_in(self, prompt: str, trace_id: str = "") -> InPrompt:
         """The queries and retrieved versions that a prompt holds, of a model call in this trace ('': outside any).
@@ -172,7 +185,7 @@ class Turn:
         """Note that a model call in this trace was given these hits."""
         searches = {hit.retrieved_by for hit in hits}
         given = [done for done in self.retrievals() if done.origin in searches]
-        with _lock:
+        with kept.lock:
             for done in given:
                 done.give_to(trace_id or self._number)
 
@@ -180,13 +193,13 @@ class Turn:
         """Give a model call the retrievals that returned nothing for one of these queries: an empty result is in every
         prompt. Those of the turn before, and of a run beside the one that asks, count where there are no others."""
         refs = {query.ref for query in queries}
-        with _lock:
+        with kept.lock:
             own, before = list(self._retrievals), list(self._before)
         found = asking(refs, own) or of_one_call(asking(refs, before))
         nearest = max(map(nearness, found), default=0)
         found = [done for done in found if not done.hits() and nearness(done) in (len(done.place), nearest)]
         sure = [done for done in found if self._is_sure(done, [])]
-        with _lock:
+        with kept.lock:
             for done in sure:
                 done.give_to(self._number)
         return [done.origin for done in sure]
@@ -194,7 +207,7 @@ class Turn:
     @property
     def joined(self) -> bool:
         """Whether a trace, or a library's run around this context, tells that what was searched in it is its own."""
-        return self.of_trace or _shared.get() is self
+        return self.of_trace or shared.get() is self
 
     def _is_sure(self, done: Retrieval, hits: list[Recalled], trace_id: str = "") -> bool:
         """Whether no other owner's search fits a prompt with these hits of `done` as well: one that only its age tells
@@ -211,17 +224,17 @@ class Turn:
 
     def kept_alive(self) -> int:
         """Bytes in memory that live as long as the turn, about."""
-        return self.size + sum(done.bytes for done in self._before)
+        return self.size + sum(known.size() for known in (*self._before, *self._answered))
 
     def forget(self) -> None:
         """Drop everything."""
-        self._before = ()
+        self._before, self._answered = (), ()
         for entries in (self._retrievals, self._answers, self._calls):
             entries.clear()
         self._entries = self.size = 0
 
-    def _said(self, replies: list[Recalled], new: Recalled) -> None:
-        with _lock:
+    def _said(self, replies: list[Reply], new: Reply) -> None:
+        with kept.lock:
             if any(said.ref == new.ref and said.origin == new.origin for said in replies):
                 return  # who made it has told more of it
             replies.append(new)
@@ -231,20 +244,14 @@ class Turn:
 
     def _grew(self, size: int, now: float) -> None:
         """Count what was added and make room for it; the lock is held."""
-        global _held
         self.used = now
-        if not self.size:
-            _living.append(ref(self))
-            size += _EMPTY_TURN_BYTES
-        self.size += size
+        kept.count(self, size)
         while self.size > _TURN_BYTES:
             self._forget_first(self._retrievals or self._calls or self._answers)
             note_drop("recall")
-        _held += size
-        if _held > _BYTES:
-            _make_room()
+        kept.make_room()
 
-    def _forget_first(self, entries: list[Retrieval] | list[Recalled]) -> None:
+    def _forget_first(self, entries: list[Retrieval] | list[Recalled] | list[Answer]) -> None:
         first = entries.pop(0)
         self.size -= first.size()
         if isinstance(first, Retrieval):
@@ -252,102 +259,5 @@ class Turn:
 
 
 _numbers = count()
-_lock = threading.RLock()
-new_lock_after_fork(sys.modules[__name__])
-_turns: dict[str, Turn] = {}  # by trace; a turn outside any trace lives as long as a context knows it
-_living: list[ref[Turn]] = []  # every turn that holds something
-_held = 0  # bytes that the living turns keep, or more: those that died are found when room is needed
-_recent: ContextVar[Turn | None] = ContextVar("memtrace_recent_turn", default=None)
-_outside: ContextVar[Turn | None] = ContextVar("memtrace_turn_outside_traces", default=None)  # the most recent of these
-_shared: ContextVar[Turn | None] = ContextVar("memtrace_shared_turn", default=None)
-
-
-def share_turn(turn: Turn | None = None) -> Turn:
-    """Make a turn, a new one when none is given, that of this context and of the copies made of it: for libraries that
-    run the parts of a turn in copies, when no span is around the turn."""
-    turn = turn or Turn(_searched_before())
-    _recent.set(turn)
-    if not turn.of_trace:
-        _outside.set(turn)
-    _shared.set(turn)
-    return turn
-
-
-def unshare_turn(turn: Turn) -> None:
-    """The turn is over: what follows in this context is another, which knows what this one has searched."""
-    if _shared.get() is turn:
-        _shared.set(None)
-
-
-def turn_of(trace_id: str, *, alone: bool = False) -> Turn:
-    """The turn of a trace, made when new; it becomes the context's most recent one. A trace that is nothing but one
-    operation (`alone`) belongs to the context: to its shared turn, if there is one. So does the trace of another
-    instrumentation that makes no span current: a model call of the same run is not in it."""
-    turn = _turns.get(trace_id)
-    if turn is None and (alone or (_shared.get() is not None and trace_here() != trace_id)):
-        turn = _shared.get() or Turn(_searched_before())
-        _outside.set(turn)
-    elif turn is None:
-        with _lock:
-            turn = _turns.setdefault(trace_id, Turn())
-            turn.of_trace = True
-    _recent.set(turn)
-    return turn
-
-
-def _searched_before() -> tuple[Retrieval, ...]:
-    """What this context has searched lately, outside any trace."""
-    outside = _outside.get()
-    return outside.newest_retrievals() if outside else ()
-
-
-def _make_room() -> None:
-    """Forget the turns used longest ago until a quarter is free; one that may still go on is counted. Hold the lock."""
-    global _held
-    turns = sorted([turn for known in _living if (turn := known())], key=lambda turn: turn.used)
-    kept = [turn.kept_alive() for turn in turns]
-    _held = sum(kept)
-    over = perf_counter() - _OVER_SECONDS
-    forgotten: set[Turn] = set()
-    for turn, size in zip(turns, kept, strict=True):
-        if _held <= _BYTES * 3 // 4:
-            break
-        _held -= size
-        if turn.used > over:
-            note_drop("recall")
-        turn.forget()
-        forgotten.add(turn)
-    _living[:] = [ref(turn) for turn in turns if turn not in forgotten]
-    for trace_id in [trace_id for trace_id, turn in _turns.items() if turn in forgotten]:
-        del _turns[trace_id]
-
-
-def recall(trace_id: str) -> Turn | None:
-    """The turn a model call belongs to: its trace's, or outside any span (`trace_id` '') the context's most recent.
-
-    A search outside any span belongs to the context, too, when a span (another instrumentation's, say) begins after it.
-    """
-    return (_turns.get(trace_id) or _outside.get()) if trace_id else _recent.get()
-
-
-def trace_here() -> str:
-    """Id of the trace of the current span, '' outside any span."""
-    here = trace.get_current_span().get_span_context()
-    return f"{here.trace_id:032x}" if here.is_valid else ""
-
-
-def turn_here() -> Turn | None:
-    """What the current turn has retrieved and answered so far; to be asked before an operation starts."""
-    return recall(trace_here())
-
-
-def forget() -> None:
-    """Drop every turn."""
-    global _lock, _held
-    _lock = threading.RLock()
-    _turns.clear()
-    _living.clear()
-    _held = 0
-    for known in (_recent, _outside, _shared):
-        known.set(None)
-    place.set(())
+shared: ContextVar[Turn | None] = ContextVar("memtrace_shared_turn", default=None)
+"""The turn that a library's run makes that of everything in this context."""

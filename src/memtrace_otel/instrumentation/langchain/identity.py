@@ -17,7 +17,7 @@ _Record = tuple[str, str]  # scope, ref
 _RUN = re.compile(r"run-+([0-9a-f-]{36})(?:-0)?$")
 
 
-def answers_of(turn: recall.Turn | None, text: str) -> list[recall.Recalled]:
+def answers_of(turn: recall.Turn | None, text: str) -> list[recall.Answer]:
     """The answers of a turn that a text may be, the newest first."""
     said = text.strip()
     given = turn.newest_answers() if turn and said else []

@@ -32,7 +32,7 @@ from memtrace_otel.semconv import RefKind
 _STATES = 4096
 _ENTRIES = 4096
 _CHARACTERS = 8_000_000
-_REPEATED_BY_CHANCE = 64
+REPEATED_BY_CHANCE = 64
 """A reply of at most as many characters, alone, tells no conversation from others: "OK", "You are welcome."."""
 
 
@@ -378,11 +378,11 @@ def _told(kept: Mapping[int, Entry], messages: Sequence[Message]) -> int:
         if messages[place].role != "assistant":
             continue
         before = next((p for p in range(place - 1, -1, -1) if messages[p].role not in INSTRUCTIONS), None)
-        if before in kept or (before is None and len(messages[place].text) > _REPEATED_BY_CHANCE):
+        if before in kept or (before is None and len(messages[place].text) > REPEATED_BY_CHANCE):
             return _SURELY
         if before is None or messages[before].role != "user":
             told = _HERE
-        elif len(messages[place].text) > _REPEATED_BY_CHANCE:
+        elif len(messages[place].text) > REPEATED_BY_CHANCE:
             told = max(told, _ALONE)
     return told
 

@@ -16,7 +16,7 @@ from memtrace_otel.capture import Operation, recall
 from memtrace_otel.instrumentation.openai import conversations
 from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message, Request
 from memtrace_otel.instrumentation.openai.conversations import Continued, Entry, Prompt, Version
-from memtrace_otel.instrumentation.openai.summaries import find_summaries
+from memtrace_otel.instrumentation.openai.summaries import find_summaries, has_replaced
 from memtrace_otel.model import make_ref, ref_kind, split_ref
 from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 
@@ -129,6 +129,11 @@ class History:
         """Ref of what the user asked last, here or before this call: the name of the message, as a query."""
         asked = self.entries.get(self.query) or self._new.get(self.query)
         return _as_query(asked) if asked else self.conversation.asked
+
+    def says(self, place: int) -> bool:
+        """Whether a message of the prompt says something in this call first, and stands for nothing before it."""
+        entry = self.entries.get(place)
+        return place in self._new and not (entry and has_replaced(entry))
 
     def message_ref(self, place: int) -> str:
         """Ref of a message of the prompt that is no history yet."""
@@ -274,7 +279,7 @@ class History:
         ref, origin = removed[0].ref, operation.origin
         return replace(removed[0], key=_key(by[0]), origin=origin, text="", made_of=((ref, origin),))
 
-    def _quoted(self, text: str) -> recall.Recalled | None:
+    def _quoted(self, text: str) -> recall.Answer | None:
         """The reply of this turn that a summary was taken from, None when none is in it."""
         answers = (answer for turn in self._turns for answer in turn.newest_answers())
         return next((answer for answer in answers if recall.quotes(text, answer.text)), None)

@@ -48,7 +48,7 @@ def _in_gaps(found: Continued, messages: Sequence[Message], query: int, quotes: 
             continue
         by_model = quotes("\n".join(messages[place].text for place in places))
         here = [index for index in range(before + 1, behind) if index in left] or (list(left) if by_model else [])
-        if here and not by_model and _has_replaced(left[here[0]]):
+        if here and not by_model and has_replaced(left[here[0]]):
             del here[1:]
         if here:
             summaries.append((places, [left.pop(index).ref for index in here]))
@@ -74,6 +74,6 @@ def _new_instructions(found: Continued, messages: Sequence[Message], quotes: Quo
     return max((place for place in new if place < behind), default=None)
 
 
-def _has_replaced(entry: Entry) -> bool:
+def has_replaced(entry: Entry) -> bool:
     """Whether it stands where other messages were."""
     return bool(entry.made_of) and ref_kind(entry.made_of[0][0]) == RefKind.STATE

@@ -1,0 +1,209 @@
+"""What a model call was given: the variables of its turn that its prompt holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from opentelemetry.trace import Span
+
+from memtrace_otel.capture import Operation, content, recall, variable_ref
+from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Request
+from memtrace_otel.instrumentation.openai.conversations import Entry, user_here
+from memtrace_otel.instrumentation.openai.history import History, Kept, asked_last
+from memtrace_otel.instrumentation.openai.judgement import expected_answer
+from memtrace_otel.instrumentation.openai.partial import LABELLED, handed_on, is_telling
+from memtrace_otel.model import split_origin
+from memtrace_otel.semconv import Incomplete, RefKind, Role
+
+_QUOTES = "\"'`*"
+
+
+class Inputs:
+    """The prompt of a model call, and what its turn knew when the call began. `prompt` is its text, `trace` the id of
+    the trace around the call, '' for none. `recorded` is the span that another instrumentation has for the call."""
+
+    __slots__ = (
+        *("_asked", "_earlier", "_history", "_joined", "_kept", "_request", "_scope", "_turn", "_user"),
+        *("prompt", "trace"),
+    )
+
+    def __init__(self, request: Request, recorded: Span | None) -> None:
+        self._request = request
+        self.prompt = "\n".join(message.text for message in request.messages)
+        self.trace = recall.trace_here()
+        self._turn = recall.recall(self.trace)
+        alone = recorded is not None and getattr(recorded, "parent", None) is None  # no span is around the turn
+        within = recall.turn_within("" if alone else self.trace)
+        self._earlier = within.telling_answers() if within else []
+        self._joined = within is not None and within.joined
+        self._user = request.user or user_here()
+        self._history: History | None = None
+        self._kept: Kept | None = None
+        self._scope = ""
+        self._asked: dict[str, str] = {}
+
+    def repeats(self, history: History | None, kept: Kept | None) -> None:
+        """Say which history the prompt repeats: the conversation's own, or one that somebody else keeps."""
+        self._history, self._kept = history, kept
+
+    def query(self) -> recall.Recalled | None:
+        """What was searched for and is asked in the prompt, the last of it."""
+        queries = self._turn.found_in(self.prompt, self.trace).queries if self._turn else []
+        return queries[-1] if queries else None
+
+    def judged(self) -> recall.Answer | None:
+        """The newest answer of this turn that the prompt hands over to be judged.
+
+        It is quoted as whole words, by somebody else than the assistant (a conversation's history quotes answers, too),
+        together with its question or an expected answer.
+        """
+        answers = self._turn.newest_answers() if self._turn else []
+        given = "\n".join(m.text for m in self._request.messages if m.role != "assistant") if answers else ""
+        for answer in answers:
+            if recall.quotes(given, answer.text) and (
+                recall.quotes(given, answer.question) or expected_answer(self.prompt)
+            ):
+                return answer
+        return None
+
+    def answered(self, operation: Operation, ref: str, text: str) -> None:
+        """Let the calls that follow know the answer: those of its turn and, outside any span, of the context that this
+        one is a copy of."""
+        alone, telling = operation.is_alone(), is_telling(text, self.prompt)
+        answer = recall.Answer(
+            ref, operation.origin, text, self._question(), tuple(self._asked), self._scope, self._user, telling
+        )
+        own = recall.turn_of(split_origin(operation.origin)[0], alone=alone)
+        own.answered(answer)
+        if self._turn is not None and self._turn is not own:
+            self._turn.answered(answer._replace(elsewhere=True, telling=telling and alone))
+
+    def _question(self) -> str:
+        """What the user asked last."""
+        return next((m.text for m in reversed(self._request.messages) if m.role == "user"), "")
+
+    def _query_ref(self, question: str, operation: Operation) -> str:
+        """The name of the message that asks, as a query: equal questions of two histories are two. A thread may not be
+        written yet as far as that."""
+        if self._history is not None:
+            return self._history.query_ref
+        asked = variable_ref(RefKind.QUERY, question)
+        return asked if self._kept is None else self._kept.query_ref or content.said(asked, operation.origin[33:])
+
+    def read(self, operation: Operation) -> None:
+        """Inputs of an answer: the query, the memory versions that really are in the prompt, the history that it
+        repeats, the answers that it hands on, and the instructions."""
+        turn = self._turn
+        queries, found, whole, certain = turn.found_in(self.prompt, self.trace) if turn else ([], [], True, True)
+        if not whole:
+            operation.mark(Incomplete.BUDGET)
+        if not self._request.whole:
+            operation.mark(Incomplete.UNSERIALISABLE)
+        question = self._question()
+        asked = [query for query in queries if _puts(question, query.text)]
+        if not asked and any(recall.quotes(question, hit.text) for hit in found):
+            asked = queries  # a message around notes and a question
+        queries = asked or queries
+        if asked or (queries and not question):
+            query, text = queries[-1].ref, queries[-1].text
+        elif question:  # searched in other words
+            query, text = self._query_ref(question, operation), question
+        else:  # asked before this call: tools have answered since
+            query, text = self._history.query_ref if self._history else "", None
+        if query:
+            operation.read(query, role=Role.QUERY, content=text)
+            self._asked = {query: text or ""}
+        nothing = turn.fruitless_for(queries) if turn else []
+        searched = {done.origin: done for done in turn.retrievals()} if turn else {}
+        for retrieval in dict.fromkeys((*(hit.retrieved_by for hit in found), *nothing)):
+            operation.read(searched[retrieval].context, role=Role.CONTEXT, origin=retrieval)
+        for hit in found:
+            operation.read(hit.ref, role=Role.CONTEXT, content=hit.text, origin=hit.origin)
+            if not (hit.origin or searched[hit.retrieved_by].certain):
+                operation.mark(Incomplete.UNKNOWN_ORIGIN)
+        if turn:
+            turn.gave(found, self.trace)
+        placed = {version for entry in self._kept.entries.values() for version in entry.versions} if self._kept else ()
+        if not certain and any((hit.ref, hit.origin) not in placed for hit in found):
+            operation.mark(Incomplete.INFERRED)
+        last = queries[-1].ref if queries else ""
+        asked_for = {done.origin for done in searched.values() if (query := done.query()) and query.ref == last}
+        scopes = {hit.scope for hit in found if hit.retrieved_by in asked_for} or {hit.scope for hit in found}
+        scopes = scopes or {searched[retrieval].scope for retrieval in nothing}
+        if len(scopes) == 1:
+            self._scope = operation.scope = next(iter(scopes))
+        self._read_answers(operation, found, scopes)
+        self._read_history(operation, {(hit.ref, hit.origin) for hit in found})
+        for message in self._request.messages:
+            if message.role in INSTRUCTIONS:
+                operation.read(variable_ref(RefKind.PROMPT, message.text), role=Role.PROMPT, content=message.text)
+
+    def _read_answers(self, operation: Operation, found: Collection[recall.Recalled], scopes: Collection[str]) -> None:
+        """Inputs of what earlier calls have answered, where it is handed on in what is said in this call first."""
+        given = "\n".join(m.text for place, m in enumerate(self._request.messages) if self._hands_on(place, m.role))
+        partial = handed_on(given, self._earlier, found, self._user, scopes, joined=self._joined)
+        for answer in partial.answers:
+            operation.read(answer.ref, role=Role.HISTORY, origin=answer.origin, content=answer.text)
+        if not scopes and len(made_of := {answer.scope for answer in partial.answers}) == 1:
+            self._scope = operation.scope = made_of.pop()
+        for query in dict.fromkeys(query for answer in partial.answers for query in answer.asked):
+            if query not in self._asked:  # what they were asked is a part of what is asked here
+                operation.read(query, role=Role.HISTORY)
+                self._asked[query] = ""
+        for holds, reason in (
+            (partial.whole, Incomplete.BUDGET),
+            (partial.certain, Incomplete.INFERRED),
+            (partial.known, Incomplete.UNKNOWN_ORIGIN),
+        ):
+            if not holds:
+                operation.mark(reason)
+
+    def _hands_on(self, place: int, role: str) -> bool:
+        if role in INSTRUCTIONS or role == "assistant":
+            return False
+        if self._kept is not None:
+            return place not in self._kept.entries or place == asked_last(self._request.messages)
+        return self._history is None or self._history.says(place)
+
+    def _read_history(self, operation: Operation, read: Collection[tuple[str, str]]) -> None:
+        """Inputs of what the prompt repeats; the versions in `read` are inputs already."""
+        history, messages = self._history, self._request.messages
+        entries: Mapping[int, Entry] = {}
+        scope = ""
+        if history is not None and history.unknown:
+            operation.mark(Incomplete.UNKNOWN_ORIGIN)
+        if self._kept is not None:
+            entries, scope = self._kept.entries, self._kept.scope
+        elif history is None:
+            return
+        elif history.continues:
+            entries, scope = history.entries, history.conversation.scope
+            if not history.certain:
+                operation.mark(Incomplete.INFERRED)
+        operation.scope = operation.scope or scope
+        query, texts = (
+            history.query if history else asked_last(messages),
+            {place: message.text for place, message in enumerate(messages) if not message.compaction},
+        )
+        repeated = {place: entry.versions for place, entry in entries.items() if place != query}
+        times = Counter(version for versions in repeated.values() for version in versions)
+        for place, versions in repeated.items():
+            whole = len(versions) == 1 == times[versions[0]]  # a summary may be in several messages
+            for ref, origin in versions:
+                if (ref, origin) not in read and times.pop((ref, origin), 0):
+                    text = texts.get(place) if whole else None
+                    operation.read(ref, role=Role.HISTORY, origin=origin or None, content=text, scope=scope)
+        for place, message in enumerate(messages):
+            if place != query and place not in entries and message.role not in INSTRUCTIONS:
+                ref = history.message_ref(place) if history else variable_ref(RefKind.MESSAGE, message.text, message.id)
+                operation.read(ref, role=Role.HISTORY, content=message.text)
+                if history:
+                    operation.scope = operation.scope or history.conversation.scope
+
+
+def _puts(message: str, query: str) -> bool:
+    """Whether a message asks this: as a whole, in a line of its own, or behind a label ("Question: ...")."""
+    asked = recall.fold(query).strip(_QUOTES)
+    lines = [recall.fold(line).strip(_QUOTES) for line in (message, *message.splitlines())]
+    return bool(asked) and any(line == asked or LABELLED.sub("", line).strip(_QUOTES) == asked for line in lines)

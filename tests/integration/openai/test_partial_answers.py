@@ -1,0 +1,353 @@
+"""Map-reduce: an answer made of the replies of earlier calls of its turn is made of what those were made of, and of
+nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from contextvars import Context, copy_context
+from typing import Any
+
+import openai
+import pytest
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+
+from memtrace_otel.capture import operation
+from memtrace_otel.graph import build_graph
+from memtrace_otel.instrumentation.openai import conversations
+from memtrace_otel.instrumentation.openai.calls import get
+from memtrace_otel.otlp import decode_request
+from tests.conftest import Recording
+from tests.integration.openai.conftest import ModelServer
+
+pytestmark = pytest.mark.usefixtures("content_on")
+
+DOCUMENTS = {name: f"Notes of the {name}, which nobody else has seen." for name in ("mill", "port", "farm")}
+LONG = "They say that the harvest was good this year, and that the barns will have to be made larger."
+FOUND_NOTHING = "I have looked at everything that you gave me, and there is nothing in it about your question."
+
+
+@pytest.fixture(autouse=True)
+def no_conversations() -> None:
+    conversations.forget()
+
+
+def said_of(name: str) -> str:
+    return f"The {name} has done well this year: three men have been hired, and a second floor is being built."
+
+
+def user(text: str) -> Any:
+    return {"role": "user", "content": text}
+
+
+def system(text: str) -> Any:
+    return {"role": "system", "content": text}
+
+
+class Program:
+    """Asks a model for a summary of each document, then about the summaries."""
+
+    def __init__(self, client: openai.OpenAI, recording: Recording) -> None:
+        self._client, self._recording = client, recording
+
+    def ask(self, *messages: Any, user: str = "") -> str:
+        named: Any = {"user": user} if user else {}
+        reply = self._client.chat.completions.create(model="m", messages=list(messages), **named)
+        return reply.choices[0].message.content or ""
+
+    def look_up(self, name: str, owner: str = "all", text: str = "") -> str:
+        text = text or DOCUMENTS[name]
+        tracer = self._recording.tracer
+        with operation("search_memory", kind="retrieve", system="notes", scope=owner, tracer=tracer) as found:
+            found.read(f"query:{name}", role="query", content=f"Which notes are there of the {name}?")
+            found.read(f"memory:{owner}-{name}", role="hit", content=text)
+        return text
+
+    def summary(self, name: str) -> str:
+        return self.ask(system(f"Notes:\n{self.look_up(name)}"), user(f"What do the notes of the {name} say?"))
+
+    def turn(self, traced: bool) -> Any:
+        return self._recording.tracer.start_as_current_span("turn") if traced else nullcontext()
+
+    def read(self, at: int = -1) -> tuple[set[str], list[str]]:
+        """The records that are behind an answer, the last one by default, and why it knows less than it should."""
+        spans = decode_request(encode_spans(self._recording.spans()).SerializeToString())
+        answer = sorted((span for span in spans if span.kind == "respond"), key=lambda span: span.start)[at]
+        refs = {getattr(node, "ref", "") for node in build_graph(spans).slice_of_answer(answer.origin)}
+        once = [(v.ref, v.origin) for v in answer.inputs if v.ref.startswith("answer:")]
+        assert len(once) == len(set(once))
+        return {ref.partition(":")[2] for ref in refs if ref.startswith("memory:")}, list(answer.incomplete)
+
+
+@pytest.fixture
+def program(client: openai.OpenAI, recording: Recording) -> Program:
+    return Program(client, recording)
+
+
+@pytest.fixture
+def summarising(server: ModelServer) -> None:
+    """A model that says of the notes it is given whose they are."""
+
+    def says(asked: dict[str, Any]) -> str:
+        prompt = json.dumps(asked)
+        return next((said_of(name) for name, text in DOCUMENTS.items() if text in prompt), "All is well.")
+
+    server.says = says
+
+
+def all_of(owner: str = "all") -> set[str]:
+    return {f"{owner}-{name}" for name in DOCUMENTS}
+
+
+def put_together(summaries: Iterable[str]) -> Any:
+    return user("Summaries:\n\n" + "\n\n".join(f"- {text}" for text in summaries) + "\n\nHow was the year?")
+
+
+@pytest.mark.usefixtures("summarising")
+@pytest.mark.parametrize("traced", [True, False])
+def test_an_answer_from_summaries_is_made_of_all_of_the_documents(program: Program, traced: bool) -> None:
+    with program.turn(traced):
+        summaries = [program.summary(name) for name in DOCUMENTS]
+        program.ask(put_together(summaries))
+    assert program.read() == (all_of(), [] if traced else ["inferred"])
+    for at, name in enumerate(DOCUMENTS):
+        assert program.read(at)[0] == {f"all-{name}"}
+
+
+@pytest.mark.usefixtures("summarising")
+@pytest.mark.parametrize("traced", [True, False])
+def test_only_the_summaries_that_are_handed_on_are_read(program: Program, traced: bool) -> None:
+    with program.turn(traced):
+        summaries = [program.summary(name) for name in DOCUMENTS]
+        program.ask(put_together(summaries[1:]))
+    assert program.read()[0] == {"all-port", "all-farm"}
+
+
+@pytest.mark.usefixtures("summarising")
+@pytest.mark.parametrize("searched_before", [True, False])
+async def test_summaries_made_at_once_in_tasks(
+    program: Program, recording: Recording, async_client: openai.AsyncOpenAI, searched_before: bool
+) -> None:
+    async def summary(name: str, text: str) -> str:
+        messages = [system(f"Notes:\n{text}"), user(f"What do the notes of the {name} say?")]
+        reply = await async_client.chat.completions.create(model="m", messages=messages)
+        return reply.choices[0].message.content or ""
+
+    with program.turn(not searched_before):
+        texts = {name: program.look_up(name) for name in DOCUMENTS}
+        summaries = await asyncio.gather(*(summary(name, text) for name, text in texts.items()))
+        program.ask(put_together(summaries))
+    assert program.read() == (all_of(), ["inferred"] if searched_before else [])
+
+
+@pytest.mark.usefixtures("summarising")
+def test_summaries_made_at_once_in_threads(program: Program) -> None:
+    with program.turn(True), ThreadPoolExecutor(3) as threads:
+        made = [threads.submit(copy_context().run, program.summary, name) for name in DOCUMENTS]
+        program.ask(put_together(done.result() for done in made))
+    assert program.read() == (all_of(), [])
+
+
+@pytest.mark.usefixtures("summarising")
+@pytest.mark.parametrize("traced", [True, False])
+def test_streams_and_responses(program: Program, client: openai.OpenAI, traced: bool) -> None:
+    with program.turn(traced):
+        stream = client.chat.completions.create(
+            model="m", messages=[system(program.look_up("mill")), user("What of the mill?")], stream=True
+        )
+        mill = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+        port = client.responses.create(model="m", instructions=program.look_up("port"), input="What of the port?")
+        *_, last = client.responses.create(model="m", input=f"{program.look_up('farm')} What of it?", stream=True)
+        farm = get(last, "response").output[0].content[0].text
+        parts = client.responses.create(model="m", input=[put_together([mill, port.output_text, farm])], stream=True)
+        list(parts)
+    assert program.read()[0] == all_of()
+
+
+@pytest.mark.usefixtures("summarising")
+@pytest.mark.parametrize("traced", [True, False])
+def test_refining_one_summary_document_by_document(program: Program, server: ModelServer, traced: bool) -> None:
+    server.says, server.replies = None, [said_of(name) for name in DOCUMENTS]
+    with program.turn(traced):
+        known = "Nothing is known yet."
+        for name in DOCUMENTS:
+            known = program.ask(user(f"Known so far: {known}\nNew notes: {program.look_up(name)}\nRefine it."))
+    assert program.read()[0] == all_of()
+    assert program.read(1)[0] == {"all-mill", "all-port"}
+
+
+def test_what_a_tool_hands_on_of_a_reply_of_its_own(program: Program, server: ModelServer) -> None:
+    """An agent that is the tool of another."""
+    server.replies = [LONG, {"name": "ask_mill", "arguments": "{}"}, LONG.replace("good", "bad"), "A bad one."]
+    call: Any = {"id": "call-1", "type": "function", "function": {"name": "ask_mill", "arguments": "{}"}}
+    with program.turn(True):
+        messages = [user("How was the harvest?")]
+        program.ask(system(program.look_up("port")), *messages)
+        program.ask(*messages)
+        bad = program.ask(system(program.look_up("mill")), user("Well?"))
+        asked: Any = {"role": "assistant", "content": None, "tool_calls": [call]}
+        program.ask(*messages, asked, {"role": "tool", "tool_call_id": "call-1", "content": bad})
+    assert program.read()[0] == {"all-mill"}
+
+
+# --- what is no part of an answer ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("traced", [True, False])
+@pytest.mark.parametrize("answer", ["I don't know.", FOUND_NOTHING])
+def test_instructions_hand_nothing_on(program: Program, server: ModelServer, answer: str, traced: bool) -> None:
+    server.replies = [answer, answer]
+    with program.turn(traced):
+        program.ask(system(f"Notes: {program.look_up('mill', 'ann')}"), user("Where do I live?"))
+        program.ask(system(f"If you do not know, reply: {answer}"), user("Where do I work?"))
+    assert program.read()[0] == set()
+
+
+@pytest.mark.parametrize("traced", [True, False])
+@pytest.mark.parametrize(
+    ("template", "answer"),
+    [("Answer true, false or unknown: {}", "false"), (f"{{}} Say 'yes' or '{FOUND_NOTHING}'", FOUND_NOTHING)],
+)
+def test_the_words_of_a_template_are_nobodys(
+    program: Program, server: ModelServer, template: str, answer: str, traced: bool
+) -> None:
+    server.replies = [answer, answer]
+    with program.turn(traced):
+        program.ask(system(program.look_up("mill", "ann")), user(template.format("Is the mill old?")))
+        program.ask(user(template.format("Is the port new?")))
+    assert program.read()[0] == set()
+
+
+@pytest.mark.parametrize("traced", [True, False])
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("asking", ["User: {}", "User: {}\nAssistant: ", "Question: {}\nAnswer:"])
+def test_a_chat_in_one_text_is_no_answer_in_parts(
+    program: Program, server: ModelServer, traced: bool, whole: bool, asking: str
+) -> None:
+    """`whole`: it repeats all that was said, else the last exchange only."""
+    server.replies = [LONG, said_of("port"), said_of("farm")]
+    chat = ["A chat.\n"]
+    with program.turn(traced):
+        for name in DOCUMENTS:
+            asked = f"And what of the {name}?"
+            reply = program.ask(system(program.look_up(name)), user("".join((*chat, asking.format(asked)))))
+            chat = [*(chat if whole else chat[:1]), f"User: {asked}\nAssistant: {reply}\n"]
+    assert [program.read(at)[0] for at in range(3)] == [{f"all-{name}"} for name in DOCUMENTS]
+
+
+@pytest.mark.usefixtures("summarising")
+@pytest.mark.parametrize("traced", [True, False])
+def test_one_question_asked_of_each_document_and_of_all_answers(program: Program, traced: bool) -> None:
+    question = "How was the year?"
+    with program.turn(traced):
+        answers = [program.ask(system(program.look_up(name)), user(question)) for name in DOCUMENTS]
+        program.ask(user("\n".join([question, "Answers so far:", *answers])))
+    assert program.read()[0] == all_of()
+
+
+def test_named_users_with_equal_answers(program: Program, server: ModelServer) -> None:
+    server.replies = [LONG, LONG, "Short.", "Short.", "Short."]
+    with program.turn(True):
+        for owner in ("ann", "bob"):
+            program.ask(system(program.look_up("mill", owner)), user("How was the harvest?"), user=owner)
+        for owner in ("ann", "bob", "cy"):
+            program.ask(user(f"Make this shorter: {LONG}"), user=owner)
+    assert [program.read(at)[0] for at in (2, 3, 4)] == [{"ann-mill"}, {"bob-mill"}, set()]
+
+
+def test_equal_answers_of_which_none_is_surely_that_of_the_prompt(program: Program, server: ModelServer) -> None:
+    server.replies = [LONG, LONG, "Short.", LONG, LONG, "Short."]
+    for traced in (True, False):
+        with program.turn(traced):
+            for owner in ("ann", "bob"):
+                program.ask(system(program.look_up("mill", owner)), user("How was the harvest?"))
+            program.ask(user(f"Make this shorter: {LONG}"))
+    chosen, none = program.read(2), program.read()
+    assert (chosen[0], "inferred" in chosen[1]) == ({"bob-mill"}, True)
+    assert (none[0], "unknown_origin" in none[1]) == (set(), True)
+
+
+def test_a_record_that_says_the_same_as_an_answer_is_what_the_prompt_holds(
+    program: Program, server: ModelServer
+) -> None:
+    server.replies = [LONG, "Good."]
+    with program.turn(True):
+        program.ask(system(program.look_up("mill", "ann")), user("How was the harvest?"))
+        program.ask(user(f"{program.look_up('port', 'bob', LONG)} And now?"))
+    assert program.read()[0] == {"bob-port"}
+
+
+@pytest.mark.parametrize("traced", [True, False])
+def test_a_chat_in_one_text_reads_each_answer_once_and_no_other_users(
+    program: Program, server: ModelServer, traced: bool
+) -> None:
+    server.replies = [LONG, LONG, "Ann's.", "Bob's."]
+    chats: dict[str, str] = {}
+    for name, owner in (("mill", "ann"), ("port", "bob"), ("", "ann"), ("", "bob")):
+        with program.turn(traced):
+            notes = [system(program.look_up(name, owner))] if name else []
+            chats[owner] = f"{chats.get(owner, '')}\nUser: And {name or 'then'}?\nAssistant: "
+            chats[owner] += program.ask(*notes, user(chats[owner]))
+    for at, owner in ((2, "bob"), (3, "ann")):
+        records, reasons = program.read(at)
+        assert not any(record.startswith(owner) for record in records)
+        assert traced or "unknown_origin" in reasons
+
+
+def serve(program: Program, owner: str, name: str) -> None:
+    """Two calls: the second hands on what the first has answered, which is the same for all owners."""
+    answer = program.ask(system(program.look_up(name, owner)), user("How was the harvest?"))
+    program.ask(user(f"Make this shorter: {answer}"))
+
+
+def in_tasks(program: Program) -> None:
+    async def main() -> None:
+        await asyncio.gather(*(asyncio.to_thread(serve, program, *user) for user in (("ann", "mill"), ("bob", "port"))))
+
+    asyncio.run(main())
+
+
+def in_threads(program: Program) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(serve, [program] * 2, ("ann", "bob"), ("mill", "port")))
+
+
+def step_by_step(program: Program) -> None:
+    """All in turn, each in a context of its own, one step of each before the next of any."""
+    contexts = {"ann": Context(), "bob": Context()}
+    names = {"ann": "mill", "bob": "port"}
+    answers = {
+        owner: context.run(
+            lambda owner=owner: program.ask(system(program.look_up(names[owner], owner)), user("How was the harvest?"))
+        )
+        for owner, context in contexts.items()
+    }
+    for owner, context in contexts.items():
+        context.run(program.ask, user(f"Make this shorter: {answers[owner]}"))
+
+
+@pytest.mark.parametrize(
+    ("way", "around"), [(in_tasks, False), (in_tasks, True), (in_threads, False), (step_by_step, False)]
+)
+def test_equal_answers_of_two_users_at_the_same_time(
+    program: Program, server: ModelServer, way: Callable[[Program], None], around: bool
+) -> None:
+    """`around`: one span is around all of them, and both have their own context in it."""
+    server.says = lambda asked: LONG if asked["messages"][-1]["content"].startswith("How was") else "Good."
+    with program.turn(around):
+        way(program)
+    behind = [program.read(at)[0] for at in range(4)]
+    assert sorted(map(sorted, behind)) == [["ann-mill"]] * 2 + [["bob-port"]] * 2
+
+
+def test_a_judge_outside_any_span_knows_the_answer_before_it_by_its_question(
+    program: Program, server: ModelServer, recording: Recording
+) -> None:
+    server.replies = ["In Lisbon.", "Green tea.", "Correct."]
+    program.ask(user("Where does Ana live?"))
+    program.ask(user("Which tea does Ana like?"))
+    program.ask(user("Question: Which tea does Ana like?\nAnswer: Green tea.\nIs it correct?"))
+    assert len(recording.named("memtrace.judge")) == 1
