@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial, wraps
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from memtrace_otel.capture.abandoned import abandon, collecting
@@ -44,6 +44,7 @@ class Recipe:
 def decorate(function: F, recipe: Recipe, tracer: Tracer | None, fresh: Callable[[], Operation]) -> F:
     """Return `function` wrapped so that each call runs inside an operation made by `fresh`, started on `tracer`."""
     signature = _signature(function) if recipe.inputs else inspect.Signature()
+    _check(recipe, signature, function)
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
         call = _Call(fresh(), recipe)
@@ -79,12 +80,10 @@ def decorate(function: F, recipe: Recipe, tracer: Tracer | None, fresh: Callable
                         step = inner.asend(sent)
                     call.operation.resume()
 
-        @wraps(function)
         def run_async_generator(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
             return (streamed if active_tracer(tracer) is None else recorded)(*args, **kwargs)
 
-        _is_async_generator_function(run_async_generator)
-        return cast(F, run_async_generator)
+        return cast(F, wraps(function)(_as_async_generator_function(run_async_generator)))
 
     if inspect.isgeneratorfunction(function):
         yielding = cast(Callable[..., Generator[Any, Any, Any]], function)
@@ -246,11 +245,12 @@ class _Call:
             self.operation.wrote(ref, action=action, role=_role_of(kind), content=value, sources=sources)
 
 
-def _is_async_generator_function(function: Any) -> None:
-    """Let `inspect` say so of a plain function that returns an async generator: one around another takes half a
-    microsecond. (`types.coroutine` does the same for generators; CPython itself goes by the code.)"""
-    code = function.__code__
-    function.__code__ = code.replace(co_flags=code.co_flags | inspect.CO_ASYNC_GENERATOR)
+def _as_async_generator_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a plain function that returns an async generator as one of which `inspect` says that it is one: an async
+    generator around another takes half a microsecond. (`types.coroutine` does the same for generators.)"""
+    function = cast(FunctionType, function)
+    code = function.__code__.replace(co_flags=function.__code__.co_flags | inspect.CO_ASYNC_GENERATOR)
+    return FunctionType(code, function.__globals__, closure=function.__closure__)
 
 
 def _first_step(stream: AsyncGenerator[Any, Any]) -> Awaitable[Any]:
@@ -275,6 +275,16 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
     with guard("operation.signature"):  # some built-in functions have none
         return inspect.signature(function)
     return inspect.Signature()
+
+
+def _check(recipe: Recipe, signature: inspect.Signature, function: object) -> None:
+    """Tell of parameters that the function does not have: they would be missing from every span."""
+    named = {*recipe.inputs, *filter(None, [recipe.each])}
+    if unknown := sorted(named - signature.parameters.keys()):
+        known = ", ".join(signature.parameters) or "none"
+        note_misuse(
+            "inputs", f"{name_of(function)} has no parameter {', '.join(unknown)}: not recorded; it has {known}"
+        )
 
 
 def _items(value: object) -> list[object]:

@@ -23,7 +23,7 @@ _look = ProxyTracerProvider().get_tracer  # finds a provider set since, three ti
 idle_until = 0.0
 """Until then (`perf_counter`) no SDK is looked for again, none was set up; 0 when one is."""
 _LOOK_SECONDS = 0.0001
-_SUPPRESSED = "suppress_instrumentation"  # what opentelemetry.instrumentation.utils sets; its import takes 40 ms
+SUPPRESSED = "suppress_instrumentation"  # what opentelemetry.instrumentation.utils sets; its import takes 40 ms
 
 
 def active_tracer(tracer: Tracer | None = None) -> Tracer | None:
@@ -44,12 +44,12 @@ def active_tracer(tracer: Tracer | None = None) -> Tracer | None:
             _default, idle_until = get_tracer(), 0.0
         if tracer is None or type(_default) is NoOpTracer:
             tracer = _default
-    return None if type(tracer) is NoOpTracer or get_current().get(_SUPPRESSED) else tracer
+    return None if type(tracer) is NoOpTracer or get_current().get(SUPPRESSED) else tracer
 
 
 def observe_nothing_here() -> None:
     """Switch instrumentation off in this thread, one of ours: what it does for capture is not the program's work."""
-    attach(set_value(_SUPPRESSED, True))
+    attach(set_value(SUPPRESSED, True))
 
 
 def context_of(origin: str) -> Context:

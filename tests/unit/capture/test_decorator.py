@@ -347,6 +347,21 @@ async def test_what_a_plain_function_leaves_to_be_consumed_is_no_output(recordin
     assert drops["misuse:output"] - before == 3
 
 
+def test_a_parameter_that_the_function_does_not_have_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    drops["misuse:inputs"] = 0
+
+    def extract(message: str) -> str:
+        return message
+
+    operation(kind="extract", system="t", inputs={"mesage": "message"}, output="fact")(extract)
+    operation(kind="extract", system="t", inputs={"message": "message"}, output="fact", each="line")(extract)
+    operation(kind="extract", system="t", inputs={"message": "message"}, output="fact", each="message")(extract)
+    assert drops["misuse:inputs"] == 2
+    (told,) = caplog.messages
+    assert "extract has no parameter mesage" in told
+    assert "it has message" in told
+
+
 def test_what_only_a_decorator_uses_is_told_in_a_with(recording: Recording, caplog: pytest.LogCaptureFixture) -> None:
     drops["misuse:inputs"] = 0
     for _ in range(2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -9,11 +10,13 @@ from collections.abc import Callable, Sequence
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from memtrace_otel.capture.guard import guard, note_drop, note_error
+from memtrace_otel.capture.guard import guard, let_through, note_drop, note_error
 from memtrace_otel.capture.processor.loss import Losses
 from memtrace_otel.capture.processor.rebuild import rebuild_spans
 from memtrace_otel.capture.processor.segment import Record
 from memtrace_otel.capture.processor.spool import Spool
+
+_logger = logging.getLogger(__name__)
 
 _REPLAY_BYTES = 1 << 20  # a quarter of what a gRPC receiver takes
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
@@ -88,7 +91,9 @@ class Sender:
         except BaseException as error:  # a CancelledError or SystemExit of the exporter would end our thread
             if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
                 raise  # of the user, while the program flushes
-            note_error("export", error)  # pyright: ignore[reportArgumentType]
+            let_through(error)
+            if not self.failures:  # no loss: what was to be exported is tried again
+                _logger.warning("memtrace: the exporter raised %s; its spans are kept", type(error).__name__)
             delivered = False
         finally:
             self._busy_since = 0.0

@@ -17,7 +17,7 @@ from memtrace_otel.capture.redaction.values import KEY, PAIR, end_of_value, is_c
 
 SECRETS = (
     *("password", "passwd", "pwd", "passphrase", "secret", "token", "credentials", "authorization", "cookie"),
-    *("api_key", "access_key", "secret_key", "private_key"),
+    *("api_key", "access_key", "account_key", "secret_key", "private_key", "connection_string"),
     *("access_token", "api_token", "auth_token", "bearer_token", "id_token", "refresh_token", "session_token"),
 )
 _ONE_WORD = frozenset({"secret", "token", *(name for name in SECRETS if name.endswith(("_key", "_token")))})

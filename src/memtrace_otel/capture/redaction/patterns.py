@@ -110,10 +110,17 @@ _API_KEYS = (
     r"(?:AKIA|ASIA)[A-Z0-9]{16}\b|AIza[\w-]{35}",  # AWS, Google
     r"xox[a-z]-[\w-]{10,}|hf_\w{30,}|m0-\w{30,}|lsv2_[a-z]{2}_\w{30,}",  # Slack, Hugging Face, Mem0, LangSmith
     r"npm_\w{36}\b|pypi-[\w-]{50,}|SG\.[\w-]{16,64}\.[\w-]{16,64}",
+    r"gsk_\w{30,}|xai-[\w-]{30,}|pplx-\w{30,}|r8_\w{30,}",  # Groq, xAI, Perplexity, Replicate
+    r"pcsk_\w{30,}|tvly-[\w-]{20,}|hvs\.[\w-]{20,}",  # Pinecone, Tavily, Vault
+    r"dapi[0-9a-f]{32}\b|do[opr]_v1_[0-9a-f]{40,}|shp(?:at|ca|pa|ss)_[0-9a-f]{32}\b",  # Databricks, DigitalOcean and
+    r"ntn_\w{30,}|lin_api_\w{30,}|figd_[\w-]{30,}",  # Shopify; Notion, Linear, Figma
+    r"\d{8,10}:AA[\w-]{32,34}|hooks\.slack\.com/services/[\w/]{20,}",  # Telegram, Slack
 )
 _API_KEY_HINTS = (
     *("sk-", "_live_", "_test_", "ghp_", "gho_", "ghs_", "ghu_", "ghr_", "github_pat_", "glpat-", "AKIA", "ASIA"),
     *("AIza", "xox", "hf_", "m0-", "lsv2_", "npm_", "pypi-", "SG."),
+    *("gsk_", "xai-", "pplx-", "r8_", "pcsk_", "tvly-", "hvs.", "dapi", "_v1_", "ntn_", "lin_api_", "figd_"),
+    *("shpat_", "shpca_", "shppa_", "shpss_", ":AA", "hooks.slack.com"),
 )
 _KEY_BLOCK = r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 # A password ends at the last @ before the path; one with a / before its first @ is known by what stands in the place of
