@@ -240,7 +240,7 @@ class Turn:
             replies.append(new)
             self._grew(new.size(), perf_counter())
             if len(replies) > _ANSWERS:
-                self._forget_first(replies)
+                self.size -= replies.pop(0).size()
 
     def _grew(self, size: int, now: float) -> None:
         """Count what was added and make room for it; the lock is held."""

@@ -16,7 +16,7 @@ _KEPT = 10_000
 class Reply(NamedTuple):
     """The answer that a message is; `sure` False when equal ones leave a choice."""
 
-    answer: recall.Recalled
+    answer: recall.Answer
     sure: bool
 
 
