@@ -173,6 +173,39 @@ def test_a_worker_that_comes_free_amid_the_end_takes_nothing_with_it(
     assert receiver.names + Counter(name for name in made if name.encode() in body) == made
 
 
+@pytest.mark.parametrize("before_the_end", [True, False])
+def test_a_disk_that_hangs_in_a_write_does_not_hold_the_end_up(
+    before_the_end: bool, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging, ended, writing = threading.Event(), threading.Event(), threading.Event()
+
+    def hang(*arguments: object) -> None:
+        writing.set()
+        hanging.wait(60)
+        raise OSError
+
+    monkeypatch.setattr(Spool, "_write", hang)
+    monkeypatch.setattr("memtrace_otel.capture.processor.spool._HUNG_SECONDS", 0.1)
+    receiver = Receiver(lambda spans: SpanExportResult.FAILURE)
+    ours = pipeline(receiver, delay_seconds=0.02 if before_the_end else 30.0)
+
+    def end() -> None:
+        ours.processor.shutdown(0.1)
+        ours.make(2, "late")
+        ended.set()
+
+    try:
+        ours.make(10)
+        assert not before_the_end or writing.wait(30), "the worker or the watcher writes"
+        threading.Thread(target=end, daemon=True).start()
+        assert ended.wait(30), "while the write still hangs"
+        assert writing.is_set()
+        assert drops["span:exit"] == 10
+        assert drops["span:shutdown"] == 2
+    finally:
+        hanging.set()
+
+
 def test_after_shutdown_spans_are_counted_and_nothing_is_raised(pipeline: MakePipeline) -> None:
     ours = pipeline(Receiver())
     ours.processor.shutdown()

@@ -7,10 +7,13 @@ takes too long, it brings the spans in memory to the spool, so that the death of
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
 from opentelemetry.instrumentation.utils import suppress_instrumentation
@@ -31,6 +34,15 @@ _START_SECONDS, _LONGEST_START_SECONDS = 0.001, 1.0  # between attempts to start
 _POLL_SECONDS = 0.005
 
 
+@dataclass(frozen=True, slots=True)
+class _Errand:
+    """Work for the watcher, after the `last` of which it ends; `done` holds something when it is done."""
+
+    work: Callable[[], None]
+    last: bool = False
+    done: SimpleQueue[None] = field(default_factory=SimpleQueue[None])
+
+
 class Delivery:
     """Moves spans from `queue` to the exporter, `batch_size` at a time and at least every `delay` seconds."""
 
@@ -46,10 +58,11 @@ class Delivery:
         self._once = threading.Lock()  # held by who starts the threads, for good, or works in their place
         self._start_at, self._start_pause = -math.inf, _START_SECONDS  # no attempt before
         self._worker: threading.Thread | None = None
+        self._watcher: threading.Thread | None = None
         self._working = False
         self._hurried = False
         self._stopped = False
-        self._alarms: SimpleQueue[SimpleQueue[None] | None] = SimpleQueue()  # for the watcher, and who waits for it
+        self._alarms: SimpleQueue[_Errand | None] = SimpleQueue()  # for the watcher
         self._most: int | None = None
         self._exported_at = 0.0
         self._adopted_at = -math.inf
@@ -67,7 +80,9 @@ class Delivery:
                     worker = threading.Thread(target=self._run, name="memtrace-export", daemon=True)
                     worker.start()
                     self._worker = worker
-                threading.Thread(target=self._watch, name="memtrace-watch", daemon=True).start()
+                watcher = threading.Thread(target=self._watch, name="memtrace-watch", daemon=True)
+                watcher.start()
+                self._watcher = watcher
             except RuntimeError as error:
                 ending = "shutdown" in str(error)  # what the interpreter says of itself from 3.12 on
                 self._start_at = math.inf if ending else time.monotonic() + self._start_pause
@@ -100,14 +115,23 @@ class Delivery:
             return True
         if self._stopped:
             return False  # `finish` sees to it
-        if self.started:
-            saved: SimpleQueue[None] = SimpleQueue()
-            self._alarms.put(saved)  # for the watcher: a disk that hangs must not hold the program up
-            with suppress(Empty):
-                saved.get(timeout=_SAVE_SECONDS)
-        else:
-            self.in_memory.save()
+        self._have_done(_Errand(self.in_memory.save), time.monotonic() + _SAVE_SECONDS)
         return False
+
+    def _have_done(self, errand: _Errand, deadline: float) -> bool:
+        """Let the watcher do it: a disk that hangs must not hold the program up. False when that takes too long."""
+        watcher = self._watcher
+        if watcher is not None and not sys.is_finalizing():  # then threads stand still
+            self._alarms.put(errand)
+            while watcher.is_alive():
+                with suppress(Empty):
+                    errand.done.get(timeout=_POLL_SECONDS)
+                    return True
+                if time.monotonic() > deadline or self._spool.hangs:
+                    return False
+        if errand.done.empty():  # no watcher to be had, or this is amid its last errand
+            errand.work()
+        return True
 
     def _has_emptied(self, deadline: float, patience: float, *, own: bool = False) -> bool:
         """Wait as `flush` does, or until nothing of this process waits (`own`): what dead ones left may be much."""
@@ -132,10 +156,19 @@ class Delivery:
         with guard("delivery"):
             if self.sender.failures == 0 and self._has_emptied(deadline, patience, own=True):
                 self._has_emptied(min(deadline, time.monotonic() + _LEFTOVER_SECONDS), patience)
-        self.in_memory.close()
         self._stopped = True
-        self._alarms.put(None)
         self.wake()
+        if not self._have_done(_Errand(self._bring_to_disk, last=True), math.inf):
+            for lost in self.in_memory.seen():
+                self._losses.note(lost, "exit")
+        if self._worker is None:
+            self.sender.shutdown()
+        else:
+            self._worker.join(_POLL_SECONDS if self.sender.busy_seconds else patience)
+
+    def _bring_to_disk(self) -> None:
+        """Bring everything to the spool for good, and what tells of the rest."""
+        self.in_memory.close()
         with guard("spool.save"):
             self.in_memory.save()
         with guard("spool.tell"):
@@ -146,13 +179,12 @@ class Delivery:
             self.in_memory.stow_told(self._spool.for_all)
         with guard("spool.close"):
             self._spool.close()
-        if self._worker is None:
-            self.sender.shutdown()
-        else:
-            self._worker.join(_POLL_SECONDS if self.sender.busy_seconds else patience)
 
     def keep_late(self, span: ReadableSpan) -> None:
         """Bring a span that ended after `finish` to the spool, or what tells of it."""
+        if self._spool.hangs:
+            self._losses.note(span, "shutdown")
+            return
         for lost in stow((span,), self._spool, self._losses)[1]:
             self._losses.note(lost, "shutdown")
         self.in_memory.stow_told(self._spool.for_all)
@@ -253,15 +285,17 @@ class Delivery:
     def _watch(self) -> None:
         patience = min(self._delay, _WATCH_SECONDS)
         while True:
-            saved = None
+            errand = None
             with suppress(Empty):
-                saved = self._alarms.get(timeout=patience)
-            if self._stopped:
-                return
+                errand = self._alarms.get(timeout=patience)
             with guard("watch"):
-                if saved is not None or self.sender.busy_seconds > patience:
+                if errand is not None:
+                    errand.work()
+                elif self.sender.busy_seconds > patience:
                     self.in_memory.save()
                 elif self._most is not None:
                     self.in_memory.stow(self._most)
-            if saved is not None:
-                saved.put(None)
+            if errand is not None:
+                errand.done.put(None)
+                if errand.last:
+                    return

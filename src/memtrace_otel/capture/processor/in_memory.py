@@ -109,6 +109,10 @@ class InMemory:
         with self._taking:
             self._closed = True
 
+    def seen(self) -> Sequence[ReadableSpan]:
+        """What may be neither delivered nor in the spool, as far as one sees without a lock."""
+        return (*self.in_flight, *self._queue.copy())
+
     def left(self) -> Sequence[ReadableSpan]:
         """What is neither delivered nor in the spool."""
         with self._taking:  # else a batch that lands now is in both

@@ -25,6 +25,7 @@ _RESERVE_BYTES = 64 << 10
 _LOCK_SECONDS = 1.0
 _MEASURE_SECONDS = 1.0
 _STUCK_SECONDS = 1.0  # on a loaded machine a thread that writes may wait long for its turn
+_HUNG_SECONDS = 3.0
 _SUFFIX = ".spool"
 _OWN_HEADERS = ("content-encoding", "content-type", "user-agent")
 """What an exporter says of itself: an update must not leave behind what the version before it spooled."""
@@ -81,6 +82,12 @@ class Spool:
         """Whether the last write was refused, or the running one takes more than a second."""
         since = self._writing_since
         return self._refused or (since > 0 and time.monotonic() - since > _STUCK_SECONDS)
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the running write takes so long that nobody should wait for its end."""
+        since = self._writing_since
+        return since > 0 and time.monotonic() - since > _HUNG_SECONDS
 
     def append(self, *bodies: bytes, bound: int | None = None) -> list[Record]:
         """Write requests, all or none, that fill the directory to `bound` bytes at most (default: `for_spans`).
