@@ -160,8 +160,8 @@ def test_streams_and_responses(program: Program, client: openai.OpenAI, traced: 
         )
         mill = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
         port = client.responses.create(model="m", instructions=program.look_up("port"), input="What of the port?")
-        *_, last = client.responses.create(model="m", input=f"{program.look_up('farm')} What of it?", stream=True)
-        farm = get(last, "response").output[0].content[0].text
+        events = client.responses.create(model="m", input=f"{program.look_up('farm')} What of it?", stream=True)
+        farm = "".join(get(event, "delta") or "" for event in events)
         parts = client.responses.create(model="m", input=[put_together([mill, port.output_text, farm])], stream=True)
         list(parts)
     assert program.read()[0] == all_of()
