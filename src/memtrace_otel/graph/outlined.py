@@ -5,29 +5,46 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from memtrace_otel import semconv
 from memtrace_otel.graph.assembly import assemble, flow_within, operates
 from memtrace_otel.graph.keys import VersionKey
 from memtrace_otel.graph.outputs import Versions, is_writing
-from memtrace_otel.model import OperationSpan, is_origin
+from memtrace_otel.model import OperationSpan
 from memtrace_otel.store.outlines import Outline
 
 
-@dataclass(slots=True)
-class OutlinedOperation:
-    """What an operation read, (ref, origin or ''), and wrote, (ref, whether it is a new version); `flow` by indices."""
+class OutlinedOperation(NamedTuple):
+    """What an operation read and wrote: refs with origins ('' or what is none), refs with actions; `flow` by indices.
+
+    Built for each span on the way of a walk: what few ask for is worked out when they do.
+    """
 
     kind: str
-    inputs: Sequence[tuple[str, str]]
-    outputs: Sequence[tuple[str, bool]]
+    inputs: Sequence[str]
+    origins: Sequence[str]
+    outputs: Sequence[str]
+    actions: Sequence[str]
     flow: Sequence[tuple[int, int]] | None = None
+
+    def written(self) -> list[tuple[str, bool]]:
+        """Return the refs among its outputs, and whether each is a new version."""
+        listed = zip(self.outputs, self.actions, strict=True)
+        return [(ref, is_writing(self.kind, ref, action)) for ref, action in listed]
+
+    def writes(self, ref: str) -> bool:
+        """Tell whether one of its outputs is a new version of `ref`."""
+        for place, output in enumerate(self.outputs):
+            if output == ref and is_writing(self.kind, ref, self.actions[place]):
+                return True
+        return False
 
     def sources(self, ref: str) -> set[int] | None:
         """Return the places of the inputs that fed what it wrote of `ref`, None for all."""
         if self.flow is None:
             return None
-        places = {o for o, (written, writes) in enumerate(self.outputs) if writes and written == ref}
+        places = {o for o, (written, writes) in enumerate(self.written()) if writes and written == ref}
         return {i for i, o in self.flow if o in places} if places else None
 
 
@@ -52,26 +69,27 @@ class OutlinedTraces:
         """Add a trace. One with continuations, ragged arrays or several writers of a ref is read in full."""
         writers: dict[str, Sequence[str]] = {}
         for outline in outlines:
-            _, span_id, parent_id, kind, scope, part, inputs, origins, outputs, actions, *_ = outline
-            if outline.source[1] == semconv.ATTRIBUTION_SCOPE:
+            _, span_id, parent_id, kind, scope, part, inputs, origins, outputs, actions, has_flow, failed, _, source = (
+                outline
+            )
+            if source[1] == semconv.ATTRIBUTION_SCOPE:
                 continue
             ragged = len(origins) != len(inputs) or len(actions) != len(outputs) or "" in inputs or "" in outputs
             if part or ragged or not writers.keys().isdisjoint(outputs):
                 self._add_assembled(trace_id, outlines)  # puts what was added of it so far right
                 return
             origin = f"{trace_id}-{span_id}"
-            writers.update(dict.fromkeys(outputs, (origin,)))
+            for ref in outputs:
+                writers[ref] = (origin,)
             if parent_id:
                 self.parents[origin] = f"{trace_id}-{parent_id}"
             if scope:
                 self.scopes[origin] = scope
-            if outline.failed:
+            if failed:
                 self.failed.add(origin)
             if kind or inputs or outputs or operates(outline.span()):
-                read = [(ref, s if s and is_origin(s) else "") for ref, s in zip(inputs, origins, strict=True)]
-                wrote = [(ref, is_writing(kind, ref, action)) for ref, action in zip(outputs, actions, strict=True)]
-                within = flow_within(outline.span()) if outline.has_flow else None
-                self.operations[origin] = OutlinedOperation(kind, read, wrote, within)
+                within = flow_within(outline.span()) if has_flow else None
+                self.operations[origin] = OutlinedOperation(kind, inputs, origins, outputs, actions, within)
         self.writers[trace_id] = writers
 
     def _add_assembled(self, trace_id: str, outlines: Sequence[Outline]) -> None:
@@ -85,7 +103,7 @@ class OutlinedTraces:
         self.repeats.update(Versions(assembly).repeats)
         writers: defaultdict[str, list[str]] = defaultdict(list)
         for origin, operation in operations.items():
-            for ref in {ref for ref, _ in operation.outputs}:
+            for ref in dict.fromkeys(operation.outputs):
                 writers[ref].append(origin)
         self.writers[trace_id] = {**writers}
 
@@ -109,6 +127,6 @@ class OutlinedTraces:
 
 
 def _whole(span: OperationSpan) -> OutlinedOperation:
-    inputs = [(v.ref, v.origin if is_origin(v.origin) else "") for v in span.inputs]
-    outputs = [(output.ref, is_writing(span.kind, output.ref, output.action)) for output in span.outputs]
-    return OutlinedOperation(span.kind, inputs, outputs, span.flow)
+    inputs, outputs = span.inputs, span.outputs
+    read = [v.ref for v in inputs], [v.origin for v in inputs]
+    return OutlinedOperation(span.kind, *read, [v.ref for v in outputs], [v.action for v in outputs], span.flow)

@@ -17,7 +17,7 @@ from memtrace_otel.graph.keys import READING_KINDS, RECORD_KINDS, TURN_KINDS, No
 from memtrace_otel.graph.outlined import OutlinedOperation, OutlinedTraces
 from memtrace_otel.graph.outputs import Versions, passes_on
 from memtrace_otel.graph.walk import ANSWERING, question_slice
-from memtrace_otel.model import OperationSpan, ref_kind
+from memtrace_otel.model import OperationSpan, is_origin, ref_kind
 from memtrace_otel.semconv import RefKind
 from memtrace_otel.store.outlines import Outline
 from memtrace_otel.store.protocols import TraceSource
@@ -99,15 +99,14 @@ class StoredFlow:
         """Return what an operation produced, listed because one inside it did, or is said by readers to have made."""
         origin, known = operation.origin, self._known
         found = known.operations[origin]
-        made = {VersionKey(ref, origin) for ref, writes in found.outputs if writes}
-        listed = {ref for ref, _ in found.outputs}
+        made = {VersionKey(ref, origin) for ref, writes in found.written() if writes}
         spans = known.spans_of(origin)
         said = {
             VersionKey(variable.ref, origin): reader.trace_id
             for reader in self._readers(origin)
             for variable in reader.inputs
             if variable.origin in spans and reader.origin not in spans
-            if not passes_on(found.kind, listed, variable.ref)
+            if not passes_on(found.kind, found.outputs, variable.ref)
         }
         self._load({*said.values()})
         return {known.repeats.get(version, version) for version in made}.union(said)
@@ -119,8 +118,8 @@ class StoredFlow:
         wanted: dict[str, str] = {}
         for node in nodes:
             if found := operations.get(node.origin):
-                for ref, source in found.inputs:
-                    if source and source[:32] not in known:
+                for ref, source in zip(found.inputs, found.origins, strict=True):
+                    if source and source[:32] not in known and is_origin(source):
                         wanted[source[:32]] = ref
         if wanted:
             self._load({*wanted, *(t for trace_id, ref in wanted.items() for t in self._ahead(ref, trace_id))})
@@ -140,11 +139,11 @@ class StoredFlow:
         if found is None:
             return
         yield from self._inputs(operation.origin, found)
-        read = {ref for ref, _ in found.inputs}
         repeats = self._known.repeats
-        written = {ref for ref, writes in found.outputs if writes and (ref, operation.origin, "") not in repeats}
-        for place, (ref, writes) in enumerate(found.outputs):
-            if not writes and ref not in read and ref not in written:
+        listed = found.written()
+        written = {ref for ref, writes in listed if writes and (ref, operation.origin, "") not in repeats}
+        for place, (ref, writes) in enumerate(listed):
+            if not writes and ref not in found.inputs and ref not in written:
                 yield self._unrecorded(ref, operation.origin, ~place, operation.origin, ())
 
     def feeding(self, version: VersionKey) -> Iterator[NodeKey]:
@@ -156,7 +155,7 @@ class StoredFlow:
         found = self._operation(origin)
         if found is None:
             return
-        fed = found.sources(version.ref)
+        fed = None if found.flow is None else found.sources(version.ref)
         if found.inputs or fed is not None:
             yield from self._inputs(origin, found, fed)
             return
@@ -174,27 +173,25 @@ class StoredFlow:
         found = self._operation(operation.origin)
         if found is None or found.kind not in ANSWERING:
             return None
-        return {ref for ref, _ in found.inputs if ref_kind(ref) == RefKind.QUERY}
+        return {ref for ref in found.inputs if ref_kind(ref) == RefKind.QUERY}
 
     # --- versions ------------------------------------------------------------------------------------------------
     def _inputs(self, origin: str, found: OutlinedOperation, places: set[int] | None = None) -> list[VersionKey]:
         return [
             self._read(origin, place, ref, source)
-            for place, (ref, source) in enumerate(found.inputs)
+            for place, (ref, source) in enumerate(zip(found.inputs, found.origins, strict=True))
             if places is None or place in places
         ]
 
     def _read(self, reader: str, place: int, ref: str, origin: str) -> VersionKey:
         """Return the version that an operation read, as `Versions.read` does."""
-        if origin:
-            found = self._known.operations.get(origin)
-            if found is not None and (ref, True) in found.outputs and origin != reader:
-                version = VersionKey(ref, origin)
-                if version not in self._known.repeats:
-                    return version  # nearly all are of this kind
-            origin = self.main(origin)
-            if origin != reader:
-                return self._follow(ref, origin, reader, place)
+        found = self._known.operations.get(origin)
+        if found is not None and origin != reader and found.writes(ref):
+            version = VersionKey(ref, origin)
+            if version not in self._known.repeats:
+                return version  # nearly all are of this kind
+        if origin and is_origin(origin) and (origin := self.main(origin)) != reader:
+            return self._follow(ref, origin, reader, place)
         return self._unrecorded(ref, reader, place, reader, ())
 
     def _follow(self, ref: str, origin: str, reader: str, place: int) -> VersionKey:
@@ -208,13 +205,11 @@ class StoredFlow:
                 origin = known.repeats[version].origin
                 continue
             found = self._operation(origin)
-            if found is None or (ref, True) in found.outputs:
-                return version
-            if not passes_on(found.kind, (listed for listed, _ in found.outputs), ref):
+            if found is None or found.writes(ref) or not passes_on(found.kind, found.outputs, ref):
                 return version
             last = origin
-            origin = next((source for read, source in found.inputs if read == ref), "")
-            if not origin:
+            origin = next((s for read, s in zip(found.inputs, found.origins, strict=True) if read == ref), "")
+            if not is_origin(origin):
                 break
             origin = self.main(origin)
         return self._unrecorded(ref, reader, place, last, seen)

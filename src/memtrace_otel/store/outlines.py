@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
+
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
 from memtrace_otel import semconv
 from memtrace_otel.model import OperationSpan
-from memtrace_otel.otlp.mapped import read_mapped
+from memtrace_otel.otlp.mapped import read_mapped, read_texts
 from memtrace_otel.store.rows import Source, read_row
 
-_ARRAYS = (
-    semconv.INPUTS,
-    semconv.INPUTS_ORIGINS,
-    semconv.OUTPUTS,
-    semconv.OUTPUTS_ACTIONS,
-)
+_NONE = bytes(8)
+_read_actions = lru_cache(256)(read_texts)
 
 
 class Outline(NamedTuple):
@@ -48,12 +47,13 @@ class Outline(NamedTuple):
 def read_outline(trace_id: str, span_id: str, kind: str, scope: str, body: bytes, source: Source) -> Outline:
     """Return the outline of a span, given the columns of its row. Raises google.protobuf.message.DecodeError."""
     parent_id, failed, attributes = read_mapped(body)
-    inputs, origins, outputs, actions = [
-        # A repeated field is walked in half the time when it is a list.
-        [item.string_value for item in found.array_value.values[:]] if (found := attributes.get(name)) else []
-        for name in _ARRAYS
-    ]
-    parent = parent_id.hex() if parent_id.strip(b"\0") else ""
-    part = attributes[semconv.PART].int_value if semconv.PART in attributes else 0
-    lineage, has_flow = (inputs, origins, outputs, actions), semconv.FLOW in attributes
-    return Outline(trace_id, span_id, parent, kind, scope, part, *lineage, has_flow, failed, body, source)
+    inputs = read_texts(found) if (found := attributes.get(semconv.INPUTS)) else ()
+    origins = read_texts(found) if (found := attributes.get(semconv.INPUTS_ORIGINS)) else ()
+    outputs = read_texts(found) if (found := attributes.get(semconv.OUTPUTS)) else ()
+    actions = _read_actions(found) if (found := attributes.get(semconv.OUTPUTS_ACTIONS)) else ()
+    parent = parent_id.hex() if len(parent_id) == 8 and parent_id != _NONE else ""
+    part = AnyValue.FromString(attributes[semconv.PART]).int_value if semconv.PART in attributes else 0
+    flow = semconv.FLOW in attributes
+    return Outline(
+        trace_id, span_id, parent, kind, scope, part, inputs, origins, outputs, actions, flow, failed, body, source
+    )
