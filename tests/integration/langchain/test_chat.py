@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from langchain_core.language_models import BaseChatModel, GenericFakeChatModel
+from langchain_core.language_models import LLM, BaseChatModel, GenericFakeChatModel
 from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.outputs import ChatGeneration, ChatResult, GenerationChunk
 from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_openai import ChatOpenAI
 
@@ -29,29 +29,49 @@ def fake() -> GenericFakeChatModel:
     return GenericFakeChatModel(messages=iter(AIMessage("In Paris.") for _ in range(9)))
 
 
-@pytest.fixture(params=["openai", "openai streaming", "fake"])
-def chat(request: pytest.FixtureRequest, model: ChatOpenAI, server: ChatStub) -> BaseChatModel:
+class Completing(LLM):
+    """A model that completes a text."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "completing"
+
+    def _call(self, prompt: str, *args: Any, **kwargs: Any) -> str:
+        return "In Paris."
+
+    def _stream(self, prompt: str, *args: Any, **kwargs: Any) -> Iterator[GenerationChunk]:
+        yield from (GenerationChunk(text=piece) for piece in ("In ", "Paris."))
+
+
+@pytest.fixture(params=["openai", "openai streaming", "fake", "completing"])
+def chat(request: pytest.FixtureRequest, model: ChatOpenAI, server: ChatStub) -> BaseChatModel | LLM:
     server.script = ["In Paris."] * 9
     if request.param == "fake":
         return fake()
+    if request.param == "completing":
+        return Completing()
     return model.model_copy(update={"streaming": request.param == "openai streaming"})
 
 
-async def say(chat: BaseChatModel, way: str) -> str:
+def text(reply: BaseMessage | str) -> str:
+    return reply if isinstance(reply, str) else str(reply.content)
+
+
+async def say(chat: BaseChatModel | LLM, way: str) -> str:
     if way == "invoke":
-        return str(chat.invoke(PROMPT).content)
+        return text(chat.invoke(PROMPT))
     if way == "ainvoke":
-        return str((await chat.ainvoke(PROMPT)).content)
+        return text(await chat.ainvoke(PROMPT))
     if way == "batch":
-        return str(chat.batch([PROMPT])[0].content)
+        return text(chat.batch([PROMPT])[0])
     if way == "stream":
-        return "".join(str(chunk.content) for chunk in chat.stream(PROMPT))
-    return "".join([str(chunk.content) async for chunk in chat.astream(PROMPT)])
+        return "".join(map(text, chat.stream(PROMPT)))
+    return "".join([text(chunk) async for chunk in chat.astream(PROMPT)])
 
 
 @pytest.mark.parametrize("way", ["invoke", "ainvoke", "batch", "stream", "astream"])
 async def test_each_way_to_ask_is_one_answer(
-    way: str, chat: BaseChatModel, store: InMemoryVectorStore, recording: Recording
+    way: str, chat: BaseChatModel | LLM, store: InMemoryVectorStore, recording: Recording
 ) -> None:
     store.add_texts(["Ann lives in Paris."], ids=["paris"])
     with recording.tracer.start_as_current_span("turn"):
@@ -68,6 +88,11 @@ async def test_each_way_to_ask_is_one_answer(
     assert [v.ref for v in answer.inputs if v.ref.startswith("chunk:")] == ["chunk:paris"]
     [turn] = recording.named("turn")
     assert answer.parent_id == f"{turn.context.span_id:016x}"
+
+
+def test_texts_that_are_completed_at_once_are_no_answer_of_all(recording: Recording) -> None:
+    assert Completing().batch([PROMPT, "And Bob?"]) == ["In Paris."] * 2
+    assert not kinds(recording, "respond")
 
 
 def test_without_our_openai_instrumentor_langchain_records(

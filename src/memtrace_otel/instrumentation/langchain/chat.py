@@ -1,4 +1,4 @@
-"""Chat models of LangChain that answer: `respond` spans for every provider.
+"""Models of LangChain that answer, chat models and those that complete a text: `respond` spans for every provider.
 
 The methods wrapped are those that a provider's class defines, below all of LangChain's own layers, so that a span which
 another instrumentation has for the call is the current one and is enriched. Models on the `openai` package are left to
@@ -21,7 +21,7 @@ from opentelemetry.trace import Span
 from memtrace_otel.capture import current_operation, guard, recall
 from memtrace_otel.capture.abandoned import abandon, settle_abandoned
 from memtrace_otel.capture.adoption import announced, mark_step
-from memtrace_otel.instrumentation.langchain.calls import Call, first
+from memtrace_otel.instrumentation.langchain.calls import Call
 from memtrace_otel.instrumentation.langchain.identity import note_answer, note_new_answer
 from memtrace_otel.instrumentation.langchain.runs import span_of_run
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
@@ -39,6 +39,13 @@ REPLIES: ContextVar[list[Any] | None] = ContextVar("memtrace_langchain_replies",
 
 
 @dataclass(frozen=True, slots=True)
+class _Text:
+    """A reply without a message around it."""
+
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Reply:
     """What a reply tells of itself."""
 
@@ -48,7 +55,7 @@ class _Reply:
 
 
 def answer(call: Call) -> Step:
-    """`_generate`, `_agenerate`: a call of a chat model that returns its reply whole."""
+    """`_generate`, `_agenerate`: a call of a model that returns its reply whole."""
     settle_abandoned()
     if not call.enter("chat"):
         return
@@ -66,6 +73,8 @@ def answer(call: Call) -> Step:
         for message in _replies(result):
             note_new_answer(_text(message.content), before, *_ids(call, message))
         return
+    if any(isinstance(prompt, str) for prompt in _given(call)[1:]):
+        return  # a batch of texts to complete: no answer is that of all
     asked = _asked(call)
     call.begin(asked.operation, on_error=asked.fail)
     result = yield
@@ -179,7 +188,7 @@ class _Streamed:
     def see(self, chunk: object) -> None:
         """Note a chunk."""
         if len(self._messages) < _MAX_CHUNKS:
-            self._messages.append(getattr(chunk, "message", None))
+            self._messages.append(_message(chunk))
 
     def end(self) -> None:
         """Record what came; of a stream that was left half-way later, since a collector may have closed it."""
@@ -202,14 +211,29 @@ class _Streamed:
 
 
 def _asked(call: Call) -> ModelCall:
-    messages = cast(Sequence[Any], first(call, "messages") or ())
-    request = Request(_model(call.instance), tuple(message_of(message) for message in messages))
+    given = (Message("user", one, "") if isinstance(one, str) else message_of(one) for one in _given(call))
+    request = Request(_model(call.instance), tuple(given))
     return ModelCall(request, call.patches.tracer, call.patches.system, _provider(call.instance))
+
+
+def _given(call: Call) -> Sequence[Any]:
+    """What a model is given: messages, or texts to complete."""
+    arguments = call.arguments()
+    named = (arguments[name] for name in ("messages", "prompts", "prompt") if name in arguments)
+    given = next(named, call.args[0] if call.args else ())
+    return [given] if isinstance(given, str) else given
 
 
 def _replies(result: Any) -> list[Any]:
     """The message that a model has replied: the first choice."""
-    return [generation.message for generation in result.generations[:1]]
+    choices = result.generations[0] if result.generations[:1] else ()
+    return [_message(choice) for choice in (choices[:1] if isinstance(choices, list) else [choices])]
+
+
+def _message(generation: object) -> Any:
+    """The message of what a model has generated; of one that completes texts the text."""
+    text = get(generation, "text")
+    return getattr(generation, "message", None) or _Text(text if isinstance(text, str) else "")
 
 
 def _finish(call: Call, asked: ModelCall, messages: Sequence[Any], *, whole: bool) -> None:
@@ -231,8 +255,8 @@ def _ids(call: Call, *messages: Any) -> list[str]:
 
 
 def _is_openai(model: object) -> bool:
-    """Whether the instrumentor of the `openai` package records the calls of this model."""
-    on_openai = any(base.__module__.startswith("langchain_openai.") for base in type(model).__mro__)
+    """Whether the instrumentor of the `openai` package records the calls of this model: a chat model on it."""
+    on_openai = any(base.__module__.startswith("langchain_openai.chat_models") for base in type(model).__mro__)
     patches = OpenAIInstrumentor().patches
     return on_openai and patches is not None and patches.active
 

@@ -60,13 +60,21 @@ _STARTS: Mapping[str, StepFunction] = {
     "on_chain_start": runs.chain_starts,
     "on_retriever_start": runs.part_starts,
     "on_tool_start": runs.part_starts,
-    "on_chat_model_start": runs.chat_model_starts,
+    "on_chat_model_start": runs.model_starts,
+    "on_llm_start": runs.model_starts,
 }
 
 
 def _and_async(steps: Mapping[str, StepFunction]) -> Mapping[str, StepFunction]:
     return {**steps, **{f"a{name}": step for name, step in steps.items()}}
 
+
+_MODELS = {
+    "_generate": chat.answer,
+    "_agenerate": chat.answer,
+    "_stream": chat.stream,
+    "_astream": chat.stream,
+}
 
 FAMILIES: Mapping[tuple[str, str], Mapping[str, StepFunction]] = {
     ("langchain_core.vectorstores.base", "VectorStore"): _and_async(_STORES),
@@ -79,12 +87,8 @@ FAMILIES: Mapping[tuple[str, str], Mapping[str, StepFunction]] = {
     ("langchain_core.documents.compressor", "BaseDocumentCompressor"): _and_async(
         {"compress_documents": retrieval.compress}
     ),
-    ("langchain_core.language_models.chat_models", "BaseChatModel"): {
-        "_generate": chat.answer,
-        "_agenerate": chat.answer,
-        "_stream": chat.stream,
-        "_astream": chat.stream,
-    },
+    ("langchain_core.language_models.chat_models", "BaseChatModel"): _MODELS,
+    ("langchain_core.language_models.llms", "BaseLLM"): _MODELS,
     ("langchain_text_splitters.base", "TextSplitter"): _SPLITTERS,
     **{(f"langchain_text_splitters.{module}", name): _SPLITTERS for module, name in _OTHER_SPLITTERS},
     ("langchain_core.document_loaders.base", "BaseLoader"): _LOADERS,

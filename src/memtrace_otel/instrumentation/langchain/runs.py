@@ -85,8 +85,8 @@ def _start(call: Call, around: Run | None, turn: recall.Turn | None) -> Step:
     call.patches.runs.keep(manager, Run(place, turn))
 
 
-def chat_model_starts(call: Call) -> Step:
-    """`on_chat_model_start` of a callback manager: `stream` keeps the run to itself, the model is called next."""
+def model_starts(call: Call) -> Step:
+    """`on_chat_model_start`, `on_llm_start` of a callback manager: `stream` keeps the run, the model is called next."""
     _join(call)
     runs = yield
     _started.set(runs[0] if isinstance(runs, list) and runs else None)
