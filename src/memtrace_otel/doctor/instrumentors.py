@@ -74,7 +74,8 @@ def _check_one(
             )
     libraries = ", ".join(f"{requirement.name} {version}" for requirement, version in installed)
     if disabled & {instrumentor.name, "*"}:
-        left = sorted(disabled - {instrumentor.name, "*"})
+        ours = {one.name for one in program.instrumentors if one.package == OURS}
+        left = sorted(disabled - ours - {"*"})  # one command for all of ours
         remedy = f"export {DISABLED}={','.join(left)}" if left else f"unset {DISABLED}"
         return problem(check, f"{libraries} is not watched: {DISABLED} names {instrumentor.name} or *", remedy)
     if instrumentor.name in program.file.off:

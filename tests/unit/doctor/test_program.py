@@ -83,6 +83,7 @@ def test_a_library_outside_the_supported_range(doctor: Examine, tmp_path: Path) 
         ("memtrace_openai", f"unset {DISABLED}"),
         ("*", f"unset {DISABLED}"),
         ("requests , memtrace_openai", f"export {DISABLED}=requests"),
+        ("requests,memtrace_mem0,memtrace_openai", f"export {DISABLED}=requests"),
     ],
 )
 def test_a_disabled_instrumentation(doctor: Examine, names: str, remedy: str) -> None:
