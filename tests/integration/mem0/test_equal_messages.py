@@ -84,6 +84,17 @@ async def test_each_of_equal_messages_is_embedded_as_itself(program: Program, re
     assert in_turn == given(create)
 
 
+async def test_a_fact_in_the_words_of_its_message_is_embedded_as_the_fact(
+    program: Program, recording: Recording, model: ModelStub
+) -> None:
+    model.script.append(said("Ann drinks coffee"))
+    await program.call("add", "Ann drinks coffee", user_id="ann")
+    (extract,) = seen(recording, "memtrace.extract")
+    after = [span for span in seen(recording, "memtrace.index") if span.span.start_time > extract.span.start_time]
+    embedded = [item["ref"] for span in after for item in span.inputs()]
+    assert set(embedded) == {item["ref"] for item in extract.outputs("fact")}
+
+
 async def test_a_message_with_an_id_is_one_wherever_it_is_said(program: Program, recording: Recording) -> None:
     named = [{"role": "user", "content": "Yes.", "id": "m7"}]
     for _ in range(2):

@@ -135,9 +135,10 @@ class Session:
         return Write(self.operation, record_id, [each.place for each in taken], taken)
 
     def embeds(self, text: object) -> list[Known]:
-        """The variables behind a text that is embedded: of equal ones that which is being written, or will be next."""
+        """The variables behind a text that is embedded: of equal ones that which is being written, or will be next.
+        That is a fact, once one is extracted, and no message of the same words."""
         write = WRITE.get()
-        next_one = self.given.get(text, [])[:1] if isinstance(text, str) else []
+        next_one = self.given.get(text, [])[:1] if isinstance(text, str) and text not in self.facts else []
         given = next_one if write is None else write.given
         return [each.known for each in given if each.known.content == text] or self.knows(text)
 
