@@ -204,6 +204,70 @@ def test_a_disk_that_hangs_in_a_write_does_not_hold_the_end_up(
         assert drops["span:shutdown"] == 2
     finally:
         hanging.set()
+        watcher = ours.processor._delivery._watcher  # pyright: ignore[reportPrivateUsage]
+        assert watcher is not None
+        watcher.join(60)
+    assert drops["span:exit"] == 10, "counted once"
+
+
+def test_a_disk_that_hangs_over_what_was_delivered_does_not_hold_the_end_up(
+    pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, acknowledging, ended, answer = (threading.Event() for _ in range(4))
+
+    def hang(*_: object) -> None:
+        acknowledging.set()
+        disk.wait(120)
+
+    monkeypatch.setattr("memtrace_otel.capture.processor.segment.Segment.acknowledge", hang)
+    monkeypatch.setattr("memtrace_otel.capture.processor.spool._HUNG_SECONDS", 0.1)
+    ours = pipeline(Receiver(lambda spans: answer.wait(60)))
+    try:
+        ours.make(10)
+        eventually(lambda: (flight := ours.processor._delivery.in_memory._flight) and flight.secured)
+        answer.set()  # the worker holds the batch, and the spool, while the disk hangs
+        assert acknowledging.wait(60)
+        threading.Thread(target=lambda: ours.processor.shutdown(0.1) or ended.set(), daemon=True).start()
+        assert ended.wait(60), "while the disk still hangs"
+    finally:
+        disk.set()
+
+
+def test_a_flush_waits_for_losses_that_are_on_their_way_to_the_spool(
+    pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivery = pipeline(Receiver(), delay_seconds=60.0).processor._delivery
+    span = TracerProvider().get_tracer("tests").start_span("lost")
+    delivery._losses.note(span._readable_span(), "full")  # type: ignore[attr-defined]
+    telling, go_on = threading.Event(), threading.Event()
+
+    def refuse(spans: Sequence[ReadableSpan], *_: object) -> tuple[list[object], Sequence[ReadableSpan]]:
+        telling.set()
+        go_on.wait(60)
+        return [], spans
+
+    monkeypatch.setattr("memtrace_otel.capture.processor.in_memory.stow", refuse)
+    watcher = threading.Thread(target=delivery.in_memory.stow_told, args=(0,))
+    watcher.start()
+    assert telling.wait(60)
+    assert not delivery._idle()
+    go_on.set()
+    watcher.join()
+    assert not delivery._idle()  # the spool had no room for them
+    delivery._losses.take()
+    assert delivery._idle()
+
+
+def test_what_is_counted_as_left_is_not_kept_when_it_comes_back(pipeline: MakePipeline) -> None:
+    ours = pipeline(Receiver(), batch_size=40, delay_seconds=60.0)
+    in_memory = ours.processor._delivery.in_memory
+    made = ours.make(10)
+    flight = in_memory.take_off(4)
+    assert flight is not None
+    flight.secured, flight.left = [], flight.spans  # the spool had no room for them
+    assert Counter(span.name for span in in_memory.left()) == made
+    in_memory.land(flight, False)
+    assert not in_memory.left()
 
 
 def test_after_shutdown_spans_are_counted_and_nothing_is_raised(pipeline: MakePipeline) -> None:

@@ -159,7 +159,7 @@ class Delivery:
         self._stopped = True
         self.wake()
         if not self._have_done(_Errand(self._bring_to_disk, last=True), math.inf):
-            for lost in self.in_memory.seen():
+            for lost in self.in_memory.give_up():
                 self._losses.note(lost, "exit")
         if self._worker is None:
             self.sender.shutdown()
@@ -204,8 +204,8 @@ class Delivery:
         return True
 
     def _idle(self, *, own: bool = False) -> bool:
-        # In this order: spans go from the queue to the worker to the spool.
-        if len(self.in_memory) or self._working or self._losses:
+        # In this order: spans go from memory to the spool.
+        if not self.in_memory.empty or self._working:
             return False
         return self._spool.own_empty if own else self._spool.empty
 

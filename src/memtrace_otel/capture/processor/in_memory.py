@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 
 from opentelemetry.sdk.trace import ReadableSpan
 
@@ -43,6 +44,16 @@ class InMemory:
         return len(self._queue)
 
     @property
+    def empty(self) -> bool:
+        """Whether nothing waits and nothing is under way: to the exporter, or from the losses to the spool."""
+        if not self._taking.acquire(blocking=False):
+            return False
+        try:
+            return not (self._queue or self._losses or self._flight)
+        finally:
+            self._taking.release()
+
+    @property
     def in_flight(self) -> Sequence[ReadableSpan]:
         """Spans in the hands of the exporter."""
         flight = self._flight
@@ -73,12 +84,13 @@ class InMemory:
             elif not delivered and flight.secured is None:
                 self._stow_flight(flight)
         with self._taking:  # `stow` may be between looking at the first spans and taking them off
-            if not delivered and flight.tells:
-                self._untell(flight.left)
-            elif not delivered:
-                self._queue.extendleft(reversed(flight.left))
+            if flight is self._flight:  # else it was given up
+                if not delivered and flight.tells:
+                    self._untell(flight.left)
+                elif not delivered:
+                    self._queue.extendleft(reversed(flight.left))
+                self._flight = None
             flight.left = ()
-            self._flight = None
         return delivered
 
     def save(self) -> None:
@@ -109,14 +121,23 @@ class InMemory:
         with self._taking:
             self._closed = True
 
-    def seen(self) -> Sequence[ReadableSpan]:
-        """What may be neither delivered nor in the spool, as far as one sees without a lock."""
-        return (*self.in_flight, *self._queue.copy())
+    def give_up(self) -> Sequence[ReadableSpan]:
+        """Take away what may be neither delivered nor in the spool. Without a lock: it may never be given back."""
+        flight, self._flight = self._flight, None
+        given_up = list(flight.spans) if flight else []
+        with suppress(IndexError):
+            while True:
+                given_up.append(self._queue.popleft())
+        return given_up
 
     def left(self) -> Sequence[ReadableSpan]:
-        """What is neither delivered nor in the spool."""
+        """Take away what is neither delivered nor in the spool."""
         with self._taking:  # else a batch that lands now is in both
-            return (*(self._flight.left if self._flight else ()), *self._queue)
+            left = (*(self._flight.left if self._flight else ()), *self._queue)
+            if self._flight:
+                self._flight.left = ()
+            self._queue.clear()
+            return left
 
     def _secure(self, flight: Flight | None) -> None:
         if flight is not None:

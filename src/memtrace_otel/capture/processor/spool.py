@@ -60,7 +60,7 @@ class Spool:
         self._foreign_bytes = 0
         self._measured = -math.inf
         self._refused = False
-        self._writing_since = 0.0
+        self._busy_since = 0.0  # with the disk: also reading or acknowledging may hang
 
     @property
     def live_bytes(self) -> int:
@@ -79,14 +79,14 @@ class Spool:
 
     @property
     def stuck(self) -> bool:
-        """Whether the last write was refused, or the running one takes more than a second."""
-        since = self._writing_since
+        """Whether the last write was refused, or the disk is busy with one thing for more than a second."""
+        since = self._busy_since
         return self._refused or (since > 0 and time.monotonic() - since > _STUCK_SECONDS)
 
     @property
     def hangs(self) -> bool:
-        """Whether the running write takes so long that nobody should wait for its end."""
-        since = self._writing_since
+        """Whether the disk takes so long over one thing that nobody should wait for its end."""
+        since = self._busy_since
         return since > 0 and time.monotonic() - since > _HUNG_SECONDS
 
     def append(self, *bodies: bytes, bound: int | None = None) -> list[Record]:
@@ -161,14 +161,15 @@ class Spool:
     def _locked(self) -> Generator[None]:
         if not self._lock.acquire(timeout=_LOCK_SECONDS):
             raise TimeoutError("the spool is busy")
+        before, self._busy_since = self._busy_since, time.monotonic()
         try:
             yield
         finally:
+            self._busy_since = before
             self._lock.release()
 
     @contextmanager
     def _observed(self) -> Generator[None]:
-        self._writing_since = time.monotonic()
         try:
             yield
         except OSError:
@@ -176,8 +177,6 @@ class Spool:
             raise
         else:
             self._refused = False
-        finally:
-            self._writing_since = 0.0
 
     def _write(self, bodies: Sequence[bytes]) -> list[Record]:
         if not self._active or self._segments[-1].size >= self._segment_bytes:
