@@ -226,8 +226,10 @@ def _given(call: Call) -> Sequence[Any]:
 
 def _replies(result: Any) -> list[Any]:
     """The message that a model has replied: the first choice."""
-    choices = result.generations[0] if result.generations[:1] else ()
-    return [_message(choice) for choice in (choices[:1] if isinstance(choices, list) else [choices])]
+    choices = cast(Sequence[Any], result.generations[:1])
+    if choices and isinstance(choices[0], list):  # for each text to complete its choices
+        choices = cast(Sequence[Any], choices[0])
+    return [_message(choice) for choice in choices[:1]]
 
 
 def _message(generation: object) -> Any:
