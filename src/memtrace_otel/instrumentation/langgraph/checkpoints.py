@@ -6,7 +6,7 @@ not always the thread's newest: a run may go on from an older one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from opentelemetry.util.types import AttributeValue
@@ -53,7 +53,7 @@ def put(call: Call) -> Step:
     yield
     if stored is not None:
         replies = call.patches.replies.find((*change.added, *change.updated), turn)
-        _stored(stored, change, replies)
+        _stored(stored, change, replies, turn.newest_answers() if turn else ())
     if trimmed is not None:
         _forget(trimmed, change.removed)
     origin = stored.origin if stored is not None else ""
@@ -115,19 +115,38 @@ def _thread(config: object) -> tuple[str, str]:
     return f"{thread}|{namespace}" if namespace else thread, str(settings.get("checkpoint_id") or "")
 
 
-def _stored(operation: Operation, change: Change, replies: Mapping[str, Reply]) -> None:
+def _stored(
+    operation: Operation, change: Change, replies: Mapping[str, Reply], answers: Iterable[recall.Answer]
+) -> None:
     entries = [*change.added, *change.updated]
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(entries))
+    telling = [answer for answer in answers if answer.telling] if change.removed else []
     messages = message_refs(((entry.text, entry.id) for entry in entries), operation.origin[33:])
     for entry, message in zip(entries, messages, strict=True):
         before = change.held.get(entry.ref)
         if before is not None and entry.id:  # edited: other words under the same id
             message = said(message, operation.origin[33:])
-        sources = [_said(operation, entry, message, replies.get(entry.ref))]
+        summary = _summary(entry, replies.get(entry.ref), telling) if change.removed else None
+        sources = [_said(operation, entry, message, summary or replies.get(entry.ref))]
+        if summary is not None:
+            sources += [
+                operation.read(ref, role=Role.HISTORY, origin=held.origin or None)
+                for ref, held in change.removed.items()
+            ]
         if before is not None:
             sources.append(operation.read(entry.ref, role=Role.PREVIOUS, origin=before.origin or None))
         action = Action.ADD if before is None else Action.UPDATE
         operation.wrote(entry.ref, action=action, content=entry.text, sources=sources)
+
+
+def _summary(entry: Entry, reply: Reply | None, telling: Iterable[recall.Answer]) -> Reply | None:
+    """The reply that stands for messages which the same checkpoint drops: the text of a channel, or a message around it
+    ("Here is a summary: ...")."""
+    if entry.role == "text":
+        return reply
+    if entry.role == "assistant":
+        return None
+    return next((Reply(answer, sure=True) for answer in telling if recall.quotes(entry.text, answer.text)), None)
 
 
 def _said(operation: Operation, entry: Entry, message: str, reply: Reply | None) -> int:
@@ -135,11 +154,11 @@ def _said(operation: Operation, entry: Entry, message: str, reply: Reply | None)
     if reply is not None:
         if not reply.sure:
             operation.mark(Incomplete.INFERRED)
-        return operation.read(reply.answer.ref, role=Role.ANSWER, origin=reply.answer.origin, content=entry.text)
+        return operation.read(reply.answer.ref, role=Role.ANSWER, origin=reply.answer.origin, content=reply.answer.text)
     return operation.read(message, role=Role.MESSAGE, content=entry.text)
 
 
-def _forget(operation: Operation, refs: list[str]) -> None:
+def _forget(operation: Operation, refs: Iterable[str]) -> None:
     for ref in refs:
         previous = operation.read(ref, role=Role.PREVIOUS)
         operation.wrote(ref, action=Action.DELETE, sources=[previous])

@@ -169,21 +169,27 @@ def _written(call: Call, op: StoreOp, operation: Operation, turn: recall.Turn | 
     if known is not None:
         sources = [variable.read_by(operation, text) for variable in known]
     else:
-        sources = [_read_given(operation, text, turn)] if text else []
+        sources = _read_given(operation, text, turn) if text else []
     if op.value is None:
         call.patches.records.delete(operation, ref, sources)
     else:
         call.patches.records.write(operation, ref, text, sources)
 
 
-def _read_given(operation: Operation, text: str, turn: recall.Turn | None) -> int:
-    """Read what a program puts into a store: an answer of this turn, the call of a tool with it, else a message: nobody
-    is known to have said it before, so an equal text of another put is another message."""
-    said = next(iter(answers_of(turn, text)), None) or (turn.call_with(text) if turn else None)
-    if said is not None:
-        return operation.read(said.ref, origin=said.origin, content=said.text)
-    [ref] = message_refs([(text, None)], operation.origin[33:])
-    return operation.read(ref, role=Role.MESSAGE, content=text)
+def _read_given(operation: Operation, text: str, turn: recall.Turn | None) -> list[int]:
+    """Read what a program puts into a store: an answer of this turn and what was said to get it, a tool's call with it,
+    else a message: nobody is known to have said it before, so an equal text of another put is another message."""
+    answer = next(iter(answers_of(turn, text)), None)
+    said = answer or (turn.call_with(text) if turn else None)
+    if said is None:
+        [ref] = message_refs([(text, None)], operation.origin[33:])
+        return [operation.read(ref, role=Role.MESSAGE, content=text)]
+    read = [operation.read(said.ref, origin=said.origin, content=said.text)]
+    if answer is not None and answer.question:
+        # What a memory was made of is no question: those of others must not be in the slice of an answer.
+        [ref] = message_refs([(answer.question, None)], answer.origin[33:])
+        read.append(operation.read(ref, role=Role.MESSAGE, content=answer.question))
+    return read
 
 
 def _retrieved(call: Call, op: StoreOp, operation: Operation, result: Any) -> None:

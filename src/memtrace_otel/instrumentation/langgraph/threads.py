@@ -115,11 +115,11 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a checkpoint does to its parent; `held` is what it holds of that unchanged."""
+    """What a checkpoint does to its parent, whose versions are `removed`; `held` is what it holds of that unchanged."""
 
     added: list[Entry]
     updated: list[Entry]
-    removed: list[str]
+    removed: dict[str, Held]
     held: dict[str, Held]
 
     def __bool__(self) -> bool:
@@ -146,7 +146,7 @@ class Threads:
             before = self._checkpoints.get((scope, thread, parent))
             living = self._living.get((scope, thread), {})
             known = {ref: held for ref, held in living.items() if ref in entries} if before is None else before
-        gone = [ref for ref, held in known.items() if held.channel in channels and ref not in entries]
+        gone = {ref: held for ref, held in known.items() if held.channel in channels and ref not in entries}
         return Change(
             [entry for ref, entry in entries.items() if ref not in known],
             [entry for ref, entry in entries.items() if ref in known and known[ref].key != entry.key],
@@ -172,7 +172,7 @@ class Threads:
         with self._lock:
             held = self._checkpoints.get((scope, thread, checkpoint))
         if held is None:
-            self.apply(scope, thread, checkpoint, Change(list(entries.values()), [], [], {}))
+            self.apply(scope, thread, checkpoint, Change(list(entries.values()), [], {}, {}))
         return held or {}
 
     def held(self, scope: str, thread: str, checkpoint: str) -> Mapping[str, Held]:
