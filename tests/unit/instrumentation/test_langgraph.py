@@ -105,7 +105,7 @@ def change(known: Threads, step: str, channels: list[str], **values: Any) -> tup
     parent, _, checkpoint = step.partition(">")
     made = known.change("s", "t1", parent, entries_of("t1", values, channels), channels)
     known.apply("s", "t1", checkpoint, made)
-    return [e.ref for e in made.added], [e.ref for e in made.updated], made.removed
+    return [e.ref for e in made.added], [e.ref for e in made.updated], list(made.removed)
 
 
 def test_a_thread_changes_only_where_its_channels_do() -> None:
@@ -141,7 +141,7 @@ def test_threads_and_checkpoints_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
     known = Threads()
     for number in range(10):
         entries = entries_of(f"t{number}", {"messages": [Message("hi", "1")]})
-        known.apply("s", f"t{number}", "a", Change(list(entries.values()), [], [], {}))
+        known.apply("s", f"t{number}", "a", Change(list(entries.values()), [], {}, {}))
     assert [len(known.forget("s", f"t{number}")) for number in (0, 6, 7, 9)] == [0, 0, 1, 1]
     assert [place[1] for place in known._checkpoints] == ["t6", "t7", "t8", "t9"]
 
