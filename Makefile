@@ -9,6 +9,10 @@ VENV_BENCH ?= $(VENV)-bench
 BIN = $(VENV)/bin
 COVERAGE ?= --cov --cov-report=term:skip-covered
 MEM0 = mem0ai==2.2.1
+# What failed beside other tests (status 1) is tried once more alone: processes, threads and backends of tests starve on a
+# busy machine. What is broken fails again.
+AGAIN = { test $$? -eq 1 && echo "AGAIN, alone, what failed:" && \
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -vv; }
 PIP = -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: demo test systems lint bench e2e wheel clean help
@@ -50,7 +54,7 @@ demo: $(VENV)/.demo
 	@$(BIN)/memtrace-otel demo --dir build/demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist loadfile $(COVERAGE)
+	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist loadfile $(COVERAGE) || $(AGAIN)
 
 systems:
 	tests/environments/run.sh
@@ -62,7 +66,7 @@ lint: $(VENV)/.dev
 
 e2e: $(VENV)/.dev
 	tests/e2e/install.sh
-	$(BIN)/python -m pytest tests/e2e
+	$(BIN)/python -m pytest tests/e2e || $(AGAIN)
 
 bench: $(VENV_BENCH)/.bench
 	$(VENV_BENCH)/bin/python -m tests.bench --page docs/benchmarks.md

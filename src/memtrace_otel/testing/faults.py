@@ -95,6 +95,7 @@ def hang_one(monkeypatch: pytest.MonkeyPatch) -> Hits:
     """Let the step that is met first take a second at each call, of the steps that are wrapped from now on."""
     hits = Hits()
     make = patches.observed
+    monkeypatch.setattr(slowness, "clock", time.monotonic)  # whatever the tests around go by
 
     def observed(step: StepFunction, owner: patches.Patches) -> Callable[..., Any]:
         name = name_of(step)
