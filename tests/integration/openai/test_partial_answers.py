@@ -351,3 +351,27 @@ def test_a_judge_outside_any_span_knows_the_answer_before_it_by_its_question(
     program.ask(user("Which tea does Ana like?"))
     program.ask(user("Question: Which tea does Ana like?\nAnswer: Green tea.\nIs it correct?"))
     assert len(recording.named("memtrace.judge")) == 1
+
+
+def test_an_answer_made_of_a_hundred(program: Program, server: ModelServer) -> None:
+    def says(asked: dict[str, Any]) -> str:
+        number = json.dumps(asked).rpartition("house ")[2][:3]
+        return f"House {number} has been painted, has a new roof of slate, and is let to a family of {number}."
+
+    server.says = says
+    houses = [f"{number:03}" for number in range(100, 200)]
+    with program.turn(True):
+        notes = [program.look_up(name, text=f"Notes of the house {name}, which nobody has seen.") for name in houses]
+        summaries = [program.ask(user(text)) for text in notes]
+        server.says = lambda asked: "All is well."
+        program.ask(put_together(summaries))
+    assert program.read() == ({f"all-{name}" for name in houses}, [])
+
+
+@pytest.mark.usefixtures("summarising")
+def test_summaries_made_in_threads_that_are_over(program: Program) -> None:
+    with ThreadPoolExecutor() as threads:  # each has a context of its own
+        summaries = list(threads.map(program.summary, DOCUMENTS))
+    with ThreadPoolExecutor() as threads:
+        threads.submit(program.ask, put_together(summaries)).result()
+    assert program.read() == (all_of(), ["inferred"])

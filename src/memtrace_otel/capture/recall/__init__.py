@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from memtrace_otel.capture.recall.answers import Answer
+from memtrace_otel.capture.recall.answers import Answer, lately
 from memtrace_otel.capture.recall.choosing import PROMPT, answered_here, found_in, place, places_in
 from memtrace_otel.capture.recall.here import (
     forget,
@@ -38,6 +38,7 @@ __all__ = [
     "fold",
     "forget",
     "found_in",
+    "lately",
     "place",
     "places_in",
     "quotes",

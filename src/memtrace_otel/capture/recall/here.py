@@ -6,6 +6,7 @@ from contextvars import ContextVar
 
 from opentelemetry import trace
 
+from memtrace_otel.capture.recall.answers import lately
 from memtrace_otel.capture.recall.choosing import answered_here, place, searched_here
 from memtrace_otel.capture.recall.kept import kept
 from memtrace_otel.capture.recall.turn import Turn, shared
@@ -54,7 +55,7 @@ def _next_turn(trace_id: str = "") -> Turn:
         return Turn(trace_id=trace_id)
     if trace_id and outside.trace_id == trace_id:
         return outside
-    return Turn(outside.newest_retrievals(), outside.newest_telling_answers(), trace_id)
+    return Turn(outside.newest_retrievals(), trace_id)
 
 
 def recall(trace_id: str) -> Turn | None:
@@ -84,6 +85,7 @@ def turn_here() -> Turn | None:
 def forget() -> None:
     """Drop every turn."""
     kept.forget()
+    lately.forget()
     for known in (_recent, _outside, shared):
         known.set(None)
     for here in (place, searched_here, answered_here):

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.capture.layout import Read
-from memtrace_otel.capture.recall.answers import Answer
+from memtrace_otel.capture.recall.answers import Answer, lately
 from memtrace_otel.capture.recall.choosing import (
     MIN_TEXT,
     PROMPT,
@@ -39,8 +39,11 @@ from memtrace_otel.capture.recall.text import fold
 _TURN_BYTES = 8 << 20
 _ENTRIES = 1024  # queries and hits kept of one turn
 _RETRIEVALS = 256
-_ANSWERS = 64
-_HERE = 16  # searches and answers that an execution context remembers as its own
+_ANSWERS = 1024
+_NEWEST = 64  # of the answers: those that are judged, stored or summarised
+_CALLS = 64
+_HERE = 16  # searches that an execution context remembers as its own
+_ANSWERED_HERE = 256
 
 Reply = TypeVar("Reply", Answer, Recalled)
 
@@ -64,15 +67,13 @@ class Turn:
     """
 
     __slots__ = (
-        *("__weakref__", "_answered", "_answers", "_before", "_calls", "_entries", "_number", "_retrievals"),
-        *("of_trace", "size", "trace_id", "used"),
+        *("__weakref__", "_answers", "_before", "_calls", "_entries", "_number", "_retrievals"),
+        *("forgot_answers", "of_trace", "size", "trace_id", "used"),
     )
 
-    def __init__(
-        self, before: tuple[Retrieval, ...] = (), answered: tuple[Answer, ...] = (), trace_id: str = ""
-    ) -> None:
+    def __init__(self, before: tuple[Retrieval, ...] = (), trace_id: str = "") -> None:
         self._number = next(_numbers)  # an `id` would be that of a later turn, too
-        self._before, self._answered, self.trace_id = before, answered, trace_id
+        self._before, self.trace_id = before, trace_id
         self._retrievals: list[Retrieval] = []
         self._answers: list[Answer] = []
         self._calls: list[Recalled] = []
@@ -81,6 +82,8 @@ class Turn:
         """Whether it is the turn of a trace, not only of an execution context."""
         self.size = 0
         """Bytes of its own in memory, about."""
+        self.forgot_answers = False
+        """Whether there were more than it knows."""
         self.used = 0.0
         """When something was added last."""
 
@@ -107,20 +110,17 @@ class Turn:
         own = self._retrievals[-_HERE:]
         return (*self._before[max(0, len(self._before) + len(own) - _HERE) :], *own)
 
-    def newest_telling_answers(self) -> tuple[Answer, ...]:
-        """What this very context has answered lately that a later prompt makes known, oldest first."""
-        own = [answer for answer in self._answers if answer.telling and not answer.elsewhere]
-        return (*self._answered, *own)[-_HERE:]
-
     def answered(self, answer: Answer) -> None:
         """Note an answer."""
-        if not answer.elsewhere and answer.origin not in answered_here.get():
-            answered_here.set((*answered_here.get()[1 - _HERE :], answer.origin))
-        self._said(self._answers, answer)
+        if answer.origin not in answered_here.get():
+            answered_here.set((*answered_here.get()[1 - _ANSWERED_HERE :], answer.origin))
+        if answer.telling:
+            lately.add(answer)
+        self._said(self._answers, answer, _ANSWERS)
 
     def called(self, completion: Recalled) -> None:
         """Note a reply that calls tools."""
-        self._said(self._calls, completion)
+        self._said(self._calls, completion, _CALLS)
 
     def call_with(self, text: str) -> Recalled | None:
         """The newest reply that calls a tool with this text in its arguments."""
@@ -142,16 +142,16 @@ class Turn:
             ]
 
     def newest_answers(self) -> list[Answer]:
-        """The answers given so far, newest first."""
+        """The answers given last, newest first."""
         with kept.lock:
-            return self._answers[::-1]
+            return self._answers[: -_NEWEST - 1 : -1]
 
     def telling_answers(self) -> list[Answer]:
-        """The answers that a prompt makes known, newest first; also those given in this context before."""
+        """The answers that a prompt makes known, newest first. Only a trace tells that there are no others: else also
+        those that were given anywhere lately."""
         with kept.lock:
-            own = [answer for answer in self._answers if answer.telling]
-        known = {answer.origin for answer in own}
-        return [*own[::-1], *(answer for answer in self._answered[::-1] if answer.origin not in known)]
+            own = {answer.origin: answer for answer in self._answers[::-1] if answer.telling}
+        return list((own if self.of_trace else own | {one.origin: one for one in lately.newest_first()}).values())
 
     def found_in(self, prompt: str, trace_id: str = "") -> InPrompt:
         """The queries and retrieved versions that a prompt holds, of a model call in this trace ('': outside any).
@@ -224,23 +224,23 @@ class Turn:
 
     def kept_alive(self) -> int:
         """Bytes in memory that live as long as the turn, about."""
-        return self.size + sum(known.size() for known in (*self._before, *self._answered))
+        return self.size + sum(known.size() for known in self._before)
 
     def forget(self) -> None:
         """Drop everything."""
-        self._before, self._answered = (), ()
+        self._before = ()
         for entries in (self._retrievals, self._answers, self._calls):
             entries.clear()
         self._entries = self.size = 0
 
-    def _said(self, replies: list[Reply], new: Reply) -> None:
+    def _said(self, replies: list[Reply], new: Reply, most: int) -> None:
         with kept.lock:
-            if any(said.ref == new.ref and said.origin == new.origin for said in replies):
+            if any(said.ref == new.ref and said.origin == new.origin for said in replies[-_NEWEST:]):
                 return  # who made it has told more of it
             replies.append(new)
             self._grew(new.size(), perf_counter())
-            if len(replies) > _ANSWERS:
-                self.size -= replies.pop(0).size()
+            if len(replies) > most:
+                self._forget_first(replies)
 
     def _grew(self, size: int, now: float) -> None:
         """Count what was added and make room for it; the lock is held."""
@@ -251,11 +251,13 @@ class Turn:
             note_drop("recall")
         kept.make_room()
 
-    def _forget_first(self, entries: list[Retrieval] | list[Recalled] | list[Answer]) -> None:
+    def _forget_first(self, entries: list[Retrieval] | list[Recalled] | list[Answer] | list[Reply]) -> None:
         first = entries.pop(0)
         self.size -= first.size()
         if isinstance(first, Retrieval):
             self._entries -= len(first.read)
+        elif isinstance(first, Answer):
+            self.forgot_answers = True
 
 
 _numbers = count()

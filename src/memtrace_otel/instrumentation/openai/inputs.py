@@ -24,8 +24,8 @@ class Inputs:
     the trace around the call, '' for none. `recorded` is the span that another instrumentation has for the call."""
 
     __slots__ = (
-        *("_asked", "_earlier", "_history", "_joined", "_kept", "_request", "_scope", "_turn", "_user"),
-        *("prompt", "trace"),
+        *("_asked", "_behind", "_earlier", "_forgot", "_given", "_history", "_joined", "_kept", "_request", "_scope"),
+        *("_turn", "_user", "prompt", "trace"),
     )
 
     def __init__(self, request: Request, recorded: Span | None) -> None:
@@ -35,13 +35,17 @@ class Inputs:
         self._turn = recall.recall(self.trace)
         alone = recorded is not None and getattr(recorded, "parent", None) is None  # no span is around the turn
         within = recall.turn_within("" if alone else self.trace)
-        self._earlier = within.telling_answers() if within else []
+        outside = alone or not self.trace
+        self._earlier = within.telling_answers() if within else recall.lately.newest_first() if outside else []
         self._joined = within is not None and within.joined
+        self._forgot = within is not None and within.forgot_answers
+        self._given: list[recall.Answer] = []
         self._user = request.user or user_here()
         self._history: History | None = None
         self._kept: Kept | None = None
         self._scope = ""
         self._asked: dict[str, str] = {}
+        self._behind: dict[str, None] = {}
 
     def repeats(self, history: History | None, kept: Kept | None) -> None:
         """Say which history the prompt repeats: the conversation's own, or one that somebody else keeps."""
@@ -72,12 +76,13 @@ class Inputs:
         one is a copy of."""
         alone, telling = operation.is_alone(), is_telling(text, self.prompt)
         answer = recall.Answer(
-            ref, operation.origin, text, self._question(), tuple(self._asked), self._scope, self._user, telling
+            *(ref, operation.origin, text, self._question(), tuple(self._behind or self._asked)),
+            *(self._scope, self._user, telling, tuple(answer.origin for answer in self._given)),
         )
         own = recall.turn_of(split_origin(operation.origin)[0], alone=alone)
         own.answered(answer)
         if self._turn is not None and self._turn is not own:
-            self._turn.answered(answer._replace(elsewhere=True, telling=telling and alone))
+            self._turn.answered(answer._replace(telling=telling and alone))
 
     def _question(self) -> str:
         """What the user asked last."""
@@ -143,16 +148,17 @@ class Inputs:
         """Inputs of what earlier calls have answered, where it is handed on in what is said in this call first."""
         given = "\n".join(m.text for place, m in enumerate(self._request.messages) if self._hands_on(place, m.role))
         partial = handed_on(given, self._earlier, found, self._user, scopes, joined=self._joined)
+        self._given = [*partial.answers, *partial.said_before]
         for answer in partial.answers:
             operation.read(answer.ref, role=Role.HISTORY, origin=answer.origin, content=answer.text)
         if not scopes and len(made_of := {answer.scope for answer in partial.answers}) == 1:
             self._scope = operation.scope = made_of.pop()
-        for query in dict.fromkeys(query for answer in partial.answers for query in answer.asked):
+        self._behind = dict.fromkeys(query for answer in partial.answers for query in answer.asked)
+        for query in self._behind:
             if query not in self._asked:  # what they were asked is a part of what is asked here
                 operation.read(query, role=Role.HISTORY)
-                self._asked[query] = ""
         for holds, reason in (
-            (partial.whole, Incomplete.BUDGET),
+            (partial.whole and not (self._forgot and partial.answers), Incomplete.BUDGET),
             (partial.certain, Incomplete.INFERRED),
             (partial.known, Incomplete.UNKNOWN_ORIGIN),
         ):

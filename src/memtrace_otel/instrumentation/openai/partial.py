@@ -8,8 +8,7 @@ long, and its own prompt did not say the same (a template, a formula). Instructi
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from memtrace_otel.capture import recall
@@ -22,13 +21,16 @@ _END = 64
 
 
 class Partial(NamedTuple):
-    """Answers that a prompt hands on. `whole`: all were looked for. `certain`: one turn, and no choice between equal
-    ones. `known`: it can be told of each such text whose it is."""
+    """Answers that a prompt hands on, and those that it repeats as what was `said_before`.
+
+    `whole`: all were looked for. `certain`: one turn, and no choice between equal ones. `known`: it can be told of each
+    such text whose it is."""
 
     answers: Sequence[Answer] = ()
     whole: bool = True
     certain: bool = True
     known: bool = True
+    said_before: Sequence[Answer] = ()
 
 
 def is_telling(reply: str, prompt: str) -> bool:
@@ -48,9 +50,9 @@ def handed_on(
 ) -> Partial:
     """Which of these answers, the newest first, a prompt hands on that gives this to the model and holds these hits.
 
-    `joined`: all of them are of its turn, for sure; else the execution context alone says so, and those of another
-    owner are none of it. Of more equal ones than the prompt holds, those of its own owner and context are taken, then
-    the newest; where the turn is not sure, none.
+    `joined`: all of them are of its turn, for sure; else their words alone say so, and those of another owner are none
+    of it. Of more equal ones than the prompt holds, those of the owners of all else in it and of its own context are
+    taken, then the newest; where the turn is not sure, none.
     """
     equal: dict[str, list[Answer]] = {}
     for answer in answers:
@@ -61,28 +63,41 @@ def handed_on(
         return Partial()
     prompt = fold(given[: recall.PROMPT])
     places, whole = recall.places_in(prompt, dict.fromkeys((*equal, *remembered)))
+    texts = sorted(places.keys() - remembered, key=lambda text: places[text][0])  # as the prompt has them
+    alone = [equal[text] for text in texts if len(equal[text]) <= len(places[text])]
+    owners = {*scopes, *(one.scope for likely in alone for one in likely if one.scope)}
     found: list[Answer] = []
-    certain, known, here = joined, True, recall.answered_here.get()
-    for text, times in sorted(places.items(), key=lambda found: found[1][0]):  # as the prompt has them
-        if text in remembered:
-            continue
-        likely = equal[text]
-        if len(likely) > len(times):
+    certain, known = joined, True
+    for text in texts:
+        likely, times = equal[text], len(places[text])
+        if len(likely) > times:
             certain = False
-            likely = [one for one in likely if one.scope in scopes] or likely
-            likely = [one for one in likely if one.origin in here] or likely
-        if len(likely) > len(times) and not joined:
+            likely = _likely(likely, owners)
+        if len(likely) > times and not joined:
             known = False
             continue
-        found += likely[: len(times)]
-    asked = Counter(_asked_last(answer.question) for answer in found)
-    found = [
-        answer
-        for answer in found
-        if asked[question := _asked_last(answer.question)] > 1
-        or not _stands_behind(question, prompt, places[fold(answer.text)])
-    ]
-    return Partial(found, whole, certain or not found, known)
+        found += likely[:times]
+    before = _said_before(found, prompt, places)
+    found = [answer for answer in found if answer not in before]
+    return Partial(found, whole, certain or not found, known, before)
+
+
+def _likely(equal: list[Answer], owners: Collection[str]) -> list[Answer]:
+    """Those of equal answers that are of one of these owners and of this context, as far as there are any."""
+    here = recall.answered_here.get()
+    equal = [one for one in equal if one.scope in owners] or equal
+    return [one for one in equal if one.origin in here] or equal
+
+
+def _said_before(found: Sequence[Answer], prompt: str, places: Mapping[str, Sequence[int]]) -> list[Answer]:
+    """Answers that a prompt repeats as a chat that is written down: each stands behind its own question, and was given
+    when those before it had been said. Parts of an answer did not know each other, and may be those of one question."""
+    behind = [one for one in found if _stands_behind(one.question, prompt, places[fold(one.text)])]
+    known = {origin for one in behind for origin in one.given}
+    if len(behind) > 1:
+        return behind if any(one.origin in known for one in behind) else []
+    asked = [_asked_last(one.question) for one in found]
+    return [one for one in behind if asked.count(_asked_last(one.question)) == 1]
 
 
 def _asked_last(question: str) -> str:
@@ -92,7 +107,6 @@ def _asked_last(question: str) -> str:
 
 
 def _stands_behind(question: str, prompt: str, places: Sequence[int]) -> bool:
-    """Whether an answer stands behind its own question, as in a chat that is written down: that was said before. What
-    several answers of one question stand behind is asked of all of them."""
-    end = question[-_END:]
+    """Whether an answer stands behind its own question."""
+    end = _asked_last(question)[-_END:]
     return bool(end) and any(end in prompt[max(at - len(end) - _END, 0) : at] for at in places)
