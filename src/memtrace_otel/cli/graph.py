@@ -38,7 +38,9 @@ def _nanoseconds(context: click.Context, parameter: click.Parameter, value: str 
         raise click.BadParameter(f"{value!r} is no time such as 2026-03-06 or 2026-03-06T10:04:31Z") from None
 
 
-scope_option = click.option("--scope", metavar="SCOPE", help="Only this memory. Default: the whole database.")
+scope_option = click.option(
+    "--scope", metavar="SCOPE", help="Only this memory. Default: every memory that NODE is connected with."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON on standard output.")
 
 
@@ -100,7 +102,7 @@ def slice_(node: str, database: Path, scope: str | None, form: str, output: Path
 
     if is_origin(node) and (answered := _slice_of_answer(database, node)) is not None:
         return export(answered, form, output)
-    evolution = _load(database, scope)
+    evolution = _load(database, scope, node)
     start = _find(evolution, node)
     if not isinstance(start, OperationKey) and ref_kind(start.ref) == RefKind.MESSAGE:
         found = evolution.slice_of_message(start)
@@ -119,7 +121,7 @@ def history(ref: str, database: Path, scope: str | None, as_json: bool) -> None:
     """Show every version of a variable: when, in which memory, by which operation, what it says, who read it."""
     from memtrace_otel.report.memory import version_row
 
-    evolution = _load(database, scope)
+    evolution = _load(database, scope, ref)
     versions = evolution.history(ref, scope or "")
     rows = [{"scope": evolution.scope_of_version(v), **version_row(evolution, v)} for v in versions]
     if not as_json and len({row["scope"] for row in rows}) == 1:
@@ -173,7 +175,7 @@ def paths(source: str, target: str, limit: int, database: Path, scope: str | Non
     """Show the ways that information took from one node to another, shortest first."""
     from memtrace_otel.graph.export import node_id
 
-    evolution = _load(database, scope)
+    evolution = _load(database, scope, source, target)
     ways = evolution.paths(_find(evolution, source), _find(evolution, target), limit=limit)
     if as_json:
         named = [[node_id(node) for node in way] for way in ways.found]
@@ -194,7 +196,7 @@ def paths(source: str, target: str, limit: int, database: Path, scope: str | Non
 @clear_errors
 def ancestors(node: str, database: Path, scope: str | None, as_json: bool) -> None:
     """Show every operation and version that what NODE says came through, the first first."""
-    evolution = _load(database, scope)
+    evolution = _load(database, scope, node)
     _show_nodes(evolution, evolution.ancestors(_find(evolution, node)), as_json, f"{node} came from nothing recorded")
 
 
@@ -206,7 +208,7 @@ def ancestors(node: str, database: Path, scope: str | None, as_json: bool) -> No
 @clear_errors
 def descendants(node: str, database: Path, scope: str | None, as_json: bool) -> None:
     """Show every operation and version that what NODE says went to, the first first."""
-    evolution = _load(database, scope)
+    evolution = _load(database, scope, node)
     _show_nodes(evolution, evolution.descendants(_find(evolution, node)), as_json, f"nothing recorded came of {node}")
 
 
@@ -223,7 +225,7 @@ def readers(version: str, database: Path, scope: str | None, as_json: bool) -> N
     from memtrace_otel.graph import OperationKey
     from memtrace_otel.report.memory import read_row
 
-    evolution = _load(database, scope)
+    evolution = _load(database, scope, version)
     found = _find(evolution, version)
     if isinstance(found, OperationKey):
         fail(f"an operation, no version: {version}")
@@ -251,15 +253,17 @@ def _show_nodes(evolution: EvolutionGraph, nodes: Iterable[NodeKey], as_json: bo
     _show(sorted(rows, key=lambda row: (row["time"], row["id"])), as_json, nothing)
 
 
-def _load(database: Path, scope: str | None) -> EvolutionGraph:
-    from memtrace_otel.graph import load_scope
+def _load(database: Path, scope: str | None, *names: str) -> EvolutionGraph:
+    """One memory, or without a scope what the file connects with these nodes."""
+    from memtrace_otel.graph import load_around, load_scope
     from memtrace_otel.store import SqliteStore
 
     with SqliteStore.open(database, create=False) as store:
-        evolution = load_scope(store, scope)
-        if scope is not None and scope not in evolution.scopes():
-            fail(f"no such scope: {scope}; {_known(load_scope(store).scopes())}")
-    return evolution
+        if scope is None:
+            return load_around(store, names)
+        if not any(store.spans(scope=scope)):
+            fail(f"no such scope: {scope}; {_known([known.scope for known in store.scopes() if known.scope])}")
+        return load_scope(store, scope)
 
 
 def _known(scopes: Sequence[str]) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from memtrace_otel.graph.assembly import assemble
 from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.evolution import EvolutionGraph
+from memtrace_otel.graph.slicing import LineageSource
 from memtrace_otel.model import OperationSpan, is_origin
 from memtrace_otel.semconv import Incomplete, OpKind
 from memtrace_otel.store.protocols import TraceSource
@@ -22,11 +25,7 @@ def load_graph(source: TraceSource, trace_id: str, *, max_spans: int = MAX_SPANS
     """
     loading = _Loading(source, max_spans)
     loading.trace(trace_id)
-    for scope in sorted(loading.scopes_behind(trace_id)):
-        for span in source.spans(scope=scope):
-            loading.trace(span.trace_id)
-            if loading.full:
-                break
+    loading.memories(loading.scopes_behind(trace_id))
     for answer in [span for span in loading.traces.get(trace_id, ()) if span.kind == OpKind.RESPOND]:
         for reader in source.readers(answer.origin):
             if reader.kind == OpKind.JUDGE:
@@ -42,12 +41,34 @@ def load_scope(source: TraceSource, scope: str | None = None, *, max_spans: int 
     source cannot answer.
     """
     loading = _Loading(source, max_spans)
-    for span in source.spans(scope=scope):
-        loading.trace(span.trace_id)
-        if loading.full:
-            break
+    loading.memories([scope])
     loading.origins()
     return loading.graph()
+
+
+def load_around(source: LineageSource, names: Iterable[str], *, max_spans: int = MAX_SPANS) -> EvolutionGraph:
+    """Build the graph around nodes, each named as exports name it or by its ref alone; an empty one when nothing is
+    called so.
+
+    It holds what the traces of the nodes are connected with by origins, before and after them, and the memory scopes
+    that they are of. A message or question, which nothing has written, is searched for among all spans; memory does not
+    grow with them. Raises StoreError when the source cannot answer.
+    """
+    loading = _Loading(source, max_spans)
+    source.decode()
+    starts = {trace_id for name in names for trace_id in _traces_of(source, name)}
+    loading.memories({scope for trace_id in sorted(starts) for scope in loading.scopes_behind(trace_id)})
+    loading.connected()
+    return loading.graph()
+
+
+def _traces_of(source: LineageSource, name: str) -> Iterable[str]:
+    """The ids of the traces that tell of a node."""
+    origin = name.rpartition("|")[2]
+    if is_origin(origin):
+        return [origin[:32], *(reader.trace_id for reader in source.readers(origin))]
+    ref = name.rpartition("|~")[0] or name
+    return source.writers(ref) or (s.trace_id for s in source.spans() if any(v.ref == ref for v in s.inputs))
 
 
 class _Loading:
@@ -91,16 +112,40 @@ class _Loading:
                     waiting.append(variable.origin)
         return scopes - {""}
 
+    def memories(self, scopes: Iterable[str | None]) -> None:
+        """Load the traces that have a span of one of these scopes, None: of any."""
+        for scope in sorted(scopes, key=str):
+            for span in self._source.spans(scope=scope):
+                self.trace(span.trace_id)
+                if self.full:
+                    return
+
     def origins(self) -> None:
         """Load the traces that loaded spans name as origins, until nothing new is named."""
         waiting = list(self.traces)
         while waiting and not self.full:
+            waiting += self._fresh(origin[:32] for origin in self._named(waiting.pop()))
+
+    def connected(self) -> None:
+        """Load the traces that name one of the origins that loaded spans have or name, too."""
+        waiting, seen = list(self.traces), set[str]()
+        while waiting and not self.full:
             trace_id = waiting.pop()
-            named = {v.origin[:32] for span in self.traces[trace_id] for v in span.inputs if is_origin(v.origin)}
-            for other in sorted(named - self.traces.keys()):
-                self.trace(other)
-                if other in self.traces:
-                    waiting.append(other)
+            origins = self._named(trace_id).union(span.origin for span in self.traces[trace_id]) - seen
+            seen |= origins
+            readers = {reader.trace_id for origin in origins for reader in self._source.readers(origin)}
+            waiting += self._fresh((*(origin[:32] for origin in origins), *readers))
+
+    def _named(self, trace_id: str) -> set[str]:
+        """The origins of what the spans of a loaded trace read."""
+        return {v.origin for span in self.traces[trace_id] for v in span.inputs if is_origin(v.origin)}
+
+    def _fresh(self, trace_ids: Iterable[str]) -> list[str]:
+        """Load those traces; return the ids of those that are new."""
+        fresh = sorted(set(trace_ids) - self.traces.keys())
+        for trace_id in fresh:
+            self.trace(trace_id)
+        return [trace_id for trace_id in fresh if trace_id in self.traces]
 
     def graph(self) -> EvolutionGraph:
         """Build the graph of what was loaded."""

@@ -26,19 +26,23 @@ _SOLE_STEPS, _MOST_AHEAD = 4, 64
 """A record's history is read trace by trace at first, then more and more traces at once."""
 
 
-class SliceSource(TraceSource, Protocol):
-    """A source that finds what a slice asks for without a search."""
+class LineageSource(TraceSource, Protocol):
+    """A source that finds who wrote a variable without a search."""
 
     def decode(self) -> int:
         """Turn waiting requests into spans; the other methods here do not."""
         ...
 
-    def outlines(self, trace_ids: Collection[str]) -> list[Outline]:
-        """Return the spans of several traces without what they say."""
-        ...
-
     def writers(self, ref: str) -> list[str]:
         """Return the ids of the traces that list a variable among their outputs; a few more may be among them."""
+        ...
+
+
+class SliceSource(LineageSource, Protocol):
+    """A source that finds what a slice asks for without a search."""
+
+    def outlines(self, trace_ids: Collection[str]) -> list[Outline]:
+        """Return the spans of several traces without what they say."""
         ...
 
     def writers_before(self, ref: str, trace_id: str, most: int) -> list[str]:

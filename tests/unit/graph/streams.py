@@ -79,6 +79,21 @@ def happen(events: list[Event]) -> list[OperationSpan]:
 streams = st.lists(EVENTS, min_size=1, max_size=6).map(happen)
 wild_streams = st.lists(WILD, min_size=2, max_size=7).map(happen)
 """Owners who read each other's records, and origins that lead to a record by a roundabout way or to none."""
+NAMING = [
+    way for way in (*TOLD, "part", "passed on", "not listed", "inside") if "digest" not in way and way != "nothing"
+]
+named_streams = st.lists(
+    st.builds(
+        replace,
+        WILD,
+        what=st.sampled_from(["write", "write", "delete", "ask", "search", "consolidate"]),
+        scope=st.integers(0, 1),
+        told=st.sampled_from(NAMING),
+    ),
+    min_size=2,
+    max_size=7,
+).map(happen)
+"""The same, where every operation says whose memory it touches, and every read names a writer."""
 
 
 def _one(world: _World, trace: int, event: Event) -> None:

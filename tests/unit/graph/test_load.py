@@ -9,7 +9,14 @@ from random import Random
 
 import pytest
 
-from memtrace_otel.graph import OperationKey, VersionKey, build_graph, load_graph, slice_of_answer
+from memtrace_otel.graph import (
+    OperationKey,
+    VersionKey,
+    build_graph,
+    load_around,
+    load_graph,
+    slice_of_answer,
+)
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import Action, OpKind, Role
@@ -158,3 +165,22 @@ def test_a_long_history_is_read_many_traces_at_once(tmp_path: Path, seed: int | 
     assert reads["traces"] == versions + 1
     if seed is None:
         assert reads["times"] < 20
+
+
+def test_around_a_node_no_other_memory_is_read(story: list[OperationSpan], tmp_path: Path) -> None:
+    with SqliteStore.open(tmp_path / "spans.db") as store:
+        store.add_request(encode_request([*story, *strangers()]))
+        asked: list[str | None] = []
+        spans = store.spans
+
+        def counted(*, scope: str | None = None) -> Iterator[OperationSpan]:
+            asked.append(scope)
+            return spans(scope=scope)
+
+        store.spans = counted  # type: ignore[method-assign,assignment]
+        graph = load_around(store, ["memory:home"])
+        assert asked == [ALICE]
+        assert [v.origin for v in graph.history("memory:home")] == [origin_of(1, 3), origin_of(2, 3)]
+        assert OperationKey(origin_of(50, 1)) not in graph
+        assert len(load_around(store, ["memory:nobody"])) == 0
+        assert asked == [ALICE, None]  # nothing has written it: it may have been read

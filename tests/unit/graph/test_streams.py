@@ -18,14 +18,17 @@ from memtrace_otel.graph import (
     OperationKey,
     VersionKey,
     build_graph,
+    load_around,
     load_slice,
     slice_of_answer,
 )
+from memtrace_otel.graph.export import node_id
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
+from memtrace_otel.report.memory import version_row
 from memtrace_otel.store import SqliteStore
 from tests.unit.graph.pictures import picture
-from tests.unit.graph.streams import SCOPES, streams, wild_streams
+from tests.unit.graph.streams import SCOPES, named_streams, streams, wild_streams
 
 quick = settings(max_examples=40, deadline=None, derandomize=True)
 thorough = settings(quick, max_examples=150)
@@ -138,3 +141,20 @@ def shown(graph: EvolutionGraph, origin: str) -> set[object]:
     return {
         node for node in graph.slice_of_answer(origin) if not isinstance(node, VersionKey) or "0a0b" not in node.ref
     }
+
+
+@thorough
+@given(named_streams)
+def test_what_is_loaded_around_a_node_answers_like_the_whole(spans: list[OperationSpan]) -> None:
+    whole = build_graph(spans, whole=False)
+    with stored(spans) as store:
+        for node in whole:
+            around = load_around(store, [node_id(node)])
+            assert around.ancestors(node) == whole.ancestors(node)
+            assert around.descendants(node) == whole.descendants(node)
+            if isinstance(node, VersionKey):
+                assert around.readers(node) == whole.readers(node)
+        for ref in whole.refs():
+            rows = [[version_row(g, v) for v in g.history(ref)] for g in (load_around(store, [ref]), whole)]
+            around_it, of_all = [[row for row in found if row["by"] or row["operation"] == ""] for found in rows]
+            assert around_it == of_all
