@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextvars
+from contextlib import nullcontext
 
 import openai
 import pytest
@@ -323,6 +324,55 @@ def test_our_own_failure_leaves_the_call_alone(
     server.replies = ["Green tea."]
     monkeypatch.setattr("memtrace_otel.instrumentation.openai.ModelCall.finish", lambda *_: 1 / 0)
     assert ask(client) == "Green tea."
+
+
+LISBON = ("Where does Ann live?", "Ann lives in Lisbon since 2020.")
+CHAT = f"User: {LISBON[0]}\nAssistant: {LISBON[1]}\n"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "reply"),
+    [
+        (f"{CHAT}User: Thanks!\n\nDoes the last message need a search in the memory? Say true or false.", "false"),
+        (f"{CHAT}User: True or false: Ann likes coffee?\nAssistant:", "False. She likes tea."),
+        (
+            f"I asked: {LISBON[0]}\nYou said: {LISBON[1]}\nAre you sure? Summarise it for my notes.",
+            "Right! Lisbon it is.",
+        ),
+        (f'{CHAT}User: And Bob?\nIs this a new topic? Say {{"result": "negative"}} if not.', '{"result": "negative"}'),
+    ],
+)
+@pytest.mark.parametrize("traced", [True, False])
+def test_a_chat_in_one_text_is_not_judged(
+    recording: Recording, server: ModelServer, client: openai.OpenAI, prompt: str, reply: str, traced: bool
+) -> None:
+    server.replies = [LISBON[1], reply]
+    with recording.tracer.start_as_current_span("turn") if traced else nullcontext():
+        for text in (LISBON[0], prompt):
+            client.chat.completions.create(model="m1", messages=[{"role": "user", "content": text}])
+    assert recording.named("memtrace.judge") == []
+    assert len(recording.named("chat m1")) == 2
+
+
+@pytest.mark.parametrize(
+    ("prompt", "reply"),
+    [
+        ("Question: {}\nAnswer: {}\nRate the answer from 0 to 1 as JSON.", '{"score": 0.2, "reason": "old"}'),
+        ("You are a strict grader.\nQ: {}\nA: {}\n", "FAIL"),
+        ("{}\n{}\nIs this answer right or wrong?", "Wrong."),
+        ("Question: {}\nResponse: {}\nIs the response relevant to the question?", "not relevant"),
+        ("Frage: {}\nAntwort: {}\nBewerte die Antwort.", '{"verdict": "wrong"}'),
+    ],
+)
+def test_whoever_is_asked_to_judge_judges_without_an_expected_answer(
+    recording: Recording, server: ModelServer, client: openai.OpenAI, prompt: str, reply: str
+) -> None:
+    server.replies = [LISBON[1], reply]
+    with recording.tracer.start_as_current_span("turn"):
+        for text in (LISBON[0], prompt.format(*LISBON)):
+            client.chat.completions.create(model="m1", messages=[{"role": "user", "content": text}])
+    [judged] = recording.named("memtrace.judge")
+    assert "answer" in values(judged, semconv.INPUTS_ROLES)
 
 
 @pytest.mark.usefixtures("content_on")

@@ -11,7 +11,7 @@ from memtrace_otel.capture import Operation, content, recall, variable_ref
 from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Request
 from memtrace_otel.instrumentation.openai.conversations import Entry, user_here
 from memtrace_otel.instrumentation.openai.history import History, Kept, asked_last
-from memtrace_otel.instrumentation.openai.judgement import expected_answer
+from memtrace_otel.instrumentation.openai.judgement import asks_to_judge, expected_answer
 from memtrace_otel.instrumentation.openai.partial import LABELLED, handed_on, is_telling
 from memtrace_otel.model import split_origin
 from memtrace_otel.semconv import Incomplete, RefKind, Role
@@ -60,13 +60,14 @@ class Inputs:
         """The newest answer of this turn that the prompt hands over to be judged.
 
         It is quoted as whole words, by somebody else than the assistant (a conversation's history quotes answers, too),
-        together with its question or an expected answer.
+        with an expected answer, or with its question and words that ask for a judgement.
         """
         answers = self._turn.newest_answers() if self._turn else []
         given = "\n".join(m.text for m in self._request.messages if m.role != "assistant") if answers else ""
         for answer in answers:
             if recall.quotes(given, answer.text) and (
-                recall.quotes(given, answer.question) or expected_answer(self.prompt)
+                expected_answer(self.prompt)
+                or (recall.quotes(given, answer.question) and asks_to_judge(self.prompt, answer.text, answer.question))
             ):
                 return answer
         return None

@@ -15,6 +15,16 @@ _FLAG_KEYS = ("correct", "is_correct", "passed", "pass")
 _SCORE_KEYS = ("score", "rating")
 _WHY_KEYS = ("explanation", "reason", "reasoning", "rationale", "justification")
 _LABELS = semconv.FAILING_LABELS | semconv.PASSING_LABELS
+_JUDGING = re.compile(
+    r"\b(?:grad(?:e|es|er|ing)|judg\w+|evaluat\w+|assess\w*|rate (?:the|this|how|it|whether)|rating|scor(?:e|es|ing)"
+    r"|verdict|critiqu\w+|pass(?:ed|es)?\W{0,3}(?:or )?fail\w*|(?:in)?(?:correct|accura)\w*|hallucinat\w+|faithful\w*"
+    r"|bewert\w+|beurteil\w+|[ée]valu\w+|jug(?:e|er|ez)|calific\w+|valut\w+)\b"
+    r"|\b(?:answer|response|reply)\b[^.?!\n]{0,60}\b(?:right|wrong|true|false|relevant|helpful|supported)\b"
+    r"|\b(?:right|wrong|true|false|relevant|helpful|supported)\b[^.?!\n]{0,60}\b(?:answer|response|reply)\b"
+    r"|评估|评判|评价|评分|判断|評価|判定|採点|평가",
+    re.IGNORECASE,
+)
+"""How a prompt says that it wants a judgement."""
 _OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 _STATEMENTS = re.compile(r"[.:;,!\n]|\s[-\u2013\u2014]\s")
 _MAX_REPLY = 20_000
@@ -82,6 +92,14 @@ def _folded(text: str) -> str:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def asks_to_judge(prompt: str, *quoted: str) -> bool:
+    """Tell whether a prompt wants a judgement, whatever the texts say that it quotes. One that only quotes an answer is
+    a chat that goes on: "True or false: ...?" may well be answered "False"."""
+    for text in sorted(quoted, key=len, reverse=True):
+        prompt = prompt.replace(text.strip(), " ") if text.strip() else prompt
+    return bool(_JUDGING.search(prompt[:_MAX_PROMPT]))
 
 
 def expected_answer(prompt: str) -> str:
