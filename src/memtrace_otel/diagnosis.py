@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from memtrace_otel.annotate import Annotation, AttributionMetrics, annotate
 from memtrace_otel.attribution import attribute, find_failures, verdict_json
-from memtrace_otel.graph import EvolutionGraph, build_graph, load_graph
-from memtrace_otel.model import Verdict
+from memtrace_otel.graph import EvolutionGraph, load_graphs
+from memtrace_otel.model import Verdict, is_origin
+from memtrace_otel.otlp.decode import is_evaluated
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE
 from memtrace_otel.store import SqliteStore
 
 Progress = Callable[[int, int], None]
@@ -25,7 +27,7 @@ class UnknownTraceError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The verdicts on the failing answers of some traces, how long each took, and the graph they were found in."""
+    """The verdicts on the failing answers from the same memories, how long each took, and the graph of these."""
 
     graph: EvolutionGraph
     verdicts: tuple[Verdict, ...]
@@ -34,25 +36,36 @@ class Diagnosis:
 
 def diagnose(
     store: SqliteStore, trace_ids: Collection[str] = (), *, progress: Progress = lambda done, total: None
-) -> Diagnosis:
-    """Attribute every failing answer of these traces (none given: of the whole store).
+) -> Iterator[Diagnosis]:
+    """Attribute every failing answer of these traces (none given: of the whole store), one graph after the other: what
+    is needed of a large store at a time is the memories of one answer.
 
-    `progress(done, total)` counts failures. Raises UnknownTraceError naming the trace ids that the store does not hold.
+    `progress(done, total)` counts traces. Raises UnknownTraceError naming the trace ids that the store does not hold.
     """
-    unknown = [trace_id for trace_id in trace_ids if not store.trace(trace_id)]
-    if unknown:
+    if unknown := [trace_id for trace_id in trace_ids if not store.trace(trace_id)]:
         raise UnknownTraceError(*unknown)
-    graph = load_graph(store, *trace_ids) if len(trace_ids) == 1 else build_graph(store.spans())
-    failures = [failure for failure in find_failures(graph) if not trace_ids or failure.trace_id in trace_ids]
-    verdicts: list[Verdict] = []
-    seconds: list[float] = []
-    for failure in failures:
-        progress(len(verdicts), len(failures))
-        started = time.perf_counter()
-        verdicts.append(attribute(graph, failure))
-        seconds.append(time.perf_counter() - started)
-    progress(len(failures), len(failures))
-    return Diagnosis(graph, tuple(verdicts), tuple(seconds))
+    asked = dict.fromkeys(trace_ids or _evaluated(store))
+    done = 0
+    for together, graph in load_graphs(store, asked):
+        verdicts: list[Verdict] = []
+        seconds: list[float] = []
+        for failure in find_failures(graph):
+            if failure.trace_id in together:
+                started = time.perf_counter()
+                verdicts.append(attribute(graph, failure))
+                seconds.append(time.perf_counter() - started)
+        done += len(together)
+        progress(done, len(asked))
+        if verdicts:
+            yield Diagnosis(graph, tuple(verdicts), tuple(seconds))
+
+
+def _evaluated(store: SqliteStore) -> Iterator[str]:
+    """The traces whose answers somebody has evaluated, there or in another trace."""
+    for span in store.spans():
+        if span.instrumentation_scope != ATTRIBUTION_SCOPE and is_evaluated(span.attributes, span.events):
+            yield span.trace_id
+            yield from (variable.origin[:32] for variable in span.inputs if is_origin(variable.origin))
 
 
 def record(store: SqliteStore, diagnosis: Diagnosis, *, started: int | None = None) -> list[Annotation]:

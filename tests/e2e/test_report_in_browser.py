@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from memtrace_otel.graph import build_graph
 from memtrace_otel.model import OperationSpan, content_digest
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.report import render_report
@@ -190,6 +189,6 @@ def test_a_tile_shows_the_cards_of_its_type_only(browser: Browser, report: Path)
 
 def test_no_failing_answer_still_makes_a_page(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "empty.html"
-    page.write_text(render_report([], build_graph([]), title="Nothing", source="run.db"), "utf-8")
+    page.write_text(render_report([], title="Nothing", source="run.db"), "utf-8")
     assert "No failing answers" in browser.dom(page)
     assert len(browser.picture(page, tmp_path / "empty.png", 900, 700).colours()) > 20

@@ -57,7 +57,7 @@ def find_failures(graph: EvolutionGraph, trace_id: str | None = None) -> list[Fa
         if evaluation.failing and better and trace_id in (None, evaluation.answer.trace_id):
             failing[origin] = evaluation
     found = [_failure(lineage, evaluation) for evaluation in failing.values()]
-    return sorted(found, key=lambda f: (f.answer_span.start, f.answer_span.origin))
+    return sorted(found, key=lambda failure: failure.time_order)
 
 
 def _evaluations(lineage: Lineage, span: OperationSpan) -> list[_Evaluation]:

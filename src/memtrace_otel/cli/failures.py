@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -13,6 +15,12 @@ from rich.console import Console
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
 from memtrace_otel.cli.options import check_trace_ids, database_option, examples
 from memtrace_otel.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from memtrace_otel.annotate import Annotation
+    from memtrace_otel.graph import EvolutionGraph
+    from memtrace_otel.model import Verdict
+    from memtrace_otel.report.summary import VerdictSummary
 
 
 @click.command(
@@ -37,27 +45,33 @@ def attribute(trace_ids: tuple[str, ...], everything: bool, database: Path, as_j
     from memtrace_otel.annotate import deliver
     from memtrace_otel.attribution import verdict_json
     from memtrace_otel.diagnosis import diagnose, record
+    from memtrace_otel.report.summary import summarise
     from memtrace_otel.store import SqliteStore
 
     if everything == bool(trace_ids):
         raise click.UsageError("give either trace ids or --all")
     started = time.time_ns()
+    annotations: list[Annotation] = []
+    found: list[tuple[Verdict, VerdictSummary]] = []
     with SqliteStore.open(database, create=False) as store:
         with progress_bar("attribute") as progress:
-            diagnosis = diagnose(store, trace_ids, progress=progress)
-        annotations = record(store, diagnosis, started=started) if annotate else []
-        verdicts = [annotation.verdict for annotation in annotations] or diagnosis.verdicts
+            for diagnosis in diagnose(store, trace_ids, progress=progress):
+                made = record(store, diagnosis, started=started) if annotate else []
+                verdicts = [annotation.verdict for annotation in made] or diagnosis.verdicts
+                found += [(verdict, summarise(verdict, diagnosis.graph)) for verdict in verdicts]
+                annotations += made
+        found.sort(key=lambda one: one[0].failure.time_order)
         if as_json:
-            for verdict in verdicts:
+            for verdict, _ in found:
                 click.echo(json.dumps(verdict_json(verdict), ensure_ascii=False))
-        elif verdicts:
+        elif found:
             from memtrace_otel.report.console import verdict_table
 
-            Console().print(verdict_table(verdicts, diagnosis.graph))
+            Console().print(verdict_table([summary for _, summary in found]))
         sent = deliver(annotations, store)
     if sent.traces is not None:
         click.echo(f"sent {sent.spans} spans and {sent.events} events to {sent.traces}", err=True)
-    if not verdicts:
+    if not found:
         fail(f"no failing answer in {database if everything else ', '.join(trace_ids)}", NOTHING_FOUND)
 
 
@@ -80,11 +94,16 @@ def report(trace_ids: tuple[str, ...], database: Path, output: Path, title: str)
     from memtrace_otel.report import render_report
     from memtrace_otel.store import SqliteStore
 
-    with SqliteStore.open(database, create=False) as store:
-        with progress_bar("attribute") as progress:
-            diagnosis = diagnose(store, trace_ids, progress=progress)
-        page = render_report(diagnosis.verdicts, diagnosis.graph, title=title, source=str(database))
+    verdicts: list[Verdict] = []
+
+    def found() -> Iterator[tuple[Verdict, EvolutionGraph]]:
+        for diagnosis in diagnose(store, trace_ids, progress=progress):
+            verdicts.extend(diagnosis.verdicts)
+            yield from ((verdict, diagnosis.graph) for verdict in diagnosis.verdicts)
+
+    with SqliteStore.open(database, create=False) as store, progress_bar("attribute") as progress:
+        page = render_report(found(), title=title, source=str(database))
     output.write_text(page, "utf-8")
-    click.echo(f"{output}: {len(diagnosis.verdicts)} failing answers")
-    if not diagnosis.verdicts:
+    click.echo(f"{output}: {len(verdicts)} failing answers")
+    if not verdicts:
         sys.exit(NOTHING_FOUND)

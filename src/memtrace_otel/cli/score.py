@@ -40,7 +40,8 @@ def score(files: tuple[Path, ...], database: Path, as_json: bool) -> None:
     if not labels:
         fail("no memory failure is annotated in these files", NOTHING_FOUND)
     with SqliteStore.open(database, create=False) as store:
-        verdicts = diagnose(store, sorted({label.trace_id for label in labels})).verdicts
+        traces = sorted({label.trace_id for label in labels})
+        verdicts = [verdict for diagnosis in diagnose(store, traces) for verdict in diagnosis.verdicts]
     result = score(labels, verdicts)
     if not as_json:
         click.echo(f"{result.cases} cases: ETA {result.eta:.2%}, OIA {result.oia:.2%}")

@@ -15,12 +15,16 @@ from memtrace_otel.annotate import deliver
 from memtrace_otel.demo.planted import Comparison, compare
 from memtrace_otel.demo.progress import shown
 from memtrace_otel.demo.run import SERVICE, DemoRun, run_demo
-from memtrace_otel.diagnosis import Diagnosis, diagnose, record
+from memtrace_otel.diagnosis import diagnose, record
+from memtrace_otel.graph import EvolutionGraph
+from memtrace_otel.model import Verdict
 from memtrace_otel.report import render_report
 from memtrace_otel.report.console import fact_tree, verdict_table
+from memtrace_otel.report.summary import summarise
 from memtrace_otel.semconv import FAILURE_TYPE, FailureType
 from memtrace_otel.store import SqliteStore
 
+Found = Sequence[tuple[Verdict, EvolutionGraph]]
 _TOLD = (FailureType.UPDATE, FailureType.DELETION, FailureType.EXTRACTION)
 
 
@@ -32,19 +36,22 @@ def show_demo(directory: Path, console: Console) -> bool:
     with shown(console) as progress:
         run = run_demo(directory, progress=progress)
     with SqliteStore.open(run.database, create=False) as store:
-        diagnosis = diagnose(store)
-        annotations = record(store, diagnosis, started=started)
-        rows = compare(diagnosis.verdicts, run.planted, store)
+        diagnoses = list(diagnose(store))
+        annotations = [made for diagnosis in diagnoses for made in record(store, diagnosis, started=started)]
+        found = [(verdict, diagnosis.graph) for diagnosis in diagnoses for verdict in diagnosis.verdicts]
+        found.sort(key=lambda one: one[0].failure.time_order)
+        verdicts = [verdict for verdict, _ in found]
+        rows = compare(verdicts, run.planted, store)
     report = run.directory / "report.html"
     title = "Three weeks with an assistant"
-    page = render_report(diagnosis.verdicts, diagnosis.graph, title=title, source=_short(run.database))
+    page = render_report(found, title=title, source=_short(run.database))
     report.write_text(page, "utf-8")
 
-    _heading(console, f"{len(run.answers)} questions, {len(diagnosis.verdicts)} failing answers")
-    _print_verdicts(console, diagnosis, rows)
-    _print_path(console, diagnosis)
+    _heading(console, f"{len(run.answers)} questions, {len(verdicts)} failing answers")
+    _print_verdicts(console, found, rows)
+    _print_path(console, found)
     _heading(console, "Where to look next")
-    _print_places(console, run, report, diagnosis.verdicts[0].failure.trace_id if diagnosis.verdicts else "TRACE_ID")
+    _print_places(console, run, report, verdicts[0].failure.trace_id if verdicts else "TRACE_ID")
     with SqliteStore.open(run.database, create=False) as store:
         sent = deliver(annotations, store)
     if sent.traces is not None:
@@ -57,15 +64,16 @@ def _heading(console: Console, text: str) -> None:
     console.print(Text(text, "bold underline"))
 
 
-def _print_verdicts(console: Console, diagnosis: Diagnosis, rows: Sequence[Comparison]) -> None:
-    judged = [row for row in rows if row.verdict is not None]
-    verdicts = [row.verdict for row in judged if row.verdict is not None]
-    console.print(verdict_table(verdicts, diagnosis.graph, planted=[_planted(row) for row in judged]))
+def _print_verdicts(console: Console, found: Found, rows: Sequence[Comparison]) -> None:
+    graphs = {verdict.failure.answer_span.origin: graph for verdict, graph in found}
+    judged = [(row, row.verdict) for row in rows if row.verdict is not None]
+    table = [summarise(verdict, graphs[verdict.failure.answer_span.origin]) for _, verdict in judged]
+    console.print(verdict_table(table, planted=[_planted(row) for row, _ in judged]))
     for row in rows:
         if row.verdict is None:
             console.print(Text(f"not named: {row.question} ({_planted(row)})", "red"))
-    found = sum(row.matches for row in rows)
-    console.print(Text(f"{found} of {len(rows)} verdicts name the planted fault with type and operation.", "bold"))
+    matching = sum(row.matches for row in rows)
+    console.print(Text(f"{matching} of {len(rows)} verdicts name the planted fault with type and operation.", "bold"))
     console.print(Text("The last column comes from the script of the demo; attribution has not seen it.", "dim"))
 
 
@@ -76,11 +84,11 @@ def _planted(row: Comparison) -> str:
     return f"{sign} {row.planted.failure_type}: {row.planted.note}"
 
 
-def _print_path(console: Console, diagnosis: Diagnosis) -> None:
-    told = [verdict for kind in _TOLD for verdict in diagnosis.verdicts if verdict.failure_type == kind]
+def _print_path(console: Console, found: Found) -> None:
+    told = [one for kind in _TOLD for one in found if one[0].failure_type == kind]
     if told:
         _heading(console, "The path of one fact, from message to loss")
-        console.print(fact_tree(told[0], diagnosis.graph))
+        console.print(fact_tree(*told[0]))
 
 
 def _print_places(console: Console, run: DemoRun, report: Path, example: str) -> None:

@@ -4,7 +4,7 @@ from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.extension import GrowingGraph
 from memtrace_otel.graph.keys import EdgeType, NodeKey, NodeType, OperationKey, Read, VersionKey
-from memtrace_otel.graph.load import load_around, load_graph, load_scope
+from memtrace_otel.graph.load import load_around, load_graph, load_graphs, load_scope
 from memtrace_otel.graph.paths import Paths
 from memtrace_otel.graph.slicing import load_slice, slice_of_answer
 from memtrace_otel.graph.state import Change, ChangeKind
@@ -24,6 +24,7 @@ __all__ = [
     "build_graph",
     "load_around",
     "load_graph",
+    "load_graphs",
     "load_scope",
     "load_slice",
     "slice_of_answer",

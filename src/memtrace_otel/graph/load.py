@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from memtrace_otel.graph.assembly import assemble
+from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.slicing import LineageSource
@@ -23,15 +23,34 @@ def load_graph(source: TraceSource, trace_id: str, *, max_spans: int = MAX_SPANS
     scopes met on that way; the judgements of the trace's answers; and of each of these spans the whole trace. Raises
     StoreError when the source cannot answer.
     """
-    loading = _Loading(source, max_spans)
-    loading.trace(trace_id)
-    loading.memories(loading.scopes_behind(trace_id))
-    for answer in [span for span in loading.traces.get(trace_id, ()) if span.kind == OpKind.RESPOND]:
-        for reader in source.readers(answer.origin):
-            if reader.kind == OpKind.JUDGE:
-                loading.trace(reader.trace_id)
-    loading.origins()
-    return loading.graph()
+    return next(load_graphs(source, [trace_id], max_spans=max_spans))[1]
+
+
+def load_graphs(
+    source: TraceSource, trace_ids: Iterable[str], *, max_spans: int = MAX_SPANS
+) -> Iterator[tuple[list[str], EvolutionGraph]]:
+    """Build the graphs around traces, one after the other: traces of the same memories are in one, named beside it.
+
+    Each graph is to its traces what `load_graph` builds around one; the one before can be dropped by then.
+    """
+    left = list(dict.fromkeys(trace_ids))
+    own = {trace_id: _own_scopes(source, trace_id, max_spans) for trace_id in left[1:]}
+    while left:
+        loading = _Loading(source, max_spans)
+        scopes = loading.scopes_behind(left[0])
+        loading.memories(scopes)
+        likely = [trace_id for trace_id in left[1:] if own[trace_id] <= scopes]
+        together = [left[0], *(trace_id for trace_id in likely if loading.scopes_behind(trace_id) <= scopes)]
+        loading.judgements(together)
+        loading.origins()
+        yield together, loading.graph()
+        left = [trace_id for trace_id in left if trace_id not in together]
+
+
+def _own_scopes(source: TraceSource, trace_id: str, max_spans: int) -> set[str]:
+    """The scopes of the spans of a trace or, where they have none, of those that they came from."""
+    own = {span.scope for span in source.trace(trace_id)} - {""}
+    return own or _Loading(source, max_spans).scopes_behind(trace_id)
 
 
 def load_scope(source: TraceSource, scope: str | None = None, *, max_spans: int = MAX_SPANS) -> EvolutionGraph:
@@ -78,6 +97,7 @@ class _Loading:
         self._source = source
         self._left = max_spans
         self.traces: dict[str, list[OperationSpan]] = {}
+        self._assembled: dict[str, Assembly] = {}
 
     @property
     def full(self) -> bool:
@@ -96,13 +116,9 @@ class _Loading:
         scopes: set[str] = set()
         waiting = [span.origin for span in self.trace(trace_id)]
         seen: set[str] = set(waiting)
-        assembled = {trace_id: assemble(self.trace(trace_id))}
         while waiting:
             origin = waiting.pop()
-            behind = origin[:32]
-            if behind not in assembled:
-                assembled[behind] = assemble(self.trace(behind))
-            assembly = assembled[behind]
+            assembly = self._assembly(origin[:32])
             origin = assembly.main(origin)
             scopes.add(assembly.scopes.get(origin, ""))
             span = assembly.operations.get(origin)
@@ -111,6 +127,19 @@ class _Loading:
                     seen.add(variable.origin)
                     waiting.append(variable.origin)
         return scopes - {""}
+
+    def _assembly(self, trace_id: str) -> Assembly:
+        if trace_id not in self._assembled:
+            self._assembled[trace_id] = assemble(self.trace(trace_id))
+        return self._assembled[trace_id]
+
+    def judgements(self, trace_ids: Iterable[str]) -> None:
+        """Load the traces that judge answers of these."""
+        spans = [span for trace_id in trace_ids for span in self.traces.get(trace_id, ())]
+        for answer in [span for span in spans if span.kind == OpKind.RESPOND]:
+            for reader in self._source.readers(answer.origin):
+                if reader.kind == OpKind.JUDGE:
+                    self.trace(reader.trace_id)
 
     def memories(self, scopes: Iterable[str | None]) -> None:
         """Load the traces that have a span of one of these scopes, None: of any."""

@@ -27,6 +27,11 @@ class Failure:
         """Trace of the failing answer."""
         return self.answer_span.trace_id
 
+    @property
+    def time_order(self) -> tuple[int, str]:
+        """Sorts failures by when the answer was given, one for one."""
+        return self.answer_span.start, self.answer_span.origin
+
 
 @dataclass(frozen=True, slots=True)
 class Step:

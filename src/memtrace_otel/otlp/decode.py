@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError as ProtobufError
@@ -161,10 +161,14 @@ def indexed_fields(span: Span) -> IndexedFields:
     reader = FieldReader({pair.key: decode_any(pair.value) for pair in span.attributes if pair.key in _INDEXED})
     kind = reader.text(semconv.OP_KIND) or _standard_kind(reader.rest)
     scope, origins = reader.text(semconv.SCOPE), reader.origins()
-    is_evaluated = semconv.EVALUATION_LABEL in reader.rest or semconv.EVALUATION_SCORE in reader.rest
-    is_evaluated = is_evaluated or any(event.name == semconv.EVALUATION_EVENT for event in span.events)
     written = frozenset(reader.texts(semconv.OUTPUTS)) - {""}
-    return IndexedFields(kind, scope, origins, is_evaluated, written)
+    return IndexedFields(kind, scope, origins, is_evaluated(reader.rest, span.events), written)
+
+
+def is_evaluated(attributes: Mapping[str, object], events: Iterable[Event | Span.Event]) -> bool:
+    """Whether a span with these attributes and events holds the evaluation of an answer."""
+    told = semconv.EVALUATION_LABEL in attributes or semconv.EVALUATION_SCORE in attributes
+    return told or any(event.name == semconv.EVALUATION_EVENT for event in events)
 
 
 def _standard_kind(plain: Mapping[str, object]) -> str:

@@ -58,7 +58,7 @@ class Card:
     description: str
 
 
-def card(number: int, verdict: Verdict, graph: EvolutionGraph, follower: Follower) -> Card:
+def card(verdict: Verdict, graph: EvolutionGraph, follower: Follower, number: int = 1) -> Card:
     """Return the card of a verdict."""
     evolution = follower.follow(verdict)
     return Card(

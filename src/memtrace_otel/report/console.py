@@ -39,16 +39,12 @@ _STYLES = {
 _MARKS = {Mark.LOST: "red strike", Mark.NEW: "green", Mark.KEPT: "bold", Mark.NOTE: "dim italic"}
 
 
-def verdict_table(
-    verdicts: Sequence[Verdict], graph: EvolutionGraph | None = None, *, planted: Sequence[str] | None = None
-) -> RenderableType:
-    """Return the verdicts as a table, on a narrow terminal as one block for each.
+def verdict_table(rows: Sequence[VerdictSummary], *, planted: Sequence[str] | None = None) -> RenderableType:
+    """Return verdicts as a table, on a narrow terminal as one block for each.
 
-    With the graph, the process of each decisive operation is named too. `planted`, parallel to the verdicts, adds a
-    last column with what was really wrong; it is shown, never compared.
+    `planted`, parallel to the rows, adds a last column with what was really wrong; it is shown, never compared.
     """
-    rows = [summarise(verdict, graph) for verdict in verdicts]
-    return _VerdictTable(rows, list(planted) if planted is not None else None)
+    return _VerdictTable(list(rows), list(planted) if planted is not None else None)
 
 
 def fact_tree(verdict: Verdict, graph: EvolutionGraph) -> Tree:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Verdict
-from memtrace_otel.report.cards import card
+from memtrace_otel.report.cards import Card, card
 from memtrace_otel.report.follow import Follower
 from memtrace_otel.report.text import one_line
 from memtrace_otel.report.times import day_and_clock, machine
@@ -44,14 +46,21 @@ _pages = Environment(
 
 
 def render_report(
-    verdicts: Sequence[Verdict], graph: EvolutionGraph, *, title: str, source: str, created: int | None = None
+    found: Iterable[tuple[Verdict, EvolutionGraph]], *, title: str, source: str, created: int | None = None
 ) -> str:
-    """Return a self-contained HTML page about the verdicts.
+    """Return a self-contained HTML page about verdicts, each with the graph that it was found in; in time order,
+    whatever theirs is. Verdicts of one graph come together, so that it can be dropped before the next.
 
     `source` says where the spans came from (a database file); `created` is nanoseconds since the epoch, now if None.
     """
-    follower = Follower(graph)
-    cards = [card(number, verdict, graph, follower) for number, verdict in enumerate(verdicts, 1)]
+    made: list[tuple[Verdict, Card]] = []
+    gaps: Counter[str] = Counter()
+    for graph, together in groupby(found, key=itemgetter(1)):
+        follower = Follower(graph)
+        made += [(verdict, card(verdict, graph, follower)) for verdict, _ in together]
+        gaps.update(graph.incomplete)
+    made.sort(key=lambda one: one[0].failure.time_order)
+    verdicts = [verdict for verdict, _ in made]
     now = time.time_ns() if created is None else created
     return _pages.get_template("report.html.j2").render(
         title=one_line(title),
@@ -60,12 +69,12 @@ def render_report(
         created_machine=machine(now),
         version=__version__,
         policy=CONTENT_POLICY,
-        cards=cards,
+        cards=[replace(card, number=number) for number, (_, card) in enumerate(made, 1)],
         shares=_shares(verdicts),
         bar_width=BAR_WIDTH,
         traced=sum(bool(verdict.span_id) for verdict in verdicts),
         incomplete=sum(not verdict.complete for verdict in verdicts),
-        gaps=[(one_line(reason).replace("_", " "), count) for reason, count in graph.incomplete.items()],
+        gaps=[(one_line(reason).replace("_", " "), count) for reason, count in gaps.items()],
     )
 
 

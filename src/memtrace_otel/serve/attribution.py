@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from memtrace_otel.semconv import ATTRIBUTION_SCOPE, EVALUATION_EVENT, EVALUATION_LABEL, EVALUATION_SCORE, OpKind
+from memtrace_otel.otlp.decode import is_evaluated
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
 from memtrace_otel.store import NewSpan, SqliteStore, StoreError
 
 _logger = logging.getLogger(__name__)
@@ -52,8 +53,7 @@ class Attribution:
         now = time.monotonic()
         since = time.time_ns() - _RESUMED_NANOSECONDS
         for span in store.spans(kinds=(OpKind.JUDGE, OpKind.RESPOND), since=since):
-            evaluated = {EVALUATION_LABEL, EVALUATION_SCORE} & span.attributes.keys()
-            if evaluated or any(event.name == EVALUATION_EVENT for event in span.events):
+            if is_evaluated(span.attributes, span.events):
                 for trace_id in (span.trace_id, *(variable.origin[:_TRACE_ID] for variable in span.inputs)):
                     self._watch(trace_id, span.start, span.scope, now)
 
@@ -133,7 +133,7 @@ def _attribute(store: SqliteStore, trace_id: str) -> int:
     from memtrace_otel.diagnosis import diagnose, record
 
     started = time.time_ns()
-    annotations = record(store, diagnose(store, (trace_id,)), started=started)
+    annotations = [made for found in diagnose(store, (trace_id,)) for made in record(store, found, started=started)]
     try:
         deliver(annotations, store)
     except (SendError, TargetError) as error:

@@ -15,6 +15,7 @@ from memtrace_otel.graph import (
     build_graph,
     load_around,
     load_graph,
+    load_graphs,
     slice_of_answer,
 )
 from memtrace_otel.model import OperationSpan
@@ -184,3 +185,14 @@ def test_around_a_node_no_other_memory_is_read(story: list[OperationSpan], tmp_p
         assert OperationKey(origin_of(50, 1)) not in graph
         assert len(load_around(store, ["memory:nobody"])) == 0
         assert asked == [ALICE, None]  # nothing has written it: it may have been read
+
+
+def test_traces_of_the_same_memories_are_in_one_graph(story: list[OperationSpan]) -> None:
+    alone = span(70, 1, OpKind.RESPOND, at=9, inputs=[seen("memory:bob", origin_of(50, 1), role=Role.CONTEXT)])
+    source = Listed([*story, *strangers(), alone])
+    graphs = list(load_graphs(source, [TRACE(4), TRACE(70), TRACE(51), TRACE(2), TRACE(77), TRACE(4)]))
+    together = [[int(trace_id, 16) for trace_id in traces] for traces, _ in graphs]
+    assert together == [[4, 2, 77], [70, 51]]
+    for traces, graph in graphs:
+        for trace_id in set(traces) - {TRACE(77)}:  # nobody knows that one
+            assert picture(graph) == picture(load_graph(source, trace_id))

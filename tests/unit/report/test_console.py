@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 
 from memtrace_otel.model import Verdict
 from memtrace_otel.report.console import fact_tree, verdict_table
+from memtrace_otel.report.summary import summarise
 from tests.unit.report.conftest import Diagnosed
 
 ATTACK = "[bold red]markup[/] [/nonsense] \x1b[2J\x1b]0;title\x07 <b>"
@@ -32,7 +33,7 @@ def words(text: str) -> str:
 def test_every_width_shows_everything_within_its_lines(diagnosed: Diagnosed, width: int) -> None:
     graph, verdicts = diagnosed
     verdict = verdicts["overwritten"]
-    text = printed(verdict_table([verdict], graph, planted=["update"]), width)
+    text = printed(verdict_table([summarise(verdict, graph)], planted=["update"]), width)
     assert max(cell_len(line) for line in text.splitlines()) <= width
     for part in ("dentist", "10:30", "update_memory", verdict.trace_id[:16], "90%", "4023", "planted"):
         assert part in text
@@ -40,24 +41,27 @@ def test_every_width_shows_everything_within_its_lines(diagnosed: Diagnosed, wid
 
 def test_the_columns_of_a_wide_terminal(diagnosed: Diagnosed) -> None:
     graph, verdicts = diagnosed
-    plain = printed(verdict_table(list(verdicts.values()), graph), 180).splitlines()
+    rows = [summarise(verdict, graph) for verdict in verdicts.values()]
+    plain = printed(verdict_table(rows), 180).splitlines()
     heading = next(line for line in plain if line.strip())
     names = ("question", "expected", "given", "failure type", "decisive operation", "conf.", "reason")
     assert re.split(r"\s{2,}", heading.strip()) == list(names)
-    labelled = printed(verdict_table(list(verdicts.values()), graph, planted=["x"] * len(verdicts)), 180)
+    labelled = printed(
+        verdict_table([summarise(verdict, graph) for verdict in verdicts.values()], planted=["x"] * len(verdicts)), 180
+    )
     assert next(line for line in labelled.splitlines() if line.strip()).split()[-1] == "planted"
 
 
 def test_what_was_planted_stands_beside_its_verdict(diagnosed: Diagnosed) -> None:
     graph, verdicts = diagnosed
     two = [verdicts["overwritten"], verdicts["deleted"]]
-    text = words(printed(verdict_table(two, graph, planted=["alpha", "omega"]), 70))
+    text = words(printed(verdict_table([summarise(verdict, graph) for verdict in two], planted=["alpha", "omega"]), 70))
     assert text.index("dentist") < text.index("alpha") < text.index("allotment") < text.index("omega")
 
 
 def test_the_table_can_do_without_the_graph(diagnosed: Diagnosed) -> None:
     _, verdicts = diagnosed
-    text = printed(verdict_table([verdicts["deleted"]]), 100)
+    text = printed(verdict_table([summarise(verdicts["deleted"])]), 100)
     assert "delete_memory" in text
     assert "pid" not in text
 
@@ -65,7 +69,7 @@ def test_the_table_can_do_without_the_graph(diagnosed: Diagnosed) -> None:
 def test_a_verdict_without_operation_says_so(diagnosed: Diagnosed) -> None:
     graph, verdicts = diagnosed
     verdict = replace(verdicts["deleted"], trace_id="", span_id="", operation="", when=0)
-    assert "none recorded" in printed(verdict_table([verdict], graph), 100)
+    assert "none recorded" in printed(verdict_table([summarise(verdict, graph)]), 100)
 
 
 def test_no_verdict_is_an_empty_table(diagnosed: Diagnosed) -> None:
@@ -77,7 +81,7 @@ def test_no_verdict_is_an_empty_table(diagnosed: Diagnosed) -> None:
 def test_text_of_a_trace_is_neither_markup_nor_a_terminal_sequence(diagnosed: Diagnosed, width: int) -> None:
     graph, verdicts = diagnosed
     verdict = attacked(verdicts["overwritten"])
-    for renderable in (verdict_table([verdict], graph, planted=[ATTACK]), fact_tree(verdict, graph)):
+    for renderable in (verdict_table([summarise(verdict, graph)], planted=[ATTACK]), fact_tree(verdict, graph)):
         plain, coloured = printed(renderable, width), printed(renderable, width, colour=True)
         assert "\x1b" not in plain
         assert "\x1b[2J" not in coloured

@@ -55,7 +55,11 @@ class Page(HTMLParser):
 
 def page(diagnosed: Diagnosed, *, title: str = "Memory failures") -> Page:
     graph, verdicts = diagnosed
-    return Page(render_report(list(verdicts.values()), graph, title=title, source="run.db", created=FIRST_DAY))
+    return Page(
+        render_report(
+            [(verdict, graph) for verdict in verdicts.values()], title=title, source="run.db", created=FIRST_DAY
+        )
+    )
 
 
 def test_one_card_one_picture_and_one_line_of_the_index_for_each_verdict(diagnosed: Diagnosed) -> None:
@@ -71,7 +75,7 @@ def test_one_card_one_picture_and_one_line_of_the_index_for_each_verdict(diagnos
 
 def test_the_summary_counts_every_type(diagnosed: Diagnosed) -> None:
     graph, verdicts = diagnosed
-    made = render_report(list(verdicts.values()), graph, title="t", source="s")
+    made = render_report([(verdict, graph) for verdict in verdicts.values()], title="t", source="s")
     counts = dict(re.findall(r'id="show-(\w+)"[^>]*><span class="count">(\d+)<', made))
     expected = Counter(str(verdict.failure_type) for verdict in verdicts.values())
     assert counts == {kind: str(expected[kind]) for kind in ORDER}
@@ -118,7 +122,7 @@ def test_whatever_a_trace_holds_is_inert() -> None:
         evidence=tuple(replace(step, role=ATTACK, note=ATTACK) for step in verdict.evidence),
         alternatives=tuple(replace(other, failure_type=ATTACK) for other in verdict.alternatives),
     )
-    html = render_report([attacked], build_graph(spans), title=ATTACK, source=ATTACK)
+    html = render_report([(attacked, build_graph(spans))], title=ATTACK, source=ATTACK)
     made = Page(html)
     assert not {"script", "img", "image", "iframe"} & set(made.elements)
     assert not [name for _, name, _ in made.attributes if name.startswith("on")]
@@ -130,7 +134,7 @@ def test_whatever_a_trace_holds_is_inert() -> None:
 
 def test_each_picture_is_told_in_words(diagnosed: Diagnosed) -> None:
     graph, verdicts = diagnosed
-    html = render_report([verdicts["overwritten"]], graph, title="t", source="s")
+    html = render_report([(verdicts["overwritten"], graph)], title="t", source="s")
     picture = html[html.index('<svg class="timeline"') :]
     assert 'role="img" aria-labelledby="failure-1-picture-title failure-1-picture-desc"' in picture
     description = re.search(r'<desc id="failure-1-picture-desc">(.*?)</desc>', picture, re.DOTALL)
@@ -149,7 +153,7 @@ def test_no_failing_answer_is_said_so(diagnosed: Diagnosed) -> None:
 def test_hundreds_of_verdicts_are_one_page(diagnosed: Diagnosed) -> None:
     graph, verdicts = diagnosed
     many = list(verdicts.values()) * 40
-    made = Page(render_report(many, graph, title="t", source="s"))
+    made = Page(render_report([(verdict, graph) for verdict in many], title="t", source="s"))
     assert made.elements["article"] == len(many) >= 300
 
 
@@ -166,7 +170,7 @@ def test_a_long_text_is_cut_and_kept_in_full_beside(diagnosed: Diagnosed) -> Non
     graph, verdicts = diagnosed
     long = "All about the dentist. " * 200 + "The end."
     failure = replace(verdicts["overwritten"].failure, answer=long, question=long)
-    made = Page(render_report([replace(verdicts["overwritten"], failure=failure)], graph, title="t", source="s"))
+    made = Page(render_report([(replace(verdicts["overwritten"], failure=failure), graph)], title="t", source="s"))
     assert made.text.count(long) >= 2
     assert made.elements["details"] >= 2
 
@@ -174,7 +178,7 @@ def test_a_long_text_is_cut_and_kept_in_full_beside(diagnosed: Diagnosed) -> Non
 @pytest.mark.parametrize("confidence", [-1.0, 0.0, 0.5, 7.0])
 def test_the_meter_stays_within_its_track(diagnosed: Diagnosed, confidence: float) -> None:
     graph, verdicts = diagnosed
-    html = render_report([replace(verdicts["ignored"], confidence=confidence)], graph, title="t", source="s")
+    html = render_report([(replace(verdicts["ignored"], confidence=confidence), graph)], title="t", source="s")
     levels = [int(level) for level in re.findall(r'class="level" width="(-?\d+)"', html)]
     assert levels
     assert all(0 <= level <= 100 for level in levels)
@@ -182,11 +186,14 @@ def test_the_meter_stays_within_its_track(diagnosed: Diagnosed, confidence: floa
 
 def test_an_unknown_failure_type_counts_as_unknown(diagnosed: Diagnosed) -> None:
     graph, verdicts = diagnosed
-    html = render_report([replace(verdicts["ignored"], failure_type="solar flare")], graph, title="t", source="s")
+    html = render_report([(replace(verdicts["ignored"], failure_type="solar flare"), graph)], title="t", source="s")
     assert 'id="show-unknown"><span class="count">1<' in html
 
 
 def test_the_same_verdicts_make_the_same_page(diagnosed: Diagnosed) -> None:
     graph, verdicts = diagnosed
-    pages = {render_report(list(verdicts.values()), graph, title="t", source="s", created=FIRST_DAY) for _ in range(2)}
+    pages = {
+        render_report([(verdict, graph) for verdict in verdicts.values()], title="t", source="s", created=FIRST_DAY)
+        for _ in range(2)
+    }
     assert len(pages) == 1
