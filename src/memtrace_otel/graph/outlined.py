@@ -60,27 +60,29 @@ class OutlinedTraces:
     scopes: dict[str, str] = field(default_factory=dict[str, str])
     mains: dict[str, str] = field(default_factory=dict[str, str])
     repeats: dict[VersionKey, VersionKey] = field(default_factory=dict[VersionKey, VersionKey])
-    writers: dict[str, dict[str, Sequence[str]]] = field(default_factory=dict[str, dict[str, Sequence[str]]])
-    """By the id of each trace added: the refs among its outputs, each with the origins of those that list it."""
+    writers: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    """By the id of each trace added: the refs among its outputs, each with the origins of those that list it, a blank
+    between two. A dict of texts costs the garbage collector nothing."""
     failed: set[str] = field(default_factory=set[str])
     """The origins of operations that ended with an error."""
 
     def add(self, trace_id: str, outlines: Sequence[Outline]) -> None:
         """Add a trace. One with continuations, ragged arrays or several writers of a ref is read in full."""
-        writers: dict[str, Sequence[str]] = {}
+        writers: dict[str, str] = {}
         for outline in outlines:
             _, span_id, parent_id, kind, scope, part, inputs, origins, outputs, actions, has_flow, failed, _, source = (
                 outline
             )
             if source[1] == semconv.ATTRIBUTION_SCOPE:
                 continue
-            ragged = len(origins) != len(inputs) or len(actions) != len(outputs) or "" in inputs or "" in outputs
-            if part or ragged or not writers.keys().isdisjoint(outputs):
+            origin = f"{trace_id}-{span_id}"
+            known = len(writers)
+            for ref in outputs:
+                writers[ref] = origin
+            ragged = len(origins) != len(inputs) or len(actions) != len(outputs) or "" in inputs or "" in writers
+            if part or ragged or len(writers) != known + len(outputs):
                 self._add_assembled(trace_id, outlines)  # puts what was added of it so far right
                 return
-            origin = f"{trace_id}-{span_id}"
-            for ref in outputs:
-                writers[ref] = (origin,)
             if parent_id:
                 self.parents[origin] = f"{trace_id}-{parent_id}"
             if scope:
@@ -105,7 +107,7 @@ class OutlinedTraces:
         for origin, operation in operations.items():
             for ref in dict.fromkeys(operation.outputs):
                 writers[ref].append(origin)
-        self.writers[trace_id] = {**writers}
+        self.writers[trace_id] = {ref: " ".join(origins) for ref, origins in writers.items()}
 
     def spans_of(self, origin: str) -> set[str]:
         """Return the origins of the spans that make up an operation."""

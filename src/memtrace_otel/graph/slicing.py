@@ -22,7 +22,7 @@ from memtrace_otel.semconv import RefKind
 from memtrace_otel.store.outlines import Outline
 from memtrace_otel.store.protocols import TraceSource
 
-_SOLE_STEPS, _MOST_AHEAD = 4, 64
+_SOLE_STEPS, _MOST_AHEAD = 4, 256
 """A record's history is read trace by trace at first, then more and more traces at once."""
 
 
@@ -118,9 +118,9 @@ class StoredFlow:
         wanted: dict[str, str] = {}
         for node in nodes:
             if found := operations.get(node.origin):
-                for ref, source in zip(found.inputs, found.origins, strict=True):
-                    if source and source[:32] not in known and is_origin(source):
-                        wanted[source[:32]] = ref
+                for place, source in enumerate(found.origins):
+                    if source and source not in operations and source[:32] not in known and is_origin(source):
+                        wanted[source[:32]] = found.inputs[place]
         if wanted:
             self._load({*wanted, *(t for trace_id, ref in wanted.items() for t in self._ahead(ref, trace_id))})
 
@@ -185,13 +185,14 @@ class StoredFlow:
 
     def _read(self, reader: str, place: int, ref: str, origin: str) -> VersionKey:
         """Return the version that an operation read, as `Versions.read` does."""
-        found = self._known.operations.get(origin)
-        if found is not None and origin != reader and found.writes(ref):
-            version = VersionKey(ref, origin)
-            if version not in self._known.repeats:
-                return version  # nearly all are of this kind
-        if origin and is_origin(origin) and (origin := self.main(origin)) != reader:
-            return self._follow(ref, origin, reader, place)
+        if origin:
+            found = self._known.operations.get(origin)
+            if found is not None and origin != reader and found.writes(ref):
+                version = VersionKey(ref, origin)
+                if version not in self._known.repeats:
+                    return version  # nearly all are of this kind
+            if is_origin(origin) and (origin := self.main(origin)) != reader:
+                return self._follow(ref, origin, reader, place)
         return self._unrecorded(ref, reader, place, reader, ())
 
     def _follow(self, ref: str, origin: str, reader: str, place: int) -> VersionKey:
@@ -242,7 +243,7 @@ class StoredFlow:
         if (found := self._deciding.get((ref, scope))) is None:
             found = set(self._source.writers(ref))
             self._load(found)
-            writers = [origin for trace_id in found for origin in self._known.writers[trace_id].get(ref, ())]
+            writers = [origin for trace_id in found for origin in self._known.writers[trace_id].get(ref, "").split()]
             shared = len({self._known.scope(origin) for origin in writers} | ({scope} - {""})) > 1
             told = [origin for origin in writers if shared or origin in self._known.failed]
             found |= {reader.trace_id for origin in told for reader in self._readers(origin)}

@@ -52,18 +52,18 @@ def readers_of(connection: Connection, origin: str) -> list[int]:
     return [id for (id,) in connection.execute(_READERS, {"hash": _hash_of(origin)})]
 
 
-def writers_of(connection: Connection, ref: str) -> list[int]:
-    """Return the rows of the spans that list `ref` among their outputs; seldom one more."""
-    return [id for (id,) in connection.execute(_WRITERS, {"hash": _hash_of(ref)})]
+def writers_of(connection: Connection, ref: str) -> list[str]:
+    """Return the traces of the spans that list `ref` among their outputs; seldom one more."""
+    return [trace_id for (trace_id,) in connection.execute(_WRITERS, {"hash": _hash_of(ref)})]
 
 
-def writers_before(connection: Connection, ref: str, id: int, most: int) -> list[int]:
-    """Return up to `most` of them that arrived before row `id`, the last first."""
-    found: list[int] = []
-    (first,) = connection.execute("SELECT min(id) FROM span").fetchone()
-    for part in range(id >> PART_BITS, ((first or 0) >> PART_BITS) - 1, -1):
+def writers_before(connection: Connection, ref: str, trace_id: str, most: int) -> list[str]:
+    """Return the traces of up to `most` of them that arrived before the last span of a trace, the last first."""
+    found: list[str] = []
+    last, first = connection.execute(_BOUNDS, (trace_id,)).fetchone()
+    for part in range((last or 0) >> PART_BITS, ((first or 0) >> PART_BITS) - 1, -1):
         key = part << HASH_BITS | _hash_of(ref)
-        found += [row for (row,) in connection.execute(_WRITERS_BEFORE, (key, id, most - len(found)))]
+        found += [writer for (writer,) in connection.execute(_WRITERS_BEFORE, (key, last, most - len(found)))]
         if len(found) >= most:
             break
     return found
@@ -83,5 +83,8 @@ WITH RECURSIVE part (key, least) AS (
 )
 """
 _READERS = f"{_PARTS} SELECT span FROM part CROSS JOIN reader ON origin = key"
-_WRITERS = f"{_PARTS} SELECT span FROM part CROSS JOIN writer ON ref = key"
-_WRITERS_BEFORE = "SELECT span FROM writer WHERE ref = ? AND span < ? ORDER BY span DESC LIMIT ?"
+_WRITERS = f"{_PARTS} SELECT DISTINCT trace_id FROM part CROSS JOIN writer ON ref = key CROSS JOIN span ON id = span"
+_WRITERS_BEFORE = """
+SELECT trace_id FROM writer CROSS JOIN span ON id = span WHERE ref = ? AND span < ? ORDER BY span DESC LIMIT ?
+"""
+_BOUNDS = "SELECT (SELECT max(id) FROM span WHERE trace_id = ?), (SELECT min(id) FROM span)"

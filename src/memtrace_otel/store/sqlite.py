@@ -130,14 +130,13 @@ class SqliteStore:
 
         What waits is left to wait."""
         with self._locked() as connection:
-            return list(dict.fromkeys(_trace_ids(connection, writers_of(connection, ref))))
+            return writers_of(connection, ref)
 
     def writers_before(self, ref: str, trace_id: str, most: int) -> list[str]:
         """Return the ids of up to `most` traces that listed a variable among their outputs and arrived just before this
         one; a few others may be among them. What waits is left to wait."""
         with self._locked() as connection:
-            (last,) = connection.execute("SELECT max(id) FROM span WHERE trace_id = ?", (trace_id,)).fetchone()
-            return _trace_ids(connection, writers_before(connection, ref, last or 0, most))
+            return writers_before(connection, ref, trace_id, most)
 
     def spans(
         self,
@@ -287,11 +286,6 @@ class SqliteStore:
             row = self._connection.execute("SELECT body FROM source WHERE id = ?", (id,)).fetchone()
             self._sources[id] = read_source(row[0])
         return self._sources[id]
-
-
-def _trace_ids(connection: Connection, ids: list[int]) -> list[str]:
-    query = "SELECT trace_id FROM span WHERE id IN (SELECT value FROM json_each(?))"
-    return [trace_id for (trace_id,) in connection.execute(query, (json.dumps(ids),))]
 
 
 _IS_KNOWN = "SELECT EXISTS (SELECT 1 FROM span WHERE trace_id = ? AND kind <> ?)"
