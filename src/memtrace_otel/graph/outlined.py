@@ -18,15 +18,27 @@ from memtrace_otel.store.outlines import Outline
 class OutlinedOperation(NamedTuple):
     """What an operation read and wrote: refs with origins ('' or what is none), refs with actions; `flow` by indices.
 
-    Built for each span on the way of a walk: what few ask for is worked out when they do.
+    Built for each span on the way of a walk: what few ask for is worked out when they do. All texts are in one tuple:
+    the more objects a walk keeps, the more often the garbage collector looks at all that the process has.
     """
 
     kind: str
-    inputs: Sequence[str]
-    origins: Sequence[str]
-    outputs: Sequence[str]
+    reads: int
+    texts: tuple[str, ...]
     actions: Sequence[str]
     flow: Sequence[tuple[int, int]] | None = None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.texts[: self.reads]
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        return self.texts[self.reads : 2 * self.reads]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return self.texts[2 * self.reads :]
 
     def written(self) -> list[tuple[str, bool]]:
         """Return the refs among its outputs, and whether each is a new version."""
@@ -35,9 +47,11 @@ class OutlinedOperation(NamedTuple):
 
     def writes(self, ref: str) -> bool:
         """Tell whether one of its outputs is a new version of `ref`."""
-        for place, output in enumerate(self.outputs):
-            if output == ref and is_writing(self.kind, ref, self.actions[place]):
+        texts, place = self.texts, 2 * self.reads
+        for action in self.actions:
+            if texts[place] == ref and is_writing(self.kind, ref, action):
                 return True
+            place += 1
         return False
 
     def sources(self, ref: str) -> set[int] | None:
@@ -91,7 +105,8 @@ class OutlinedTraces:
                 self.failed.add(origin)
             if kind or inputs or outputs or operates(outline.span()):
                 within = flow_within(outline.span()) if has_flow else None
-                self.operations[origin] = OutlinedOperation(kind, inputs, origins, outputs, actions, within)
+                texts = (*inputs, *origins, *outputs)
+                self.operations[origin] = OutlinedOperation(kind, len(inputs), texts, actions, within)
         self.writers[trace_id] = writers
 
     def _add_assembled(self, trace_id: str, outlines: Sequence[Outline]) -> None:
@@ -124,11 +139,11 @@ class OutlinedTraces:
 
     def scope(self, origin: str) -> str:
         """Return the scope of an operation, its own or that of the nearest span around it."""
-        own = self.scopes.get(origin, "")
-        return own or next((scope for span in self.around(origin) if (scope := self.scopes.get(span, ""))), "")
+        if own := self.scopes.get(origin):
+            return own
+        return next((scope for span in self.around(origin) if (scope := self.scopes.get(span, ""))), "")
 
 
 def _whole(span: OperationSpan) -> OutlinedOperation:
-    inputs, outputs = span.inputs, span.outputs
-    read = [v.ref for v in inputs], [v.origin for v in inputs]
-    return OutlinedOperation(span.kind, *read, [v.ref for v in outputs], [v.action for v in outputs], span.flow)
+    texts = *(v.ref for v in span.inputs), *(v.origin for v in span.inputs), *(v.ref for v in span.outputs)
+    return OutlinedOperation(span.kind, len(span.inputs), texts, [v.action for v in span.outputs], span.flow)
