@@ -192,6 +192,7 @@ def _write(connection: Connection, id: int, span: Span) -> None:
         before = Bodies(connection).read(*connection.execute(query, (id,)).fetchone())
     except PackingError:
         before = _NOTHING
-    remove_from_indexes(connection, id, before)  # the refs may have become others
+    after = indexed_fields(span)
+    remove_from_indexes(connection, id, before, after)  # the refs may have become others
     connection.execute("UPDATE span SET body = ? WHERE id = ?", (span.SerializeToString(), id))
-    add_to_indexes(connection, id, indexed_fields(span))
+    add_to_indexes(connection, id, after)

@@ -34,15 +34,19 @@ def add_to_indexes(connection: Connection, id: int, fields: IndexedFields) -> No
         connection.executemany("INSERT OR IGNORE INTO writer (ref, span) VALUES (?, ?)", keys)
 
 
-def remove_from_indexes(connection: Connection, id: int, body: bytes) -> None:
-    """Undo `add_to_indexes` for a span; one that cannot be decoded is found only by looking through all."""
+def remove_from_indexes(connection: Connection, id: int, body: bytes, kept: IndexedFields | None = None) -> None:
+    """Undo `add_to_indexes` for a span, but for what is `kept`; one that cannot be decoded is found only by looking
+    through all."""
     try:
         fields = indexed_fields(Span.FromString(body))
     except DecodeError:
         connection.execute("DELETE FROM reader WHERE span = ?", (id,))
         connection.execute("DELETE FROM writer WHERE span = ?", (id,))
         return
-    origins, refs = [[(key_of(name, id), id) for name in names] for names in (fields.origins, fields.written)]
+    gone = (fields.origins, fields.written)
+    if kept:
+        gone = (fields.origins - kept.origins, fields.written - kept.written)
+    origins, refs = [[(key_of(name, id), id) for name in names] for names in gone]
     connection.executemany("DELETE FROM reader WHERE origin = ? AND span = ?", origins)
     connection.executemany("DELETE FROM writer WHERE ref = ? AND span = ?", refs)
 
