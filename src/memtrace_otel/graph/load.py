@@ -31,7 +31,7 @@ def load_graphs(
 ) -> Iterator[tuple[list[str], EvolutionGraph]]:
     """Build the graphs around traces, one after the other: traces of the same memories are in one, named beside it.
 
-    Each graph is to its traces what `load_graph` builds around one; the one before can be dropped by then.
+    Each graph holds what `load_graph` builds around each of its traces; the one before can be dropped by then.
     """
     left = list(dict.fromkeys(trace_ids))
     own = {trace_id: _own_scopes(source, trace_id, max_spans) for trace_id in left[1:]}

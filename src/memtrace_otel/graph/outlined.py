@@ -18,15 +18,27 @@ from memtrace_otel.store.outlines import Outline
 class OutlinedOperation(NamedTuple):
     """What an operation read and wrote: refs with origins ('' or what is none), refs with actions; `flow` by indices.
 
-    Built for each span on the way of a walk: what few ask for is worked out when they do.
+    Built for each span on the way of a walk: what few ask for is worked out when they do. All texts are in one tuple:
+    the more objects a walk keeps, the more often the garbage collector looks at all that the process has.
     """
 
     kind: str
-    inputs: Sequence[str]
-    origins: Sequence[str]
-    outputs: Sequence[str]
+    reads: int
+    texts: tuple[str, ...]
     actions: Sequence[str]
     flow: Sequence[tuple[int, int]] | None = None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.texts[: self.reads]
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        return self.texts[self.reads : 2 * self.reads]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return self.texts[2 * self.reads :]
 
     def written(self) -> list[tuple[str, bool]]:
         """Return the refs among its outputs, and whether each is a new version."""
@@ -35,9 +47,11 @@ class OutlinedOperation(NamedTuple):
 
     def writes(self, ref: str) -> bool:
         """Tell whether one of its outputs is a new version of `ref`."""
-        for place, output in enumerate(self.outputs):
-            if output == ref and is_writing(self.kind, ref, self.actions[place]):
+        texts, place = self.texts, 2 * self.reads
+        for action in self.actions:
+            if texts[place] == ref and is_writing(self.kind, ref, action):
                 return True
+            place += 1
         return False
 
     def sources(self, ref: str) -> set[int] | None:
@@ -60,27 +74,29 @@ class OutlinedTraces:
     scopes: dict[str, str] = field(default_factory=dict[str, str])
     mains: dict[str, str] = field(default_factory=dict[str, str])
     repeats: dict[VersionKey, VersionKey] = field(default_factory=dict[VersionKey, VersionKey])
-    writers: dict[str, dict[str, Sequence[str]]] = field(default_factory=dict[str, dict[str, Sequence[str]]])
-    """By the id of each trace added: the refs among its outputs, each with the origins of those that list it."""
+    writers: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    """By the id of each trace added: the refs among its outputs, each with the origins of those that list it, a blank
+    between two. A dict of texts costs the garbage collector nothing."""
     failed: set[str] = field(default_factory=set[str])
     """The origins of operations that ended with an error."""
 
     def add(self, trace_id: str, outlines: Sequence[Outline]) -> None:
         """Add a trace. One with continuations, ragged arrays or several writers of a ref is read in full."""
-        writers: dict[str, Sequence[str]] = {}
+        writers: dict[str, str] = {}
         for outline in outlines:
             _, span_id, parent_id, kind, scope, part, inputs, origins, outputs, actions, has_flow, failed, _, source = (
                 outline
             )
             if source[1] == semconv.ATTRIBUTION_SCOPE:
                 continue
-            ragged = len(origins) != len(inputs) or len(actions) != len(outputs) or "" in inputs or "" in outputs
-            if part or ragged or not writers.keys().isdisjoint(outputs):
+            origin = f"{trace_id}-{span_id}"
+            known = len(writers)
+            for ref in outputs:
+                writers[ref] = origin
+            ragged = len(origins) != len(inputs) or len(actions) != len(outputs) or "" in inputs or "" in writers
+            if part or ragged or len(writers) != known + len(outputs):
                 self._add_assembled(trace_id, outlines)  # puts what was added of it so far right
                 return
-            origin = f"{trace_id}-{span_id}"
-            for ref in outputs:
-                writers[ref] = (origin,)
             if parent_id:
                 self.parents[origin] = f"{trace_id}-{parent_id}"
             if scope:
@@ -89,7 +105,8 @@ class OutlinedTraces:
                 self.failed.add(origin)
             if kind or inputs or outputs or operates(outline.span()):
                 within = flow_within(outline.span()) if has_flow else None
-                self.operations[origin] = OutlinedOperation(kind, inputs, origins, outputs, actions, within)
+                texts = (*inputs, *origins, *outputs)
+                self.operations[origin] = OutlinedOperation(kind, len(inputs), texts, actions, within)
         self.writers[trace_id] = writers
 
     def _add_assembled(self, trace_id: str, outlines: Sequence[Outline]) -> None:
@@ -105,7 +122,7 @@ class OutlinedTraces:
         for origin, operation in operations.items():
             for ref in dict.fromkeys(operation.outputs):
                 writers[ref].append(origin)
-        self.writers[trace_id] = {**writers}
+        self.writers[trace_id] = {ref: " ".join(origins) for ref, origins in writers.items()}
 
     def spans_of(self, origin: str) -> set[str]:
         """Return the origins of the spans that make up an operation."""
@@ -122,11 +139,11 @@ class OutlinedTraces:
 
     def scope(self, origin: str) -> str:
         """Return the scope of an operation, its own or that of the nearest span around it."""
-        own = self.scopes.get(origin, "")
-        return own or next((scope for span in self.around(origin) if (scope := self.scopes.get(span, ""))), "")
+        if own := self.scopes.get(origin):
+            return own
+        return next((scope for span in self.around(origin) if (scope := self.scopes.get(span, ""))), "")
 
 
 def _whole(span: OperationSpan) -> OutlinedOperation:
-    inputs, outputs = span.inputs, span.outputs
-    read = [v.ref for v in inputs], [v.origin for v in inputs]
-    return OutlinedOperation(span.kind, *read, [v.ref for v in outputs], [v.action for v in outputs], span.flow)
+    texts = *(v.ref for v in span.inputs), *(v.origin for v in span.inputs), *(v.ref for v in span.outputs)
+    return OutlinedOperation(span.kind, len(span.inputs), texts, [v.action for v in span.outputs], span.flow)

@@ -8,6 +8,8 @@ that build a graph, from that trace alone.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import Protocol
 
 from memtrace_otel.graph.assembly import assemble
@@ -22,7 +24,7 @@ from memtrace_otel.semconv import RefKind
 from memtrace_otel.store.outlines import Outline
 from memtrace_otel.store.protocols import TraceSource
 
-_SOLE_STEPS, _MOST_AHEAD = 4, 64
+_SOLE_STEPS, _MOST_AHEAD = 4, 256
 """A record's history is read trace by trace at first, then more and more traces at once."""
 
 
@@ -41,8 +43,8 @@ class LineageSource(TraceSource, Protocol):
 class SliceSource(LineageSource, Protocol):
     """A source that finds what a slice asks for without a search."""
 
-    def outlines(self, trace_ids: Collection[str]) -> list[Outline]:
-        """Return the spans of several traces without what they say."""
+    def outlines(self, trace_ids: Collection[str]) -> Iterable[Outline]:
+        """Return the spans of several traces, trace by trace, without what they say."""
         ...
 
     def writers_before(self, ref: str, trace_id: str, most: int) -> list[str]:
@@ -122,9 +124,10 @@ class StoredFlow:
         wanted: dict[str, str] = {}
         for node in nodes:
             if found := operations.get(node.origin):
-                for ref, source in zip(found.inputs, found.origins, strict=True):
-                    if source and source[:32] not in known and is_origin(source):
-                        wanted[source[:32]] = ref
+                for place in range(found.reads):
+                    source = found.texts[found.reads + place]
+                    if source and source not in operations and source[:32] not in known and is_origin(source):
+                        wanted[source[:32]] = found.texts[place]
         if wanted:
             self._load({*wanted, *(t for trace_id, ref in wanted.items() for t in self._ahead(ref, trace_id))})
 
@@ -160,14 +163,14 @@ class StoredFlow:
         if found is None:
             return
         fed = None if found.flow is None else found.sources(version.ref)
-        if found.inputs or fed is not None:
+        if found.reads or fed is not None:
             yield from self._inputs(origin, found, fed)
             return
         for outer in self._known.around(origin):  # a writing step without inputs worked on those around it
             around = self._operation(outer)
             if around is not None and around.kind in READING_KINDS:
                 return
-            if around is not None and around.inputs:
+            if around is not None and around.reads:
                 yield OperationKey(outer)
                 yield from self._inputs(outer, around, None)
                 return
@@ -181,19 +184,22 @@ class StoredFlow:
 
     # --- versions ------------------------------------------------------------------------------------------------
     def _inputs(self, origin: str, found: OutlinedOperation, places: set[int] | None = None) -> list[VersionKey]:
-        return [
-            self._read(origin, place, ref, source)
-            for place, (ref, source) in enumerate(zip(found.inputs, found.origins, strict=True))
-            if places is None or place in places
-        ]
+        operations, repeats = self._known.operations, self._known.repeats
+        versions: list[VersionKey] = []
+        for place in range(found.reads):
+            if places is not None and place not in places:
+                continue
+            ref, source = found.texts[place], found.texts[found.reads + place]
+            if source in operations and source != origin and operations[source].writes(ref):
+                version = VersionKey(ref, source)
+                if version not in repeats:
+                    versions.append(version)  # nearly all are of this kind
+                    continue
+            versions.append(self._read(origin, place, ref, source))
+        return versions
 
     def _read(self, reader: str, place: int, ref: str, origin: str) -> VersionKey:
         """Return the version that an operation read, as `Versions.read` does."""
-        found = self._known.operations.get(origin)
-        if found is not None and origin != reader and found.writes(ref):
-            version = VersionKey(ref, origin)
-            if version not in self._known.repeats:
-                return version  # nearly all are of this kind
         if origin and is_origin(origin) and (origin := self.main(origin)) != reader:
             return self._follow(ref, origin, reader, place)
         return self._unrecorded(ref, reader, place, reader, ())
@@ -246,7 +252,7 @@ class StoredFlow:
         if (found := self._deciding.get((ref, scope))) is None:
             found = set(self._source.writers(ref))
             self._load(found)
-            writers = [origin for trace_id in found for origin in self._known.writers[trace_id].get(ref, ())]
+            writers = [origin for trace_id in found for origin in self._known.writers[trace_id].get(ref, "").split()]
             shared = len({self._known.scope(origin) for origin in writers} | ({scope} - {""})) > 1
             told = [origin for origin in writers if shared or origin in self._known.failed]
             found |= {reader.trace_id for origin in told for reader in self._readers(origin)}
@@ -275,12 +281,8 @@ class StoredFlow:
         return found
 
     def _load(self, trace_ids: set[str]) -> None:
-        spans: dict[str, list[Outline]] = {
-            trace_id: [] for trace_id in trace_ids if trace_id not in self._known.writers
-        }
-        if not spans:
-            return
-        for outline in self._source.outlines(spans.keys()):
-            spans[outline.trace_id].append(outline)
-        for trace_id, outlines in spans.items():
-            self._known.add(trace_id, outlines)
+        if new := trace_ids - self._known.writers.keys():
+            for trace_id, outlines in groupby(self._source.outlines(new), itemgetter(0)):
+                self._known.add(trace_id, list(outlines))
+            for trace_id in new - self._known.writers.keys():
+                self._known.add(trace_id, ())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
+from functools import partial
 from sqlite3 import Connection
 
 from google.protobuf.message import DecodeError as ProtobufError
@@ -69,10 +70,7 @@ def pack_spans(locked: Locked) -> None:
             ids = [id for (id,) in connection.execute(query, (scope,))]
             number = _dictionary(connection, scope, ids)
             packer = Packer(number, Bodies(connection).sample(number))
-        for batch in in_turns(ids, _BATCH):
-            with locked() as connection, transaction(connection):
-                if number == NAMES or _exists(connection, number):
-                    _pack(connection, batch, packer)
+        in_turns(locked, ids, _BATCH, partial(_pack, packer=packer, number=number))
     with locked() as connection, transaction(connection):
         if has_dictionaries(connection):
             connection.execute("DELETE FROM dictionary WHERE scope NOT IN (SELECT scope FROM span)")
@@ -88,9 +86,7 @@ def drop_dictionaries(locked: Locked, scopes: Iterable[str]) -> None:
     for number, scope in numbers:
         with locked() as connection:
             ids = _packed_with(connection, number, scope)
-        for batch in in_turns(ids, _BATCH):
-            with locked() as connection, transaction(connection):
-                _restore(connection, batch)
+        in_turns(locked, ids, _BATCH, _restore)
         with locked() as connection, transaction(connection):
             _restore(connection, _packed_with(connection, number, scope))  # packed meanwhile
             connection.execute("DELETE FROM dictionary WHERE number = ?", (number,))
@@ -122,8 +118,9 @@ def _packed_with(connection: Connection, number: int, scope: str) -> list[int]:
     return [id for id, head in connection.execute(query, (scope,)) if dictionary_of(head) == number]
 
 
-def _pack(connection: Connection, ids: Iterable[int], packer: Packer) -> None:
-    for id in ids:
+def _pack(connection: Connection, ids: Iterable[int], packer: Packer, number: int) -> None:
+    """Pack spans, unless their dictionary was dropped meanwhile."""
+    for id in ids if number == NAMES or _exists(connection, number) else ():
         row = connection.execute("SELECT body FROM span WHERE id = ?", (id,)).fetchone()
         if row is not None and dictionary_of(row[0]) is None:
             connection.execute("UPDATE span SET body = ? WHERE id = ?", (packer.pack(row[0]), id))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -106,15 +105,27 @@ def _bound_log(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA busy_timeout = {patience}")
 
 
-def in_turns(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yield `items` in batches, each for a transaction of its own; between two of them other writers get their turn.
+def in_turns(
+    locked: Locked, items: Sequence[T], size: int, work: Callable[[sqlite3.Connection, Sequence[T]], None]
+) -> None:
+    """Do `work` on `items` in batches, each in a transaction of its own; between two of them other writers get their
+    turn.
 
-    Without the pause the lock would be taken again before anybody saw it free.
+    The lock is free for as long as it was held: on a busy machine nobody would see a short pause. It is not held while
+    the disk is waited for: with the last batch, or with what another writer commits, all that went before is synced.
     """
-    waiting = iter(items)
-    while batch := list(islice(waiting, size)):
-        yield batch
-        time.sleep(_PAUSE_SECONDS)
+    for start in range(0, len(items), size):
+        is_last = start + size >= len(items)
+        with locked() as connection:
+            connection.execute(f"PRAGMA synchronous = {'FULL' if is_last else 'NORMAL'}")
+            try:
+                with transaction(connection):
+                    taken = time.monotonic()
+                    work(connection, items[start : start + size])
+            finally:
+                connection.execute("PRAGMA synchronous = FULL")
+        if not is_last:
+            time.sleep(max(_PAUSE_SECONDS, time.monotonic() - taken))
 
 
 def execute_patiently(connection: sqlite3.Connection, statement: str) -> None:

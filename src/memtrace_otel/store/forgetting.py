@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from sqlite3 import Connection, OperationalError
 
@@ -22,7 +22,7 @@ from memtrace_otel.store.packing import PackingError
 from memtrace_otel.store.space import compact
 from memtrace_otel.store.upkeep import Forgotten
 
-_BATCH = 32
+_BATCH = 16
 _NOTHING = b"\xff"
 """No span."""
 _TRACE_ID = re.compile(rb"\x0a\x10(?=(.{16}))", re.DOTALL)
@@ -43,10 +43,12 @@ def forget(locked: Locked, scope: str, *, rewrite: bool) -> Forgotten:
         found = _find(connection, scope)
         readers = _other_readers(connection, found)
         erasing = Erasing.begin(connection, scope)
-    for batch in in_turns((*found.spans.values(), *readers), _BATCH):
-        with locked() as connection, transaction(connection):
-            for id in erasing.left(connection, batch):
-                _erase(connection, id, found, erasing)
+
+    def erase(connection: Connection, batch: Sequence[int]) -> None:
+        for id in erasing.left(connection, batch):
+            _erase(connection, id, found, erasing)
+
+    in_turns(locked, (*found.spans.values(), *readers), _BATCH, erase)
     drop_dictionaries(locked, (scope, *_scopes(locked, readers)))
     with locked() as connection:
         verdicts = _erased_verdicts(connection, found, erasing.rename)
@@ -190,6 +192,7 @@ def _write(connection: Connection, id: int, span: Span) -> None:
         before = Bodies(connection).read(*connection.execute(query, (id,)).fetchone())
     except PackingError:
         before = _NOTHING
-    remove_from_indexes(connection, id, before)  # the refs may have become others
+    after = indexed_fields(span)
+    remove_from_indexes(connection, id, before, after)  # the refs may have become others
     connection.execute("UPDATE span SET body = ? WHERE id = ?", (span.SerializeToString(), id))
-    add_to_indexes(connection, id, indexed_fields(span))
+    add_to_indexes(connection, id, after)

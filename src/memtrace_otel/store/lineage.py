@@ -34,15 +34,19 @@ def add_to_indexes(connection: Connection, id: int, fields: IndexedFields) -> No
         connection.executemany("INSERT OR IGNORE INTO writer (ref, span) VALUES (?, ?)", keys)
 
 
-def remove_from_indexes(connection: Connection, id: int, body: bytes) -> None:
-    """Undo `add_to_indexes` for a span; one that cannot be decoded is found only by looking through all."""
+def remove_from_indexes(connection: Connection, id: int, body: bytes, kept: IndexedFields | None = None) -> None:
+    """Undo `add_to_indexes` for a span, but for what is `kept`; one that cannot be decoded is found only by looking
+    through all."""
     try:
         fields = indexed_fields(Span.FromString(body))
     except DecodeError:
         connection.execute("DELETE FROM reader WHERE span = ?", (id,))
         connection.execute("DELETE FROM writer WHERE span = ?", (id,))
         return
-    origins, refs = [[(key_of(name, id), id) for name in names] for names in (fields.origins, fields.written)]
+    gone = (fields.origins, fields.written)
+    if kept:
+        gone = (fields.origins - kept.origins, fields.written - kept.written)
+    origins, refs = [[(key_of(name, id), id) for name in names] for names in gone]
     connection.executemany("DELETE FROM reader WHERE origin = ? AND span = ?", origins)
     connection.executemany("DELETE FROM writer WHERE ref = ? AND span = ?", refs)
 
@@ -52,18 +56,18 @@ def readers_of(connection: Connection, origin: str) -> list[int]:
     return [id for (id,) in connection.execute(_READERS, {"hash": _hash_of(origin)})]
 
 
-def writers_of(connection: Connection, ref: str) -> list[int]:
-    """Return the rows of the spans that list `ref` among their outputs; seldom one more."""
-    return [id for (id,) in connection.execute(_WRITERS, {"hash": _hash_of(ref)})]
+def writers_of(connection: Connection, ref: str) -> list[str]:
+    """Return the traces of the spans that list `ref` among their outputs; seldom one more."""
+    return [trace_id for (trace_id,) in connection.execute(_WRITERS, {"hash": _hash_of(ref)})]
 
 
-def writers_before(connection: Connection, ref: str, id: int, most: int) -> list[int]:
-    """Return up to `most` of them that arrived before row `id`, the last first."""
-    found: list[int] = []
-    (first,) = connection.execute("SELECT min(id) FROM span").fetchone()
-    for part in range(id >> PART_BITS, ((first or 0) >> PART_BITS) - 1, -1):
+def writers_before(connection: Connection, ref: str, trace_id: str, most: int) -> list[str]:
+    """Return the traces of up to `most` of them that arrived before the last span of a trace, the last first."""
+    found: list[str] = []
+    last, first = connection.execute(_BOUNDS, (trace_id,)).fetchone()
+    for part in range((last or 0) >> PART_BITS, ((first or 0) >> PART_BITS) - 1, -1):
         key = part << HASH_BITS | _hash_of(ref)
-        found += [row for (row,) in connection.execute(_WRITERS_BEFORE, (key, id, most - len(found)))]
+        found += [writer for (writer,) in connection.execute(_WRITERS_BEFORE, (key, last, most - len(found)))]
         if len(found) >= most:
             break
     return found
@@ -83,5 +87,8 @@ WITH RECURSIVE part (key, least) AS (
 )
 """
 _READERS = f"{_PARTS} SELECT span FROM part CROSS JOIN reader ON origin = key"
-_WRITERS = f"{_PARTS} SELECT span FROM part CROSS JOIN writer ON ref = key"
-_WRITERS_BEFORE = "SELECT span FROM writer WHERE ref = ? AND span < ? ORDER BY span DESC LIMIT ?"
+_WRITERS = f"{_PARTS} SELECT DISTINCT trace_id FROM part CROSS JOIN writer ON ref = key CROSS JOIN span ON id = span"
+_WRITERS_BEFORE = """
+SELECT trace_id FROM writer CROSS JOIN span ON id = span WHERE ref = ? AND span < ? ORDER BY span DESC LIMIT ?
+"""
+_BOUNDS = "SELECT (SELECT max(id) FROM span WHERE trace_id = ?), (SELECT min(id) FROM span)"

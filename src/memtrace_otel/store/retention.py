@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from sqlite3 import Connection
@@ -16,7 +16,7 @@ from memtrace_otel.model import make_origin
 from memtrace_otel.otlp.decode import indexed_fields
 from memtrace_otel.semconv import OpKind
 from memtrace_otel.store.bodies import Bodies
-from memtrace_otel.store.connection import Locked, in_turns, transaction
+from memtrace_otel.store.connection import Locked, in_turns
 from memtrace_otel.store.lineage import readers_of, remove_from_indexes
 from memtrace_otel.store.packing import PackingError
 from memtrace_otel.store.space import size
@@ -53,13 +53,16 @@ def prune(locked: Locked, retention: Retention) -> Pruned:
         attributions = _attributions(connection)
     touched: set[str] = set()
     spans = 0
-    for batch in in_turns(traces, _BATCH):
-        with locked() as connection, transaction(connection):
-            for (trace_id,) in batch:
-                going = _about(connection, _going(connection, trace_id, retention), attributions)
-                _remove(connection, going, targets)
-                touched.update(span.trace_id for span in going)
-                spans += len(going)
+
+    def remove(connection: Connection, batch: Sequence[tuple[str]]) -> None:
+        nonlocal spans
+        for (trace_id,) in batch:
+            going = _about(connection, _going(connection, trace_id, retention), attributions)
+            _remove(connection, going, targets)
+            touched.update(span.trace_id for span in going)
+            spans += len(going)
+
+    in_turns(locked, traces, _BATCH, remove)
     if retention.before is not None and not of_scope:
         with locked() as connection:
             connection.execute("DELETE FROM quarantine WHERE received < ?", (retention.before,))

@@ -109,35 +109,36 @@ class SqliteStore:
             found = self._select("WHERE id IN (SELECT value FROM json_each(?)) ORDER BY start, id", (ids,))
         return [span for span in found if any(variable.origin == origin for variable in span.inputs)]
 
-    def outlines(self, trace_ids: Collection[str]) -> list[Outline]:
-        """Return the decoded spans of several traces without what they say. What waits is left to wait."""
+    def outlines(self, trace_ids: Collection[str]) -> Iterator[Outline]:
+        """Yield the decoded spans of several traces, trace by trace, without what they say. What waits is left to
+        wait."""
         query = "SELECT trace_id, span_id, kind, scope, source, body FROM span WHERE trace_id "
         one = len(trace_ids) == 1
-        query += "= ?" if one else "IN (SELECT value FROM json_each(?))"
+        query += "= ?" if one else "IN (SELECT value FROM json_each(?)) ORDER BY trace_id"
         values = tuple(trace_ids) if one else (json.dumps(list(trace_ids)),)
-        with self._lock, TranslatedErrors(self._path):
-            found: list[Outline] = []
-            for trace_id, span_id, kind, scope, source, stored in self._connection.execute(query, values).fetchall():
-                try:
-                    body = self._bodies.read(stored, trace_id, span_id)
-                    found.append(read_outline(trace_id, span_id, kind, scope, body, self._source(source)))
-                except UNDECODABLE as error:
-                    raise self._undecodable(trace_id, span_id) from error
-            return found
+        with self._locked() as connection:
+            rows = connection.execute(query, values).fetchall()
+            bodies = [self._body(stored, trace_id, span_id) for trace_id, span_id, *_, stored in rows]
+            sources = {source: self._source(source) for source in {row[4] for row in rows}}
+        for (trace_id, span_id, kind, scope, source, _), body in zip(rows, bodies, strict=True):
+            try:
+                outline = read_outline(trace_id, span_id, kind, scope, body, sources[source])
+            except UNDECODABLE as error:
+                raise self._undecodable(trace_id, span_id) from error
+            yield outline
 
     def writers(self, ref: str) -> list[str]:
         """Return the ids of the traces that list a variable among their outputs; a few more may be among them.
 
         What waits is left to wait."""
         with self._locked() as connection:
-            return list(dict.fromkeys(_trace_ids(connection, writers_of(connection, ref))))
+            return writers_of(connection, ref)
 
     def writers_before(self, ref: str, trace_id: str, most: int) -> list[str]:
         """Return the ids of up to `most` traces that listed a variable among their outputs and arrived just before this
         one; a few others may be among them. What waits is left to wait."""
         with self._locked() as connection:
-            (last,) = connection.execute("SELECT max(id) FROM span WHERE trace_id = ?", (trace_id,)).fetchone()
-            return _trace_ids(connection, writers_before(connection, ref, last or 0, most))
+            return writers_before(connection, ref, trace_id, most)
 
     def spans(
         self,
@@ -275,6 +276,12 @@ class SqliteStore:
         except UNDECODABLE as error:
             raise self._undecodable(trace_id, span_id) from error
 
+    def _body(self, stored: bytes, trace_id: str, span_id: str) -> bytes:
+        try:
+            return self._bodies.read(stored, trace_id, span_id)
+        except UNDECODABLE as error:
+            raise self._undecodable(trace_id, span_id) from error
+
     def _undecodable(self, trace_id: str, span_id: str) -> StoreError:
         span = make_origin(trace_id, span_id)
         reason = f"span {span} cannot be decoded; `memtrace-otel store check` names every such span"
@@ -287,11 +294,6 @@ class SqliteStore:
             row = self._connection.execute("SELECT body FROM source WHERE id = ?", (id,)).fetchone()
             self._sources[id] = read_source(row[0])
         return self._sources[id]
-
-
-def _trace_ids(connection: Connection, ids: list[int]) -> list[str]:
-    query = "SELECT trace_id FROM span WHERE id IN (SELECT value FROM json_each(?))"
-    return [trace_id for (trace_id,) in connection.execute(query, (json.dumps(ids),))]
 
 
 _IS_KNOWN = "SELECT EXISTS (SELECT 1 FROM span WHERE trace_id = ? AND kind <> ?)"

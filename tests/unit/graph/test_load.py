@@ -194,5 +194,5 @@ def test_traces_of_the_same_memories_are_in_one_graph(story: list[OperationSpan]
     together = [[int(trace_id, 16) for trace_id in traces] for traces, _ in graphs]
     assert together == [[4, 2, 77], [70, 51]]
     for traces, graph in graphs:
-        for trace_id in set(traces) - {TRACE(77)}:  # nobody knows that one
-            assert picture(graph) == picture(load_graph(source, trace_id))
+        assert all(load_graph(source, trace_id).nodes <= graph.nodes for trace_id in traces)
+        assert len(graph) == len(set().union(*(load_graph(source, trace_id) for trace_id in traces)))
