@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from memtrace_otel.annotate import Annotation, AttributionMetrics, annotate
 from memtrace_otel.attribution import attribute, find_failures, verdict_json
 from memtrace_otel.graph import EvolutionGraph, load_graphs
-from memtrace_otel.model import Verdict, is_origin
-from memtrace_otel.otlp.decode import is_evaluated
+from memtrace_otel.model import Verdict
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE
 from memtrace_otel.store import SqliteStore
 
@@ -62,10 +61,10 @@ def diagnose(
 
 def _evaluated(store: SqliteStore) -> Iterator[str]:
     """The traces whose answers somebody has evaluated, there or in another trace."""
-    for span in store.spans():
-        if span.instrumentation_scope != ATTRIBUTION_SCOPE and is_evaluated(span.attributes, span.events):
+    for span in store.indexed():
+        if span.fields.is_evaluated and span.instrumentation_scope != ATTRIBUTION_SCOPE:
             yield span.trace_id
-            yield from (variable.origin[:32] for variable in span.inputs if is_origin(variable.origin))
+            yield from (origin[:32] for origin in span.fields.origins)
 
 
 def record(store: SqliteStore, diagnosis: Diagnosis, *, started: int | None = None) -> list[Annotation]:

@@ -144,8 +144,8 @@ class _Loading:
     def memories(self, scopes: Iterable[str | None]) -> None:
         """Load the traces that have a span of one of these scopes, None: of any."""
         for scope in sorted(scopes, key=str):
-            for span in self._source.spans(scope=scope):
-                self.trace(span.trace_id)
+            for trace_id in self._source.trace_ids(scope=scope):
+                self.trace(trace_id)
                 if self.full:
                     return
 

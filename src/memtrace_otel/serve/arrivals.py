@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
-
-from memtrace_otel.otlp.decode import indexed_fields
 from memtrace_otel.store import NewSpan, SqliteStore
 from memtrace_otel.store.inbox import Batch, drain_batch
 
-_PAGE = 1000
 _BATCH_BYTES = 1 << 18
 _HIGHEST = "SELECT coalesce(max(id), 0) FROM span"
-_ROWS = """
-SELECT id, trace_id, span_id, name, start, source, body FROM span WHERE id > ? AND id <= ? ORDER BY id LIMIT ?
-"""
 
 
 class WatchedStore(SqliteStore):
@@ -57,18 +50,10 @@ class WatchedStore(SqliteStore):
             return
         seen = min(self._seen, highest)  # of the newest traces some were removed
         self._seen, self._own = highest, 0
-        while page := self._rows(seen, highest):
+        while page := self._indexed(seen, highest):
             seen = page[-1][0]
             yield [span for _, span in page]
 
     def _highest(self) -> int:
         with self._locked() as connection:
             return int(connection.execute(_HIGHEST).fetchone()[0])
-
-    def _rows(self, after: int, last: int) -> list[tuple[int, NewSpan]]:
-        with self._locked() as connection:
-            rows = connection.execute(_ROWS, (after, last, _PAGE)).fetchall()
-            return [
-                (id, NewSpan(trace, span, name, start, self._source(source)[1], indexed_fields(Span.FromString(body))))
-                for id, trace, span, name, start, source, body in rows
-            ]

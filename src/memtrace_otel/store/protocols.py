@@ -44,8 +44,9 @@ class TraceSource(Protocol):
         """Return the spans that have an input version with this origin, each once."""
         ...
 
-    def trace_ids(self) -> list[str]:
-        """Return the id of every trace, by the start of its first span."""
+    def trace_ids(self, *, scope: str | None = None) -> list[str]:
+        """Return the id of every trace, by the start of its first span; of those that have a span of a memory scope
+        where one is given, by the start of the first such span."""
         ...
 
 

@@ -119,6 +119,14 @@ def read_row(body: bytes, source: Source) -> OperationSpan:
     return decode_span(Span.FromString(body), *source)
 
 
+def read_indexed(
+    trace_id: str, span_id: str, name: str, start: int, instrumentation_scope: str, body: bytes
+) -> NewSpan:
+    """Return what of a row a span is looked up by."""
+    fields = indexed_fields(Span.FromString(body))
+    return NewSpan(trace_id, span_id, name, start, instrumentation_scope, fields)
+
+
 def _row(span: Span, instrumentation_scope: str, source: bytes) -> SpanRow:
     start = min(span.start_time_unix_nano, _INT64_MAX)
     ids = span.trace_id.hex(), span.span_id.hex()

@@ -24,7 +24,7 @@ from memtrace_otel.store.lineage import readers_of, writers_before, writers_of
 from memtrace_otel.store.migrations import migrate
 from memtrace_otel.store.outlines import Outline, read_outline
 from memtrace_otel.store.protocols import StoredVerdict, StoreStats
-from memtrace_otel.store.rows import Source, read_row, read_source
+from memtrace_otel.store.rows import NewSpan, Source, read_indexed, read_row, read_source
 from memtrace_otel.store.upkeep import Compaction, Damage, Forgotten, Pruned, ScopeStats, StoreSize
 
 _PAGE = 256
@@ -178,12 +178,31 @@ class SqliteStore:
             (found,) = connection.execute(_IS_KNOWN, (trace_id, OpKind.JUDGE)).fetchone()
             return bool(found)
 
-    def trace_ids(self) -> list[str]:
-        """Return every trace id by the start of its first span."""
+    def trace_ids(self, *, scope: str | None = None) -> list[str]:
+        """Return the id of every trace, or of those with a span of a scope, by the start of the first such span."""
         self.decode()
+        where, values = ("", ()) if scope is None else ("WHERE scope = ?", (scope,))
         with self._locked() as connection:
-            rows = connection.execute("SELECT trace_id FROM span GROUP BY trace_id ORDER BY min(start), min(id)")
-            return [trace_id for (trace_id,) in rows]
+            query = f"SELECT trace_id FROM span {where} GROUP BY trace_id ORDER BY min(start), min(id)"
+            return [trace_id for (trace_id,) in connection.execute(query, values)]
+
+    def indexed(self) -> Iterator[NewSpan]:
+        """Yield what every span is looked up by, in order of arrival, page by page: a tenth of the time that the whole
+        spans take."""
+        self.decode()
+        seen = 0
+        while page := self._indexed(seen, _LAST_ROW):
+            seen = page[-1][0]
+            yield from (span for _, span in page)
+
+    def _indexed(self, after: int, last: int) -> list[tuple[int, NewSpan]]:
+        """The next page of spans with row numbers behind `after`, up to `last`."""
+        with self._locked() as connection:
+            rows = connection.execute(_INDEXED, (after, last, _PAGE)).fetchall()
+            return [
+                (id, read_indexed(trace, span, name, start, self._source(source)[1], self._body(body, trace, span)))
+                for id, trace, span, name, start, source, body in rows
+            ]
 
     def stats(self) -> StoreStats:
         """Count what the store holds."""
@@ -307,6 +326,11 @@ SELECT
     (SELECT count(*) FROM quarantine),
     (SELECT coalesce(min(start), 0) FROM span),
     (SELECT coalesce(max(start), 0) FROM span)
+"""
+
+_LAST_ROW = (1 << 63) - 1
+_INDEXED = """
+SELECT id, trace_id, span_id, name, start, source, body FROM span WHERE id > ? AND id <= ? ORDER BY id LIMIT ?
 """
 
 _SCOPES = """

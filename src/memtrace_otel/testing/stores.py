@@ -118,6 +118,15 @@ class SourceContract:
         spans = [contract_span(3, 1, 1), contract_span(1, 2, 2), contract_span(3, 3, 3), contract_span(2, 4, 4)]
         source = fill(list(reversed(spans)))
         assert source.trace_ids() == [f"{n:032x}" for n in (3, 1, 2)]
+        assert source.trace_ids(scope=spans[0].scope) == source.trace_ids()
+        assert source.trace_ids(scope="f" * 16) == []
+
+    def test_the_traces_of_a_scope_are_by_its_first_span_there(self, fill: Fill) -> None:
+        mine, others = "a" * 16, "b" * 16
+        spans = [contract_span(1, 1, 1, scope=others), contract_span(2, 2, 2, scope=mine)]
+        source = fill([*spans, contract_span(1, 3, 3, scope=mine), contract_span(3, 4, 4, scope=others)])
+        assert source.trace_ids(scope=mine) == [f"{n:032x}" for n in (2, 1)]
+        assert source.trace_ids(scope=others) == [f"{n:032x}" for n in (1, 3)]
 
     def test_equal_times_are_in_order_of_arrival(self, fill: Fill) -> None:
         origin = make_origin("a" * 32, "b" * 16)

@@ -33,7 +33,7 @@ class Spans:
     def readers(self, origin: str) -> list[OperationSpan]:
         return []
 
-    def trace_ids(self) -> list[str]:
+    def trace_ids(self, *, scope: str | None = None) -> list[str]:
         return []
 
 

@@ -60,8 +60,8 @@ class ToyStore:
     def readers(self, origin: str) -> list[OperationSpan]:
         return [span for span in self._sorted() if any(variable.origin == origin for variable in span.inputs)]
 
-    def trace_ids(self) -> list[str]:
-        return list(dict.fromkeys(span.trace_id for span in self._sorted()))
+    def trace_ids(self, *, scope: str | None = None) -> list[str]:
+        return list(dict.fromkeys(span.trace_id for span in self._sorted() if scope in (None, span.scope)))
 
 
 class LastContentWins(ToyStore):
