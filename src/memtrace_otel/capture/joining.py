@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 from opentelemetry import trace
@@ -77,10 +79,11 @@ def _destination(processor: Any) -> tuple[str, ...] | None:
     return found if found[2] else None
 
 
-def let_program_set_provider() -> None:
-    """Let the program set a tracer provider, once, as if none had been set before. Twice is once.
+def let_program_set_providers() -> None:
+    """Let the program set providers of traces, metrics and logs, once, as if none had been set before. Twice is once.
 
-    Its provider makes all spans from then on, also those of tracers taken before, and ours gets them through it.
+    Its tracer provider makes all spans from then on, also those of tracers taken before, and ours gets them through it.
+    What ours would do with metrics and logs, the exporters of the environment, ends where the program sets its own.
     """
     api: Any = trace
     ours = trace.get_tracer_provider()
@@ -97,15 +100,30 @@ def let_program_set_provider() -> None:
             with guard("provider.join"):
                 _join(ours, provider)
 
-    api._TRACER_PROVIDER_SET_ONCE = type(api._TRACER_PROVIDER_SET_ONCE)()
     api._set_tracer_provider = set_provider
+    _open(api, "_TRACER_PROVIDER")
+    for module, name, outlets in (
+        ("opentelemetry.metrics._internal", "_METER_PROVIDER", "_metric_readers"),
+        ("opentelemetry._logs._internal", "_LOGGER_PROVIDER", "_multi_log_record_processor._log_record_processors"),
+    ):
+        with guard("provider.open"):
+            api = import_module(module)
+            _open(api, name)
+            if not attrgetter(outlets)(getattr(api, name)):  # it exports nothing: meters wait for the program's
+                setattr(api, name, None)
+                getattr(api, f"_PROXY{name}")._real_meter_provider = None
+
+
+def _open(api: Any, name: str) -> None:
+    """Let a global provider be set once more."""
+    once = f"{name}_SET_ONCE"
+    setattr(api, once, type(getattr(api, once))())
 
 
 def _join(ours: Any, program: Any) -> None:
     if not hasattr(program, "add_span_processor"):
-        _logger.warning(
-            "the program's tracer provider (%s) takes no span processors: its own spans are not recorded", program
-        )
+        name = program.__class__.__name__
+        _logger.warning("the program's tracer provider, %s, takes no span processors: its spans are not recorded", name)
         return
     program.add_span_processor(_Joined(ours, program))
     ours.get_tracer = program.get_tracer

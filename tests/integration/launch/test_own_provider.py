@@ -171,8 +171,7 @@ def test_a_provider_that_takes_no_processors_is_the_programs_and_ours_goes_on(pr
     program.run(f"{FOREIGN}\ntrace.set_tracer_provider(Foreign())\ncheckout()")
     assert program.backend == BOTH[:1]
     assert program.database == ["app create_memory"]
-    assert "(<__main__.Foreign object" in program.said
-    assert "takes no span processors: its own spans are not recorded" in program.said
+    assert "tracer provider, Foreign, takes no span processors: its spans are not recorded" in program.said
 
 
 def test_a_wrapper_that_takes_processors_gets_ours(program: Program) -> None:
@@ -201,6 +200,33 @@ def test_run_leaves_it_refused_where_the_environment_says_so(program: Program) -
     program.run(TUTORIAL, MEMTRACE_JOIN_PROVIDER="false")
     assert program.backend == []
     assert program.database == ["app checkout", "app create_memory"]
+
+
+METRICS_AND_LOGS = """
+from opentelemetry import _logs, metrics
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+sold = metrics.get_meter("app").create_counter("sold")
+reader = InMemoryMetricReader()
+metrics.set_meter_provider(MeterProvider(metric_readers=[reader]))
+sold.add(1)
+remember()
+logs = LoggerProvider()
+_logs.set_logger_provider(logs)
+assert _logs.get_logger_provider() is logs
+scopes = [scope for of in reader.get_metrics_data().resource_metrics for scope in of.scope_metrics]
+print(*[metric.name for scope in scopes for metric in scope.metrics if metric.name == "sold"], file=backend)
+"""
+
+
+def test_its_metrics_and_logs_are_not_taken_away_either(program: Program) -> None:
+    for start in (program.start, program.run):
+        start(METRICS_AND_LOGS)
+        assert "Overriding" not in program.said
+    assert program.backend == ["sold", "sold"]
+    assert program.database == ["app create_memory"]
 
 
 # --- the same receiver twice -------------------------------------------------------------------------------------
