@@ -108,8 +108,10 @@ def let_program_set_providers() -> None:
     ):
         with guard("provider.open"):
             api = import_module(module)
+            if (current := getattr(api, name)) is None:  # left out of OTEL_CONFIG_FILE
+                continue
             _open(api, name)
-            if not attrgetter(outlets)(getattr(api, name)):  # it exports nothing: meters wait for the program's
+            if not attrgetter(outlets)(current):  # it exports nothing: meters wait for the program's
                 setattr(api, name, None)
                 getattr(api, f"_PROXY{name}")._real_meter_provider = None
 

@@ -196,6 +196,15 @@ def test_opentelemetry_instrument_refuses_it_unless_told(program: Program) -> No
     assert "Overriding" not in program.said
 
 
+def test_a_configuration_file_that_names_traces_only_will_do(program: Program) -> None:
+    processors = "[{simple: {exporter: {memtrace: {path: memtrace.db}}}}]"
+    file = program.folder / "otel.yaml"
+    file.write_text(f'file_format: "1.0"\ntracer_provider: {{processors: {processors}}}\n')
+    program.instrument(TUTORIAL, OTEL_CONFIG_FILE=str(file), MEMTRACE_JOIN_PROVIDER="true")
+    assert program.backend == program.database == BOTH
+    assert "memtrace" not in program.said
+
+
 def test_run_leaves_it_refused_where_the_environment_says_so(program: Program) -> None:
     program.run(TUTORIAL, MEMTRACE_JOIN_PROVIDER="false")
     assert program.backend == []
