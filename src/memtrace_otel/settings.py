@@ -245,6 +245,12 @@ PROCESSOR = Setting(
     "Span processor under opentelemetry-instrument: `lossless` in place of each batch processor, or `stock`.",
     choices=("lossless", "stock"),
 )
+JOIN_PROVIDER = Setting(
+    "MEMTRACE_JOIN_PROVIDER",
+    False,
+    "Under opentelemetry-instrument, a tracer provider that the program sets makes the spans, and the exporters of the "
+    "environment get them as well; else OpenTelemetry refuses it. `memtrace-otel run` turns it on.",
+)
 SPOOL_DIR = Setting(
     "MEMTRACE_SPOOL_DIR",
     "",
@@ -304,6 +310,7 @@ TABLE: tuple[AnySetting, ...] = (
     MARKER_STATUS,
     MAX_IMPORT_BYTES,
     PROCESSOR,
+    JOIN_PROVIDER,
     SPOOL_DIR,
     SPOOL_BYTES,
     BLOCK_MS,

@@ -241,6 +241,20 @@ def test_doctor_of_a_program_that_run_records() -> None:
     assert command("doctor", "--", sys.executable, "app.py").returncode == 1  # without run nobody takes the spans
 
 
+def test_doctor_names_a_provider_that_the_program_sets(folder: Path) -> None:
+    own = "from opentelemetry import trace\nfrom opentelemetry.sdk.trace import TracerProvider\n"
+    (folder / "app.py").write_text(f"{own}trace.set_tracer_provider(TracerProvider())\n{PROGRAM}")
+    refused = command("doctor", "--json", "--", sys.executable, "app.py")
+    joined = command("doctor", "--run", "--json", "--", sys.executable, "app.py")
+    found = [
+        next(finding for finding in json.loads(done.stdout) if "app.py:3" in finding["found"])
+        for done in (refused, joined)
+    ]
+    assert [(finding["check"], finding["state"]) for finding in found] == [("provider", "problem"), ("provider", "ok")]
+    assert found[0]["remedy"].startswith(f"memtrace-otel run -- {sys.executable} app.py")
+    assert (refused.returncode, joined.returncode) == (1, 0)
+
+
 def test_doctor_refuses_what_is_no_python_program() -> None:
     done = command("doctor", "--", "no-such-command")
     assert (done.returncode, "command not found" in done.stderr) == (2, True)

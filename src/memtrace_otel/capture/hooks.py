@@ -7,7 +7,13 @@ from memtrace_otel.capture.guard import guard
 
 
 def post_instrument() -> None:
-    """Put the lossless span processor in place, unless MEMTRACE_PROCESSOR=stock. Never raises; twice is once."""
+    """Put the lossless span processor in place, unless MEMTRACE_PROCESSOR=stock, and let the program set providers of
+    its own with MEMTRACE_JOIN_PROVIDER=true. Never raises; twice is once."""
+    with guard("post_instrument"):  # first: our own metrics go where the program's go
+        if settings.JOIN_PROVIDER.read():
+            from memtrace_otel.capture.joining import let_program_set_providers
+
+            let_program_set_providers()
     with guard("post_instrument"):
         if settings.PROCESSOR.read() == "lossless":
             from memtrace_otel.capture.processor.replacement import replace_batch_processors

@@ -1,4 +1,4 @@
-"""The program's own files: do they import what is watched, do they start a Python that gets nothing of this?
+"""The program's own files: do they import what is watched, keep it from being recorded, set a provider of their own?
 
 They are read, not run. Files beside the script are followed, installed packages are not.
 """
@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 
+from memtrace_otel import settings
 from memtrace_otel.doctor.finding import Finding, ok, problem, warning
-from memtrace_otel.doctor.program import OURS, ObservedProgram
+from memtrace_otel.doctor.program import CONFIG_FILE, OURS, ObservedProgram
+from memtrace_otel.doctor.remedies import change_setting
 
 _MOST_FILES = 500
 _OUR_MODULE = "memtrace_otel"
@@ -30,7 +32,7 @@ _BEGINS_PROGRAM = re.compile(r"-[mcWX].*")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line that keeps something from being recorded: what it does, and what to write there."""
+    """A line that matters to what is recorded: what it does, and what to write there."""
 
     path: Path
     line: int
@@ -41,12 +43,15 @@ class Place:
 @dataclass(slots=True)
 class Source:
     """What a script and the files beside it say: top-level names that they import from elsewhere, where they start a
-    Python that gets nothing of us (`blinded`), and where they end without what was recorded last (`hasty`)."""
+    Python that gets nothing of us (`blinded`), where they end without what was recorded last (`hasty`), and where they
+    set a tracer provider of their own (`providers`) or give one a sampler (`samplers`)."""
 
     script: Path
     imports: set[str] = field(default_factory=set[str])
     blinded: list[Place] = field(default_factory=list[Place])
     hasty: list[Place] = field(default_factory=list[Place])
+    providers: list[Place] = field(default_factory=list[Place])
+    samplers: list[Place] = field(default_factory=list[Place])
     broken: str = ""
 
 
@@ -66,6 +71,7 @@ def check_source(program: ObservedProgram) -> Iterator[Finding]:
         yield (warning if used else problem)("child process", _told(place), _edit(place))
     for place in source.hasty:
         yield warning("program end", _told(place), _edit(place))
+    yield from _check_providers(source, program)
     if used:
         yield ok("program", f"{source.script} imports {', '.join(used)}")
         return
@@ -82,6 +88,28 @@ def check_source(program: ObservedProgram) -> Iterator[Finding]:
         f"{said}: there is nothing to record",
         f"${{EDITOR:-vi}} {quote(str(source.script))}  # say what its memory does: docs/guide/own-memory.md",
     )
+
+
+def _check_providers(source: Source, program: ObservedProgram) -> Iterator[Finding]:
+    """A provider that the program sets: what becomes of it depends on who starts the program."""
+    joins = program.setting(settings.JOIN_PROVIDER.name) == "true"
+    switch = change_setting(program, settings.JOIN_PROVIDER, "true")
+    by_switch = f"{switch}  # then start the program by opentelemetry-instrument"
+    by_run = f"{program.rerun}  # or, for opentelemetry-instrument: {switch}"
+    for place in source.providers:
+        if joins:
+            both = "the exporters found here join it, and all of them get every span"
+            yield ok("provider", f"{_told(place)}: {both}; started by plain `python` only its own do")
+        else:
+            harm = (
+                "opentelemetry-instrument refuses it, so that its exporters get nothing; started by plain `python` "
+                "only its exporters get anything, not the database"
+            )
+            yield problem(
+                "provider", f"{_told(place)}: {harm}", by_switch if CONFIG_FILE in program.environ else by_run
+            )
+    for place in source.samplers if joins and source.providers else ():
+        yield warning("sampler", _told(place), _edit(place))
 
 
 def _told(place: Place) -> str:
@@ -106,6 +134,12 @@ def read_source(command: Sequence[str]) -> Source | None:
         return None
     script, root = found
     source = Source(script)
+    readers = (
+        (_blinding, source.blinded),
+        (_hasty, source.hasty),
+        (_providing, source.providers),
+        (_sampling, source.samplers),
+    )
     waiting, seen = [script], {script}
     while waiting and len(seen) <= _MOST_FILES:
         path = waiting.pop()
@@ -117,17 +151,18 @@ def read_source(command: Sequence[str]) -> Source | None:
                 source.broken = f"{script}:{error.lineno} does not compile: {error.msg}"
             source.imports.add("exec")  # who knows what it does
             continue
+        sheltered = set(_set_where_none_is(tree))
         for node in ast.walk(tree):
+            if node in sheltered:
+                continue
             for folder, name in _imported(node, path.parent, root):
                 files = _files(folder, name)
                 waiting += [file for file in files if file not in seen]
                 seen.update(files)
                 if not files and folder == root:
                     source.imports.add(name.partition(".")[0])
-            for does, instead in _blinding(node):
-                source.blinded.append(Place(path, getattr(node, "lineno", 1), does, instead))
-            for does, instead in _hasty(node):
-                source.hasty.append(Place(path, getattr(node, "lineno", 1), does, instead))
+            for read, places in readers:
+                places += [Place(path, getattr(node, "lineno", 1), *told) for told in read(node)]
     return source
 
 
@@ -221,6 +256,33 @@ def _hasty(node: ast.AST) -> Iterator[tuple[str, str]]:
         what = "by SIGKILL" if kills else "by os._exit"
         said = f"ends a process {what}, without what it recorded in its last moment"
         yield said, "SIGTERM" if kills else "before it: opentelemetry.trace.get_tracer_provider().force_flush()"
+
+
+def _providing(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Where the program sets a tracer provider."""
+    if _called(node) == "set_tracer_provider":
+        yield "sets a tracer provider of the program's own", ""
+
+
+def _set_where_none_is(tree: ast.AST) -> Iterator[ast.AST]:
+    """The calls that set a tracer provider only where none, or none of the SDK, is set: under observation one is."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and re.search(r"TracerProvider|get_tracer_provider", ast.unparse(node.test)):
+            yield from (inner for inner in ast.walk(node) if _called(inner) == "set_tracer_provider")
+
+
+def _sampling(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Where the program makes a provider that may leave spans out."""
+    if isinstance(node, ast.Call) and _called(node) == "TracerProvider":
+        given = [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "sampler")]
+        if given and not re.search(r"ALWAYS_ON|DEFAULT_ON|None", ast.unparse(given[0])):
+            yield "gives its tracer provider a sampler: what that leaves out is not recorded", "sampler=None"
+
+
+def _called(node: ast.AST) -> str:
+    """The last name of what a call calls, '' for what is no call."""
+    called = node.func if isinstance(node, ast.Call) else None
+    return called.attr if isinstance(called, ast.Attribute) else _name(called) if called else ""
 
 
 def _is_sigkill(node: ast.AST) -> bool:

@@ -51,6 +51,8 @@ def recording_environment(
     if service or not (made.get("OTEL_SERVICE_NAME") or "service.name=" in made.get("OTEL_RESOURCE_ATTRIBUTES", "")):
         made["OTEL_SERVICE_NAME"] = service or name
     made[settings.DB_PATH.env] = str(database.absolute())
+    if not made.get(settings.JOIN_PROVIDER.env):
+        made[settings.JOIN_PROVIDER.env] = "true"  # plain `python` is what it is compared with
     if content is not None and content != settings.captures_content(environ):
         made[settings.CAPTURE_CONTENT.env] = "SPAN_ONLY" if content else "NO_CONTENT"
     return made

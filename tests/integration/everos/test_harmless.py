@@ -112,7 +112,6 @@ class TestEverything(HarmlessContract):
     outcomes = 4
     declining = frozenset({"recall.embed"})  # a release with `embed_query` searches by that alone
     carriers = CARRIERS
-    passing = frozenset({"Forwarding.on_start", "Forwarding.on_end"})
 
     @pytest.fixture
     def program(self, everos: Everos, no_token_counts: None) -> Iterator[Callable[[], Life]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from memtrace_otel.doctor import Finding, ObservedProgram, State, examine
-from memtrace_otel.doctor.program import Instrumentor, Package
+from memtrace_otel.doctor.program import Instrumentor, Package, SettingValue
 from memtrace_otel.doctor.source import check_source
 from tests.unit.doctor.conftest import one
 
@@ -162,6 +162,64 @@ def test_an_end_without_exit_handlers_is_named(code: str, what: str, write: str)
 @pytest.mark.parametrize("words", ['"worker.py", "-I"', '"-m", "x", "-I"', '"-c", "-I"', '"-u", "worker.py"'])
 def test_options_of_the_childs_program_are_its_own(words: str) -> None:
     found = of(("app.py", f"import subprocess, sys\nsubprocess.run([sys.executable, {words}])"))
+    assert [finding.check for finding in found] == ["program"]
+
+
+OWN_PROVIDER = "import mem0\nfrom opentelemetry import trace\n"
+JOINS = {"join_provider": SettingValue("true", "environment", "")}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "trace.set_tracer_provider(own)",
+        "def main():\n    if on: set_tracer_provider(own)",
+        "x = 1; trace.set_tracer_provider(own)",
+    ],
+)
+def test_a_provider_of_its_own_is_named_with_what_follows(code: str) -> None:
+    found = one(of(("app.py", OWN_PROVIDER + code)), "provider")
+    line = 4 if "def" in code else 3
+    assert found.state == State.PROBLEM
+    assert found.found.startswith(f"app.py:{line} sets a tracer provider of the program's own: ")
+    assert "opentelemetry-instrument refuses it, so that its exporters get nothing" in found.found
+    assert "started by plain `python` only its exporters get anything, not the database" in found.found
+    assert found.remedy == (
+        "memtrace-otel run -- python app.py  # or, for opentelemetry-instrument: export MEMTRACE_JOIN_PROVIDER=true"
+    )
+
+
+def test_a_provider_in_a_file_beside_the_script_is_named_there() -> None:
+    found = of(("app.py", "import mem0, telemetry"), ("telemetry.py", f"{OWN_PROVIDER}trace.set_tracer_provider(own)"))
+    assert one(found, "provider").found.startswith("telemetry.py:3 sets")
+
+
+def test_a_provider_that_is_joined_is_fine_but_for_its_sampler() -> None:
+    code = OWN_PROVIDER + "trace.set_tracer_provider(TracerProvider(sampler={}))"
+    joined = replace(PROGRAM, command=("python", "app.py"), settings=JOINS)
+    for sampler, checks in (("TraceIdRatioBased(0.1)", ["provider", "sampler"]), ("ALWAYS_ON", ["provider"])):
+        Path("app.py").write_text(code.format(sampler))
+        found = list(check_source(joined))
+        assert [finding.check for finding in found] == [*checks, "program"]
+        assert found[0].state == State.OK
+        assert "all of them get every span; started by plain `python` only its own do" in found[0].found
+    Path("app.py").write_text(code.format("TraceIdRatioBased(0.1)"))
+    sampler = one(list(check_source(joined)), "sampler")
+    assert sampler.state == State.WARNING
+    assert sampler.remedy == "${EDITOR:-vi} +3 app.py  # sampler=None"
+
+
+def test_a_configuration_file_that_run_refuses_is_respected() -> None:
+    Path("app.py").write_text(f"{OWN_PROVIDER}trace.set_tracer_provider(own)")
+    by_file = replace(PROGRAM, command=("python", "app.py"), environ={"OTEL_CONFIG_FILE": "otel.yaml"})
+    assert one(list(check_source(by_file)), "provider").remedy.startswith("export MEMTRACE_JOIN_PROVIDER=true")
+
+
+@pytest.mark.parametrize(
+    "test", ["isinstance(trace.get_tracer_provider(), Proxy)", "not isinstance(provider, TracerProvider)"]
+)
+def test_a_provider_that_is_set_only_where_none_is_has_no_finding(test: str) -> None:
+    found = of(("app.py", f"{OWN_PROVIDER}if {test}:\n    trace.set_tracer_provider(own)"))
     assert [finding.check for finding in found] == ["program"]
 
 

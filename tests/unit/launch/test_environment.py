@@ -24,6 +24,7 @@ def test_nothing_is_needed() -> None:
         "OTEL_LOGS_EXPORTER": "none",
         "OTEL_SERVICE_NAME": "app",
         "MEMTRACE_DB": str(Path("run.db").absolute()),
+        "MEMTRACE_JOIN_PROVIDER": "true",
     }
 
 
@@ -50,6 +51,7 @@ def test_what_the_user_set_stays() -> None:
         "OTEL_METRICS_EXPORTER": "otlp",
         "OTEL_LOGS_EXPORTER": "console",
         CONTENT: "SPAN_AND_EVENT",
+        "MEMTRACE_JOIN_PROVIDER": "false",
     }
     assert environ.items() <= made(environ, content=True).items()
     assert "OTEL_SERVICE_NAME" not in made({"OTEL_RESOURCE_ATTRIBUTES": "service.name=shop"})

@@ -225,12 +225,18 @@ def spool_directory(exporter: SpanExporter, base: str | Path | None = None) -> P
     Where spans go decides: only a process with the same kind of exporter, endpoint (or file), headers, which may name a
     tenant, and OTEL_SERVICE_NAME sends what another one left. The name of the directory shows no more than a digest.
     """
+    module, kind, target, *headers = destination(exporter)
+    identity = "\0".join([module, kind, target, os.environ.get("OTEL_SERVICE_NAME", ""), *headers])
+    digest = hashlib.sha256(identity.encode("utf-8", "replace")).hexdigest()[:16]
+    name = f"{type(exporter).__name__}-{digest}"
+    return Path(base or settings.SPOOL_DIR.read() or _default_base()).absolute() / name
+
+
+def destination(exporter: SpanExporter) -> tuple[str, ...]:
+    """Where an exporter sends spans: module and name of its class, endpoint or file ('' when it has none), headers."""
     kind = type(exporter)
     target = getattr(exporter, "path", None) or getattr(exporter, "_endpoint", "")
-    identity = [kind.__module__, kind.__qualname__, str(target), os.environ.get("OTEL_SERVICE_NAME", "")]
-    identity += _headers(exporter)
-    digest = hashlib.sha256("\0".join(identity).encode("utf-8", "replace")).hexdigest()[:16]
-    return Path(base or settings.SPOOL_DIR.read() or _default_base()).absolute() / f"{kind.__name__}-{digest}"
+    return kind.__module__, kind.__qualname__, str(target), *_headers(exporter)
 
 
 def _headers(exporter: SpanExporter) -> list[str]:

@@ -11,10 +11,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
-from opentelemetry.context import Context
-from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+from opentelemetry.sdk.trace import SpanProcessor
 
 from memtrace_otel.capture import guard
+from memtrace_otel.capture.joining import Forwarding
 
 if TYPE_CHECKING:
     from memtrace_otel.instrumentation.everos.patches import EverosPatches
@@ -24,33 +24,16 @@ _PROVIDER = "everos.core.observability.tracing.provider"
 _SETTINGS = "everos.config.settings"
 
 
-class Forwarding(SpanProcessor):
-    """Hands the spans of EverOS' provider to the application's processors while EverOS is instrumented."""
-
-    def __init__(self, patches: EverosPatches) -> None:
-        self._patches = patches
-
-    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Pass on a started span."""
-        with guard("everos.tracing"):
-            if (processor := self._theirs()) is not None:
-                processor.on_start(span, parent_context)
-
-    def on_end(self, span: ReadableSpan) -> None:
-        """Pass on an ended span."""
-        with guard("everos.tracing"):
-            if (processor := self._theirs()) is not None:
-                processor.on_end(span)
-
-    def _theirs(self) -> SpanProcessor | None:
-        provider = self._patches.provider or trace.get_tracer_provider()
-        return getattr(provider, "_active_span_processor", None) if self._patches.active else None
-
-
 def join(patches: EverosPatches, attributes: Any) -> None:
     """Let `memory_span` of EverOS find a tracer whose spans reach the application's pipeline."""
     original = attributes.get_tracer
     joined: list[Any] = []
+
+    def processors() -> tuple[SpanProcessor, ...]:
+        """Those of the application, while EverOS is instrumented."""
+        provider = patches.provider or trace.get_tracer_provider()
+        found = getattr(provider, "_active_span_processor", None)
+        return (found,) if found is not None and patches.active else ()
 
     def get_tracer(name: str) -> Any:
         theirs = getattr(sys.modules.get(_PROVIDER), "_provider", None)
@@ -59,7 +42,7 @@ def join(patches: EverosPatches, attributes: Any) -> None:
                 return trace.get_tracer(name, tracer_provider=patches.provider)
             if theirs is not None and not any(theirs is known for known in joined):
                 joined[:] = [theirs]
-                theirs.add_span_processor(Forwarding(patches))
+                theirs.add_span_processor(Forwarding(processors, "everos.tracing"))
         return original(name)
 
     patches.replace(attributes, "get_tracer", get_tracer)
