@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -38,6 +39,12 @@ LARGE = gzip.compress(bytes(4 << 20) + random.randbytes(1 << 17))
 def call(server: Server, body: bytes, compression: grpc.Compression = grpc.Compression.NoCompression) -> bytes:
     with grpc.insecure_channel(server.grpc, compression=compression) as channel:
         return channel.unary_unary(METHOD)(body, timeout=10)
+
+
+def refusals(server: Server) -> dict[str, int]:
+    """How many requests were refused as a whole, by reason."""
+    found = re.findall(r'refused_requests_total\{reason="(\w+)"\} (\d+)', server.get("/metrics"))
+    return {reason: int(count) for reason, count in found if int(count)}
 
 
 def with_a_bad_span(body: bytes) -> bytes:
@@ -95,23 +102,33 @@ def test_what_cannot_be_taken_is_refused_by_name(
     assert found == status
     text = json.loads(reply)["message"] if headers.get("content_type") == "application/json" else reply.decode()
     assert reason in text
+    cause = {413: "too_large", 403: "unauthorized"}.get(status, "unreadable")
+    assert refusals(server) == {cause: 1}
     assert server.post("/v1/traces", BODY)[0] == 200
 
 
 @pytest.mark.parametrize(
-    ("body", "compression", "code"),
+    ("body", "compression", "code", "cause"),
     [
-        (b"nonsense", grpc.Compression.NoCompression, grpc.StatusCode.INVALID_ARGUMENT),
-        (bytes(5 << 20), grpc.Compression.NoCompression, grpc.StatusCode.RESOURCE_EXHAUSTED),
-        (bytes(64 << 20), grpc.Compression.Gzip, grpc.StatusCode.RESOURCE_EXHAUSTED),
+        (b"nonsense", grpc.Compression.NoCompression, grpc.StatusCode.INVALID_ARGUMENT, "unreadable"),
+        (b"\x1f\x8bnonsense", grpc.Compression.NoCompression, grpc.StatusCode.INVALID_ARGUMENT, "unreadable"),
+        (bytes(5 << 20), grpc.Compression.NoCompression, grpc.StatusCode.RESOURCE_EXHAUSTED, "too_large"),
+        (bytes(3 << 20), grpc.Compression.Gzip, grpc.StatusCode.INVALID_ARGUMENT, "too_large"),
+        (bytes(3 << 20), grpc.Compression.Deflate, grpc.StatusCode.INVALID_ARGUMENT, "too_large"),
+        (bytes(64 << 20), grpc.Compression.Gzip, grpc.StatusCode.INVALID_ARGUMENT, "too_large"),
+        (random.randbytes(5 << 20), grpc.Compression.Gzip, grpc.StatusCode.RESOURCE_EXHAUSTED, "too_large"),
     ],
 )
-def test_the_same_over_grpc(start: Start, body: bytes, compression: grpc.Compression, code: grpc.StatusCode) -> None:
+def test_the_same_over_grpc(
+    start: Start, body: bytes, compression: grpc.Compression, code: grpc.StatusCode, cause: str
+) -> None:
     server = start(MEMTRACE_MAX_REQUEST_BYTES=str(4 << 20))
     with pytest.raises(grpc.RpcError) as caught:
         call(server, body, compression)
     assert caught.value.code() is code  # type: ignore[attr-defined]
-    assert call(server, BODY) == b""
+    assert refusals(server) == {cause: 1}
+    assert call(server, BODY, compression) == b""
+    assert len(server.span_ids()) == 2
 
 
 def test_a_server_that_is_behind_says_when_to_come_again(start: Start) -> None:
