@@ -61,6 +61,30 @@ def test_json_in_json_out(start: Start) -> None:
     assert len(server.span_ids()) == 2
 
 
+@pytest.mark.parametrize("signal", ["traces", "logs"])
+def test_an_empty_request_is_taken(start: Start, signal: str) -> None:
+    server = start()
+    assert server.post(f"/v1/{signal}", b"{}", content_type="application/json")[:2] == (200, b"{}")
+    assert server.post(f"/v1/{signal}", b"")[:2] == (200, b"")
+    assert (server.metric("acknowledged_requests"), refusals(server)) == (2, {})
+
+
+def test_a_span_that_is_nested_too_deeply_leaves_the_others_in_json_too(start: Start) -> None:
+    server = start()
+    document = request_to_json(BODY)
+    value: object = {"stringValue": "x"}
+    for _ in range(200):
+        value = {"arrayValue": {"values": [value]}}
+    spans = document["resourceSpans"][0]["scopeSpans"][0]["spans"]  # type: ignore[index]
+    spans[0]["attributes"] = [{"key": "deep", "value": value}]
+    status, reply, _ = server.post("/v1/traces", json.dumps(document).encode(), content_type="application/json")
+    part = json.loads(reply)["partialSuccess"]
+    assert (status, part["rejectedSpans"]) == (200, "1")
+    assert "past 100 levels" in part["errorMessage"]
+    assert server.span_ids() == {spans[1]["spanId"]}
+    assert server.metric("rejected_spans") == 1
+
+
 def test_a_refused_span_leaves_the_others(start: Start) -> None:
     server = start()
     replies = [server.post("/v1/traces", with_a_bad_span(BODY))[1], call(server, with_a_bad_span(BODY))]
@@ -186,6 +210,11 @@ def refused_start(tmp_path: Path, *options: str) -> str:
 def test_another_address_without_a_token_is_refused(tmp_path: Path) -> None:
     assert "MEMTRACE_SERVE_TOKEN" in refused_start(tmp_path, "--host", "0.0.0.0")
     assert not (tmp_path / "a.db").exists()
+
+
+def test_a_database_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    assert "there is no folder" in refused_start(tmp_path, "--db", str(tmp_path / "mistyped" / "a.db"))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("option", ["--grpc-port", "--http-port"])
