@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memtrace_otel.annotate import Annotation, AttributionMetrics, annotate
 from memtrace_otel.attribution import attribute, find_failures, verdict_json
@@ -73,12 +73,14 @@ def record(store: SqliteStore, diagnosis: Diagnosis, *, started: int | None = No
     A verdict that is there already adds nothing; another one on the same answer replaces it. `started` is when the
     attribution began (ns since the epoch, now by default).
     """
-    annotations = annotate(diagnosis.verdicts, store, started=started)
+    recorded: list[Annotation] = []
     metrics = AttributionMetrics()
+    annotations = annotate(diagnosis.verdicts, store, started=started)
     for annotation, seconds in zip(annotations, diagnosis.seconds, strict=True):
         verdict = annotation.verdict
         document = json.dumps(verdict_json(verdict), ensure_ascii=False)
-        store.save_verdict(verdict.failure.answer_span.origin, verdict.attribution_id, document)
-        if annotation.new:
+        is_new = store.save_verdict(verdict.failure.answer_span.origin, verdict.attribution_id, document)
+        if is_new and annotation.spans:  # else its ids may be anything
             metrics.attributed(verdict, seconds)
-    return annotations
+        recorded.append(replace(annotation, is_new=is_new))
+    return recorded

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -46,17 +47,23 @@ class AnnotationStore(Protocol):
         """Remember that the ids were sent to `target`."""
         ...
 
+    def turn(self) -> AbstractContextManager[object]:
+        """Return a context that one process and thread is in at a time; it may be entered within itself."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
     """A verdict under its final ids, and its spans as stored. `new` counts the spans that were not there before.
 
+    `is_new` says that the verdict itself was not, once it is recorded.
     A verdict that OTLP cannot hold has no spans.
     """
 
     verdict: Verdict
     spans: tuple[OperationSpan, ...]
     new: int
+    is_new: bool = False
 
     @property
     def root(self) -> OperationSpan:
@@ -115,19 +122,22 @@ def annotate(verdicts: Iterable[Verdict], store: AnnotationStore, *, started: in
 def deliver(annotations: Sequence[Annotation], store: AnnotationStore, endpoint: str | None = None) -> Delivery:
     """Send what was not sent before to the receiver in `endpoint` or OTEL_EXPORTER_OTLP_*; nothing without one.
 
+    One at a time: while another process delivers from the same store, this waits.
+
     Spans go as traces, evaluation events as logs unless OTEL_LOGS_EXPORTER is `none` or the receiver takes no logs.
     Raises SendError, or TargetError for a malformed setting; what was accepted before is remembered, what was not stays
     unsent and goes out with the next call.
     """
     traces = read_target("traces", endpoint)
     logs = read_target("logs", endpoint) if os.environ.get(OTEL_LOGS_EXPORTER, "").strip().lower() != "none" else None
-    spans = _send_spans(traces, annotations, store) if traces else 0
-    try:
-        events = _send_events(logs, annotations, store) if logs else 0
-    except SendError as error:
-        if not error.unsupported:
-            raise
-        logs, events = None, 0
+    with store.turn():  # from asking what was sent to remembering it
+        spans = _send_spans(traces, annotations, store) if traces else 0
+        try:
+            events = _send_events(logs, annotations, store) if logs else 0
+        except SendError as error:
+            if not error.unsupported:
+                raise
+            logs, events = None, 0
     return Delivery(traces, spans, logs, events)
 
 

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,7 @@ def attribute(trace_ids: tuple[str, ...], everything: bool, database: Path, as_j
     started = time.time_ns()
     annotations: list[Annotation] = []
     found: list[tuple[Verdict, VerdictSummary]] = []
-    with SqliteStore.open(database, create=False) as store:
+    with SqliteStore.open(database, create=False) as store, store.turn() if annotate else nullcontext():
         with progress_bar("attribute") as progress:
             for diagnosis in diagnose(store, trace_ids, progress=progress):
                 made = record(store, diagnosis, started=started) if annotate else []

@@ -55,7 +55,13 @@ def _parsed(document: Mapping[str, object], request: Message, name: str) -> byte
     except DecodeError:
         raise
     except _INVALID as error:
-        raise DecodeError(f"not a valid OTLP {name} request: {text(str(error)[:300])}") from None
+        raise DecodeError(f"not a valid OTLP {name} request: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    """Return what is wrong; protobuf names every level before it says that there are too many."""
+    too_deep = isinstance(error, RecursionError) or "recursion depth" in str(error)
+    return "nested too deeply, past 100 levels" if too_deep else text(str(error)[:300])
 
 
 def _serialized(document: object, request: Message) -> bytes:

@@ -17,6 +17,8 @@ _WATCHED_SECONDS = 3600.0
 """How long after its last change a failing trace may be attributed again."""
 _AWAITED_SECONDS = 24 * 3600.0
 """How long an evaluation waits for the spans of its trace, like the evaluations that the next server looks at."""
+_TURN_SECONDS = 0.2
+"""When to look again while another process attributes on the same file."""
 _TRACE_ID = 32
 _PATIENCE = 10
 """A trace that never gets quiet is attributed after so many quiet periods."""
@@ -88,11 +90,15 @@ class Attribution:
         watched = self._watched[trace_id]
         watched.due = None
         try:
-            spans = store.trace(trace_id)
-            watched.scopes.update(span.scope for span in spans)
-            watched.awaited = not any(span.kind == OpKind.RESPOND for span in spans)
-            watched.last = max([watched.last, *(span.start for span in spans)])
-            return _attribute(store, trace_id) if spans else 0  # its evaluation was faster: its spans make it due
+            with store.turn(wait=False) as mine:  # a wait would keep the decoding waiting, too
+                if not mine:
+                    watched.due = time.monotonic() + _TURN_SECONDS
+                    return 0
+                spans = store.trace(trace_id)
+                watched.scopes.update(span.scope for span in spans)
+                watched.awaited = not any(span.kind == OpKind.RESPOND for span in spans)
+                watched.last = max([watched.last, *(span.start for span in spans)])
+                return _attribute(store, trace_id) if spans else 0  # its evaluation was faster: its spans make it due
         except StoreError:
             watched.due = time.monotonic() + self._quiet
             raise
@@ -138,4 +144,4 @@ def _attribute(store: SqliteStore, trace_id: str) -> int:
         deliver(annotations, store)
     except (SendError, TargetError) as error:
         _logger.warning("%s", error)
-    return sum(annotation.new > 0 for annotation in annotations)
+    return sum(annotation.is_new for annotation in annotations)

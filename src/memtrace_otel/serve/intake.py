@@ -9,8 +9,8 @@ from collections.abc import Callable
 from memtrace_otel.otlp.receiver import (
     Acknowledgement,
     BusyError,
+    Cause,
     Limits,
-    RequestError,
     Signal,
     check_logs,
     check_traces,
@@ -67,23 +67,17 @@ class StoreIntake:
     async def accept(self, body: bytes, signal: Signal) -> Acknowledgement:
         """Keep what can be kept of a request; see `Intake`."""
         if self._backlog.is_full:
-            self._metrics.refused["behind"] += 1
-            raise BusyError(f"{self._backlog.bytes} bytes wait to be decoded", RETRY_SECONDS)
-        try:
-            if len(body) <= WHOLE_BYTES:
-                checked = _CHECKS[signal](body, self._limits)
-            else:  # takes long: the event loop belongs to others meanwhile
-                checked = await asyncio.to_thread(_CHECKS[signal], body, self._limits)
-        except RequestError:
-            self._metrics.refused["unreadable"] += 1
-            raise
+            raise BusyError(f"{self._backlog.bytes} bytes wait to be decoded", RETRY_SECONDS, Cause.BEHIND)
+        if len(body) <= WHOLE_BYTES:
+            checked = _CHECKS[signal](body, self._limits)
+        else:  # takes long: the event loop belongs to others meanwhile
+            checked = await asyncio.to_thread(_CHECKS[signal], body, self._limits)
         if checked.spans:
             self._backlog.add(len(checked.body))
             try:
                 await self._commits.add(checked.body)
             except StoreError as error:
-                self._metrics.refused["store"] += 1
                 _logger.warning("a request could not be kept: %s", error)
-                raise BusyError("the database cannot be written", RETRY_SECONDS, full=False) from None
+                raise BusyError("the database cannot be written", RETRY_SECONDS, Cause.STORE) from None
         self._metrics.acknowledged(checked.spans, len(body), checked.rejected)
         return Acknowledgement(checked.rejected, checked.reason)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from memtrace_otel.otlp.receiver import Cause
+
 
 class Metrics:
-    """Counters since the start. Requests that were refused, by reason: `behind`, `memory`, `unreadable`, `store`."""
+    """Counters since the start."""
 
     def __init__(self) -> None:
         self.requests = 0
         self.spans = 0
         self.bytes = 0
         self.rejected_spans = 0
-        self.refused: Counter[str] = Counter(dict.fromkeys(("behind", "memory", "unreadable", "store"), 0))
+        self._refused = Counter(dict.fromkeys(Cause, 0))
         self.decoded_spans = 0
         self.quarantined = 0
         self.verdicts = 0
@@ -27,9 +29,9 @@ class Metrics:
         self.bytes += size
         self.rejected_spans += rejected
 
-    def refused_for_memory(self) -> None:
-        """Count a request that came while others took all memory there is for them."""
-        self.refused["memory"] += 1
+    def refused(self, cause: Cause) -> None:
+        """Count a request that was refused as a whole."""
+        self._refused[cause] += 1
 
     def prometheus(self, inbox_bytes: int) -> str:
         """Return the exposition text (version 0.0.4)."""
@@ -41,7 +43,7 @@ class Metrics:
         yield from _counter("acknowledged_bytes", "Unpacked bytes of acknowledged requests.", self.bytes)
         yield from _counter("rejected_spans", "Spans and log records refused within a request.", self.rejected_spans)
         yield from _head("refused_requests_total", "counter", "Requests refused as a whole.")
-        for reason, count in self.refused.items():
+        for reason, count in self._refused.items():
             yield f'memtrace_serve_refused_requests_total{{reason="{reason}"}} {count}'
         yield from _counter("decoded_spans", "New spans decoded and indexed.", self.decoded_spans)
         yield from _counter(

@@ -28,12 +28,14 @@ class Options:
     key: Path | None = None
 
     def check(self) -> None:
-        """Raise ServeError for an open door and for unusable TLS files."""
+        """Raise ServeError for an open door, a database in no folder and unusable TLS files."""
         if not is_loopback(self.host) and not self.token:
             raise ServeError(
                 f"{self.host} can be reached from other machines: set a token ({settings.SERVE_TOKEN.env}), "
                 "which senders give as `authorization: Bearer <token>`"
             )
+        if not self.database.parent.is_dir():
+            raise ServeError(f"{self.database}: there is no folder {self.database.parent}")
         if (self.certificate is None) != (self.key is None):
             raise ServeError("--tls-cert and --tls-key belong together")
         if self.certificate:

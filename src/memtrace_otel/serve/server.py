@@ -68,10 +68,10 @@ async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listenin
         commits = GroupCommit(commit)
         try:
             intake = StoreIntake(commits, backlog, limits, metrics)
-            room = Room(limits.in_flight_bytes, metrics.refused_for_memory)
-            app = http_app(intake, limits, room, options.token, _routes(backlog, metrics), outside())
+            room = Room(limits.in_flight_bytes)
+            app = http_app(intake, limits, room, metrics.refused, options.token, _routes(backlog, metrics), outside())
             http = _http_server(options, app)
-            rpc = grpc_server(intake, limits, room, options.token)
+            rpc = grpc_server(intake, limits, room, metrics.refused, options.token)
             grpc_port = _bind(rpc, options)
             await rpc.start()
             serving = asyncio.create_task(http.serve(sockets=[http_socket]))

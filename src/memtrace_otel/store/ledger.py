@@ -15,12 +15,13 @@ from memtrace_otel.store.protocols import StoredVerdict
 _COLUMNS = "answer, attribution_id, document, created"
 
 
-def save_verdict(connection: Connection, answer: str, attribution_id: str, document: str) -> None:
-    """Insert a verdict unless its attribution id is known."""
-    connection.execute(
+def save_verdict(connection: Connection, answer: str, attribution_id: str, document: str) -> bool:
+    """Insert a verdict unless its attribution id is known; return whether it was inserted."""
+    inserted = connection.execute(
         f"INSERT OR IGNORE INTO verdict ({_COLUMNS}) VALUES (?, ?, ?, ?)",
         (answer, attribution_id, document, time.time_ns()),
     )
+    return inserted.rowcount > 0
 
 
 def verdict(connection: Connection, answer: str) -> StoredVerdict | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Collection, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from pathlib import Path
 from sqlite3 import Connection
@@ -25,6 +25,7 @@ from memtrace_otel.store.migrations import migrate
 from memtrace_otel.store.outlines import Outline, read_outline
 from memtrace_otel.store.protocols import StoredVerdict, StoreStats
 from memtrace_otel.store.rows import NewSpan, Source, read_indexed, read_row, read_source
+from memtrace_otel.store.turn import Turn
 from memtrace_otel.store.upkeep import Compaction, Damage, Forgotten, Pruned, ScopeStats, StoreSize
 
 _PAGE = 256
@@ -42,6 +43,7 @@ class SqliteStore:
         self._connection = connection
         self._path = path
         self._lock = threading.RLock()
+        self._turn = Turn(path)
         self._sources: dict[int, Source] = {}
         self._bodies = Bodies(connection)
 
@@ -249,10 +251,16 @@ class SqliteStore:
         with self._locked() as connection:
             return [reason for (reason,) in connection.execute("SELECT reason FROM quarantine ORDER BY id")]
 
-    def save_verdict(self, answer: str, attribution_id: str, document: str) -> None:
-        """Keep the verdict on the answering span `answer` (an origin); the same attribution id is kept once."""
+    def turn(self, *, wait: bool = True) -> AbstractContextManager[bool]:
+        """Return a context in which nobody else has the turn at this file: what is concluded, kept and sent there is so
+        once. It may be entered within itself. Without `wait` it gives False when another process or thread is in it."""
+        return self._turn.taken(wait=wait)
+
+    def save_verdict(self, answer: str, attribution_id: str, document: str) -> bool:
+        """Keep the verdict on the answering span `answer` (an origin), and return whether it is new: the same
+        attribution id is kept once."""
         with self._locked() as connection:
-            ledger.save_verdict(connection, answer, attribution_id, document)
+            return ledger.save_verdict(connection, answer, attribution_id, document)
 
     def verdict(self, answer: str) -> StoredVerdict | None:
         """Return the newest verdict on an answer."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -40,6 +41,12 @@ def call(server: Server, body: bytes, compression: grpc.Compression = grpc.Compr
         return channel.unary_unary(METHOD)(body, timeout=10)
 
 
+def refusals(server: Server) -> dict[str, int]:
+    """How many requests were refused as a whole, by reason."""
+    found = re.findall(r'refused_requests_total\{reason="(\w+)"\} (\d+)', server.get("/metrics"))
+    return {reason: int(count) for reason, count in found if int(count)}
+
+
 def with_a_bad_span(body: bytes) -> bytes:
     request = ExportTraceServiceRequest.FromString(body)
     request.resource_spans[0].scope_spans[0].spans.add(name="bad", trace_id=b"short", span_id=b"12345678")
@@ -52,6 +59,30 @@ def test_json_in_json_out(start: Start) -> None:
     status, reply, headers = server.post("/v1/traces", document, content_type="application/json")
     assert (status, json.loads(reply), headers["content-type"]) == (200, {}, "application/json")
     assert len(server.span_ids()) == 2
+
+
+@pytest.mark.parametrize("signal", ["traces", "logs"])
+def test_an_empty_request_is_taken(start: Start, signal: str) -> None:
+    server = start()
+    assert server.post(f"/v1/{signal}", b"{}", content_type="application/json")[:2] == (200, b"{}")
+    assert server.post(f"/v1/{signal}", b"")[:2] == (200, b"")
+    assert (server.metric("acknowledged_requests"), refusals(server)) == (2, {})
+
+
+def test_a_span_that_is_nested_too_deeply_leaves_the_others_in_json_too(start: Start) -> None:
+    server = start()
+    document = request_to_json(BODY)
+    value: object = {"stringValue": "x"}
+    for _ in range(200):
+        value = {"arrayValue": {"values": [value]}}
+    spans = document["resourceSpans"][0]["scopeSpans"][0]["spans"]  # type: ignore[index]
+    spans[0]["attributes"] = [{"key": "deep", "value": value}]
+    status, reply, _ = server.post("/v1/traces", json.dumps(document).encode(), content_type="application/json")
+    part = json.loads(reply)["partialSuccess"]
+    assert (status, part["rejectedSpans"]) == (200, "1")
+    assert "past 100 levels" in part["errorMessage"]
+    assert server.span_ids() == {spans[1]["spanId"]}
+    assert server.metric("rejected_spans") == 1
 
 
 def test_a_refused_span_leaves_the_others(start: Start) -> None:
@@ -95,23 +126,33 @@ def test_what_cannot_be_taken_is_refused_by_name(
     assert found == status
     text = json.loads(reply)["message"] if headers.get("content_type") == "application/json" else reply.decode()
     assert reason in text
+    cause = {413: "too_large", 403: "unauthorized"}.get(status, "unreadable")
+    assert refusals(server) == {cause: 1}
     assert server.post("/v1/traces", BODY)[0] == 200
 
 
 @pytest.mark.parametrize(
-    ("body", "compression", "code"),
+    ("body", "compression", "code", "cause"),
     [
-        (b"nonsense", grpc.Compression.NoCompression, grpc.StatusCode.INVALID_ARGUMENT),
-        (bytes(5 << 20), grpc.Compression.NoCompression, grpc.StatusCode.RESOURCE_EXHAUSTED),
-        (bytes(64 << 20), grpc.Compression.Gzip, grpc.StatusCode.RESOURCE_EXHAUSTED),
+        (b"nonsense", grpc.Compression.NoCompression, grpc.StatusCode.INVALID_ARGUMENT, "unreadable"),
+        (b"\x1f\x8bnonsense", grpc.Compression.NoCompression, grpc.StatusCode.INVALID_ARGUMENT, "unreadable"),
+        (bytes(5 << 20), grpc.Compression.NoCompression, grpc.StatusCode.RESOURCE_EXHAUSTED, "too_large"),
+        (bytes(3 << 20), grpc.Compression.Gzip, grpc.StatusCode.INVALID_ARGUMENT, "too_large"),
+        (bytes(3 << 20), grpc.Compression.Deflate, grpc.StatusCode.INVALID_ARGUMENT, "too_large"),
+        (bytes(64 << 20), grpc.Compression.Gzip, grpc.StatusCode.INVALID_ARGUMENT, "too_large"),
+        (random.randbytes(5 << 20), grpc.Compression.Gzip, grpc.StatusCode.RESOURCE_EXHAUSTED, "too_large"),
     ],
 )
-def test_the_same_over_grpc(start: Start, body: bytes, compression: grpc.Compression, code: grpc.StatusCode) -> None:
+def test_the_same_over_grpc(
+    start: Start, body: bytes, compression: grpc.Compression, code: grpc.StatusCode, cause: str
+) -> None:
     server = start(MEMTRACE_MAX_REQUEST_BYTES=str(4 << 20))
     with pytest.raises(grpc.RpcError) as caught:
         call(server, body, compression)
     assert caught.value.code() is code  # type: ignore[attr-defined]
-    assert call(server, BODY) == b""
+    assert refusals(server) == {cause: 1}
+    assert call(server, BODY, compression) == b""
+    assert len(server.span_ids()) == 2
 
 
 def test_a_server_that_is_behind_says_when_to_come_again(start: Start) -> None:
@@ -169,6 +210,11 @@ def refused_start(tmp_path: Path, *options: str) -> str:
 def test_another_address_without_a_token_is_refused(tmp_path: Path) -> None:
     assert "MEMTRACE_SERVE_TOKEN" in refused_start(tmp_path, "--host", "0.0.0.0")
     assert not (tmp_path / "a.db").exists()
+
+
+def test_a_database_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    assert "there is no folder" in refused_start(tmp_path, "--db", str(tmp_path / "mistyped" / "a.db"))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("option", ["--grpc-port", "--http-port"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
@@ -48,9 +49,14 @@ def attributed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 class Stored:
     """A store in which every trace works on Ana's memory, but for those that are `missing`."""
 
-    def __init__(self, *missing: str, kind: str = "") -> None:
+    def __init__(self, *missing: str, kind: str = "", others: bool = False) -> None:
         self.missing = missing
         self.kind = kind
+        self.others = others
+
+    def turn(self, *, wait: bool) -> AbstractContextManager[bool]:
+        assert not wait
+        return nullcontext(not self.others)
 
     def trace(self, trace_id: str) -> list[OperationSpan]:
         return (
@@ -153,6 +159,18 @@ def test_feedback_waits_longer_for_the_answer_than_a_verdict_for_late_spans(
     clock.now += 10
     run(watching)
     assert attributed == [A, A]
+
+
+def test_while_another_process_attributes_the_trace_stays_due(clock: Clock, attributed: list[str]) -> None:
+    watching = Attribution(10)
+    watching.notice([span(A, 5, evaluated=True)])
+    clock.now += 10
+    run(watching, Stored(others=True))
+    assert attributed == []
+    assert 0 < watching.wait() < 1
+    clock.now += watching.wait()
+    run(watching)
+    assert (attributed, watching.wait()) == ([A], float("inf"))
 
 
 @pytest.mark.parametrize(("kind", "patience"), [("respond", 3601), ("", 24 * 3601)])

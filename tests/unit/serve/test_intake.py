@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.otlp.receiver import Acknowledgement, BusyError, Limits, RequestError, Signal
+from memtrace_otel.otlp.receiver import Acknowledgement, BusyError, Cause, Limits, RequestError, Signal
 from memtrace_otel.serve.group_commit import GroupCommit
 from memtrace_otel.serve.intake import Backlog, StoreIntake
 from memtrace_otel.serve.metrics import Metrics
@@ -70,7 +70,7 @@ async def test_past_the_bound_nothing_is_taken_until_it_is_decoded(disk: Disk, m
     with pytest.raises(BusyError) as caught:
         await intake.accept(BODY, Signal.TRACES)
     assert caught.value.full
-    assert metrics.refused["behind"] == 1
+    assert caught.value.cause is Cause.BEHIND
     disk.bodies.clear()
     backlog.measure()
     await intake.accept(BODY, Signal.TRACES)
@@ -83,20 +83,22 @@ async def test_a_full_disk_is_no_acknowledgement(intake: StoreIntake, disk: Disk
     with pytest.raises(BusyError) as caught:
         await intake.accept(BODY, Signal.TRACES)
     assert not caught.value.full
-    assert (metrics.requests, metrics.refused["store"]) == (0, 1)
+    assert (metrics.requests, caught.value.cause) == (0, Cause.STORE)
 
 
-async def test_what_cannot_be_read_is_counted(intake: StoreIntake, metrics: Metrics) -> None:
-    with pytest.raises(RequestError):
+async def test_what_cannot_be_read_is_refused(intake: StoreIntake, metrics: Metrics) -> None:
+    with pytest.raises(RequestError) as caught:
         await intake.accept(b"nonsense", Signal.LOGS)
-    assert metrics.refused["unreadable"] == 1
+    assert (metrics.requests, caught.value.cause) == (0, Cause.UNREADABLE)
 
 
 def test_the_metrics_are_prometheus_text(metrics: Metrics) -> None:
     metrics.acknowledged(5, 100, 1)
+    metrics.refused(Cause.LATE)
     lines = metrics.prometheus(7).splitlines()
     samples = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     assert samples["memtrace_serve_acknowledged_spans_total"] == "5"
     assert samples["memtrace_serve_inbox_bytes"] == "7"
+    assert samples['memtrace_serve_refused_requests_total{reason="late"}'] == "1"
     names = {line.split()[2] for line in lines if line.startswith("# TYPE")}
     assert names == {sample.partition("{")[0] for sample in samples}

@@ -175,10 +175,10 @@ def test_stats(tmp_path: Path) -> None:
 def test_verdicts_the_newest_of_an_answer_counts(tmp_path: Path) -> None:
     with SqliteStore.open(tmp_path / "a.db") as store:
         assert store.verdict("answer1") is None
-        store.save_verdict("answer1", "id1", "first")
-        store.save_verdict("answer2", "id2", "other")
-        store.save_verdict("answer1", "id3", "second")
-        store.save_verdict("answer1", "id1", "the same id again")
+        assert store.save_verdict("answer1", "id1", "first")
+        assert store.save_verdict("answer2", "id2", "other")
+        assert store.save_verdict("answer1", "id3", "second")
+        assert not store.save_verdict("answer1", "id1", "the same id again")
         newest = store.verdict("answer1")
         assert newest is not None
         assert (newest.attribution_id, newest.document) == ("id3", "second")

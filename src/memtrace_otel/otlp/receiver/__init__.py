@@ -5,13 +5,22 @@
 
 from memtrace_otel.otlp.receiver.access import is_loopback
 from memtrace_otel.otlp.receiver.evaluations import check_logs
-from memtrace_otel.otlp.receiver.intake import Acknowledgement, BusyError, Intake, RequestError, Signal, TooLargeError
+from memtrace_otel.otlp.receiver.intake import (
+    Acknowledgement,
+    BusyError,
+    Cause,
+    Intake,
+    RequestError,
+    Signal,
+    TooLargeError,
+)
 from memtrace_otel.otlp.receiver.limits import Limits
 from memtrace_otel.otlp.receiver.requests import Checked, check_traces
 
 __all__ = [
     "Acknowledgement",
     "BusyError",
+    "Cause",
     "Checked",
     "Intake",
     "Limits",

@@ -3,23 +3,85 @@
 from __future__ import annotations
 
 import json
-from typing import cast
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any, cast
 
 from memtrace_otel.otlp.decode import DecodeError
 from memtrace_otel.otlp.json import Json, json_to_logs, json_to_request
 from memtrace_otel.otlp.receiver.intake import RequestError, Signal
+from memtrace_otel.otlp.receiver.wire import record
 
-_CONVERT = {Signal.TRACES: json_to_request, Signal.LOGS: json_to_logs}
+_CONVERT: Mapping[Signal, Callable[[Json], bytes]] = {Signal.TRACES: json_to_request, Signal.LOGS: json_to_logs}
+_PATHS = {
+    Signal.TRACES: (("resourceSpans", "resource_spans"), ("scopeSpans", "scope_spans"), ("spans",)),
+    Signal.LOGS: (("resourceLogs", "resource_logs"), ("scopeLogs", "scope_logs"), ("logRecords", "log_records")),
+}
+"""Names from a request over its resources and scopes to its spans or log records."""
+_UNREADABLE = record(0x0A, record(0x12, record(0x12, b"\x07")))
+"""A request of a span, or log record, that is no protobuf: what reads the request refuses that one."""
+_MOST_ALONE, _MOST_REFUSED = 20_000, 100
+"""Most spans or log records that are tried one by one, and most that are found unreadable: each takes milliseconds."""
 
 
 def from_json(signal: Signal, body: bytes) -> bytes:
-    """Return the protobuf form of an OTLP/JSON request. Raises RequestError."""
+    """Return the protobuf form of an OTLP/JSON request. Raises RequestError.
+
+    A span or log record that has none is in it as one that cannot be read, unless that holds for all, or very many.
+    """
     try:
         document: object = json.loads(body)
-        if not isinstance(document, dict):
-            raise RequestError("not OTLP: no JSON object")
-        return _CONVERT[signal](cast("Json", document))
-    except (RequestError, DecodeError) as error:
-        raise RequestError(str(error)) from None
     except (ValueError, RecursionError):
         raise RequestError("not JSON, cut off, or nested too deeply") from None
+    if not isinstance(document, dict):
+        raise RequestError("not OTLP: no JSON object")
+    if not document:
+        return b""
+    try:
+        return _converted(signal, cast("Json", document))
+    except DecodeError as error:
+        raise RequestError(str(error)) from None
+
+
+def _converted(signal: Signal, document: Json) -> bytes:
+    convert = _CONVERT[signal]
+    try:
+        return convert(document)
+    except DecodeError:
+        groups = list(_groups(document, signal))
+        found = sum(map(len, groups))
+        if found > _MOST_ALONE:
+            raise
+        items = (item for group in groups for item in group if not _is_readable(signal, item))
+        refused = {id(item) for item in islice(items, _MOST_REFUSED + 1)}
+        if not 0 < len(refused) < min(found, _MOST_REFUSED + 1):
+            raise
+    for group in groups:
+        group[:] = [item for item in group if id(item) not in refused]
+    return convert(document) + _UNREADABLE * (found - sum(map(len, groups)))
+
+
+def _groups(document: Json, signal: Signal) -> Iterator[list[object]]:
+    """Yield each array of spans or log records."""
+    *outer, inner = _PATHS[signal]
+    holders: list[object] = [document]
+    for names in outer:
+        holders = [item for array in _arrays(holders, names) for item in array]
+    yield from _arrays(holders, inner)
+
+
+def _arrays(holders: list[object], names: tuple[str, ...]) -> Iterator[list[object]]:
+    for holder in holders:
+        for name in names:
+            array = cast("dict[str, Any]", holder).get(name) if isinstance(holder, dict) else None
+            if isinstance(array, list):
+                yield cast("list[object]", array)
+
+
+def _is_readable(signal: Signal, item: object) -> bool:
+    (outer, *_), (middle, *_), (inner, *_) = _PATHS[signal]
+    try:
+        _CONVERT[signal]({outer: [{middle: [{inner: [item]}]}]})
+    except DecodeError:
+        return False
+    return True

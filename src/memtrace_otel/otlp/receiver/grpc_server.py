@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any, NoReturn, cast
 
 import grpc
@@ -13,8 +14,8 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
 from memtrace_otel.otlp.receiver.access import is_allowed
-from memtrace_otel.otlp.receiver.intake import Acknowledgement, BusyError, Intake, RequestError, Signal
-from memtrace_otel.otlp.receiver.limits import Limits
+from memtrace_otel.otlp.receiver.intake import BusyError, Cause, Count, Intake, RequestError, Signal, TooLargeError
+from memtrace_otel.otlp.receiver.limits import DEFLATE, GZIP, Limits, gunzip
 from memtrace_otel.otlp.receiver.responses import export_response
 from memtrace_otel.otlp.receiver.room import Held, Room
 
@@ -27,8 +28,11 @@ _READING = 4
 _READ_SECONDS = 15.0
 """Longest time that a body may take to arrive, and longest wait for the turn to receive it."""
 _RETRY_SECONDS = 1
+_PACKED = {b"\x1f\x8b": GZIP, b"\x78": DEFLATE}
+"""How a packed body begins, and no OTLP request does; gRPC does not tell what a sender packs with."""
 _OPTIONS = (
     ("grpc.so_reuseport", 0),
+    ("grpc.per_message_decompression", 0),  # it is done here, where the ratio has a limit
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 600_000),
     ("grpc.max_concurrent_streams", 100),
@@ -38,58 +42,72 @@ _OPTIONS = (
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
-def grpc_server(intake: Intake, limits: Limits, room: Room, token: str = "") -> grpc.aio.Server:
-    """Return a server without a port. Bodies past the limit, packed or unpacked, are refused by gRPC itself."""
+def grpc_server(intake: Intake, limits: Limits, room: Room, refused: Count, token: str = "") -> grpc.aio.Server:
+    """Return a server without a port; `refused` counts the requests that are refused.
+
+    Bodies past the limit as they are sent are refused by gRPC itself.
+    """
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", limits.request_bytes), *_OPTIONS])
-    reading = asyncio.Semaphore(_READING)
+    exports = _Exports(intake, limits, room, refused, token)
     for signal, service in _SERVICES.items():
         handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             # As a stream of one body: the call is seen before the body is received.
-            "Export": grpc.stream_unary_rpc_method_handler(_export(intake, signal, room, reading, token))
+            "Export": grpc.stream_unary_rpc_method_handler(partial(exports.export, signal))
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
     return server
 
 
-def _export(
-    intake: Intake, signal: Signal, room: Room, reading: asyncio.Semaphore, token: str
-) -> Callable[[AsyncIterator[bytes], Context], Awaitable[bytes]]:
-    async def export(_: AsyncIterator[bytes], context: Context) -> bytes:
-        if not is_allowed(_authorization(context), token):
+class _Exports:
+    """The one method of both services."""
+
+    def __init__(self, intake: Intake, limits: Limits, room: Room, refused: Count, token: str) -> None:
+        self._intake = intake
+        self._limits = limits
+        self._room = room
+        self._refused = refused
+        self._token = token
+        self._reading = asyncio.Semaphore(_READING)
+
+    async def export(self, signal: Signal, _: AsyncIterator[bytes], context: Context) -> bytes:
+        if not is_allowed(_authorization(context), self._token):
+            self._refused(Cause.UNAUTHORIZED)
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "a bearer token is needed")
         try:
-            with room.hold() as held:
-                acknowledgement = await _taken(context, held)
+            with self._room.hold() as held:
+                acknowledgement = await self._intake.accept(await self._received(context, held), signal)
             return export_response(signal, acknowledgement).SerializeToString()
         except (RequestError, BusyError) as error:
             refusal = error.with_traceback(None)  # which has the body, and `abort` keeps what is being handled
+        self._refused(refusal.cause)
         if isinstance(refusal, BusyError):
             return await _refuse_for_now(context, refusal)
         return await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refusal))
 
-    async def _taken(context: Context, held: Held) -> Acknowledgement:
-        body = await _received(context, reading)
-        held.grow(len(body))
-        return await intake.accept(body, signal)
+    async def _received(self, context: Context, held: Held) -> bytes:
+        try:
+            await asyncio.wait_for(self._reading.acquire(), _READ_SECONDS)
+        except TimeoutError:
+            raise BusyError("too many other requests are being received", _RETRY_SECONDS, Cause.MEMORY) from None
+        try:
+            # not by the iterator that the handler is given: its frame keeps the body until the garbage is collected
+            body = cast("object", await asyncio.wait_for(context.read(), _READ_SECONDS))
+            if not isinstance(body, bytes):  # gRPC has said so already, if it was too large
+                raise TooLargeError(f"a call without a request, or with one past {self._limits.request_bytes} bytes")
+            held.grow(len(body))
+            return await self._unpacked(body, held)
+        except TimeoutError:
+            raise BusyError("the body did not arrive in time", _RETRY_SECONDS, Cause.LATE) from None
+        finally:
+            self._reading.release()
 
-    return export
-
-
-async def _received(context: Context, reading: asyncio.Semaphore) -> bytes:
-    try:
-        await asyncio.wait_for(reading.acquire(), _READ_SECONDS)
-    except TimeoutError:
-        raise BusyError("too many other requests are being received", _RETRY_SECONDS) from None
-    try:
-        # not by the iterator that the handler is given: its frame keeps the body until the garbage is collected
-        body = cast("object", await asyncio.wait_for(context.read(), _READ_SECONDS))
-    except TimeoutError:
-        raise BusyError("the body did not arrive in time", _RETRY_SECONDS) from None
-    finally:
-        reading.release()
-    if not isinstance(body, bytes):
-        raise RequestError("a call without a request")
-    return body
+    async def _unpacked(self, body: bytes, held: Held) -> bytes:
+        window = next((window for start, window in _PACKED.items() if body.startswith(start)), None)
+        if window is None:
+            return body
+        unpacked = await asyncio.to_thread(gunzip, body, self._limits, window)
+        held.grow(len(unpacked))
+        return unpacked
 
 
 def _authorization(context: Context) -> str:

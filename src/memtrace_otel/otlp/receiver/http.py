@@ -20,7 +20,16 @@ from memtrace_otel.otlp.feedback import Text, as_given
 from memtrace_otel.otlp.receiver.access import is_allowed
 from memtrace_otel.otlp.receiver.conversion import from_json
 from memtrace_otel.otlp.receiver.feedback import read_feedback
-from memtrace_otel.otlp.receiver.intake import BusyError, Intake, RequestError, Signal, TooLargeError
+from memtrace_otel.otlp.receiver.intake import (
+    BusyError,
+    Cause,
+    ContentTypeError,
+    Count,
+    Intake,
+    RequestError,
+    Signal,
+    TooLargeError,
+)
 from memtrace_otel.otlp.receiver.limits import Limits, gunzip
 from memtrace_otel.otlp.receiver.responses import export_response
 from memtrace_otel.otlp.receiver.room import Held, Room
@@ -39,13 +48,14 @@ def http_app(
     intake: Intake,
     limits: Limits,
     room: Room,
+    refused: Count,
     token: str = "",
     routes: Sequence[BaseRoute] = (),
     described: Callable[[str], Text] = as_given,
 ) -> Starlette:
     """Return the ASGI application; `routes` are served beside the endpoints. A token is asked of all but /health.
 
-    `described` says what of the texts of feedback may be kept.
+    `refused` counts the requests that are refused, `described` says what of the texts of feedback may be kept.
     """
 
     one_at_a_time = asyncio.Lock()  # what a body grows to meanwhile is not held
@@ -53,17 +63,20 @@ def http_app(
     def route(name: str, signal: Signal, readers: Readers) -> Route:
         async def export(request: Request) -> Response:
             kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if kind not in readers:
-                return _refusal(next(iter(readers)), 415, _INVALID, f"content type {' or '.join(readers)} is needed")
             with room.hold() as held:
                 try:
+                    if kind not in readers:
+                        raise ContentTypeError(f"content type {' or '.join(readers)} is needed")
                     packed = await asyncio.wait_for(_body(request, limits, held), _READ_SECONDS)
                     encoding = request.headers.get("content-encoding", "")
                     async with one_at_a_time:
                         body = await _unpacked(packed, encoding, readers[kind], limits, held)
                     acknowledgement = await intake.accept(body, signal)
-                except (RequestError, BusyError, TimeoutError, ClientDisconnect) as error:
-                    return _refused(kind, error)
+                except ClientDisconnect:
+                    return Response(status_code=400)  # nobody is there to read it
+                except (RequestError, BusyError, TimeoutError) as error:
+                    refused(Cause.LATE if isinstance(error, TimeoutError) else error.cause)
+                    return _refused(kind if kind in readers else next(iter(readers)), error)
             return _reply(kind, 200, export_response(signal, acknowledgement))
 
         return Route(f"/v1/{name}", export, methods=["POST"])
@@ -75,26 +88,33 @@ def http_app(
             route("feedback", Signal.TRACES, {_JSON: partial(read_feedback, described=described)}),
             *routes,
         ],
-        middleware=[Middleware(_Gate, token)],
+        middleware=[Middleware(_Gate, token, refused)],
     )
 
 
 class _Gate:
     """Lets in who bears the token. Without one, no page of a browser is let in: it sends its `Origin`."""
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
+    def __init__(self, app: ASGIApp, token: str, refused: Count) -> None:
         self._app = app
         self._token = token
+        self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] != "/health":
             headers = dict(scope["headers"])
-            if not is_allowed(headers.get(b"authorization", b"").decode("latin-1"), self._token):
-                refusal = PlainTextResponse("a bearer token is needed\n", 401, {"www-authenticate": "Bearer"})
+            refusal = self._refusal(headers.get(b"authorization", b"").decode("latin-1"), b"origin" in headers)
+            if refusal is not None:
+                self._refused(Cause.UNAUTHORIZED)
                 return await refusal(scope, receive, send)
-            if not self._token and b"origin" in headers:
-                return await PlainTextResponse("not from a web page\n", 403)(scope, receive, send)
         return await self._app(scope, receive, send)
+
+    def _refusal(self, authorization: str, from_page: bool) -> Response | None:
+        if not is_allowed(authorization, self._token):
+            return PlainTextResponse("a bearer token is needed\n", 401, {"www-authenticate": "Bearer"})
+        if not self._token and from_page:
+            return PlainTextResponse("not from a web page\n", 403)
+        return None
 
 
 async def _body(request: Request, limits: Limits, held: Held) -> bytes:
@@ -145,8 +165,10 @@ async def _unpacked(
     return converted
 
 
-def _refused(kind: str, error: Exception) -> Response:
+def _refused(kind: str, error: RequestError | BusyError | TimeoutError) -> Response:
     match error:
+        case ContentTypeError():
+            return _refusal(kind, 415, _INVALID, str(error))
         case TooLargeError():
             return _refusal(kind, 413, _INVALID, str(error))
         case RequestError():
@@ -156,8 +178,6 @@ def _refused(kind: str, error: Exception) -> Response:
         case BusyError():
             status, code = (429, _EXHAUSTED) if error.full else (503, _UNAVAILABLE)
             return _refusal(kind, status, code, str(error), {"retry-after": str(error.retry_after)})
-        case _:
-            return Response(status_code=400)  # nobody is there to read it
 
 
 def _reply(kind: str, status: int, message: Message, headers: dict[str, str] | None = None) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -22,24 +23,50 @@ class Acknowledgement:
     reason: str = ""
 
 
+class Cause(StrEnum):
+    """Why a request is refused as a whole, in one word: what refusals are counted by."""
+
+    BEHIND = "behind"
+    MEMORY = "memory"
+    STORE = "store"
+    LATE = "late"
+    TOO_LARGE = "too_large"
+    UNREADABLE = "unreadable"
+    UNAUTHORIZED = "unauthorized"
+
+
+Count = Callable[[Cause], None]
+"""Called once for each request that is refused, by the endpoint that says so."""
+
+
 class RequestError(ValueError):
     """A request that cannot be taken, now or later; says why, never quoting a content."""
+
+    cause = Cause.UNREADABLE
 
 
 class TooLargeError(RequestError):
     """A request past a limit."""
 
+    cause = Cause.TOO_LARGE
+
+
+class ContentTypeError(RequestError):
+    """A request in a content type that is not known."""
+
 
 class BusyError(Exception):
-    """Nothing is taken for the moment; the same request is welcome after `retry_after` seconds.
+    """Nothing is taken for the moment; the same request is welcome after `retry_after` seconds."""
 
-    `full` tells a receiver that is behind from one whose disk refuses.
-    """
-
-    def __init__(self, reason: str, retry_after: int, *, full: bool = True) -> None:
+    def __init__(self, reason: str, retry_after: int, cause: Cause) -> None:
         super().__init__(reason)
         self.retry_after = retry_after
-        self.full = full
+        self.cause = cause
+
+    @property
+    def full(self) -> bool:
+        """Whether there is too much to do; else the disk refuses."""
+        return self.cause is not Cause.STORE
 
 
 class Intake(Protocol):

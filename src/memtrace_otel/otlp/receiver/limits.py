@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from memtrace_otel import settings
 from memtrace_otel.otlp.receiver.intake import RequestError, TooLargeError
 
-_GZIP = 31
+GZIP, DEFLATE = 31, zlib.MAX_WBITS
 _SMALL = 1 << 20
 
 
@@ -50,10 +50,13 @@ class Limits:
             )
 
 
-def gunzip(packed: bytes, limits: Limits) -> bytes:
-    """Return the unpacked body; stops as soon as it passes a limit. Raises RequestError."""
+def gunzip(packed: bytes, limits: Limits, window: int = GZIP) -> bytes:
+    """Return the unpacked body, of gzip or as `window` says (see zlib); stops as soon as it passes a limit.
+
+    Raises RequestError.
+    """
     most = min(limits.request_bytes, max(_SMALL, len(packed) * limits.ratio))
-    unpacker = zlib.decompressobj(_GZIP)
+    unpacker = zlib.decompressobj(window)
     try:
         body = unpacker.decompress(packed, most + 1)
     except zlib.error:

@@ -17,8 +17,8 @@ from memtrace_otel.otlp.receiver.wire import WireError
 WHOLE_BYTES = 1 << 20
 """Largest request that is built as one message, whatever that takes in memory."""
 _NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
-_UNREADABLE = "not an OTLP trace request in protobuf, cut off, or nested too deeply"
-_BROKEN = "a span that is no valid protobuf, or nested too deeply"
+_UNREADABLE = "not an OTLP trace request in protobuf, cut off, or nested too deeply, past 100 levels"
+_BROKEN = "a span that is no valid protobuf or JSON, or nested too deeply, past 100 levels"
 
 
 @dataclass(frozen=True, slots=True)

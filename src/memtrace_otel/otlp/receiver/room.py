@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 
-from memtrace_otel.otlp.receiver.intake import BusyError
+from memtrace_otel.otlp.receiver.intake import BusyError, Cause
 
 _RETRY_SECONDS = 1
 
 
 class Room:
-    """Counts the bytes of bodies that are held, packed and unpacked; `refused` is called for each request too many.
+    """Counts the bytes of bodies that are held, packed and unpacked. For one thread, that of the event loop."""
 
-    For one thread, that of the event loop.
-    """
-
-    def __init__(self, most: int, refused: Callable[[], None]) -> None:
+    def __init__(self, most: int) -> None:
         self._most = most
-        self._refused = refused
         self._held = 0
 
     @contextmanager
@@ -33,8 +29,7 @@ class Room:
     def take(self, size: int) -> None:
         """Count bytes. Raises BusyError when they are too many; a request that is alone is never refused."""
         if self._held and self._held + size > self._most:
-            self._refused()
-            raise BusyError("too many bytes of other requests are being worked on", _RETRY_SECONDS)
+            raise BusyError("too many bytes of other requests are being worked on", _RETRY_SECONDS, Cause.MEMORY)
         self._held += size
 
     def give(self, size: int) -> None:

@@ -1,0 +1,76 @@
+"""OTLP/JSON as protobuf: what cannot be read of it leaves the rest."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from memtrace_otel.otlp import decode_request, encode_request
+from memtrace_otel.otlp.json import Json, request_to_json
+from memtrace_otel.otlp.receiver import Limits, RequestError, Signal, check_logs, check_traces
+from memtrace_otel.otlp.receiver.conversion import from_json
+from memtrace_otel.testing import contract_span
+
+LIMITS = Limits(4 << 20)
+SPANS = [contract_span(1, number) for number in range(1, 4)]
+GOOD = request_to_json(encode_request(SPANS))["resourceSpans"]
+
+
+def deep(levels: int) -> Json:
+    value: object = {"stringValue": "x"}
+    for _ in range(levels):
+        value = {"arrayValue": {"values": [value]}}
+    return {"traceId": "a" * 32, "spanId": "b" * 16, "attributes": [{"key": "deep", "value": value}]}
+
+
+def traces(*spans: object) -> bytes:
+    document = {"resourceSpans": [*GOOD, {"scopeSpans": [{"spans": spans}]}]}  # type: ignore[misc]
+    return from_json(Signal.TRACES, json.dumps(document).encode())
+
+
+@pytest.mark.parametrize(
+    "bad", [deep(60), deep(150), deep(250), {"traceId": "zz"}, {"name": 5}, 5], ids=lambda bad: str(bad)[:20]
+)
+def test_a_span_that_has_no_protobuf_form_is_refused_alone(bad: object) -> None:
+    checked = check_traces(traces(bad, bad), LIMITS)
+    assert decode_request(checked.body) == SPANS
+    assert (checked.spans, checked.rejected) == (3, 2)
+    assert "past 100 levels" in checked.reason
+
+
+@pytest.mark.parametrize(
+    ("resource_spans", "reason"),
+    [
+        ([{"scopeSpans": [{"spans": [deep(250)]}]}], "nested too deeply, past 100 levels"),
+        ([{"scopeSpans": [{"spans": [deep(60)]}]}], "nested too deeply, past 100 levels"),
+        ([{"scopeSpans": [{"spans": [{"traceId": "zz"}]}]}], "'zz' is not 32 hex digits"),
+        ([{"resource": deep(250), "scopeSpans": [{"spans": [{}]}]}], "nested too deeply, past 100 levels"),
+        ([{"scopeSpans": [{"spans": [*[{"name": 5}] * 101, {}]}]}], "name"),
+        ([{"scopeSpans": [{"spans": [*[{}] * 20_000, {"name": 5}]}]}], "name"),
+        ([{"scopeSpans": 5}, 5], "not an array of objects"),
+    ],
+)
+def test_where_nothing_or_much_is_unreadable_the_request_is_refused_by_what_is_wrong(
+    resource_spans: object, reason: str
+) -> None:
+    with pytest.raises(RequestError, match=reason):
+        from_json(Signal.TRACES, json.dumps({"resourceSpans": resource_spans}).encode())
+
+
+@pytest.mark.parametrize("signal", list(Signal))
+def test_an_empty_request_is_one(signal: Signal) -> None:
+    assert from_json(signal, b"{}") == b""
+
+
+def test_another_document_is_not() -> None:
+    with pytest.raises(RequestError, match=r"no resourceSpans \(found: resourceLogs\)"):
+        from_json(Signal.TRACES, b'{"resourceLogs": []}')
+
+
+def test_a_log_record_that_is_nested_too_deeply_is_refused_alone() -> None:
+    judged = {"traceId": "a" * 32, "spanId": "b" * 16, "eventName": "gen_ai.evaluation.result"}
+    records = [{**judged, "attributes": deep(200)["attributes"]}, judged]
+    document = {"resource_logs": [{"scope_logs": [{"log_records": records}]}]}
+    checked = check_logs(from_json(Signal.LOGS, json.dumps(document).encode()), LIMITS)
+    assert (checked.spans, checked.rejected) == (1, 1)
