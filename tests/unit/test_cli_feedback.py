@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
+from memtrace_otel.graph import load_graph
 from memtrace_otel.otlp.sdk import encode_sdk_spans
 from memtrace_otel.store import SqliteStore
 from tests.conftest import Recording
@@ -55,6 +56,24 @@ def test_feedback_makes_a_trace_failing(database: Path, told: list[ReadableSpan]
     done = run("feedback", trace_id.upper(), "--label", "fail", "--expected", "At 9:40", "--db", database)
     assert (done.exit_code, done.stderr) == (0, "")
     assert failures(database, trace_id) == ["update"]
+
+
+def test_feedback_reads_the_answer_and_goes_out_and_in_again_with_it(
+    database: Path, tmp_path: Path, told: list[ReadableSpan], trace_id: str
+) -> None:
+    add(database, told)
+    run("feedback", trace_id, "--label", "fail", "--expected", "At 9:40", "--db", database)
+    with SqliteStore.open(database) as store:
+        graph = load_graph(store, trace_id)
+    (judge,) = graph.operations("judge")
+    (answer,) = (version for version in graph.outputs(graph.judged(judge.origin)) if version.ref.startswith("answer:"))
+    assert judge.origin in run("graph", "readers", answer.ref, "--json", "--db", database).stdout
+    assert judge.origin in run("graph", "descendants", answer.ref, "--json", "--db", database).stdout
+    out, again = tmp_path / "run.smartcomment", tmp_path / "again.db"
+    run("graph", trace_id, "--format", "smartcomment", "-o", out, "--db", database)
+    run("import", out, "--db", again)
+    found = [json.loads(line) for line in run("attribute", "--all", "--json", "--db", again).stdout.splitlines()]
+    assert [verdict["failure_type"] for verdict in found] == ["update"]
 
 
 def test_what_is_said_last_decides(database: Path, told: list[ReadableSpan], trace_id: str) -> None:
