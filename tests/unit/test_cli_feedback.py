@@ -86,6 +86,34 @@ def test_what_is_said_last_decides(database: Path, told: list[ReadableSpan], tra
     assert failures(database, trace_id) == ["update"]
 
 
+def kept(database: Path) -> tuple[list[str], int]:
+    """The failure types of the verdicts in a database, and how many marker spans it holds."""
+    with SqliteStore.open(database) as store:
+        types = [json.loads(verdict.document)["failure_type"] for verdict in store.verdicts()]
+        return types, sum(span.name.startswith("memtrace.attribution ") for span in store.spans())
+
+
+def test_a_verdict_goes_when_the_answer_no_longer_fails_and_comes_back_as_it_was(
+    database: Path, told: list[ReadableSpan], trace_id: str
+) -> None:
+    add(database, told)
+    run("feedback", trace_id, "--label", "fail", "--expected", "At 9:40", "--db", database)
+    failures(database, trace_id)
+    types, markers = kept(database)
+    assert types == ["update"]
+    run("feedback", trace_id, "--label", "pass", "--db", database)
+    run("report", "--db", database, "-o", database.with_suffix(".html"))
+    assert kept(database) == (["update"], markers)  # who only looks changes nothing
+    assert run("attribute", "--all", "--db", database).exit_code == 1
+    assert kept(database) == ([], markers)
+    run("feedback", trace_id, "--label", "fail", "--expected", "At 9:40", "--db", database)
+    failures(database, trace_id)
+    assert kept(database) == (["update"], markers)
+    run("feedback", trace_id, "--label", "pass", "--db", database)
+    failures(database, trace_id)  # of this trace alone
+    assert kept(database) == ([], markers)
+
+
 @pytest.mark.parametrize(
     ("said", "found"),
     [
