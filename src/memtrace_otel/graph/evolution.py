@@ -246,7 +246,10 @@ class EvolutionGraph(_Graph):
         return state_at(self, scope, time)
 
     def diff(self, scope: str, since: int, until: int | None = None) -> list[Change]:
-        """Return what a scope learnt, changed and forgot between two times, and by which operation, in time order."""
+        """Return what a scope learnt, changed and forgot between two times, and by which operation, in time order.
+
+        Raises ValueError when `since` is later than `until`.
+        """
         return changes_between(self, scope, since, until)
 
     @property
