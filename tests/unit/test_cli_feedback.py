@@ -6,12 +6,14 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
-from memtrace_otel.graph import load_graph
+from memtrace_otel import diagnosis
+from memtrace_otel.graph import load_graph, load_graphs
 from memtrace_otel.otlp.sdk import encode_sdk_spans
 from memtrace_otel.store import SqliteStore
 from tests.conftest import Recording
@@ -112,6 +114,17 @@ def test_a_verdict_goes_when_the_answer_no_longer_fails_and_comes_back_as_it_was
     run("feedback", trace_id, "--label", "pass", "--db", database)
     failures(database, trace_id)  # of this trace alone
     assert kept(database) == ([], markers)
+
+
+def test_a_verdict_stays_where_not_all_was_loaded(
+    database: Path, told: list[ReadableSpan], trace_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(database, told)
+    run("feedback", trace_id, "--label", "fail", "--expected", "At 9:40", "--db", database)
+    failures(database, trace_id)
+    monkeypatch.setattr(diagnosis, "load_graphs", partial(load_graphs, max_spans=0))
+    assert failures(database, trace_id) == []
+    assert kept(database)[0] == ["update"]
 
 
 @pytest.mark.parametrize(
