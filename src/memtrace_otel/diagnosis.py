@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ from memtrace_otel.annotate import Annotation, AttributionMetrics, annotate
 from memtrace_otel.attribution import attribute, find_failures, verdict_json
 from memtrace_otel.graph import EvolutionGraph, load_graphs
 from memtrace_otel.model import Verdict
-from memtrace_otel.semconv import ATTRIBUTION_SCOPE
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE, Incomplete
 from memtrace_otel.store import SqliteStore
 
 Progress = Callable[[int, int], None]
@@ -26,11 +27,15 @@ class UnknownTraceError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The verdicts on the failing answers from the same memories, how long each took, and the graph of these."""
+    """The verdicts on the failing answers from the same memories, how long each took, and the graph of these.
+
+    `outdated` are the ids of the attributions that the store holds on answers that no longer fail.
+    """
 
     graph: EvolutionGraph
     verdicts: tuple[Verdict, ...]
     seconds: tuple[float, ...]
+    outdated: tuple[str, ...] = ()
 
 
 def diagnose(
@@ -43,6 +48,9 @@ def diagnose(
     """
     if unknown := [trace_id for trace_id in trace_ids if not store.trace(trace_id)]:
         raise UnknownTraceError(*unknown)
+    kept: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for verdict in (verdict for trace_id in trace_ids or ("",) for verdict in store.verdicts(trace_id)):
+        kept[verdict.answer[:32]][verdict.answer] = verdict.attribution_id
     asked = dict.fromkeys(trace_ids or _evaluated(store))
     done = 0
     for together, graph in load_graphs(store, asked):
@@ -55,8 +63,13 @@ def diagnose(
                 seconds.append(time.perf_counter() - started)
         done += len(together)
         progress(done, len(asked))
-        if verdicts:
-            yield Diagnosis(graph, tuple(verdicts), tuple(seconds))
+        outdated = dict(pair for trace_id in together for pair in kept[trace_id].items())
+        for verdict in verdicts:
+            outdated.pop(verdict.failure.answer_span.origin, None)
+        if Incomplete.BOUNDED in graph.incomplete:  # what is not loaded may fail
+            outdated.clear()
+        if verdicts or outdated:
+            yield Diagnosis(graph, tuple(verdicts), tuple(seconds), tuple(outdated.values()))
 
 
 def _evaluated(store: SqliteStore) -> Iterator[str]:
@@ -70,9 +83,10 @@ def _evaluated(store: SqliteStore) -> Iterator[str]:
 def record(store: SqliteStore, diagnosis: Diagnosis, *, started: int | None = None) -> list[Annotation]:
     """Write the verdicts to the store, count the new ones, and return them under their final ids; `deliver` sends them.
 
-    A verdict that is there already adds nothing; another one on the same answer replaces it. `started` is when the
-    attribution began (ns since the epoch, now by default).
+    A verdict that is there already adds nothing; another one on the same answer replaces it; one on an answer that no
+    longer fails goes, its spans stay. `started` is when the attribution began (ns since the epoch, now by default).
     """
+    store.withdraw_verdicts(diagnosis.outdated)
     recorded: list[Annotation] = []
     metrics = AttributionMetrics()
     annotations = annotate(diagnosis.verdicts, store, started=started)

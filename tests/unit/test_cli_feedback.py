@@ -6,11 +6,14 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
+from memtrace_otel import diagnosis
+from memtrace_otel.graph import load_graph, load_graphs
 from memtrace_otel.otlp.sdk import encode_sdk_spans
 from memtrace_otel.store import SqliteStore
 from tests.conftest import Recording
@@ -57,6 +60,24 @@ def test_feedback_makes_a_trace_failing(database: Path, told: list[ReadableSpan]
     assert failures(database, trace_id) == ["update"]
 
 
+def test_feedback_reads_the_answer_and_goes_out_and_in_again_with_it(
+    database: Path, tmp_path: Path, told: list[ReadableSpan], trace_id: str
+) -> None:
+    add(database, told)
+    run("feedback", trace_id, "--label", "fail", "--expected", "At 9:40", "--db", database)
+    with SqliteStore.open(database) as store:
+        graph = load_graph(store, trace_id)
+    (judge,) = graph.operations("judge")
+    (answer,) = (version for version in graph.outputs(graph.judged(judge.origin)) if version.ref.startswith("answer:"))
+    assert judge.origin in run("graph", "readers", answer.ref, "--json", "--db", database).stdout
+    assert judge.origin in run("graph", "descendants", answer.ref, "--json", "--db", database).stdout
+    out, again = tmp_path / "run.smartcomment", tmp_path / "again.db"
+    run("graph", trace_id, "--format", "smartcomment", "-o", out, "--db", database)
+    run("import", out, "--db", again)
+    found = [json.loads(line) for line in run("attribute", "--all", "--json", "--db", again).stdout.splitlines()]
+    assert [verdict["failure_type"] for verdict in found] == ["update"]
+
+
 def test_what_is_said_last_decides(database: Path, told: list[ReadableSpan], trace_id: str) -> None:
     add(database, told)
     run("feedback", trace_id, "--score", "0.2", "--expected", "At 9:40", "--db", database)
@@ -65,6 +86,45 @@ def test_what_is_said_last_decides(database: Path, told: list[ReadableSpan], tra
     assert failures(database, trace_id) == []
     run("feedback", trace_id, "--score", "0.2", "--expected", "At 9:40", "--db", database)
     assert failures(database, trace_id) == ["update"]
+
+
+def kept(database: Path) -> tuple[list[str], int]:
+    """The failure types of the verdicts in a database, and how many marker spans it holds."""
+    with SqliteStore.open(database) as store:
+        types = [json.loads(verdict.document)["failure_type"] for verdict in store.verdicts()]
+        return types, sum(span.name.startswith("memtrace.attribution ") for span in store.spans())
+
+
+def test_a_verdict_goes_when_the_answer_no_longer_fails_and_comes_back_as_it_was(
+    database: Path, told: list[ReadableSpan], trace_id: str
+) -> None:
+    add(database, told)
+    run("feedback", trace_id, "--label", "fail", "--expected", "At 9:40", "--db", database)
+    failures(database, trace_id)
+    types, markers = kept(database)
+    assert types == ["update"]
+    run("feedback", trace_id, "--label", "pass", "--db", database)
+    run("report", "--db", database, "-o", database.with_suffix(".html"))
+    assert kept(database) == (["update"], markers)  # who only looks changes nothing
+    assert run("attribute", "--all", "--db", database).exit_code == 1
+    assert kept(database) == ([], markers)
+    run("feedback", trace_id, "--label", "fail", "--expected", "At 9:40", "--db", database)
+    failures(database, trace_id)
+    assert kept(database) == (["update"], markers)
+    run("feedback", trace_id, "--label", "pass", "--db", database)
+    failures(database, trace_id)  # of this trace alone
+    assert kept(database) == ([], markers)
+
+
+def test_a_verdict_stays_where_not_all_was_loaded(
+    database: Path, told: list[ReadableSpan], trace_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(database, told)
+    run("feedback", trace_id, "--label", "fail", "--expected", "At 9:40", "--db", database)
+    failures(database, trace_id)
+    monkeypatch.setattr(diagnosis, "load_graphs", partial(load_graphs, max_spans=0))
+    assert failures(database, trace_id) == []
+    assert kept(database)[0] == ["update"]
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,29 @@ def test_the_diff_between_two_times(database: Path) -> None:
     assert (learnt["change"], learnt["ref"]) == ("learnt", "memory:tea")
     assert "changed" in run("diff", ALICE, "1970-01-01T00:00:10", "--db", database).stdout
     assert run("diff", ALICE, "1970-01-02", "--db", database).exit_code == 1
+    backwards = run("diff", ALICE, "1970-01-02", "1970-01-01", "--db", database)
+    assert (backwards.exit_code, "SINCE is later than UNTIL" in backwards.stderr) == (2, True)
+
+
+def test_tables_name_spans_where_there_is_room_and_cut_nothing_in_pipes(database: Path) -> None:
+    text = "a long text " * 20 + "x" * 200
+    bobs = span(9, 1, OpKind.CREATE, at=60, scope=BOB, outputs=[put("memory:home", text, action=Action.ADD)])
+    with SqliteStore.open(database) as store:
+        store.add_request(encode_request([bobs]))
+
+    def printed(columns: int | None, *question: str) -> str:
+        environment = {"COLUMNS": None if columns is None else str(columns)}
+        return CliRunner(env=environment).invoke(main, ["graph", *question, "--db", str(database)]).stdout
+
+    history = printed(None, "history", "memory:home")
+    assert all(shown in history for shown in (ALICE, BOB, PARIS, LISBON, bobs.origin, text))
+    assert len(history.splitlines()) == 1 + 2 + 3 + 1
+    diff = ("diff", ALICE, "1970-01-01T00:00:10")
+    assert LISBON in printed(None, *diff)
+    assert LISBON in printed(200, *diff)
+    assert LISBON[:30] not in printed(100, *diff)
+    assert "Lives in Lisbon" in printed(100, *diff)
+    assert origin_of(4, 2) in printed(None, "readers", f"memory:home|{LISBON}")
 
 
 def test_slices_of_an_answer_of_a_message_and_of_a_record(database: Path) -> None:

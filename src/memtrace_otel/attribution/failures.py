@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from memtrace_otel import settings
 from memtrace_otel.attribution.lineage import Lineage, lineage_of
 from memtrace_otel.graph import EvolutionGraph
-from memtrace_otel.model import AttributeValue, Failure, OperationSpan, is_failing, is_origin, split_origin
+from memtrace_otel.graph.judgements import evaluations
+from memtrace_otel.model import AttributeValue, Failure, OperationSpan, is_failing
 from memtrace_otel.semconv import (
-    ATTRIBUTION_EVALUATION,
-    ATTRIBUTION_SCOPE,
-    EVALUATION_EVENT,
     EVALUATION_EXPLANATION,
     EVALUATION_LABEL,
     EVALUATION_NAME,
@@ -60,49 +58,15 @@ def find_failures(graph: EvolutionGraph, trace_id: str | None = None) -> list[Fa
     return sorted(found, key=lambda failure: failure.time_order)
 
 
-def _evaluations(lineage: Lineage, span: OperationSpan) -> list[_Evaluation]:
-    if span.instrumentation_scope == ATTRIBUTION_SCOPE:
-        return []
-    results: list[tuple[Mapping[str, AttributeValue], int]] = []
-    if EVALUATION_SCORE in span.attributes or EVALUATION_LABEL in span.attributes:
-        results.append((span.attributes, span.end))
-    results += [(event.attributes, event.time) for event in span.events if event.name == EVALUATION_EVENT]
-    found: list[_Evaluation] = []
-    for attributes, time in results:
+def _evaluations(lineage: Lineage, span: OperationSpan) -> Iterator[_Evaluation]:
+    for attributes, time in evaluations(span):
         score = _number(attributes.get(EVALUATION_SCORE))
         label, name = str(attributes.get(EVALUATION_LABEL, "")), str(attributes.get(EVALUATION_NAME, ""))
-        if name == ATTRIBUTION_EVALUATION or (not label and score is None):
-            continue
-        judge = span if span.kind == OpKind.JUDGE else None
-        answer = _judged(lineage, span)
-        if answer is not None:
-            found.append(
-                _Evaluation(answer, judge, name, label, score, str(attributes.get(EVALUATION_EXPLANATION, "")), time)
-            )
-    return found
-
-
-def _judged(lineage: Lineage, span: OperationSpan) -> OperationSpan | None:
-    """Return the answering span that an evaluation on `span` is about."""
-    if span.kind == OpKind.RESPOND:
-        return span
-    origin = next((v.origin for v in span.inputs if v.role == Role.ANSWER and is_origin(v.origin)), "")
-    named = lineage.span(origin)
-    if named is not None:
-        return named
-    above = next((a for a in lineage.ancestors(span) if a.kind == OpKind.RESPOND), None)
-    below = [s for s in lineage.subtree(span)[1:] if s.kind == OpKind.RESPOND]
-    if above is not None or below:
-        return above or max(below, key=lambda s: (s.end, s.origin))
-    if origin:  # the answer is known by name only: its span was lost
-        return OperationSpan(
-            *split_origin(origin), kind=OpKind.RESPOND, start=span.start, end=span.start, incomplete=("missing",)
-        )
-    answers = [s for s in lineage.in_trace(span.trace_id) if s.kind == OpKind.RESPOND]
-    before = [s for s in answers if s.start <= span.start]
-    if not before and not span.parent_id:  # feedback on the whole trace, by a clock that is behind
-        before = answers
-    return before[-1] if before else None
+        answer = lineage.judged(span)
+        if answer is not None and (label or score is not None):
+            judge = span if span.kind == OpKind.JUDGE else None
+            explanation = str(attributes.get(EVALUATION_EXPLANATION, ""))
+            yield _Evaluation(answer, judge, name, label, score, explanation, time)
 
 
 def _failure(lineage: Lineage, evaluation: _Evaluation) -> Failure:

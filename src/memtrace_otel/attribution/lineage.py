@@ -15,8 +15,8 @@ from datetime import date, datetime
 from memtrace_otel.attribution.dates import day_of, day_of_text
 from memtrace_otel.graph import EvolutionGraph, OperationKey, VersionKey
 from memtrace_otel.graph.keys import READING_KINDS
-from memtrace_otel.model import OperationSpan, Variable, ref_kind
-from memtrace_otel.semconv import Action, Incomplete, RefKind
+from memtrace_otel.model import OperationSpan, Variable, ref_kind, split_origin
+from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind
 
 SOURCE_KINDS = frozenset({RefKind.MESSAGE, RefKind.DOCUMENT})
 RECORD_KINDS = frozenset({RefKind.MEMORY, RefKind.CHUNK, RefKind.STATE})
@@ -70,6 +70,15 @@ class Lineage:
     def span(self, origin: str) -> OperationSpan | None:
         """Return the operation of an origin, None when the graph does not hold it."""
         return self._graph.operation(origin) if origin else None
+
+    def judged(self, span: OperationSpan) -> OperationSpan | None:
+        """Return the answering operation that an evaluation on this one is about; what was lost is known by name."""
+        origin = self._graph.judged(span.origin)
+        known = self.span(origin)
+        if known is not None or not origin:
+            return known
+        when = span.start
+        return OperationSpan(*split_origin(origin), kind=OpKind.RESPOND, start=when, end=when, incomplete=("missing",))
 
     def in_trace(self, trace_id: str) -> list[OperationSpan]:
         """Return the operations of a trace, in time order."""

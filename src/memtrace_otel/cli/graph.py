@@ -118,7 +118,10 @@ def slice_(node: str, database: Path, scope: str | None, form: str, output: Path
 @json_option
 @clear_errors
 def history(ref: str, database: Path, scope: str | None, as_json: bool) -> None:
-    """Show every version of a variable: when, in which memory, by which operation, what it says, who read it."""
+    """Show every version of a variable: when, in which memory, by which operation, what it says, who read it.
+
+    The table names the operation's span where there is room, --json always does.
+    """
     from memtrace_otel.report.memory import version_row
 
     evolution = _load(database, scope, ref)
@@ -156,9 +159,14 @@ def state(scope: str, time: int | None, database: Path, as_json: bool) -> None:
 @json_option
 @clear_errors
 def diff(scope: str, since: int, until: int | None, database: Path, as_json: bool) -> None:
-    """Show what a memory learnt, changed and forgot between SINCE and UNTIL (default: now), by which operation."""
+    """Show what a memory learnt, changed and forgot between SINCE and UNTIL (default: now), by which operation.
+
+    The table names its span where there is room, --json always does.
+    """
     from memtrace_otel.report.memory import change_row
 
+    if until is not None and since > until:
+        raise click.UsageError("SINCE is later than UNTIL")
     evolution = _load(database, scope)
     _show([change_row(evolution, change) for change in evolution.diff(scope, since, until)], as_json, "no change")
 
@@ -295,10 +303,9 @@ def _show(rows: Sequence[dict[str, Any]], as_json: bool, nothing: str) -> None:
         for row in rows:
             click.echo(json.dumps(row, ensure_ascii=False))
     elif rows:
-        from rich.console import Console
-
+        from memtrace_otel.cli.tables import print_table
         from memtrace_otel.report.memory import memory_table
 
-        Console(highlight=False).print(memory_table(rows))
+        print_table(memory_table(rows, named=True), memory_table(rows))
     if not rows:
         fail(nothing, NOTHING_FOUND)

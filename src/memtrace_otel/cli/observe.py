@@ -210,6 +210,6 @@ def config(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=1, ensure_ascii=False))
     else:
-        from rich.console import Console
+        from memtrace_otel.cli.tables import print_table
 
-        Console(highlight=False).print(settings_table(rows))
+        print_table(settings_table(rows))

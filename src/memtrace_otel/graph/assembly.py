@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from memtrace_otel import semconv
+from memtrace_otel.graph.judgements import find_judged
 from memtrace_otel.model import OperationSpan, make_origin
 from memtrace_otel.semconv import Incomplete
 
@@ -35,6 +36,10 @@ class Assembly:
     """Origin of a continuation part -> origin of its operation."""
     parents: dict[str, str] = field(default_factory=dict[str, str])
     """Origin of every span, memory operation or not -> origin of its parent, '' for a root."""
+    judged: dict[str, str] = field(default_factory=dict[str, str])
+    """Origin of an operation with an evaluation -> origin of the answering operation that this is about."""
+    supplied: set[str] = field(default_factory=set[str])
+    """Origins of the judges whose last input, the answer, is supplied: they name none themselves."""
 
     def main(self, origin: str) -> str:
         """Return the origin of the operation that a span belongs to."""
@@ -83,6 +88,7 @@ def assemble(spans: Iterable[OperationSpan]) -> Assembly:
     for origin, span in assembly.operations.items():
         _check_flow(origin, span, assembly)
     _inherit_scopes(known, assembly)
+    find_judged(assembly)
     return assembly
 
 

@@ -81,6 +81,7 @@ class _Builder:
                 span=span,
                 scope=self._assembly.scopes[origin],
                 parent=self._assembly.enclosing_operation(origin),
+                judged=self._assembly.judged.get(origin, ""),
                 incomplete=(),
             )
 
@@ -98,6 +99,7 @@ class _Builder:
     def add_inputs(self) -> None:
         for origin, span in self._assembly.operations.items():
             operation = OperationKey(origin)
+            supplied = len(span.inputs) - 1 if origin in self._assembly.supplied else None
             ranks: Counter[str] = Counter()
             for index, variable in enumerate(span.inputs):
                 version, inferred = self._versions.read(span, variable)
@@ -115,7 +117,7 @@ class _Builder:
                     index=index,
                     score=variable.score,
                     rank=rank,
-                    inferred=inferred,
+                    inferred=inferred or index == supplied,
                 )
                 if variable.role == Role.PREVIOUS:
                     written = VersionKey(variable.ref, origin)
@@ -221,6 +223,7 @@ class _Builder:
                 span=None,
                 scope="",
                 parent="",
+                judged="",
                 incomplete=(str(Incomplete.MISSING_OPERATION),),
             )
         elif not _declares(producer, version):

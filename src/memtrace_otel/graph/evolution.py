@@ -30,9 +30,10 @@ class EvolutionGraph(_Graph):
 
     Nodes, with their attributes:
 
-    - `OperationKey(origin)`: type "operation", span (`OperationSpan` with its continuation parts joined; None when only
-      readers know of it), scope (own or inherited), parent (origin of the enclosing operation or ''), incomplete
-      (tuple of reasons).
+    - `OperationKey(origin)`: type "operation", span (`OperationSpan` with its continuation parts joined, and with the
+      answer as its last input where a judge names none; None when only readers know of it), scope (own or inherited),
+      parent (origin of the enclosing operation or ''), judged (origin of the answering operation that its evaluation is
+      about or ''), incomplete (tuple of reasons).
     - `VersionKey(ref, origin, scope)`: type "version", variable (`Variable` as produced, of a root as first read; None
       when its producer does not list it), content (best known text or ''), truncated (content is cut), unknown (its
       origin should be known and is not).
@@ -76,6 +77,11 @@ class EvolutionGraph(_Graph):
         """Return the scope of an operation, its own or that of the nearest enclosing span; '' when unknown."""
         node = self.nodes.get(OperationKey(self._main(origin)))
         return "" if node is None else node["scope"]
+
+    def judged(self, origin: str) -> str:
+        """Return the origin of the answering operation that an evaluation on this one is about, '' without one."""
+        node = self.nodes.get(OperationKey(self._main(origin)))
+        return "" if node is None else self._main(node["judged"])
 
     def inputs(self, origin: str) -> list[Read]:
         """Return what an operation read, in the order of its inputs; what it left alone comes last."""
@@ -240,7 +246,10 @@ class EvolutionGraph(_Graph):
         return state_at(self, scope, time)
 
     def diff(self, scope: str, since: int, until: int | None = None) -> list[Change]:
-        """Return what a scope learnt, changed and forgot between two times, and by which operation, in time order."""
+        """Return what a scope learnt, changed and forgot between two times, and by which operation, in time order.
+
+        Raises ValueError when `since` is later than `until`.
+        """
         return changes_between(self, scope, since, until)
 
     @property

@@ -11,7 +11,8 @@ from memtrace_otel import semconv
 from memtrace_otel.graph.assembly import assemble, flow_within, operates
 from memtrace_otel.graph.keys import VersionKey
 from memtrace_otel.graph.outputs import Versions, is_writing
-from memtrace_otel.model import OperationSpan
+from memtrace_otel.model import OperationSpan, ref_kind
+from memtrace_otel.semconv import OpKind, RefKind
 from memtrace_otel.store.outlines import Outline
 
 
@@ -81,7 +82,8 @@ class OutlinedTraces:
     """The origins of operations that ended with an error."""
 
     def add(self, trace_id: str, outlines: Sequence[Outline]) -> None:
-        """Add a trace. One with continuations, ragged arrays or several writers of a ref is read in full."""
+        """Add a trace. One with continuations, ragged arrays, several writers of a ref or a judge that names no answer
+        is read in full."""
         writers: dict[str, str] = {}
         for outline in outlines:
             _, span_id, parent_id, kind, scope, part, inputs, origins, outputs, actions, has_flow, failed, _, source = (
@@ -94,7 +96,8 @@ class OutlinedTraces:
             for ref in outputs:
                 writers[ref] = origin
             ragged = len(origins) != len(inputs) or len(actions) != len(outputs) or "" in inputs or "" in writers
-            if part or ragged or len(writers) != known + len(outputs):
+            nameless = kind == OpKind.JUDGE and not any(ref_kind(ref) == RefKind.ANSWER for ref in inputs)
+            if part or ragged or nameless or len(writers) != known + len(outputs):
                 self._add_assembled(trace_id, outlines)  # puts what was added of it so far right
                 return
             if parent_id:

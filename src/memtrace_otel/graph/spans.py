@@ -58,10 +58,8 @@ class SpanIndex:
         return {trace_id for ref in refs for trace_id in self._naming[ref]}
 
     def _index(self, span: OperationSpan) -> None:
-        for output in span.outputs:
-            self._naming[output.ref].add(span.trace_id)
-            self._traced.add(output.ref)
-        for variable in span.inputs:
+        self._traced.update(output.ref for output in span.outputs)
+        for variable in (*span.inputs, *span.outputs):
             self._naming[variable.ref].add(span.trace_id)
             if variable.origin:
                 self._traced.add(variable.ref)

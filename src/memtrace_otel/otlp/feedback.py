@@ -1,4 +1,6 @@
-"""Feedback from outside the observed program, as the judge span that `memtrace_otel.feedback` writes inside it."""
+"""Feedback from outside the observed program: the judge span that `memtrace_otel.feedback` writes inside it, but for
+the answer. That may be known later; the graph fills it in.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from memtrace_otel.report.text import one_line
 from memtrace_otel.report.times import day_and_clock
 
 _HIDDEN = frozenset({"id", "time", "operation"})
-"""For programs; people get the time in words and the operation's name."""
+"""For programs; people get the time in words and the operation's name, and where there is room its span."""
 
 
 def version_row(graph: EvolutionGraph, version: VersionKey) -> dict[str, Any]:
@@ -81,9 +81,10 @@ def _moment(time: int) -> str:
     return day_and_clock(time) if time else ""
 
 
-def memory_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """Return rows of one sort as a table; columns that say nothing are left out."""
-    columns = [name for name in rows[0] if name not in _HIDDEN and any(row[name] for row in rows)]
+def memory_table(rows: Sequence[dict[str, Any]], *, named: bool = False) -> Table:
+    """Return rows of one sort as a table; columns that say nothing are left out, and unless `named` the spans."""
+    hidden = _HIDDEN - {"operation" if "operation" in rows[0] else "id"} if named else _HIDDEN
+    columns = [name for name in rows[0] if name not in hidden and any(row[name] for row in rows)]
     table = Table(*columns, box=SIMPLE_HEAD)
     for row in rows:
         table.add_row(*(_cell(row[name]) for name in columns))

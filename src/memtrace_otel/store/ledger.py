@@ -32,13 +32,25 @@ def verdict(connection: Connection, answer: str) -> StoredVerdict | None:
     return StoredVerdict(*row) if row else None
 
 
-def verdicts(connection: Connection) -> list[StoredVerdict]:
-    """Return the newest verdict on every answer, oldest first."""
+def verdicts(connection: Connection, trace_id: str = "") -> list[StoredVerdict]:
+    """Return the newest verdict on every answer, or on those of a trace, oldest first."""
     newest: dict[str, StoredVerdict] = {}
-    for row in connection.execute(f"SELECT {_COLUMNS} FROM verdict ORDER BY rowid"):
+    of_trace = "WHERE answer BETWEEN :trace || '-' AND :trace || '-g'" if trace_id else ""
+    for row in connection.execute(f"SELECT {_COLUMNS} FROM verdict {of_trace} ORDER BY rowid", {"trace": trace_id}):
         newest.pop(row[0], None)  # its place is that of the newest
         newest[row[0]] = StoredVerdict(*row)
     return list(newest.values())
+
+
+def withdraw(connection: Connection, attribution_ids: Iterable[str]) -> None:
+    """Remove verdicts and those that they replaced, not one that has replaced them meanwhile."""
+    with transaction(connection):
+        for id in attribution_ids:
+            connection.execute(
+                "DELETE FROM verdict WHERE (answer, rowid) IN (SELECT old.answer, old.rowid FROM verdict AS old"
+                " JOIN verdict AS given USING (answer) WHERE given.attribution_id = ? AND old.rowid <= given.rowid)",
+                (id,),
+            )
 
 
 def unsent(connection: Connection, target: str, span_ids: Iterable[str]) -> list[str]:

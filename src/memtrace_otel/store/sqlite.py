@@ -267,10 +267,15 @@ class SqliteStore:
         with self._locked() as connection:
             return ledger.verdict(connection, answer)
 
-    def verdicts(self) -> list[StoredVerdict]:
-        """Return the newest verdict on every answer, oldest first."""
+    def verdicts(self, trace_id: str = "") -> list[StoredVerdict]:
+        """Return the newest verdict on every answer, or on those of a trace, oldest first."""
         with self._locked() as connection:
-            return ledger.verdicts(connection)
+            return ledger.verdicts(connection, trace_id)
+
+    def withdraw_verdicts(self, attribution_ids: Iterable[str]) -> None:
+        """Forget these verdicts, whose answers no longer fail, and those that they replaced."""
+        with self._locked() as connection:
+            ledger.withdraw(connection, attribution_ids)
 
     def unsent(self, target: str, span_ids: Iterable[str]) -> list[str]:
         """Return those of `span_ids` that were never marked as sent to `target`, in their order."""

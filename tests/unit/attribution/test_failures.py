@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from memtrace_otel.attribution import find_failures
-from memtrace_otel.graph import build_graph
+from memtrace_otel.graph import OperationKey, VersionKey, build_graph
 from memtrace_otel.model import Event, OperationSpan, Variable
 
 TRACE, OTHER = "a" * 32, "b" * 32
 RIGHT = {"gen_ai.evaluation.name": "correctness", "gen_ai.evaluation.score.label": "correct"}
+OWN = {"gen_ai.evaluation.name": "memtrace.attribution", "gen_ai.evaluation.score.label": "update"}
 WRONG = {"gen_ai.evaluation.name": "correctness", "gen_ai.evaluation.score.label": "incorrect"}
 
 
@@ -45,6 +46,27 @@ def test_judge_span_joined_by_the_origin_of_the_answer() -> None:
 def test_judge_span_without_an_origin(parent: int) -> None:
     bare = span(2, "judge", parent, inputs=(Variable("answer:a", "answer"),), attributes=WRONG)
     assert [f.answer_span.origin for f in find_failures(build_graph([ANSWER, bare]))] == [ANSWER.origin]
+
+
+@pytest.mark.parametrize("number", [1, 5, 9], ids=["before", "between", "after"])
+def test_a_judge_that_names_no_answer_reads_the_newest_before_it(number: int) -> None:
+    answers = [span(n, "respond", outputs=(Variable(f"answer:{n}", content=f"{n}"),)) for n in (2, 4, 6)]
+    feedback = span(number, "judge", inputs=(Variable("expected:e", "expected", content="7"),), attributes=WRONG)
+    expected = {1: 6, 5: 4, 9: 6}[number]  # before all of them its clock is behind
+    graph = build_graph([feedback, *answers])
+    (failure,) = find_failures(graph)
+    assert failure.answer_span.span_id == f"{expected:016x}"
+    read = graph.inputs(feedback.origin)[-1]
+    assert (read.version, read.role, read.inferred) == (
+        VersionKey(f"answer:{expected}", failure.answer_span.origin), "answer", True
+    )  # fmt: skip
+    assert read in graph.readers(read.version)
+    assert OperationKey(feedback.origin) in graph.descendants(read.version)
+
+
+def test_what_evaluates_nothing_reads_no_answer() -> None:
+    graph = build_graph([ANSWER, span(2, "judge"), span(3, "judge", attributes=OWN)])
+    assert [graph.inputs(s.origin) for s in graph.operations("judge")] == [[], []]
 
 
 def test_span_event_on_the_answer_and_above_it() -> None:

@@ -149,10 +149,16 @@ def _one(world: _World, trace: int, event: Event) -> None:
     respond = span(trace, 1, OpKind.RESPOND, at=at, lasts=9, outputs=[answer],
                    inputs=[query, seen(context.ref, search.origin, role=Role.CONTEXT),
                            *(hits if event.flow else ())])  # fmt: skip
-    judge = span(trace, 4, OpKind.JUDGE, parent=1, at=at + 5,
-                 inputs=[seen(answer.ref, respond.origin, role=Role.ANSWER)],
-                 attributes={"gen_ai.evaluation.score.value": 0.0})  # fmt: skip
-    world.spans += [respond, *_parts(search, trace, 8, event), judge]
+    world.spans += [respond, *_parts(search, trace, 8, event), _judge(trace, event, respond)]
+
+
+def _judge(trace: int, event: Event, respond: OperationSpan) -> OperationSpan:
+    """A judgement inside the answer, or feedback on the trace: afterwards, or by a clock that is behind."""
+    answer, at = respond.outputs[0].ref, respond.start // 10**9
+    named = {"digest": (), "nothing": (), "lost": ()}.get(event.told, [seen(answer, respond.origin, role=Role.ANSWER)])
+    parent, at = {"nothing": (0, at + 12), "lost": (0, max(at - 1, 0))}.get(event.told, (1, at + 5))
+    return span(trace, 4, OpKind.JUDGE, parent=parent, at=at, inputs=named,
+                attributes={"gen_ai.evaluation.score.value": 0.0})  # fmt: skip
 
 
 def _read(known: tuple[dict[str, str], str], ref: str, event: Event) -> Variable:

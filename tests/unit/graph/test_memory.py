@@ -7,7 +7,7 @@ import random
 import pytest
 
 from memtrace_otel.graph import ChangeKind, EvolutionGraph, OperationKey, VersionKey, build_graph
-from memtrace_otel.model import OperationSpan
+from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.semconv import Action, OpKind, Role
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
 
@@ -76,6 +76,26 @@ def test_what_came_and_went_or_was_rewritten_as_it_was_is_no_change(story: list[
     assert [change.ref for change in graph.diff(ALICE, 30 * SECOND)] == []
     assert graph.diff(ALICE, 0) == graph.diff(ALICE, 0, 99 * SECOND)
     assert [change.kind for change in graph.diff(ALICE, 0)] == [ChangeKind.LEARNT]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changed"),
+    [
+        (Variable("memory:r", content="dog"), Variable("memory:r", content="dog"), False),
+        (put("memory:r", "dog"), Variable("memory:r", content="dog"), False),
+        (Variable("memory:r", content="dog"), put("memory:r", "cat"), True),
+        (Variable("memory:r", content="dog", size=9), Variable("memory:r", content="dog", size=9), True),  # cut
+        (Variable("memory:r"), Variable("memory:r"), True),  # contents off, and no digest
+    ],
+)
+def test_without_digests_contents_tell_what_is_no_change(before: Variable, after: Variable, changed: bool) -> None:
+    writes = [span(n, 1, OpKind.UPDATE, at=n, scope=ALICE, outputs=[v]) for n, v in enumerate((before, after), 1)]
+    assert bool(build_graph(writes).diff(ALICE, 2 * SECOND)) == changed
+
+
+def test_a_diff_goes_forward(story: list[OperationSpan]) -> None:
+    with pytest.raises(ValueError, match="later"):
+        build_graph(story).diff(ALICE, 2, 1)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -99,7 +99,7 @@ def test_removing_questions_does_not_change_what_memory_is_made_of(seed: int) ->
 
 def noise(rng: random.Random) -> list[OperationSpan]:
     """Wild parents, parts, origins, flows and times: circles of every sort, and ids with several contents."""
-    refs = ["memory:a", "memory:b", "message:m", "fact:f", "context:c", "query:q", "strange", "state:s"]
+    refs = ["memory:a", "memory:b", "message:m", "fact:f", "context:c", "answer:a", "query:q", "strange", "state:s"]
 
     def variable() -> Variable:
         origin = rng.choice(["", "", "bad", origin_of(rng.randrange(1, 4), rng.randrange(1, 8))])
@@ -127,6 +127,7 @@ def noise(rng: random.Random) -> list[OperationSpan]:
             inputs=[variable() for _ in range(rng.randrange(4))],
             outputs=[variable() for _ in range(rng.randrange(4))],
             flow=tuple((rng.randrange(-1, 5), rng.randrange(5)) for _ in range(rng.randrange(3))),
+            attributes=rng.choice([{}, {"gen_ai.evaluation.score.value": 0.0}]),
         )
         for _ in range(30)
     ]

@@ -185,6 +185,19 @@ def test_verdicts_the_newest_of_an_answer_counts(tmp_path: Path) -> None:
         assert [verdict.document for verdict in store.verdicts()] == ["other", "second"]
 
 
+def test_a_withdrawn_verdict_takes_along_those_it_replaced_and_none_that_came_later(tmp_path: Path) -> None:
+    one, other = f"{'a' * 32}-{'1' * 16}", f"{'b' * 32}-{'f' * 16}"
+    with SqliteStore.open(tmp_path / "a.db") as store:
+        for number, answer in enumerate((one, other, one, one)):
+            store.save_verdict(answer, f"id{number}", str(number))
+        assert [verdict.document for verdict in store.verdicts("a" * 32)] == ["3"]
+        store.withdraw_verdicts(["id2"])
+        assert [verdict.document for verdict in store.verdicts()] == ["1", "3"]
+        store.withdraw_verdicts(["id3", "unknown"])
+        assert [verdict.document for verdict in store.verdicts()] == ["1"]
+        assert store.verdict(one) is None
+
+
 def test_an_id_is_sent_once_to_each_target(tmp_path: Path) -> None:
     with SqliteStore.open(tmp_path / "a.db") as store:
         store.mark_sent("jaeger", ["a", "b", "a"])

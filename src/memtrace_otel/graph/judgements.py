@@ -1,0 +1,83 @@
+"""Which answer an evaluation is about; the one place that says so."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from memtrace_otel.model import AttributeValue, OperationSpan, Variable, is_origin, ref_kind
+from memtrace_otel.semconv import (
+    ATTRIBUTION_EVALUATION,
+    EVALUATION_EVENT,
+    EVALUATION_LABEL,
+    EVALUATION_NAME,
+    EVALUATION_SCORE,
+    OpKind,
+    RefKind,
+    Role,
+)
+
+if TYPE_CHECKING:
+    from memtrace_otel.graph.assembly import Assembly
+
+
+def evaluations(span: OperationSpan) -> Iterator[tuple[Mapping[str, AttributeValue], int]]:
+    """Yield (attributes, time) of what a span says about an answer. Our own verdicts are no evaluations."""
+    own = span.attributes
+    if (EVALUATION_SCORE in own or EVALUATION_LABEL in own) and own.get(EVALUATION_NAME) != ATTRIBUTION_EVALUATION:
+        yield own, span.end
+    for event in span.events:
+        if event.name == EVALUATION_EVENT and event.attributes.get(EVALUATION_NAME) != ATTRIBUTION_EVALUATION:
+            yield event.attributes, event.time
+
+
+def is_answer(variable: Variable) -> bool:
+    """Tell whether a variable is an answer, by its ref or by the role it was read in."""
+    return variable.role == Role.ANSWER or ref_kind(variable.ref) == RefKind.ANSWER
+
+
+def find_judged(assembly: Assembly) -> None:
+    """Fill in which answers are judged; a judge that names no answer gets the one it is about as its last input.
+
+    Only the spans of its own trace have a say in that. To be called when the operations are complete.
+    """
+    answers: defaultdict[str, list[OperationSpan]] = defaultdict(list)
+    judging: list[OperationSpan] = []
+    for span in assembly.operations.values():
+        if span.kind == OpKind.RESPOND:
+            answers[span.trace_id].append(span)
+        if next(evaluations(span), None) is not None:
+            judging.append(span)
+    for span in judging:
+        found = _judged(span, answers[span.trace_id], assembly)
+        if not found:
+            continue
+        assembly.judged[span.origin] = found
+        if span.kind == OpKind.JUDGE and not any(map(is_answer, span.inputs)):
+            said = next((v for v in assembly.operations[found].outputs if ref_kind(v.ref) == RefKind.ANSWER), None)
+            if said is not None:
+                answer = Variable(said.ref, Role.ANSWER, found)
+                assembly.operations[span.origin] = replace(span, inputs=(*span.inputs, answer))
+                assembly.supplied.add(span.origin)
+
+
+def _judged(span: OperationSpan, answers: list[OperationSpan], assembly: Assembly) -> str:
+    """Return the origin of the answering operation that an evaluation on `span` is about, '' when there is none."""
+    if span.kind == OpKind.RESPOND:
+        return span.origin
+    named = next((v.origin for v in span.inputs if v.role == Role.ANSWER and is_origin(v.origin)), "")
+    if named and (named[:32] != span.trace_id or assembly.main(named) in assembly.operations):
+        return named
+    known = {answer.origin for answer in answers}
+    if above := next((origin for origin in assembly.enclosing(span.origin) if origin in known), ""):
+        return above
+    if below := [answer for answer in answers if span.origin in assembly.enclosing(answer.origin)]:
+        return max(below, key=lambda answer: (answer.end, answer.origin)).origin
+    if named:  # its span was lost
+        return named
+    before = [answer for answer in answers if answer.start <= span.start]
+    if not before and not span.parent_id:  # feedback on the whole trace, by a clock that is behind
+        before = answers
+    return before[-1].origin if before else ""
