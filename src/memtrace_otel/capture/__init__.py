@@ -3,12 +3,13 @@
 from memtrace_otel.capture import recall
 from memtrace_otel.capture.begin import operation
 from memtrace_otel.capture.config import CaptureConfig, config, configure, read_config, use_config, use_redaction
-from memtrace_otel.capture.content import as_text, scope_id, variable_ref
+from memtrace_otel.capture.content import scope_id, variable_ref
 from memtrace_otel.capture.feedback import feedback
 from memtrace_otel.capture.guard import drops, guard, guarded
 from memtrace_otel.capture.operations import Operation, current_operation
 from memtrace_otel.capture.origins import origins
 from memtrace_otel.capture.tracing import get_tracer
+from memtrace_otel.capture.values import as_text
 
 __all__ = [
     "CaptureConfig",

@@ -1,4 +1,4 @@
-"""Values of the observed program as text: what goes into digests, sizes and, when switched on, onto spans."""
+"""Texts of the observed program: what goes into digests, names, sizes and, when switched on, onto spans."""
 
 from __future__ import annotations
 
@@ -6,17 +6,12 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
-from datetime import date, time
-from decimal import Decimal
-from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple, cast
-from uuid import UUID
 
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel.capture.config import CaptureConfig, config, redaction
-from memtrace_otel.capture.guard import let_through
+from memtrace_otel.capture.values import as_text, record_id, words
 from memtrace_otel.model import content_digest, make_ref, split_ref
 from memtrace_otel.semconv import Incomplete, RefKind
 
@@ -26,47 +21,9 @@ if TYPE_CHECKING:  # imported by programs whose contents may leave
 _OWN_KEY = secrets.token_hex(16)  # of this process and its forked children
 
 
-def as_text(value: object) -> tuple[str, bool]:
-    """Return (text, faithful). Strings stay as they are; other values become JSON, or their type name when they can't.
-
-    Never raises: whatever `json` or the value's own methods raise is answered by `('<type>', False)`.
-    """
-    if isinstance(value, str):
-        return value, True
-    if value is None:
-        return "", True
-    if isinstance(value, bytes | bytearray):
-        return bytes(value).decode("utf-8", "replace"), True
-    try:
-        return _as_json(value), True
-    except (TypeError, ValueError, RecursionError):
-        return f"<{type(value).__name__}>", False
-    except Exception as error:  # a hostile __iter__ or __str__ of the observed program
-        let_through(error)
-        return f"<{type(value).__name__}>", False
-
-
 def _encodable(text: str) -> str:
     """`text` as UTF-8 can hold it: halves of a surrogate pair (a completion cut inside an emoji) become `?`."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-def _as_json(value: object) -> str:
-    """JSON with sorted keys; the order of a set, which differs between processes, is that of its items' JSON."""
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=_simpler)
-
-
-def _simpler(value: object) -> object:
-    """What JSON knows, of what records are made of besides."""
-    if isinstance(value, set | frozenset):
-        return sorted(cast("set[object]", value), key=_as_json)
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, UUID | Decimal | PurePath):
-        return str(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
-    raise TypeError
 
 
 def utf8_bytes(text: str) -> int:
@@ -180,10 +137,13 @@ def _show_one(value: object, limits: CaptureConfig) -> bool | int | float | str:
 
 
 def variable_ref(kind: str, content: object, id: object = None) -> str:
-    """Ref of a variable that the caller names by `id`, or by the digest of its content when it has no name."""
+    """Ref of a variable that the caller names by `id`. Without one a stored record, chunk, document, message or query
+    has the `id` of its own fields; anything else, and what has none, is named by the digest of what it says."""
+    if id is None and not isinstance(content, str):
+        id = record_id(kind, content)
     if id is not None and (name := _id_text(id)):
         return make_ref(kind, name)
-    text, faithful = as_text(content)
+    text, faithful = words(content)
     if not faithful:  # two values that cannot be read are not the same value
         return make_ref(kind, _unreadable())
     return make_ref(kind, digest(text, config()))

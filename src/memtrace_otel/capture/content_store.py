@@ -21,6 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from secrets import token_hex
 from typing import Protocol, cast
 from urllib.parse import unquote, urlsplit
 
@@ -78,9 +79,9 @@ class Directory:
             return
         for folder in (self._root, path.parent.parent, path.parent):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        draft = path.with_name(f".{path.name}.{token_hex(8)}")  # in containers every process may be number 1
         try:
-            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(data)
             os.replace(draft, path)
         except BaseException:

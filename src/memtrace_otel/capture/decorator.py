@@ -11,9 +11,11 @@ from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from memtrace_otel.capture.abandoned import abandon, collecting
-from memtrace_otel.capture.content import as_text, variable_ref
+from memtrace_otel.capture.content import variable_ref
 from memtrace_otel.capture.guard import guard, guarded, note_drop, note_misuse
+from memtrace_otel.capture.layout import number
 from memtrace_otel.capture.tracing import active_tracer
+from memtrace_otel.capture.values import field, record_id, text_in, words
 from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
 
 if TYPE_CHECKING:
@@ -148,7 +150,7 @@ class _Call:
 
     def __init__(self, operation: Operation, recipe: Recipe) -> None:
         self.operation, self._recipe = operation, recipe
-        self._given: set[str] = set()  # refs of the inputs
+        self._given: set[tuple[str, str]] = set()  # refs of the inputs, and what they say
         self._each: list[int] = []  # the inputs that fed one output each
         self._streamed: list[str] | None = None  # the pieces of a text so far
         self._streamed_size = 0
@@ -187,9 +189,9 @@ class _Call:
         bound = given.arguments
         for parameter, kind in self._recipe.inputs.items():
             for value in _items(bound.get(parameter)):
-                ref = variable_ref(kind, value)
-                index = self.operation.read(ref, role=_role_of(kind), content=value)
-                self._given.add(ref)
+                ref, said = named = self._variable(kind, value)
+                index = self.operation.read(ref, role=_role_of(kind), content=said)
+                self._given.add(named)
                 if parameter == self._recipe.each:
                     self._each.append(index)
 
@@ -207,7 +209,9 @@ class _Call:
         values = _items(result)
         if self.operation.kind in _READING and output in _RECORDS:
             for value in values:  # stored records are its hits, and the context they make is its output
-                self.operation.read(variable_ref(output, value), role=Role.HIT, content=value)
+                record, score = _scored(value)
+                ref, said = self._variable(output, record)
+                self.operation.read(ref, role=Role.HIT, content=said, score=score)
             self.operation.context()
             return
         paired = len(self._each) == len(values)
@@ -226,7 +230,8 @@ class _Call:
             if self._streamed is None:
                 self._streamed = []
             if self._streamed_size < _MAX_STREAMED:
-                self._streamed.append(as_text(item)[0])
+                said = text_in(item)
+                self._streamed.append(words(item)[0] if said is None else said)
                 self._streamed_size += len(self._streamed[-1])
             else:
                 self.operation.mark(Incomplete.TRUNCATED)
@@ -240,9 +245,19 @@ class _Call:
     def _wrote(self, value: object, sources: list[int] | None = None) -> None:
         """Record an output, unless an input came back as it was."""
         kind, action = self._recipe.output, self._recipe.action
-        ref = variable_ref(kind, value)
-        if ref not in self._given:
-            self.operation.wrote(ref, action=action, role=_role_of(kind), content=value, sources=sources)
+        ref, said = named = self._variable(kind, value)
+        if named not in self._given:
+            self.operation.wrote(ref, action=action, role=_role_of(kind), content=said, sources=sources)
+
+    def _variable(self, kind: str, value: object) -> tuple[str, str]:
+        """The ref of a value, and what it says."""
+        if type(value) is str:
+            return variable_ref(kind, value), value
+        said, faithful = words(value)
+        if not faithful:
+            self.operation.mark(Incomplete.UNSERIALISABLE)
+            return variable_ref(kind, value), ""
+        return variable_ref(kind, said, record_id(kind, value)), said
 
 
 def _as_async_generator_function(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -290,7 +305,18 @@ def _check(recipe: Recipe, signature: inspect.Signature, function: object) -> No
 def _items(value: object) -> list[object]:
     if value is None:
         return []
-    return list(cast(Iterable[object], value)) if isinstance(value, list | tuple) else [value]
+    if hasattr(type(value), "_fields") or not isinstance(value, list | tuple):  # a named tuple is one record
+        return [value]
+    return list(cast(Iterable[object], value))
+
+
+def _scored(hit: object) -> tuple[object, float | None]:
+    """A hit and its score: a field of it, or the number of a pair (record, number)."""
+    kind = type(hit)
+    pair = cast("tuple[object, ...]", hit) if kind is tuple else ()
+    if len(pair) == 2 and (score := number(pair[1])) is not None:
+        return pair[0], score
+    return hit, None if kind is str else number(field(hit, "score"))
 
 
 def _role_of(kind: str) -> str:

@@ -11,10 +11,11 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel.capture.attributes import admit
 from memtrace_otel.capture.config import config
-from memtrace_otel.capture.content import as_text, show
+from memtrace_otel.capture.content import show
 from memtrace_otel.capture.guard import guarded, note_drop, note_error, note_misuse
 from memtrace_otel.capture.layout import Read, Written, number
 from memtrace_otel.capture.origins import Key, Version, next_version, origins
+from memtrace_otel.capture.values import words
 from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import Action, Incomplete, RefKind, Role
 
@@ -231,7 +232,7 @@ class Notes:
         return origin
 
     def _text(self, content: object) -> str:
-        text, faithful = as_text(content)
+        text, faithful = words(content)
         if not faithful:
             self.mark(Incomplete.UNSERIALISABLE)
         return text if faithful else ""  # two that cannot be read must not have one digest

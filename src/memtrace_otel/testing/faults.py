@@ -34,7 +34,7 @@ STEP_FAULTS = ("raise before", "raise after", "garbage before", "garbage after",
 SEAM_FAULTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "tracer raises": ((Tracer, "start_span"),),
     "span raises": tuple((Span, name) for name in ("set_attribute", "set_attributes", "add_link", "set_status", "end")),
-    "contents raise": ((notes, "as_text"), (writing, "plain"), (writing, "describe")),
+    "contents raise": ((notes, "words"), (writing, "plain"), (writing, "describe")),
     "origins raise": ((OriginTable, "find"), (OriginTable, "newest"), (OriginTable, "publish")),
     "settings raise": ((operations, "config"),),
 }

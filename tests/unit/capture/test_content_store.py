@@ -26,6 +26,7 @@ from memtrace_otel.capture.content_store import (
     RETRY,
     ContentError,
     ContentStore,
+    Directory,
     content_store,
     open_backend,
     public_url,
@@ -111,6 +112,24 @@ def test_a_content_is_written_once(tmp_path: Path) -> None:
     assert first.flush()
     assert second.flush()
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == before
+
+
+def test_containers_that_share_a_directory_do_not_disturb_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process of each is number 1; another writes the same content while this one does."""
+    replace = os.replace
+
+    def meanwhile(draft: Path, path: Path) -> None:
+        monkeypatch.setattr(os, "replace", replace)
+        Directory(str(tmp_path)).write("a/b/content", b"text")
+        assert draft.read_bytes() == b"text"
+        replace(draft, path)
+
+    monkeypatch.setattr(os, "replace", meanwhile)
+    Directory(str(tmp_path)).write("a/b/content", b"text")
+    assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == ["content"]
+    assert (tmp_path / "a/b/content").read_bytes() == b"text"
 
 
 def test_any_file_system_of_fsspec_will_do() -> None:

@@ -674,7 +674,7 @@ def test_the_decorator_calls_the_function_once_whatever_fails_in_ours(
         calls.append(x)
         return x + 1
 
-    monkeypatch.setattr("memtrace_otel.capture.notes.as_text", lambda value: 1 / 0)
+    monkeypatch.setattr("memtrace_otel.capture.decorator.words", lambda value: 1 / 0)
     assert work(1) == 2
     assert calls == [1]
 

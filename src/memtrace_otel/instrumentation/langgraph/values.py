@@ -5,26 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from memtrace_otel.capture import as_text
-
-_TEXTS = ("content", "text", "memory", "data", "value")
+from memtrace_otel.capture.values import as_text, text_in
 
 
 def text_of(value: object) -> str:
-    """The text of a value: that of its `content`, `text`, ..., or its only text; else the whole value as JSON."""
-    said = _said(value)
+    """The text of a value, also in its `data` or `value`, or its only text; else the whole value as JSON."""
+    said, only, depth = text_in(value, "data", "value"), value, 3
+    while said is None and depth and isinstance(only, Mapping) and len(cast("Mapping[object, object]", only)) == 1:
+        (only,) = cast("Mapping[object, object]", only).values()
+        said, depth = text_in(only, "data", "value"), depth - 1
     return as_text(value)[0] if said is None else said
-
-
-def _said(value: object, depth: int = 3) -> str | None:
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, Mapping) or not depth:
-        return None
-    values = cast(Mapping[object, object], value)
-    named = [values[key] for key in _TEXTS if key in values]
-    for inner in named or (list(values.values()) if len(values) == 1 else []):
-        said = _said(inner, depth - 1)
-        if said is not None:
-            return said
-    return None

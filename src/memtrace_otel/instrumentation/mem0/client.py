@@ -17,6 +17,7 @@ from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins, scope_id, variable_ref
 from memtrace_otel.capture.content import said
 from memtrace_otel.capture.layout import number
+from memtrace_otel.capture.values import text_in
 from memtrace_otel.instrumentation.mem0.calls import Call
 from memtrace_otel.instrumentation.mem0.filters import record_filters
 from memtrace_otel.instrumentation.mem0.known_records import KnownRecord
@@ -34,7 +35,6 @@ from memtrace_otel.instrumentation.steps import Step, StepFunction
 from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 
 _PORTS = {"https": 443, "http": 80}
-_TEXTS = ("memory", "text", "data")
 
 
 def add(call: Call) -> Step:
@@ -367,8 +367,5 @@ def _record(item: Mapping[str, Any], scope: str) -> Record:
 
 
 def _text(item: Mapping[str, Any]) -> str | None:
-    """The text of a memory as the service or a caller words it: `memory`, `text`, or `data` that holds one of them."""
-    value = next((item[name] for name in _TEXTS if item.get(name) is not None), None)
-    if isinstance(value, Mapping):
-        return _text(cast("Mapping[str, Any]", value))
-    return value if isinstance(value, str) else None
+    """The text of a memory as the service or a caller words it; `data` may hold it, too."""
+    return text_in(item, "data")
