@@ -10,7 +10,7 @@ import pytest
 
 from memtrace_otel.instrumentation.openai import conversations
 from memtrace_otel.instrumentation.openai.calls import Message, Request
-from memtrace_otel.instrumentation.openai.conversations import Conversation, Entry
+from memtrace_otel.instrumentation.openai.lines import Conversation, Entry
 from tests.conftest import Recording
 from tests.integration.openai.conftest import ModelServer
 from tests.integration.openai.test_long_context import (
