@@ -23,7 +23,7 @@ from opentelemetry import baggage
 from memtrace_otel.capture import recall, scope_id
 from memtrace_otel.capture.fork import after_fork, new_lock_after_fork
 from memtrace_otel.capture.guard import note_drop
-from memtrace_otel.instrumentation.openai.calls import Message, Request
+from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message, Request
 from memtrace_otel.instrumentation.openai.instructions import instructions_key
 from memtrace_otel.instrumentation.openai.lines import (
     ALONE,
@@ -90,7 +90,8 @@ def find(request: Request, place: Place, quoted: Quoted) -> tuple[Continued | No
             return newest and Continued(newest, {}, [], newest.certain), ()
         for at in range(len(messages) - 1, -1, -1):
             states = _found_for(request, keys[at]) if messages[at].role == "assistant" else []
-            if states:
+            said = [key for key, m in zip(keys[: at + 1], messages, strict=False) if m.role not in INSTRUCTIONS]
+            if states := [one for one in states if not one.was_asked_behind(said)]:
                 found = [aligned(state, keys[: at + 1]) for state in states]
                 best = _best(found, request, place, quoted)
                 return best, () if best else {place for one in found for place in one.kept}
@@ -104,6 +105,17 @@ def find(request: Request, place: Place, quoted: Quoted) -> tuple[Continued | No
         if len(possible) != 1:
             return None, range(len(possible) and len(keys))
         return replace(aligned(possible[0], keys[:before]), certain=False), ()
+
+
+def as_written(found: Continued, request: Request) -> Continued:
+    """What a prompt continues, as an earlier prompt has written it that it goes on from behind an unknown reply."""
+    before = found.conversation.prompt
+    if before is None or request.held_there or not (found.certain and before.length < len(request.messages)):
+        return found
+    if prompt_key(replace(request, messages=request.messages[: before.length])) != before.key:
+        return found
+    placed = {**before.new, **before.entries}
+    return replace(found, kept={place: placed[place] for place in sorted(placed)}, removed=[])
 
 
 def begin(request: Request) -> Conversation:
@@ -147,10 +159,11 @@ def go_on(conversation: Conversation) -> bool:
 
 
 def went_on(conversation: Conversation, prompt: Prompt) -> None:
-    """Note with which prompt a call has gone on from here, and what that has written; that of another stays."""
+    """Note with which prompt a call has gone on from here, and what that has written; that of another line stays."""
     with _lock:
         known = _known.get(conversation.state)
-        if known is not None and known.prompt is None:
+        before = known.prompt if known else None
+        if known is not None and (before is None or before.entries.items() <= prompt.entries.items()):
             _put(replace(known, prompt=prompt))
 
 

@@ -82,7 +82,7 @@ class History:
         # Another instrumentation's span of this very call may be the current one: what was said before is not in it.
         self._turns = [turn for turn in (recall.turn_here(), recall.recall("")) if turn is not None]
         found, doubtful = conversations.find(request, self._place, self._replies_quoted)
-        self._found = found
+        found = self._found = found and conversations.as_written(found, request)
         self.conversation = conversations.begin(request) if found is None else found.conversation
         self.certain = found is None or found.certain
         self.entries: Mapping[int, Entry] = {} if found is None else found.kept
@@ -159,7 +159,7 @@ class History:
             self._summarise(places, [removed.pop(ref, now[ref]) for ref in refs])
         self._trim([entry for ref, entry in removed.items() if ref not in told])
         self._written = True
-        conversations.went_on(self.conversation, Prompt(self._key, self.entries, self._new))
+        conversations.went_on(self.conversation, self._prompt(self.entries))
 
     def _told_again(self, found: Continued) -> dict[str, Entry]:
         """The entries that the prompt repeats and those that it does not, by their ref, as they are in this line."""
@@ -174,7 +174,10 @@ class History:
 
     def unanswered(self) -> None:
         """There was no reply, or not all of it."""
-        conversations.wait_for_answer(replace(self.conversation, place=self._place), Prompt(self._key, {}, self._new))
+        conversations.wait_for_answer(replace(self.conversation, place=self._place), self._prompt({}))
+
+    def _prompt(self, entries: Mapping[int, Entry]) -> Prompt:
+        return Prompt(self._key, len(self._request.messages), entries, self._new)
 
     def answered(self, replies: Sequence[Sequence[Said]], id: str) -> None:
         """Keep each reply, and what it was given to, for the calls that go on from it. `id` is that of the result."""

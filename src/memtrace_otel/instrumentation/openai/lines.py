@@ -51,9 +51,10 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """A prompt and what it was taken for: `entries` by position among its messages, as they were written, and what was
-    `new` in it. `key` tells it from others of this process."""
+    `new` in it. `key` tells it from others of this process, it has `length` messages."""
 
     key: int
+    length: int
     entries: Mapping[int, Entry]
     new: Mapping[int, Entry]
 
@@ -99,6 +100,12 @@ class Conversation:
         """Characters of text that are kept, and 8 for each entry."""
         entries = [*self.entries, *(self.prompt.new.values() if self.prompt else ())]
         return sum(len(entry.text) for entry in entries) + 8 * len(entries)
+
+    def was_asked_behind(self, said: Sequence[str]) -> bool:
+        """Whether its own prompt began with these messages and went on: examples, say, one as the reply to it."""
+        return 1 < len(said) < len(self.entries) and all(
+            e.key == key for e, key in zip(self.entries, said, strict=False)
+        )
 
     def was_given(self, reply: recall.Answer, *, whole: bool) -> bool:
         """Whether a call that is none of its own gave this reply to what it was asked last, in one text with what else
