@@ -260,7 +260,7 @@ class Operation(Notes):
             return
         alone = self.is_alone()
         if self.kind == _RESPOND:
-            turns.responded(self._origin, self._outputs, alone=alone)
+            turns.responded(self._origin, self._inputs, self._outputs, alone=alone)
         elif self.kind == _RETRIEVE:
             around = current_operation()
             if around is None or not turns.is_step(self.system, around.kind, around.system):

@@ -30,12 +30,13 @@ def searched(
         unanswered.searched(done)
 
 
-def responded(origin: str, written: list[Written], *, alone: bool) -> None:
-    """Let later model calls of this turn find what was answered."""
+def responded(origin: str, read: list[Read], written: list[Written], *, alone: bool) -> None:
+    """Let later model calls of this turn find what was answered, and to which query."""
     turn = turn_of(origin[:32], alone=alone)
+    query = next(((ref, text) for ref, role, _, text, _ in read if role == Role.QUERY), ("", ""))
     for ref, _, _, text, _, _ in written:
         if ref_kind(ref) == RefKind.ANSWER:
-            turn.answered(Answer(ref, origin, text))
+            turn.answered(Answer(ref, origin, text, query=query))
         elif ref_kind(ref) == RefKind.COMPLETION:
             turn.called(Recalled(ref, origin, text))
 

@@ -10,7 +10,7 @@ import pytest
 
 from memtrace_otel.instrumentation.openai import conversations
 from memtrace_otel.instrumentation.openai.calls import Message, Request
-from memtrace_otel.instrumentation.openai.conversations import Conversation, Entry
+from memtrace_otel.instrumentation.openai.lines import Conversation, Entry
 from tests.conftest import Recording
 from tests.integration.openai.conftest import ModelServer
 from tests.integration.openai.test_long_context import (
@@ -198,6 +198,47 @@ def test_two_replies_to_one_prompt_are_gone_on_from_apart(chat: Chat, recording:
         origins = {getattr(node, "origin", "") for node in graph.slice_of_answer(said[last])}
         assert said[one] in origins
         assert said[other] not in origins
+
+
+@pytest.mark.parametrize("parsed_by_program", [True, False])
+def test_an_exchange_before_a_reply_that_nobody_knows_is_written_once(
+    chat: Chat, recording: Recording, parsed_by_program: bool
+) -> None:
+    """The program has read it from the body itself, or has changed it."""
+    chat.say(FACTS[0], "Nice name.")
+    chat.history.append({"role": "user", "content": FACTS[1]})
+    chat.server.replies = ["A fine city."]
+    create = chat.client.chat.completions.with_streaming_response.create
+    if parsed_by_program:
+        with create(model="m1", messages=chat.history) as response:
+            chat.history.append({"role": "assistant", "content": response.parse().choices[0].message.content})
+    else:
+        chat.client.chat.completions.create(model="m1", messages=chat.history)
+        chat.history.append({"role": "assistant", "content": "What a fine city that is!"})
+    chat.history.append({"role": "user", "content": FACTS[2]})
+    ask(chat, "No JSON.", "{}")
+    said = [v.ref for span in operations(recording, "memory_update") for v in span.inputs]
+    assert len(said) == len(set(said)) == 4
+    *_, second, first, again = answers(recording)
+    assert [v.ref for v in second.inputs if v.role == "query"] == [said[2].replace("message:", "query:")]
+    assert first.inputs == again.inputs
+    assert [v.ref for v in first.inputs if v.role == "history"] == [
+        v.ref for span in operations(recording, "memory_update") for v in span.outputs
+    ]
+
+
+def test_examples_before_a_question_are_no_conversation_of_those_who_ask(chat: Chat, recording: Recording) -> None:
+    examples = [SYSTEM]
+    for text, reply in (("I love it.", "positive"), ("I hate it.", "negative")):
+        examples += [{"role": "user", "content": text}, {"role": "assistant", "content": reply}]
+    for text, reply in (("Great!", "positive"), ("Bad.", "negative"), ("Super.", "positive"), ("Meh.", "negative")):
+        chat.history = list(examples)
+        chat.say(text, reply)
+    assert {v.origin for answer in answers(recording) for v in answer.inputs} == {""}
+    assert {reason for answer in answers(recording) for reason in answer.incomplete} == {"content_off"}
+    assert not operations(recording, "memory_update") + operations(recording, "trim")
+    chat.say("And that?", "negative")
+    assert len([v for v in answers(recording)[-1].inputs if v.role == "history"]) == 6
 
 
 def test_what_the_package_itself_sends_again_is_one_call(server: ModelServer, recording: Recording) -> None:

@@ -32,6 +32,9 @@ class Answer(NamedTuple):
     given: tuple[str, ...] = ()
     """Origins of the answers that were in its prompt, whether it was made of them or they were said before."""
 
+    query: tuple[str, str] = ("", "")
+    """Ref and text of its own question as it read it, '' where it did not say."""
+
     def size(self) -> int:
         """Bytes in memory, about."""
         return ENTRY_BYTES + getsizeof(self.text) + getsizeof(self.question) + 64 * len(self.asked + self.given)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from memtrace_otel.instrumentation.langgraph.threads import Held, said_key
 from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message
-from memtrace_otel.instrumentation.openai.conversations import Entry
 from memtrace_otel.instrumentation.openai.history import Kept, asked_last
+from memtrace_otel.instrumentation.openai.lines import Entry
 from memtrace_otel.model import make_ref, split_ref
 from memtrace_otel.semconv import RefKind
 

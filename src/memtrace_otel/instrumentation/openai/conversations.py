@@ -10,145 +10,43 @@ from __future__ import annotations
 import secrets
 import sys
 import threading
-from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
-from itertools import count
+from dataclasses import replace
+from itertools import count, islice
 from operator import attrgetter
 from weakref import WeakSet
 
 from opentelemetry import baggage
 
-from memtrace_otel.capture import recall, scope_id, variable_ref
+from memtrace_otel.capture import recall, scope_id
 from memtrace_otel.capture.fork import after_fork, new_lock_after_fork
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message, Request
-from memtrace_otel.instrumentation.openai.instructions import Instructions, instructions_key
-from memtrace_otel.model import content_digest, make_ref, split_ref
-from memtrace_otel.semconv import RefKind
+from memtrace_otel.instrumentation.openai.instructions import instructions_key
+from memtrace_otel.instrumentation.openai.lines import (
+    ALONE,
+    HERE,
+    REPEATED_BY_CHANCE,
+    SURELY,
+    Continued,
+    Conversation,
+    Entry,
+    Place,
+    Prompt,
+    aligned,
+    how_far_told,
+    key_of,
+)
 
 _STATES = 4096
 _ENTRIES = 4096
+_MAY_BE_SUMMARISED = 256
 _CHARACTERS = 8_000_000
-REPEATED_BY_CHANCE = 64
-"""A reply of at most as many characters, alone, tells no conversation from others: "OK", "You are welcome."."""
 
-
-Version = tuple[str, str]
-"""A variable as one span made it: ref and origin, '' for what came from outside."""
-
-
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class Entry:
-    """One message that a conversation holds. `key` tells equal messages; `origin` is the span that put it into the
-    history, '' while no call has repeated it yet: so long its `text` is kept. `made_of` are the versions it was said
-    as: a message, or the answer and the tool calls of a reply. `unknown`: it cannot be told of which conversation."""
-
-    key: str
-    ref: str
-    origin: str = ""
-    text: str = ""
-    made_of: tuple[Version, ...] = ()
-    unknown: bool = False
-
-    @property
-    def versions(self) -> tuple[Version, ...]:
-        """What a reader reads: the entry, or what it was said as while it is no history."""
-        return self.made_of if self.made_of and not self.origin else ((self.ref, self.origin),)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a call is made: the session that its baggage names and the trace that it is in, '' for none."""
-
-    session: str = ""
-    trace: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A prompt and what it was taken for: `entries` by position among its messages, as they were written, and what was
-    `new` in it. `key` tells it from others of this process."""
-
-    key: int
-    entries: Mapping[int, Entry]
-    new: Mapping[int, Entry]
-
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """The history of one conversation as of one reply, with which `entries` end; `instructions` are its system
-    messages, `asked` is the ref of its newest question.
-
-    `mark` is in the refs of its entries: one that is begun anew under the same id (another process, a restart) does not
-    write on the old one's. `volatile`: its instructions change though nothing is summarised (a clock, notes found).
-    `certain` is False once another conversation could have been meant. `continued`: a call has gone on from here, the
-    first one with `prompt`. `place` is where its newest question was asked. `user` is whoever was named first, `scope`
-    the memory scope that it was begun with.
-    """
-
-    id: str
-    mark: str
-    scope: str
-    user: str = ""
-    entries: tuple[Entry, ...] = ()
-    instructions: Instructions = field(default_factory=Instructions)
-    asked: str = ""
-    volatile: bool = False
-    certain: bool = True
-    continued: bool = False
-    prompt: Prompt | None = None
-    place: Place = Place()
-    numbers: Iterator[int] = field(default_factory=lambda: count(1))  # this and the next: one for all its states
-
-    @property
-    def name(self) -> str:
-        """The caller's own name of the conversation, '' without one."""
-        return self.id if self.id != self.mark else ""
-
-    @property
-    def state(self) -> str:
-        """What tells this state from all others: the reply, or the version of a summary, that it ends with."""
-        return self.entries[-1].ref + self.entries[-1].origin if self.entries else ""
-
-    @property
-    def size(self) -> int:
-        """Characters of text that are kept, and 8 for each entry."""
-        entries = [*self.entries, *(self.prompt.new.values() if self.prompt else ())]
-        return sum(len(entry.text) for entry in entries) + 8 * len(entries)
-
-    def told_again(self, entry: Entry, text: str = "") -> Entry:
-        """The same message as another record: what becomes of the first one is no matter of this line."""
-        return replace(entry, ref=self._new_ref(), origin="", text=entry.text or text)
-
-    def new_entry(self, message: Message, made_of: tuple[Version, ...] = ()) -> Entry:
-        """An entry with a ref of its own: equal messages of two turns stay two, as what was said and in the history."""
-        ref = self._new_ref()
-        if not made_of:
-            mark = split_ref(ref)[1]
-            digest = split_ref(variable_ref(RefKind.MESSAGE, message.text))[1]
-            made_of = ((make_ref(RefKind.MESSAGE, message.id or f"{digest}.{mark}"), ""),)
-        return Entry(key_of(message.role, message.text), ref, text=message.text, made_of=made_of)
-
-    def _new_ref(self) -> str:
-        return make_ref(RefKind.STATE, f"{self.mark}.{next(self.numbers)}")
-
-
-@dataclass(frozen=True, slots=True)
-class Continued:
-    """A prompt matched with the conversation it continues.
-
-    `kept` maps positions among the prompt's messages to entries, `removed` are the entries it does not repeat;
-    `certain` is False when another one could have been meant, now or before: with the same history, or an unknown one.
-    """
-
-    conversation: Conversation
-    kept: dict[int, Entry]
-    removed: list[Entry]
-    certain: bool
-
+Quoted = Callable[[], Sequence[recall.Answer]]
+"""Replies of this turn that stand in the texts of a prompt."""
 
 _lock = threading.RLock()
 new_lock_after_fork(sys.modules[__name__])
@@ -159,11 +57,6 @@ _ended: WeakSet[Entry] = WeakSet()  # trimmed or summarised by a call, as long a
 _recent: ContextVar[str] = ContextVar("memtrace_recent_conversation", default="")
 _unanswered: ContextVar[tuple[Conversation, Prompt] | None] = ContextVar("memtrace_unanswered_prompt", default=None)
 _REPLY, _NEWEST = "reply", "newest"
-
-
-def key_of(role: str, text: str) -> str:
-    """What tells a message from others of its conversation, however it was trimmed of white space."""
-    return content_digest(f"{role}\n{text.strip()}")
 
 
 def prompt_key(request: Request) -> int:
@@ -185,24 +78,44 @@ def _named_here(*keys: str) -> str:
     return next((str(value) for key in keys if (value := baggage.get_baggage(key))), "")
 
 
-def find(request: Request, place: Place) -> list[Continued]:
-    """Find the conversation that a prompt continues: none when it begins one (or comes from another process), several
-    when nothing tells which of them it is."""
+def find(request: Request, place: Place, quoted: Quoted) -> tuple[Continued | None, Collection[int]]:
+    """Find the conversation that a prompt continues: none when it begins one (or comes from another process), and when
+    nothing tells which it is; then also the positions of what may be of several, or of one that may be another's."""
     messages = request.messages
     keys = [key_of(m.role, m.text) for m in messages]
     with _lock:
         named = _found_for(request, _NEWEST) if request.conversation else []
-        newest = (_found_by((_REPLY, request.previous_id)) or named)[:1]
+        newest = next(iter(_found_by((_REPLY, request.previous_id)) or named), None)
         if request.held_there:  # nothing was trimmed
-            return [Continued(state, {}, [], state.certain) for state in newest]
+            return newest and Continued(newest, {}, [], newest.certain), ()
         for at in range(len(messages) - 1, -1, -1):
             states = _found_for(request, keys[at]) if messages[at].role == "assistant" else []
-            if states:
-                return _best([aligned(state, keys[: at + 1]) for state in states], request, place)
+            said = [key for key, m in zip(keys[: at + 1], messages, strict=False) if m.role not in INSTRUCTIONS]
+            if states := [one for one in states if not one.was_asked_behind(said)]:
+                found = [aligned(state, keys[: at + 1]) for state in states]
+                best = _best(found, request, place, quoted)
+                return best, () if best else {place for one in found for place in one.kept}
         if request.compacts and not newest:
-            return _compacted_here(keys)
+            return _compacted_here(keys), ()
         asked = bool(messages) and messages[-1].role == "user"  # equal to an earlier question or not
-        return [aligned(state, keys[: len(keys) - asked]) for state in newest]  # known by its name
+        before = len(keys) - asked
+        if newest or request.conversation:
+            return newest and aligned(newest, keys[:before]), ()  # known by its name
+        possible = _summarised(request, messages[:before], quoted)
+        if len(possible) != 1:
+            return None, range(len(possible) and len(keys))
+        return replace(aligned(possible[0], keys[:before]), certain=False), ()
+
+
+def as_written(found: Continued, request: Request) -> Continued:
+    """What a prompt continues, as an earlier prompt has written it that it goes on from behind an unknown reply."""
+    before = found.conversation.prompt
+    if before is None or request.held_there or not (found.certain and before.length < len(request.messages)):
+        return found
+    if prompt_key(replace(request, messages=request.messages[: before.length])) != before.key:
+        return found
+    placed = {**before.new, **before.entries}
+    return replace(found, kept={place: placed[place] for place in sorted(placed)}, removed=[])
 
 
 def begin(request: Request) -> Conversation:
@@ -246,10 +159,11 @@ def go_on(conversation: Conversation) -> bool:
 
 
 def went_on(conversation: Conversation, prompt: Prompt) -> None:
-    """Note with which prompt a call has gone on from here, and what that has written; that of another stays."""
+    """Note with which prompt a call has gone on from here, and what that has written; that of another line stays."""
     with _lock:
         known = _known.get(conversation.state)
-        if known is not None and known.prompt is None:
+        before = known.prompt if known else None
+        if known is not None and (before is None or before.entries.items() <= prompt.entries.items()):
             _put(replace(known, prompt=prompt))
 
 
@@ -291,11 +205,11 @@ def _found_for(request: Request, by: str) -> list[Conversation]:
     return [one for one in _found_by((named, "", by)) if not (one.user or one.continued)]
 
 
-def _compacted_here(keys: Sequence[str]) -> list[Continued]:
+def _compacted_here(keys: Sequence[str]) -> Continued | None:
     """A call that has a history compacted gives it no name: that of this context, when it is all of it."""
     here = _known.get(_recent.get())
-    found = [aligned(here, keys)] if here else []
-    return [one for one in found if one.conversation.entries[-1] in one.kept.values() and not one.removed]
+    found = aligned(here, keys) if here else None
+    return found if found and found.conversation.entries[-1] in found.kept.values() and not found.removed else None
 
 
 def _found_by(way: tuple[str, ...]) -> list[Conversation]:
@@ -335,85 +249,66 @@ def _mark_of(name: str) -> str:
     return f"{name}.{mark[:8]}" if name else mark
 
 
-def _best(found: Sequence[Continued], request: Request, place: Place) -> list[Continued]:
+def _summarised(request: Request, messages: Sequence[Message], quoted: Quoted) -> list[Conversation]:
+    """Conversations that these messages may stand for, as they repeat none: they quote a long reply to a text with all
+    that was said there last."""
+    text = "\n".join(message.text for message in messages)
+    replies = [one for one in quoted() if len(one.text) > REPEATED_BY_CHANCE and recall.quotes(text, one.text)]
+    newest = islice(reversed(_known.values()), _MAY_BE_SUMMARISED if replies else 0)
+    waiting = [one for one in newest if (one.name, one.user, one.continued) == ("", request.user, False)]
+    return [one for one in waiting if any(one.was_given(reply, whole=True) for reply in replies)]
+
+
+def _best(found: Sequence[Continued], request: Request, place: Place, quoted: Quoted) -> Continued | None:
     """Of the states that end with a reply, the one with most of the prompt and least else. A short reply alone is that
-    of this context's conversation, unless it is another's, too."""
-    tells = [_SURELY if request.conversation else _told(one.kept, request.messages) for one in found]
-    sure = [one for one, told in zip(found, tells, strict=True) if told == _SURELY]
-    if not sure and len(found) == 1 and tells == [_ALONE]:
-        return [replace(found[0], certain=False)]
-    if not sure:
-        short = [replace(one, certain=False) for one, told in zip(found, tells, strict=True) if told == _HERE]
-        return _told_apart(short, place) if _recent.get() in {one.conversation.state for one in short} else []
+    of a conversation that a call of this turn has summarised, or of this place's own, unless it is another's, too."""
+    tells = [SURELY if request.conversation else how_far_told(one.kept, request.messages) for one in found]
+    likely = [one for one, told in zip(found, tells, strict=True) if told == SURELY]
+    if not likely:
+        found = [replace(one, certain=False) for one in found]
+        if tells == [ALONE]:
+            return found[0]
+        replies = quoted()
+        likely = [one for one in found if any(_is_about(one.conversation, reply) for reply in replies)]
+    if not likely:
+        short = [one for one, told in zip(found, tells, strict=True) if told == HERE]
+        return _told_apart(short, place) if any(_is_here(one.conversation, request, place) for one in short) else None
     asked = instructions_key(request.messages)
-    fits = [(len(one.kept), -len(one.removed), one.conversation.instructions.key == asked) for one in sure]
-    return _told_apart([one for one, fit in zip(sure, fits, strict=True) if fit == max(fits)], place)
+    fits = [(len(one.kept), -len(one.removed), one.conversation.instructions.key == asked) for one in likely]
+    return _told_apart([one for one, fit in zip(likely, fits, strict=True) if fit == max(fits)], place)
 
 
-def _told_apart(equal: Sequence[Continued], place: Place) -> list[Continued]:
+def _is_about(conversation: Conversation, reply: recall.Answer) -> bool:
+    """Whether the call that gave this reply had the messages of the conversation: in one text, or as its history."""
+    newest = _known.get(_recent.get())
+    if newest and newest.id == conversation.id and newest.state != conversation.state:
+        return (reply.ref, reply.origin) in newest.entries[-1].made_of
+    return conversation.was_given(reply, whole=False)
+
+
+def _is_here(conversation: Conversation, request: Request, place: Place) -> bool:
+    """Whether something else than words says that a request is of this conversation: whom it is for, or where."""
+    then, newest = conversation.place, _known.get(_recent.get())
+    return bool(
+        request.user
+        or (place.session and place.session == then.session)
+        or (place.trace and place.trace == then.trace)
+        or (newest and newest.id == conversation.id)
+    )
+
+
+def _told_apart(equal: Sequence[Continued], place: Place) -> Continued | None:
     """Which of equal histories is gone on from: that of this session, of this turn. A context may be that of a thread
     which serves many, so its newest one is taken only where all others have been gone on from; that leaves a doubt."""
     for sign in (attrgetter("session"), attrgetter("trace")):
         equal = [one for one in equal if sign(place) and sign(one.conversation.place) == sign(place)] or equal
     if len(equal) < 2:
-        return list(equal)
+        return next(iter(equal), None)
     recent = _recent.get()
     likely = min(equal, key=lambda one: (one.conversation.state != recent, one.conversation.continued))
     alone = len({one.conversation.id for one in equal}) == 1
     waiting = [one.conversation.state for one in equal if not one.conversation.continued]
-    return [replace(likely, certain=False)] if alone or waiting == [recent] else list(equal)
-
-
-_SURELY, _HERE, _ALONE, _NOTHING = 3, 2, 1, 0
-
-
-def _told(kept: Mapping[int, Entry], messages: Sequence[Message]) -> int:
-    """How far what a prompt repeats makes a conversation known: a question with its reply and a long reply that comes
-    first do; a short one does where the context is the same. One that follows an unknown question may have been given
-    to somebody else, a long one only if that is known, too."""
-    told = _NOTHING
-    for place in kept:
-        if messages[place].compaction:
-            return _SURELY
-        if messages[place].role != "assistant":
-            continue
-        before = next((p for p in range(place - 1, -1, -1) if messages[p].role not in INSTRUCTIONS), None)
-        if before in kept or (before is None and len(messages[place].text) > REPEATED_BY_CHANCE):
-            return _SURELY
-        if before is None or messages[before].role != "user":
-            told = _HERE
-        elif len(messages[place].text) > REPEATED_BY_CHANCE:
-            told = max(told, _ALONE)
-    return told
-
-
-def aligned(conversation: Conversation, keys: Sequence[str]) -> Continued:
-    """Match the keys of a prompt, up to the reply that it goes on from, with the entries, in order and newest first;
-    then those that stand elsewhere now."""
-    entries = conversation.entries
-    places: dict[str, list[int]] = {}
-    for index, entry in enumerate(entries):
-        places.setdefault(entry.key, []).append(index)
-    matched: dict[int, int] = {}
-    before = len(entries)
-    for place in range(len(keys) - 1, -1, -1):
-        known = places.get(keys[place], [])
-        at = bisect_left(known, before) - 1
-        if at >= 0:
-            matched[place] = before = known[at]
-    newest, taken = max(matched.values(), default=0), set(matched.values())
-    missing = [place for place in range(len(keys) - 1, -1, -1) if place not in matched]
-    moved = {
-        key: [index for index in places.get(key, ()) if index < newest and index not in taken]
-        for key in {keys[place] for place in missing}
-    }
-    for place in missing:
-        if moved[keys[place]]:
-            matched[place] = moved[keys[place]].pop()
-    held = {entries[index].ref for index in matched.values()}  # of a summary in several messages one may be left
-    removed = [entry for entry in entries[: max(matched.values(), default=len(entries))] if entry.ref not in held]
-    kept = {place: entries[matched[place]] for place in sorted(matched)}
-    return Continued(conversation, kept, removed, conversation.certain)
+    return replace(likely, certain=False) if alone or waiting == [recent] else None
 
 
 def forget() -> None:

@@ -15,7 +15,7 @@ from opentelemetry.trace import Span, Tracer
 from memtrace_otel.capture import Operation, recall
 from memtrace_otel.instrumentation.openai import conversations
 from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message, Request
-from memtrace_otel.instrumentation.openai.conversations import Continued, Entry, Prompt, Version
+from memtrace_otel.instrumentation.openai.lines import Continued, Entry, Prompt, Version, aligned, key_of
 from memtrace_otel.instrumentation.openai.summaries import find_summaries, has_replaced
 from memtrace_otel.model import make_ref, ref_kind, split_ref
 from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
@@ -81,14 +81,13 @@ class History:
         self._place = conversations.here()
         # Another instrumentation's span of this very call may be the current one: what was said before is not in it.
         self._turns = [turn for turn in (recall.turn_here(), recall.recall("")) if turn is not None]
-        possible = conversations.find(request, self._place)
-        found = self._found = possible[0] if len(possible) == 1 else None
+        found, doubtful = conversations.find(request, self._place, self._replies_quoted)
+        found = self._found = found and conversations.as_written(found, request)
         self.conversation = conversations.begin(request) if found is None else found.conversation
         self.certain = found is None or found.certain
         self.entries: Mapping[int, Entry] = {} if found is None else found.kept
         if request.held_there:
             self.entries = dict(enumerate(self.conversation.entries, len(request.messages)))
-        doubtful = {place for one in possible for place in one.kept}
         self._new: Mapping[int, Entry] = {  # said in this call, no history yet
             place: replace(self.conversation.new_entry(message), unknown=place in doubtful)
             for place, message in enumerate(request.messages)
@@ -160,7 +159,7 @@ class History:
             self._summarise(places, [removed.pop(ref, now[ref]) for ref in refs])
         self._trim([entry for ref, entry in removed.items() if ref not in told])
         self._written = True
-        conversations.went_on(self.conversation, Prompt(self._key, self.entries, self._new))
+        conversations.went_on(self.conversation, self._prompt(self.entries))
 
     def _told_again(self, found: Continued) -> dict[str, Entry]:
         """The entries that the prompt repeats and those that it does not, by their ref, as they are in this line."""
@@ -175,7 +174,10 @@ class History:
 
     def unanswered(self) -> None:
         """There was no reply, or not all of it."""
-        conversations.wait_for_answer(replace(self.conversation, place=self._place), Prompt(self._key, {}, self._new))
+        conversations.wait_for_answer(replace(self.conversation, place=self._place), self._prompt({}))
+
+    def _prompt(self, entries: Mapping[int, Entry]) -> Prompt:
+        return Prompt(self._key, len(self._request.messages), entries, self._new)
 
     def answered(self, replies: Sequence[Sequence[Said]], id: str) -> None:
         """Keep each reply, and what it was given to, for the calls that go on from it. `id` is that of the result."""
@@ -208,7 +210,7 @@ class History:
         if compaction is None or not held:
             return
         before = replace(self.conversation, entries=tuple(held))
-        kept = list(conversations.aligned(before, [_key(message) for message in given]).kept.values())
+        kept = list(aligned(before, [_key(message) for message in given]).kept.values())
         known = {entry.ref for entry in kept}
         removed = [entry for entry in held if entry.ref not in known]
         if not removed:  # what it stands for is in the prompt, too
@@ -279,6 +281,12 @@ class History:
         ref, origin = removed[0].ref, operation.origin
         return replace(removed[0], key=_key(by[0]), origin=origin, text="", made_of=((ref, origin),))
 
+    def _replies_quoted(self) -> list[recall.Answer]:
+        """The replies of this turn that stand in the texts of the prompt."""
+        answers = (answer for turn in self._turns for answer in turn.newest_answers())
+        texts = [message.text for message in self._request.messages]
+        return [answer for answer in answers if any(recall.quotes(text, answer.text) for text in texts)]
+
     def _quoted(self, text: str) -> recall.Answer | None:
         """The reply of this turn that a summary was taken from, None when none is in it."""
         answers = (answer for turn in self._turns for answer in turn.newest_answers())
@@ -308,4 +316,4 @@ def _as_query(entry: Entry) -> str:
 
 
 def _key(message: Message) -> str:
-    return conversations.key_of(message.role, message.text)
+    return key_of(message.role, message.text)

@@ -9,9 +9,10 @@ from opentelemetry.trace import Span
 
 from memtrace_otel.capture import Operation, content, recall, variable_ref
 from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Request
-from memtrace_otel.instrumentation.openai.conversations import Entry, user_here
+from memtrace_otel.instrumentation.openai.conversations import user_here
 from memtrace_otel.instrumentation.openai.history import History, Kept, asked_last
 from memtrace_otel.instrumentation.openai.judgement import asks_to_judge, expected_answer
+from memtrace_otel.instrumentation.openai.lines import Entry
 from memtrace_otel.instrumentation.openai.partial import LABELLED, handed_on, is_telling
 from memtrace_otel.model import split_origin
 from memtrace_otel.semconv import Incomplete, RefKind, Role
@@ -51,10 +52,11 @@ class Inputs:
         """Say which history the prompt repeats: the conversation's own, or one that somebody else keeps."""
         self._history, self._kept = history, kept
 
-    def query(self) -> recall.Recalled | None:
-        """What was searched for and is asked in the prompt, the last of it."""
-        queries = self._turn.found_in(self.prompt, self.trace).queries if self._turn else []
-        return queries[-1] if queries else None
+    def query(self, answer: recall.Answer) -> tuple[str, str]:
+        """Ref and text of the question of an answer; where it said none, of what was searched for and is asked in the
+        prompt, the last of it. '' without one."""
+        queries = self._turn.found_in(self.prompt, self.trace).queries if self._turn and not answer.query[0] else []
+        return (queries[-1].ref, queries[-1].text) if queries else answer.query
 
     def judged(self) -> recall.Answer | None:
         """The newest answer of this turn that the prompt hands over to be judged.
@@ -79,6 +81,7 @@ class Inputs:
         answer = recall.Answer(
             *(ref, operation.origin, text, self._question(), tuple(self._behind or self._asked)),
             *(self._scope, self._user, telling, tuple(answer.origin for answer in self._given)),
+            next(iter(self._asked.items()), ("", "")),
         )
         own = recall.turn_of(split_origin(operation.origin)[0], alone=alone)
         own.answered(answer)

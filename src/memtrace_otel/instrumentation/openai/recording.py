@@ -140,9 +140,9 @@ class ModelCall:
     def _judge(self, answer: recall.Answer, judgement: Judgement, reply: str) -> None:
         operation = self.operation
         operation.become(semconv.SPAN_NAME_PREFIX + OpKind.JUDGE, OpKind.JUDGE)
-        query = self._inputs.query()
+        query, question = self._inputs.query(answer)
         if query:
-            operation.read(query.ref, role=Role.QUERY, content=query.text)
+            operation.read(query, role=Role.QUERY, content=question or None)
         operation.read(answer.ref, role=Role.ANSWER, origin=answer.origin, content=answer.text)
         expected = expected_answer(self._inputs.prompt)
         if expected:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message
-from memtrace_otel.instrumentation.openai.conversations import Continued, Entry
+from memtrace_otel.instrumentation.openai.lines import Continued, Entry
 from memtrace_otel.model import ref_kind
 from memtrace_otel.semconv import RefKind
 

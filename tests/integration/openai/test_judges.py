@@ -1,0 +1,96 @@
+"""A judge reads the question of the answer that it judges, whatever was searched for."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import openai
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+
+from memtrace_otel import semconv
+from memtrace_otel.capture import operation
+from tests.conftest import Recording
+from tests.integration.openai.conftest import ModelServer
+from tests.integration.openai.test_long_context import no_conversations
+
+__all__ = ["no_conversations"]
+
+pytestmark = pytest.mark.usefixtures("content_on")
+
+QUESTION = "Where do I live?"
+JUDGES = {
+    f"You are a judge. Question: {QUESTION}\nGold answer: Oslo\nGenerated answer: In Porto city.\nReply JSON.": (
+        '{"verdict": "wrong", "score": 0}'
+    ),
+    f"Label the answer as CORRECT or WRONG.\nQuestion: {QUESTION}\nGold answer: Oslo\nAnswer: In Porto city.": (
+        '{"label": "WRONG"}'
+    ),
+    "Grade.\nReference: Oslo\nAnswer: In Porto city.": "WRONG",
+}
+
+
+def say(client: openai.OpenAI, *messages: dict[str, Any], **options: Any) -> str:
+    reply = client.chat.completions.create(model="m1", messages=list(messages), **options)  # type: ignore[arg-type]
+    return str(reply.choices[0].message.content)
+
+
+def read(span: ReadableSpan) -> list[tuple[object, ...]]:
+    attributes: Any = span.attributes
+    names = (semconv.INPUTS_ROLES, semconv.INPUTS, semconv.INPUTS_CONTENTS, semconv.INPUTS_DIGESTS)
+    return list(zip(*(attributes[name] for name in names), strict=True))
+
+
+def assert_same_question(recording: Recording) -> None:
+    """The judge reads the very query that the answer read, and nothing else that was asked."""
+    [*_, chat], [judged] = recording.named("chat m1"), recording.named("memtrace.judge")
+    [asked] = [entry for entry in read(chat) if entry[0] == "query"]
+    assert asked[2] == QUESTION
+    assert [entry for entry in read(judged) if entry[0] == "query"] == [asked]
+    assert [entry[0] for entry in read(judged)] == ["query", "answer", "expected"]
+
+
+@pytest.mark.parametrize("traced", [True, False])
+@pytest.mark.parametrize("prompt", JUDGES)
+def test_a_judge_of_a_plain_chat_reads_its_question(
+    client: openai.OpenAI, server: ModelServer, recording: Recording, prompt: str, traced: bool
+) -> None:
+    server.replies = ["In Porto city.", JUDGES[prompt]]
+    with recording.tracer.start_as_current_span("turn") if traced else nullcontext():
+        say(client, {"role": "user", "content": QUESTION})
+        say(client, {"role": "user", "content": prompt})
+    assert_same_question(recording)
+
+
+@pytest.mark.parametrize("prompt", JUDGES)
+def test_a_judge_reads_the_question_not_what_a_tool_has_searched_for(
+    client: openai.OpenAI, server: ModelServer, recording: Recording, prompt: str
+) -> None:
+    server.replies = [{"name": "memory", "arguments": '{"q": "home of Ann"}'}, "In Porto city.", JUDGES[prompt]]
+    asked: list[dict[str, Any]] = [{"role": "user", "content": QUESTION}]
+    with recording.tracer.start_as_current_span("turn"):
+        say(client, *asked)
+        with operation("search_memory", kind="retrieve", system="t", scope="s", tracer=recording.tracer) as search:
+            search.read("query:q", role="query", content="home of Ann")
+            search.read("memory:1", role="hit", content="Ann lives in Porto.")
+        call = {"id": "call-1", "type": "function", "function": {"name": "memory", "arguments": '{"q": "home of Ann"}'}}
+        asked.append({"role": "assistant", "tool_calls": [call]})
+        asked.append({"role": "tool", "tool_call_id": "call-1", "content": "Ann lives in Porto."})
+        say(client, *asked)
+        say(client, {"role": "user", "content": prompt})
+    assert_same_question(recording)
+
+
+def test_a_judge_reads_the_question_of_an_answer_that_the_program_itself_records(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    prompt = "Grade.\nReference: Oslo\nAnswer: In Porto city."
+    server.replies = [JUDGES[prompt]]
+    with recording.tracer.start_as_current_span("turn"):
+        with operation("chat", kind="respond", system="t", tracer=recording.tracer) as answering:
+            answering.read("query:7", role="query", content=QUESTION)
+            answering.wrote("answer:7", content="In Porto city.")
+        say(client, {"role": "user", "content": prompt})
+    [judged] = recording.named("memtrace.judge")
+    assert read(judged)[0][:3] == ("query", "query:7", QUESTION)
