@@ -6,7 +6,7 @@ not always the thread's newest: a run may go on from an older one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from opentelemetry.util.types import AttributeValue
@@ -18,6 +18,8 @@ from memtrace_otel.instrumentation.langchain.calls import purpose
 from memtrace_otel.instrumentation.langgraph.calls import Call
 from memtrace_otel.instrumentation.langgraph.replies import Reply
 from memtrace_otel.instrumentation.langgraph.threads import Change, Entry, entries_of
+from memtrace_otel.instrumentation.openai.calls import Version
+from memtrace_otel.instrumentation.openai.history import role_in_history
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import Action, Incomplete, OpKind, Role
 
@@ -127,7 +129,8 @@ def _stored(
         if before is not None and entry.id:  # edited: other words under the same id
             message = said(message, operation.origin[33:])
         summary = _summary(entry, replies.get(entry.ref), telling) if change.removed else None
-        sources = [_said(operation, entry, message, summary or replies.get(entry.ref))]
+        made_of = entry.made_of if before is None else ()
+        sources = _said(operation, entry, message, made_of, summary or replies.get(entry.ref))
         if summary is not None:
             sources += [
                 operation.read(ref, role=Role.HISTORY, origin=held.origin or None)
@@ -149,13 +152,22 @@ def _summary(entry: Entry, reply: Reply | None, telling: Iterable[recall.Answer]
     return next((Reply(answer, sure=True) for answer in telling if recall.quotes(entry.text, answer.text)), None)
 
 
-def _said(operation: Operation, entry: Entry, message: str, reply: Reply | None) -> int:
-    """Read what an entry was made of: an answer of this turn, else the message itself."""
+def _said(
+    operation: Operation, entry: Entry, message: str, made_of: Sequence[Version], reply: Reply | None
+) -> list[int]:
+    """Read what an entry was made of: an answer of this turn, what else it is known to be, or the message itself."""
+    texts: dict[Version, str] = {}
     if reply is not None:
         if not reply.sure:
             operation.mark(Incomplete.INFERRED)
-        return operation.read(reply.answer.ref, role=Role.ANSWER, origin=reply.answer.origin, content=reply.answer.text)
-    return operation.read(message, role=Role.MESSAGE, content=entry.text)
+        answer = (reply.answer.ref, reply.answer.origin)
+        texts, made_of = {answer: reply.answer.text}, made_of if answer in made_of else [answer]
+    if not made_of:
+        return [operation.read(message, role=Role.MESSAGE, content=entry.text)]
+    return [
+        operation.read(ref, role=role_in_history(ref), origin=origin, content=texts.get((ref, origin)))
+        for ref, origin in made_of
+    ]
 
 
 def _forget(operation: Operation, refs: Iterable[str]) -> None:

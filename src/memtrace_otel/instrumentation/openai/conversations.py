@@ -24,7 +24,7 @@ from opentelemetry import baggage
 from memtrace_otel.capture import recall, scope_id, variable_ref
 from memtrace_otel.capture.fork import after_fork, new_lock_after_fork
 from memtrace_otel.capture.guard import note_drop
-from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message, Request
+from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message, Request, Version
 from memtrace_otel.instrumentation.openai.instructions import Instructions, instructions_key
 from memtrace_otel.model import content_digest, make_ref, split_ref
 from memtrace_otel.semconv import RefKind
@@ -34,10 +34,6 @@ _ENTRIES = 4096
 _CHARACTERS = 8_000_000
 REPEATED_BY_CHANCE = 64
 """A reply of at most as many characters, alone, tells no conversation from others: "OK", "You are welcome."."""
-
-
-Version = tuple[str, str]
-"""A variable as one span made it: ref and origin, '' for what came from outside."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

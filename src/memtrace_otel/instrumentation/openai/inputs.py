@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping
 
 from opentelemetry.trace import Span
 
-from memtrace_otel.capture import Operation, content, recall, variable_ref
+from memtrace_otel.capture import Operation, recall, variable_ref
+from memtrace_otel.capture.content import message_refs, said
 from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Request
 from memtrace_otel.instrumentation.openai.conversations import Entry, user_here
 from memtrace_otel.instrumentation.openai.history import History, Kept, asked_last
@@ -95,7 +96,7 @@ class Inputs:
         if self._history is not None:
             return self._history.query_ref
         asked = variable_ref(RefKind.QUERY, question)
-        return asked if self._kept is None else self._kept.query_ref or content.said(asked, operation.origin[33:])
+        return asked if self._kept is None else self._kept.query_ref or said(asked, operation.origin[33:])
 
     def read(self, operation: Operation) -> None:
         """Inputs of an answer: the query, the memory versions that really are in the prompt, the history that it
@@ -140,7 +141,8 @@ class Inputs:
         if len(scopes) == 1:
             self._scope = operation.scope = next(iter(scopes))
         self._read_answers(operation, found, scopes)
-        self._read_history(operation, {(hit.ref, hit.origin) for hit in found})
+        given = {(searched[retrieval].context, retrieval) for hit in found if (retrieval := hit.retrieved_by)}
+        self._read_history(operation, given | {(hit.ref, hit.origin) for hit in found})
         for message in self._request.messages:
             if message.role in INSTRUCTIONS:
                 operation.read(variable_ref(RefKind.PROMPT, message.text), role=Role.PROMPT, content=message.text)
@@ -201,12 +203,23 @@ class Inputs:
                 if (ref, origin) not in read and times.pop((ref, origin), 0):
                     text = texts.get(place) if whole else None
                     operation.read(ref, role=Role.HISTORY, origin=origin or None, content=text, scope=scope)
-        for place, message in enumerate(messages):
-            if place != query and place not in entries and message.role not in INSTRUCTIONS:
-                ref = history.message_ref(place) if history else variable_ref(RefKind.MESSAGE, message.text, message.id)
-                operation.read(ref, role=Role.HISTORY, content=message.text)
-                if history:
-                    operation.scope = operation.scope or history.conversation.scope
+        new = [
+            place
+            for place, message in enumerate(messages)
+            if place != query and place not in entries and message.role not in INSTRUCTIONS
+        ]
+        if history is not None:
+            for place in new:
+                operation.read(history.message_ref(place), role=Role.HISTORY, content=messages[place].text)
+            if new:
+                operation.scope = operation.scope or history.conversation.scope
+            return
+        names = message_refs(((messages[place].text, messages[place].id) for place in new), operation.origin[33:])
+        for name, message in zip(names, (messages[place] for place in new), strict=True):
+            for ref, origin in message.made_of or ((name, ""),):  # the thread is not written as far as that
+                if (ref, origin) not in read:
+                    text = None if origin else message.text
+                    operation.read(ref, role=Role.HISTORY, origin=origin, content=text)
 
 
 def _puts(message: str, query: str) -> bool:
