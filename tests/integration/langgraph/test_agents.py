@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from time import sleep
 from typing import Any
 
 import pytest
@@ -19,18 +18,11 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from memtrace_otel.model import OperationSpan
 from tests.conftest import Recording
 from tests.integration.langchain.conftest import ChatStub, Hashed, contents, graph_of, kinds
+from tests.integration.langgraph.conftest import SlowSaver
 
 pytestmark = pytest.mark.usefixtures("instrumented", "content_on")
 
 REX = "Rex lives in Porto, in a blue house by the river."
-
-
-class SlowSaver(InMemorySaver):
-    """A checkpointer whose threads are not written yet when the next model is called."""
-
-    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
-        sleep(0.2)
-        return super().put(config, checkpoint, metadata, new_versions)
 
 
 @tool

@@ -13,7 +13,7 @@ from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Request
 from memtrace_otel.instrumentation.openai.conversations import Entry, user_here
 from memtrace_otel.instrumentation.openai.history import History, Kept, asked_last
 from memtrace_otel.instrumentation.openai.judgement import asks_to_judge, expected_answer
-from memtrace_otel.instrumentation.openai.partial import LABELLED, handed_on, is_telling
+from memtrace_otel.instrumentation.openai.partial import LABELLED, handed_on, introduced, is_telling
 from memtrace_otel.model import split_origin
 from memtrace_otel.semconv import Incomplete, RefKind, Role
 
@@ -151,22 +151,33 @@ class Inputs:
         """Inputs of what earlier calls have answered, where it is handed on in what is said in this call first."""
         given = "\n".join(m.text for place, m in enumerate(self._request.messages) if self._hands_on(place, m.role))
         partial = handed_on(given, self._earlier, found, self._user, scopes, joined=self._joined)
-        self._given = [*partial.answers, *partial.said_before]
-        for answer in partial.answers:
+        answers = list(dict.fromkeys((*partial.answers, *self._introduced())))
+        self._given = [*answers, *partial.said_before]
+        for answer in answers:
             operation.read(answer.ref, role=Role.HISTORY, origin=answer.origin, content=answer.text)
-        if not scopes and len(made_of := {answer.scope for answer in partial.answers}) == 1:
+        if not scopes and len(made_of := {answer.scope for answer in answers}) == 1:
             self._scope = operation.scope = made_of.pop()
-        self._behind = dict.fromkeys(query for answer in partial.answers for query in answer.asked)
+        self._behind = dict.fromkeys(query for answer in answers for query in answer.asked)
         for query in self._behind:
             if query not in self._asked:  # what they were asked is a part of what is asked here
                 operation.read(query, role=Role.HISTORY)
         for holds, reason in (
             (partial.whole and not (self._forgot and partial.answers), Incomplete.BUDGET),
-            (partial.certain, Incomplete.INFERRED),
+            (partial.certain and len(answers) == len(partial.answers), Incomplete.INFERRED),
             (partial.known, Incomplete.UNKNOWN_ORIGIN),
         ):
             if not holds:
                 operation.mark(reason)
+
+    def _introduced(self) -> list[recall.Answer]:
+        """What messages that a thread does not hold yet give of this turn's answers, summaries of it above all."""
+        if self._kept is None or self._turn is None:
+            return []
+        messages = self._request.messages
+        places = set(range(len(messages))) - self._kept.entries.keys() - {asked_last(messages)}
+        new = [messages[place].text for place in sorted(places) if messages[place].role == "user"]
+        answers = self._turn.newest_answers() if new else []
+        return [answer for text in new if (answer := introduced(text, answers)) is not None]
 
     def _hands_on(self, place: int, role: str) -> bool:
         if role in INSTRUCTIONS or role == "assistant":
