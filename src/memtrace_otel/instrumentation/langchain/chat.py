@@ -66,7 +66,7 @@ def answer(call: Call) -> Step:
             replies += _replies((yield))
         return
     if _is_openai(call.instance):
-        above = Above(_prompt(call))
+        above = Above(call.instance, _prompt(call))
         call.carry(ABOVE, above)
         result = yield
         said.note_reply(above.said, *_ids(call, *_replies(result)))
@@ -89,6 +89,9 @@ def stream(call: Call) -> Step:
         call.carry(announced, recorded)
         mark_step(current_operation())
         return
+    above = ABOVE.get()
+    if above is not None and above.model is call.instance:
+        return  # the method of a base class, whose chunks the one above it hands on
     chunks = yield
     if isinstance(chunks, GeneratorType):
         call.hand_out(_watched(_Streamed(call, recorded), cast(Generator[Any, Any, Any], chunks)))
@@ -150,7 +153,7 @@ class _Streamed:
     def start(self) -> None:
         """Begin when the first chunk is asked for. One on the `openai` package is only told what is known here."""
         if _is_openai(self._call.instance):
-            self._above = Above(_prompt(self._call))
+            self._above = Above(self._call.instance, _prompt(self._call))
             return
         with self._announced():
             asked = _asked(self._call)

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Above:
-    """A call of such a library: its prompt as the library knows it, and the model call made for it, the newest."""
+    """A call of such a library's `model`: its prompt as the library knows it, and the model call made for it, the
+    newest."""
 
+    model: object
     messages: Sequence[Message]
     call: ModelCall | None = None
 
