@@ -50,6 +50,31 @@ def test_what_a_turn_is_given_is_no_chunk_of_another_turn(
     assert "inferred" not in operation.incomplete
 
 
+@pytest.mark.parametrize("give", ["add_texts", "split_text"])
+def test_equal_texts_of_two_calls_are_two_documents(
+    give: str, store: InMemoryVectorStore, recording: Recording
+) -> None:
+    for _ in range(2):
+        with recording.tracer.start_as_current_span("turn"):
+            GIVEN[give](store)
+    with recording.tracer.start_as_current_span("turn"):
+        store.add_texts([TEXT, TEXT])
+        store.add_texts([TEXT])
+    given = [v for op in kinds(recording, "segment", "create") for v in op.inputs if v.ref.startswith("document:")]
+    assert len({v.ref for v in given}) == len(given) == 5
+
+
+def test_steps_that_handle_one_document_agree_on_its_name(store: InMemoryVectorStore, recording: Recording) -> None:
+    document = Document(TEXT)
+    with recording.tracer.start_as_current_span("turn"):
+        by_line().split_documents([document])
+        by_line().split_documents([Document(TEXT)])
+    with recording.tracer.start_as_current_span("turn"):
+        by_line().split_documents([document])
+    first, equal, again = [operation.inputs[0].ref for operation in kinds(recording, "segment")]
+    assert first == again != equal
+
+
 def test_copies_are_of_what_their_own_turn_has_cut(recording: Recording) -> None:
     cut: list[list[Document]] = []
     tracer, stores = recording.tracer, [InMemoryVectorStore(Hashed()) for _ in range(2)]

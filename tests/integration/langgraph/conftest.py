@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from time import sleep
+from typing import Any
 
 import pytest
+from langgraph.checkpoint.memory import InMemorySaver
 
 from memtrace_otel.instrumentation.langchain import LangChainInstrumentor
 from memtrace_otel.instrumentation.langgraph import LangGraphInstrumentor
@@ -13,7 +16,15 @@ from memtrace_otel.instrumentation.openai import OpenAIInstrumentor, conversatio
 from tests.conftest import Recording
 from tests.integration.langchain.conftest import model, server
 
-__all__ = ["model", "server"]
+__all__ = ["SlowSaver", "model", "server"]
+
+
+class SlowSaver(InMemorySaver):
+    """A checkpointer whose threads are not written yet when the next model is called."""
+
+    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        sleep(0.2)
+        return super().put(config, checkpoint, metadata, new_versions)
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 
-from memtrace_otel.instrumentation.langchain.chat import message_of
 from memtrace_otel.instrumentation.langchain.documents import KnownTexts
 from memtrace_otel.instrumentation.langchain.identity import Records
+from memtrace_otel.instrumentation.langchain.messages import message_of
 from memtrace_otel.instrumentation.langgraph import LangGraphInstrumentor
 from memtrace_otel.instrumentation.langgraph.runs import _aligned
 from memtrace_otel.instrumentation.langgraph.threads import Held, Threads, entries_of

@@ -7,31 +7,30 @@ its own instrumentor.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, cast
 
 from opentelemetry.trace import Span
 
-from memtrace_otel.capture import current_operation, guard, recall
+from memtrace_otel.capture import current_operation, guard
 from memtrace_otel.capture.abandoned import abandon, settle_abandoned
 from memtrace_otel.capture.adoption import announced, mark_step
 from memtrace_otel.instrumentation.langchain.calls import Call
-from memtrace_otel.instrumentation.langchain.identity import note_answer, note_new_answer
+from memtrace_otel.instrumentation.langchain.identity import said
+from memtrace_otel.instrumentation.langchain.messages import calls_of, message_of, text_in
 from memtrace_otel.instrumentation.langchain.runs import span_of_run
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
-from memtrace_otel.instrumentation.openai.calls import Message, Request, call_text, get
+from memtrace_otel.instrumentation.openai.above import ABOVE, Above
+from memtrace_otel.instrumentation.openai.calls import Message, Request, get
 from memtrace_otel.instrumentation.openai.recording import ModelCall, is_answer
 from memtrace_otel.instrumentation.openai.streams import Streamed
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import Incomplete
 
-_ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "function": "tool"}
 _MAX_CHUNKS = 100_000
 
 REPLIES: ContextVar[list[Any] | None] = ContextVar("memtrace_langchain_replies", default=None)
@@ -67,11 +66,10 @@ def answer(call: Call) -> Step:
             replies += _replies((yield))
         return
     if _is_openai(call.instance):
-        turn = recall.turn_here()
-        before = {answer.origin for answer in turn.newest_answers()} if turn else set[str]()
+        above = Above(call.instance, _prompt(call))
+        call.carry(ABOVE, above)
         result = yield
-        for message in _replies(result):
-            note_new_answer(_text(message.content), before, *_ids(call, message))
+        said.note_reply(above.said, *_ids(call, *_replies(result)))
         return
     if any(isinstance(prompt, str) for prompt in _given(call)[1:]):
         return  # a batch of texts to complete: no answer is that of all
@@ -91,9 +89,10 @@ def stream(call: Call) -> Step:
         call.carry(announced, recorded)
         mark_step(current_operation())
         return
+    above = ABOVE.get()
+    if above is not None and above.model is call.instance:
+        return  # the method of a base class, whose chunks the one above it hands on
     chunks = yield
-    if _is_openai(call.instance) and recorded is None:
-        return
     if isinstance(chunks, GeneratorType):
         call.hand_out(_watched(_Streamed(call, recorded), cast(Generator[Any, Any, Any], chunks)))
     elif isinstance(chunks, AsyncGeneratorType):
@@ -149,10 +148,12 @@ class _Streamed:
         self._messages: list[Any] = []
         self._error: BaseException | None = None
         self._asked: ModelCall | None = None
+        self._above: Above | None = None
 
     def start(self) -> None:
-        """Begin when the first chunk is asked for. A model on the `openai` package only gets the span announced."""
+        """Begin when the first chunk is asked for. One on the `openai` package is only told what is known here."""
         if _is_openai(self._call.instance):
+            self._above = Above(self._call.instance, _prompt(self._call))
             return
         with self._announced():
             asked = _asked(self._call)
@@ -179,15 +180,16 @@ class _Streamed:
 
     @contextmanager
     def _announced(self) -> Generator[None]:
-        token = announced.set(self._recorded)
+        span, above = announced.set(self._recorded), ABOVE.set(self._above)
         try:
             yield
         finally:
-            announced.reset(token)
+            ABOVE.reset(above)
+            announced.reset(span)
 
     def see(self, chunk: object) -> None:
-        """Note a chunk."""
-        if len(self._messages) < _MAX_CHUNKS:
+        """Note a chunk; of a model on the `openai` package the first one tells the id."""
+        if len(self._messages) < (_MAX_CHUNKS if self._above is None else 1):
             self._messages.append(_message(chunk))
 
     def end(self) -> None:
@@ -198,6 +200,8 @@ class _Streamed:
             abandon(self._settle)
 
     def _settle(self) -> None:
+        if self._above is not None:
+            said.note_reply(self._above.said, *_ids(self._call, *self._messages[:1]))
         if self._asked is None:
             return
         self._asked.operation.mark(Incomplete.GUARD)
@@ -211,9 +215,12 @@ class _Streamed:
 
 
 def _asked(call: Call) -> ModelCall:
-    given = (Message("user", one, "") if isinstance(one, str) else message_of(one) for one in _given(call))
-    request = Request(_model(call.instance), tuple(given))
+    request = Request(_model(call.instance), _prompt(call))
     return ModelCall(request, call.patches.tracer, call.patches.system, _provider(call.instance))
+
+
+def _prompt(call: Call) -> tuple[Message, ...]:
+    return tuple(Message("user", one, "") if isinstance(one, str) else message_of(one) for one in _given(call))
 
 
 def _given(call: Call) -> Sequence[Any]:
@@ -240,14 +247,14 @@ def _message(generation: object) -> Any:
 
 def _finish(call: Call, asked: ModelCall, messages: Sequence[Any], *, whole: bool) -> None:
     """Record a reply: a message, or the chunks of one."""
-    text = "".join(_text(getattr(message, "content", "")) for message in messages)
-    calls = "\n".join(filter(None, map(_calls, messages)))
+    text = "".join(text_in(getattr(message, "content", "")) for message in messages)
+    calls = "\n".join(filter(None, map(calls_of, messages)))
     used = next((m.usage_metadata for m in reversed(messages) if getattr(m, "usage_metadata", None)), None)
     last = messages[-1] if messages else None
     told = cast("dict[str, Any]", getattr(last, "response_metadata", None) or {})
     reply = _Reply(told.get("model_name") or told.get("model"), getattr(last, "id", None), used)
     asked.finish_stream(Streamed(text, calls, reply, whole))
-    note_answer(asked.operation.origin, *_ids(call, *messages[:1]))
+    said.note_reply(asked.said, *_ids(call, *messages[:1]))
 
 
 def _ids(call: Call, *messages: Any) -> list[str]:
@@ -261,43 +268,6 @@ def _is_openai(model: object) -> bool:
     on_openai = any(base.__module__.startswith("langchain_openai.chat_models") for base in type(model).__mro__)
     patches = OpenAIInstrumentor().patches
     return on_openai and patches is not None and patches.active
-
-
-def message_of(message: Any) -> Message:
-    """A message of LangChain, or one in the form of the OpenAI API."""
-    kind, id = role_of(message), get(message, "id")
-    said = "\n".join(filter(None, (_text(get(message, "content")), _calls(message))))
-    return Message(_ROLES.get(kind, kind), said, "" if id is None else str(id))
-
-
-def role_of(message: object) -> str:
-    """Who says it, in the words of the message; '' of what is no message."""
-    field = cast("dict[str, Any]", message).get if isinstance(message, dict) else partial(get, message)
-    role = field("role")
-    if not isinstance(role, str) or not role:
-        role = field("type")
-    return role if isinstance(role, str) else ""
-
-
-def _calls(message: object) -> str:
-    made = get(message, "tool_calls")
-    return "\n".join(map(_call, cast(Sequence[object], made))) if isinstance(made, list | tuple) else ""
-
-
-def _call(made: object) -> str:
-    function = get(made, "function")
-    if function is not None:  # as OpenAI words it
-        arguments = get(function, "arguments")
-        return call_text(str(get(function, "name")), "" if arguments is None else str(arguments))
-    return call_text(str(get(made, "name")), json.dumps(get(made, "args"), default=str))
-
-
-def _text(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    parts = cast(Sequence[Any], content if isinstance(content, list) else ())
-    texts = (part if isinstance(part, str) else get(part, "text") for part in parts)
-    return "\n".join(text for text in texts if isinstance(text, str))
 
 
 def _model(model: object) -> str:

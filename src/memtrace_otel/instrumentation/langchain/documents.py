@@ -17,7 +17,7 @@ from itertools import chain, zip_longest
 from typing import Any, cast
 
 from memtrace_otel.capture import Operation, config, variable_ref
-from memtrace_otel.capture.content import show
+from memtrace_otel.capture.content import said, show
 from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.model import make_ref, split_ref
 from memtrace_otel.semconv import Incomplete, RefKind, Role
@@ -58,11 +58,13 @@ class Text:
         """`document:<id>`, else `document:<source>` with its place in there, else `document:<digest>`."""
         return variable_ref(RefKind.DOCUMENT, self.content, self._name())
 
-    @property
-    def root(self) -> str:
-        """Ref of a document that nobody is known to have loaded: another text is another document."""
+    def root(self, reader: Operation, number: int = 1) -> Known:
+        """The document that nobody is known to have loaded: another text is another document. One without a name is
+        that of the call that it was given to, the `number`-th of equal ones."""
         ref = variable_ref(RefKind.DOCUMENT, self.content)
-        return make_ref(RefKind.DOCUMENT, f"{self._name()}@{split_ref(ref)[1]}") if self._name() else ref
+        if name := self._name():
+            return Known(make_ref(RefKind.DOCUMENT, f"{name}@{split_ref(ref)[1]}"), "")
+        return Known(said(ref, reader.origin[33:], number), "")
 
     def recognised_by(self) -> list[str]:
         """What the same text is recognised by after copying: with its source and place, and alone."""
@@ -167,7 +169,7 @@ class KnownTexts:
                 if twins := self._twins(turn, key):
                     chosen = twins[min(nth, len(twins) - 1)]
                     if not chosen.origin:  # another object: it is named by its own source
-                        return Known(text.root, "")
+                        return text.root(reader, nth + 1)
                     return replace(chosen, sure=len(twins) == 1 and chosen.origin[:32] == reader.origin[:32])
         return None
 
@@ -197,7 +199,7 @@ def read_all(operation: Operation, texts: Sequence[Text], known: Sequence[KnownT
         nth = equal[text.chunk] = equal.get(text.chunk, -1) + 1
         objects = (table.find_object(text) for table in known)
         copies = (table.find(text, operation, nth=nth) for table in known)
-        found = next(filter(None, chain(objects, copies)), None) or Known(text.root, "")
+        found = next(filter(None, chain(objects, copies)), None) or text.root(operation, nth + 1)
         if not found.origin:
             roots.learn(operation, text, found)
         indices.append(found.read_by(operation, text.content))

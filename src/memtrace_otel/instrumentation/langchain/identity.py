@@ -6,13 +6,18 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Container
+from collections.abc import Mapping
+from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from memtrace_otel.capture import Operation, origins, recall
 from memtrace_otel.capture.fork import new_lock_after_fork
+from memtrace_otel.instrumentation.openai.calls import Version
 from memtrace_otel.semconv import Action, Role
 
 _MOST = 10_000
+_Key = TypeVar("_Key")
+_Result = tuple[str, int]  # id of the call, hash of the text
 _Record = tuple[str, str]  # scope, ref
 _RUN = re.compile(r"run-+([0-9a-f-]{36})(?:-0)?$")
 
@@ -24,40 +29,51 @@ def answers_of(turn: recall.Turn | None, text: str) -> list[recall.Answer]:
     return list({answer.origin: answer for answer in given if answer.text.strip() == said}.values())
 
 
-class Given:
-    """The origins of answers, by the ids of their runs and messages. Bounded."""
+class Said:
+    """What messages are made of: replies by the ids of their runs and of their messages, in whichever turn; what tools
+    have given by the calls that they answer and by its text, within a turn. Bounded."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         new_lock_after_fork(self)
-        self._origins: OrderedDict[str, str] = OrderedDict()
+        self._replies: OrderedDict[str, tuple[Version, ...]] = OrderedDict()
+        self._results: WeakKeyDictionary[recall.Turn, OrderedDict[_Result, tuple[Version, ...]]] = WeakKeyDictionary()
 
-    def note(self, origin: str, *ids: str) -> None:
-        """Note the answer of a run or message with these ids."""
+    def note_reply(self, versions: tuple[Version, ...], *ids: str) -> None:
+        """Note what the reply of a run, or the message with one of these ids, is made of."""
         with self._lock:
-            self._origins.update(dict.fromkeys(ids, origin))
-            while len(self._origins) > _MOST:
-                self._origins.popitem(last=False)
+            _add(self._replies, dict.fromkeys(map(_run_of, ids if versions else ()), versions))
 
-    def note_new(self, text: str, before: Container[str], *ids: str) -> None:
-        """Note the answer with this text that came after those of the origins `before` and that no other call has
-        noted; of several (equal ones at the very same time) none."""
-        new = [answer.origin for answer in answers_of(recall.turn_here(), text) if answer.origin not in before]
-        if len(new) > 1:
-            with self._lock:
-                noted = set(self._origins.values())
-            new = [origin for origin in new if origin not in noted]
-        if len(new) == 1:
-            self.note(new[0], *ids)
+    def note_result(self, turn: recall.Turn, call: str, text: str, versions: tuple[Version, ...]) -> None:
+        """Note what a tool has made its answer to a call of."""
+        with self._lock:
+            _add(self._results.setdefault(turn, OrderedDict()), {(call, hash(text)): versions})
 
-    def origin_of(self, id: str) -> str:
-        """Origin of the answer that a message with this id is, '' when it tells of none that was given here."""
-        run = _RUN.search(id)
-        return self._origins.get(run[1] if run else id, "")
+    def of_reply(self, id: str) -> tuple[Version, ...]:
+        """What the reply with this id is made of, nothing when none with that was given here."""
+        return self._replies.get(_run_of(id), ())
+
+    def of_result(self, call: str, text: str) -> tuple[Version, ...]:
+        """What a tool has made its answer to a call of in this turn, nothing where that is not known."""
+        turn = recall.turn_here()
+        with self._lock:
+            given = self._results.get(turn) if turn else None
+            return given.get((call, hash(text)), ()) if given else ()
 
 
-_given = Given()
-note_answer, note_new_answer, origin_of_message = _given.note, _given.note_new, _given.origin_of
+def _run_of(id: str) -> str:
+    """The run that LangChain has named a message after, the id itself of one with another."""
+    run = _RUN.search(id)
+    return run[1] if run else id
+
+
+def _add(known: OrderedDict[_Key, tuple[Version, ...]], new: Mapping[_Key, tuple[Version, ...]]) -> None:
+    known.update(new)
+    while len(known) > _MOST:
+        known.popitem(last=False)
+
+
+said = Said()
 
 
 class Records:

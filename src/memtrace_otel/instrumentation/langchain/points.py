@@ -96,9 +96,8 @@ FAMILIES: Mapping[tuple[str, str], Mapping[str, StepFunction]] = {
 """Module and class -> the steps of its methods, where it or a class derived from it defines them."""
 
 _ENDS: Mapping[str, Mapping[str, StepFunction]] = {
-    kind: {f"on_{kind.lower()}_{end}": runs.run_ends for end in ("end", "error")}
-    for kind in ("Chain", "Retriever", "Tool")
-}
+    kind: {f"on_{kind.lower()}_{end}": runs.run_ends for end in ("end", "error")} for kind in ("Chain", "Retriever")
+} | {"Tool": {"on_tool_end": runs.tool_ends, "on_tool_error": runs.run_ends}}
 
 POINTS: Points = {
     "langchain_core.callbacks.manager": {

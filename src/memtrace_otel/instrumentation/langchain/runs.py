@@ -16,6 +16,9 @@ from opentelemetry.trace import Span
 
 from memtrace_otel.capture import recall
 from memtrace_otel.instrumentation.langchain.calls import Call
+from memtrace_otel.instrumentation.langchain.identity import said
+from memtrace_otel.instrumentation.langchain.messages import message_of
+from memtrace_otel.instrumentation.openai.calls import get
 from memtrace_otel.instrumentation.steps import Step
 
 _started: ContextVar[Any] = ContextVar("memtrace_langchain_run", default=None)
@@ -76,6 +79,25 @@ def run_ends(call: Call) -> Step:
     if run is not None and recall.place.get()[: len(run.place)] == run.place:
         recall.place.set(run.place[:-1])
     yield
+
+
+def tool_ends(call: Call) -> Step:
+    """`on_tool_end`: the answer of a tool that quotes what its searches have found is made of that."""
+    run, turn = call.patches.runs.find(call.instance.run_id), recall.turn_here()
+    if run is not None and turn is not None:
+        searched = [done for done in turn.retrievals() if done.place[: len(run.place)] == run.place]
+        for answer in _answers(call.arguments().get("output")) if searched else ():
+            text, asked = message_of(answer).text, get(answer, "tool_call_id")
+            found = [done for done in searched if any(recall.quotes(text, hit.text) for hit in done.hits())]
+            said.note_result(turn, str(asked), text, tuple((done.context, done.origin) for done in found))
+    yield from run_ends(call)
+
+
+def _answers(output: Any) -> list[Any]:
+    """The messages in what a tool has returned: one, several, or a change of the state that holds them."""
+    given = get(get(output, "update"), "messages") or output
+    messages = cast(list[Any], given if isinstance(given, list) else [given])
+    return [message for message in messages if get(message, "tool_call_id")]
 
 
 def _start(call: Call, around: Run | None, turn: recall.Turn | None) -> Step:

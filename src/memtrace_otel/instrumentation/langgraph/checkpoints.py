@@ -6,7 +6,7 @@ not always the thread's newest: a run may go on from an older one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from opentelemetry.util.types import AttributeValue
@@ -18,6 +18,9 @@ from memtrace_otel.instrumentation.langchain.calls import purpose
 from memtrace_otel.instrumentation.langgraph.calls import Call
 from memtrace_otel.instrumentation.langgraph.replies import Reply
 from memtrace_otel.instrumentation.langgraph.threads import Change, Entry, entries_of
+from memtrace_otel.instrumentation.openai.calls import Version
+from memtrace_otel.instrumentation.openai.history import role_in_history
+from memtrace_otel.instrumentation.openai.partial import introduced
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import Action, Incomplete, OpKind, Role
 
@@ -120,14 +123,15 @@ def _stored(
 ) -> None:
     entries = [*change.added, *change.updated]
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(entries))
-    telling = [answer for answer in answers if answer.telling] if change.removed else []
+    answers = list(answers)
     messages = message_refs(((entry.text, entry.id) for entry in entries), operation.origin[33:])
     for entry, message in zip(entries, messages, strict=True):
         before = change.held.get(entry.ref)
         if before is not None and entry.id:  # edited: other words under the same id
             message = said(message, operation.origin[33:])
-        summary = _summary(entry, replies.get(entry.ref), telling) if change.removed else None
-        sources = [_said(operation, entry, message, summary or replies.get(entry.ref))]
+        summary = _summary(entry, replies.get(entry.ref), answers) if change.removed else None
+        made_of = entry.made_of if before is None else ()
+        sources = _said(operation, entry, message, made_of, summary or replies.get(entry.ref))
         if summary is not None:
             sources += [
                 operation.read(ref, role=Role.HISTORY, origin=held.origin or None)
@@ -139,23 +143,36 @@ def _stored(
         operation.wrote(entry.ref, action=action, content=entry.text, sources=sources)
 
 
-def _summary(entry: Entry, reply: Reply | None, telling: Iterable[recall.Answer]) -> Reply | None:
+def _summary(entry: Entry, reply: Reply | None, answers: Sequence[recall.Answer]) -> Reply | None:
     """The reply that stands for messages which the same checkpoint drops: the text of a channel, or a message around it
     ("Here is a summary: ...")."""
     if entry.role == "text":
         return reply
     if entry.role == "assistant":
         return None
-    return next((Reply(answer, sure=True) for answer in telling if recall.quotes(entry.text, answer.text)), None)
+    for answer in answers:
+        if answer.telling and recall.quotes(entry.text, answer.text):
+            return Reply(answer, sure=True)
+    short = introduced(entry.text, answers) if entry.role != "tool" else None
+    return Reply(short, sure=False) if short else None
 
 
-def _said(operation: Operation, entry: Entry, message: str, reply: Reply | None) -> int:
-    """Read what an entry was made of: an answer of this turn, else the message itself."""
+def _said(
+    operation: Operation, entry: Entry, message: str, made_of: Sequence[Version], reply: Reply | None
+) -> list[int]:
+    """Read what an entry was made of: an answer of this turn, what else it is known to be, or the message itself."""
+    texts: dict[Version, str] = {}
     if reply is not None:
         if not reply.sure:
             operation.mark(Incomplete.INFERRED)
-        return operation.read(reply.answer.ref, role=Role.ANSWER, origin=reply.answer.origin, content=reply.answer.text)
-    return operation.read(message, role=Role.MESSAGE, content=entry.text)
+        answer = (reply.answer.ref, reply.answer.origin)
+        texts, made_of = {answer: reply.answer.text}, made_of if answer in made_of else [answer]
+    if not made_of:
+        return [operation.read(message, role=Role.MESSAGE, content=entry.text)]
+    return [
+        operation.read(ref, role=role_in_history(ref), origin=origin, content=texts.get((ref, origin)))
+        for ref, origin in made_of
+    ]
 
 
 def _forget(operation: Operation, refs: Iterable[str]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from memtrace_otel.capture import recall
-from memtrace_otel.instrumentation.langchain.identity import answers_of, origin_of_message
+from memtrace_otel.instrumentation.langchain.identity import answers_of
 from memtrace_otel.instrumentation.langgraph.threads import Entry
 
 _KEPT = 10_000
@@ -21,8 +21,8 @@ class Reply(NamedTuple):
 
 
 class Replies:
-    """Nodes side by side may give equal answers. The id of a message tells which it is; for one with an id of the
-    program's it is the newest that no other message is. Bounded."""
+    """Nodes side by side may give equal answers. What a message is known to be made of tells which it is; for one
+    that the program has made it is the newest that no other message is. Bounded."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, str] = OrderedDict()  # origin of an answer -> the message that it is
@@ -30,10 +30,10 @@ class Replies:
     def find(self, entries: Iterable[Entry], turn: recall.Turn | None) -> dict[str, Reply]:
         """The answers among new messages and texts, by ref."""
         equal = {e.ref: answers_of(turn, e.text) for e in entries if e.role in ("assistant", "text")}
-        told = {e.ref: origin_of_message(e.id) for e in entries if e.id}
+        told = {e.ref: {origin for _, origin in e.made_of} for e in entries}
         found: dict[str, Reply] = {}
         for ref, answers in equal.items():
-            own = next((answer for answer in answers if answer.origin == told.get(ref)), None)
+            own = next((answer for answer in answers if answer.origin in told[ref]), None)
             if own is not None:
                 found[ref] = Reply(own, sure=True)
                 self._keep(own.origin, ref)

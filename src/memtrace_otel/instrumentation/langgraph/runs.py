@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from memtrace_otel.instrumentation.langgraph.threads import Held, said_key
+from memtrace_otel.instrumentation.openai.above import paired
 from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message
 from memtrace_otel.instrumentation.openai.history import Kept, asked_last
 from memtrace_otel.instrumentation.openai.lines import Entry
@@ -29,7 +29,9 @@ def kept_by_thread(patches: LangGraphPatches, messages: Sequence[Message]) -> Ke
     steps = cast(Mapping[str, Any], settings.get("checkpoint_map") or {})
     held = patches.threads.held(scope, thread, str(steps.get("") or ""))
     refs = _aligned(messages, held, thread)
-    asked = split_ref(refs.pop(asked_last(messages), ""))[1]
+    question = asked_last(messages)
+    named = messages[question].id if question >= 0 else ""
+    asked = split_ref(refs.pop(question, ""))[1] or (f"{thread}/{named}" if named else "")
     if not refs and "|" in str(settings.get("checkpoint_ns") or ""):
         return None
     entries = {place: Entry("", ref, held[ref].origin) for place, ref in sorted(refs.items())}
@@ -53,38 +55,14 @@ def _aligned(messages: Sequence[Message], held: Mapping[str, Held], thread: str)
         if ref in held and held[ref].said == keys[place] and message.role not in INSTRUCTIONS:
             own[place] = keys[place] = ref
     for place, message in enumerate(messages):
-        if message.role in INSTRUCTIONS or (own and message.id and place not in own):  # has an id, and not the thread's
+        if message.role in INSTRUCTIONS or (message.id and place not in own):  # has an id, and not the thread's
             keys[place] = None
     claimed, refs = set(own.values()), list(held)
     rows = [ref if ref in claimed else version.said for ref, version in held.items()]
-    found = {place: refs[at] for place, at in _paired(keys, rows).items()} | own
+    found = {place: refs[at] for place, at in paired(keys, rows).items()} | own
     texts = {version.key: ref for ref, version in held.items() if not version.said}  # of channels: nobody's
     if texts:
         for place, message in enumerate(messages):
             if place not in found and message.role not in INSTRUCTIONS and hash(message.text) in texts:
                 found[place] = texts[hash(message.text)]
     return found
-
-
-def _paired(keys: Sequence[object], rows: Sequence[object]) -> dict[int, int]:
-    """Places with equal keys, in the order of both: newest first, for a trimmed prompt; oldest first where that finds
-    more, since a late message that repeats an early one would leave out all between."""
-    oldest, newest = _first_fits(keys, rows), _first_fits(keys[::-1], rows[::-1])
-    if len(oldest) > len(newest):
-        return oldest
-    return {len(keys) - 1 - place: len(rows) - 1 - at for place, at in newest.items()}
-
-
-def _first_fits(keys: Sequence[object], rows: Sequence[object]) -> dict[int, int]:
-    places: dict[object, list[int]] = {}
-    for at, row in enumerate(rows):
-        places.setdefault(row, []).append(at)
-    pairs: dict[int, int] = {}
-    after = 0
-    for place, key in enumerate(keys):
-        known = places.get(key, ())
-        index = bisect_left(known, after)
-        if index < len(known):
-            pairs[place] = known[index]
-            after = known[index] + 1
-    return pairs

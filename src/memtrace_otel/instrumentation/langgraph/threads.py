@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, cast
 
 from memtrace_otel.capture import as_text, variable_ref
 from memtrace_otel.capture.fork import new_lock_after_fork
-from memtrace_otel.instrumentation.langchain.chat import message_of, role_of
-from memtrace_otel.instrumentation.openai.calls import Message, get
+from memtrace_otel.instrumentation.langchain.messages import message_of, role_of
+from memtrace_otel.instrumentation.openai.calls import Message, Version, get
 from memtrace_otel.model import make_ref, split_ref
 from memtrace_otel.semconv import RefKind
 
@@ -27,7 +27,8 @@ _PREVIOUS = "__previous__"
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A message or text of a thread. `id` is the message's own, '' when it has none; `role` of the text of a channel
-    is `text`; `key` tells whether it has changed, `said` (see `said_key`) where a prompt repeats it."""
+    is `text`; `key` tells whether it has changed, `said` (see `said_key`) where a prompt repeats it. `made_of`: the
+    versions that it is known to have been made of in this turn."""
 
     ref: str
     channel: str
@@ -36,6 +37,7 @@ class Entry:
     key: int
     said: int = 0
     content: object = field(compare=False, repr=False, default=None)
+    made_of: tuple[Version, ...] = field(compare=False, default=())
 
     @property
     def text(self) -> str:
@@ -78,7 +80,8 @@ def _messages(thread: str, channel: str, messages: Sequence[Any]) -> list[Entry]
             equal[name] += 1
             name += f".{equal[name]}" if equal[name] > 1 else ""
         ref = make_ref(RefKind.STATE, f"{thread}/{name}")
-        entries.append(Entry(ref, channel, message.id, message.role, hash(text), said_key(message), said))
+        key, place = hash(text), said_key(message)
+        entries.append(Entry(ref, channel, message.id, message.role, key, place, said, message.made_of))
     return entries
 
 

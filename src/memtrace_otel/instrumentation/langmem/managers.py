@@ -9,8 +9,9 @@ from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, variable_ref
 from memtrace_otel.capture.content import message_refs
 from memtrace_otel.instrumentation.langchain.calls import purpose
-from memtrace_otel.instrumentation.langchain.chat import REPLIES, message_of
+from memtrace_otel.instrumentation.langchain.chat import REPLIES
 from memtrace_otel.instrumentation.langchain.documents import Known
+from memtrace_otel.instrumentation.langchain.messages import message_of
 from memtrace_otel.instrumentation.langgraph.store import WRITER, Writer
 from memtrace_otel.instrumentation.langmem.calls import Call
 from memtrace_otel.instrumentation.langmem.session import SESSION, Session, statement

@@ -13,6 +13,7 @@ from memtrace_otel.capture import current_operation, guard
 from memtrace_otel.capture.abandoned import settle_abandoned
 from memtrace_otel.capture.adoption import mark_step
 from memtrace_otel.instrumentation.instrumentor import MemoryInstrumentor
+from memtrace_otel.instrumentation.openai.above import ABOVE
 from memtrace_otel.instrumentation.openai.calls import read_request
 from memtrace_otel.instrumentation.openai.recording import SYSTEM, Compaction, ModelCall, is_answer
 from memtrace_otel.instrumentation.openai.streams import Done, Streamed, observed
@@ -53,7 +54,10 @@ def model_call(call: Call[Patches]) -> Step:
         call.begin(compaction.operation)
         compaction.finish((yield))
         return
-    asked = ModelCall(request, call.patches.tracer)
+    above = ABOVE.get()
+    asked = ModelCall(above.name(request) if above else request, call.patches.tracer)
+    if above:
+        above.call = asked
     call.begin(asked.operation, on_error=asked.fail)
     result = yield
     stream = observed(result, when_over(asked)) if request.stream else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from memtrace_otel.model import content_digest
@@ -21,15 +21,21 @@ _ARGUMENTS = ("arguments", "input", "action", "actions", "operation")
 _CONVERSATION_KEYS = ("conversation_id", "thread_id", "session_id")
 
 
+Version = tuple[str, str]
+"""A variable as one span made it: ref and origin, '' for what came from outside."""
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message of a prompt. `id` is the caller's own, '' mostly; `text` of a tool call is its name and arguments, of
-    a compaction its name. `compaction`: it stands for the messages before it, and nobody but the model can read it."""
+    a compaction its name. `compaction`: it stands for the messages before it, and nobody but the model can read it.
+    `made_of`: the versions that it is known to have been made of in this turn."""
 
     role: str
     text: str
     id: str = ""
     compaction: bool = False
+    made_of: tuple[Version, ...] = field(default=(), compare=False)
 
 
 Part = tuple[str, str]

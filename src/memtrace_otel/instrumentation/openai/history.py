@@ -14,13 +14,18 @@ from opentelemetry.trace import Span, Tracer
 
 from memtrace_otel.capture import Operation, recall
 from memtrace_otel.instrumentation.openai import conversations
-from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message, Request
-from memtrace_otel.instrumentation.openai.lines import Continued, Entry, Prompt, Version, aligned, key_of
+from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message, Request, Version
+from memtrace_otel.instrumentation.openai.lines import Continued, Entry, Prompt, aligned, key_of
 from memtrace_otel.instrumentation.openai.summaries import find_summaries, has_replaced
 from memtrace_otel.model import make_ref, ref_kind, split_ref
 from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 
 SYSTEM = "long_context"
+
+
+def role_in_history(ref: str) -> str:
+    """The part that a variable plays in a message which becomes part of a history."""
+    return _ROLES.get(ref_kind(ref), Role.OTHER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class Kept:
 Said = tuple[str, tuple[Version, ...]]
 """A part of a reply as the next prompt repeats it: its text, and what it is made of."""
 
-_ROLES: Mapping[str, str] = {RefKind.MESSAGE: Role.MESSAGE, RefKind.ANSWER: Role.ANSWER}
+_ROLES: Mapping[str, str] = {kind: Role(kind) for kind in (RefKind.MESSAGE, RefKind.ANSWER, RefKind.CONTEXT)}
 
 Keeper = Callable[[Sequence[Message]], Kept | None]
 """Who keeps the history of a model call made here, None when nobody does."""
@@ -237,7 +242,7 @@ class History:
             for entry in entries:
                 whole = entry.text if len(entry.made_of) == 1 else None  # a text with tool calls: the answer was less
                 sources = [
-                    operation.read(ref, role=_ROLES.get(ref_kind(ref), Role.OTHER), origin=origin, content=whole)
+                    operation.read(ref, role=role_in_history(ref), origin=origin, content=whole)
                     for ref, origin in entry.made_of
                 ]
                 operation.wrote(entry.ref, action=Action.ADD, content=entry.text, sources=sources)

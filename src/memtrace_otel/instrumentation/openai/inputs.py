@@ -7,13 +7,14 @@ from collections.abc import Collection, Mapping
 
 from opentelemetry.trace import Span
 
-from memtrace_otel.capture import Operation, content, recall, variable_ref
+from memtrace_otel.capture import Operation, recall, variable_ref
+from memtrace_otel.capture.content import message_refs, said
 from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Request
 from memtrace_otel.instrumentation.openai.conversations import user_here
 from memtrace_otel.instrumentation.openai.history import History, Kept, asked_last
 from memtrace_otel.instrumentation.openai.judgement import asks_to_judge, expected_answer
 from memtrace_otel.instrumentation.openai.lines import Entry
-from memtrace_otel.instrumentation.openai.partial import LABELLED, handed_on, is_telling
+from memtrace_otel.instrumentation.openai.partial import LABELLED, handed_on, introduced, is_telling
 from memtrace_otel.model import split_origin
 from memtrace_otel.semconv import Incomplete, RefKind, Role
 
@@ -98,7 +99,7 @@ class Inputs:
         if self._history is not None:
             return self._history.query_ref
         asked = variable_ref(RefKind.QUERY, question)
-        return asked if self._kept is None else self._kept.query_ref or content.said(asked, operation.origin[33:])
+        return asked if self._kept is None else self._kept.query_ref or said(asked, operation.origin[33:])
 
     def read(self, operation: Operation) -> None:
         """Inputs of an answer: the query, the memory versions that really are in the prompt, the history that it
@@ -143,7 +144,8 @@ class Inputs:
         if len(scopes) == 1:
             self._scope = operation.scope = next(iter(scopes))
         self._read_answers(operation, found, scopes)
-        self._read_history(operation, {(hit.ref, hit.origin) for hit in found})
+        given = {(searched[retrieval].context, retrieval) for hit in found if (retrieval := hit.retrieved_by)}
+        self._read_history(operation, given | {(hit.ref, hit.origin) for hit in found})
         for message in self._request.messages:
             if message.role in INSTRUCTIONS:
                 operation.read(variable_ref(RefKind.PROMPT, message.text), role=Role.PROMPT, content=message.text)
@@ -152,22 +154,33 @@ class Inputs:
         """Inputs of what earlier calls have answered, where it is handed on in what is said in this call first."""
         given = "\n".join(m.text for place, m in enumerate(self._request.messages) if self._hands_on(place, m.role))
         partial = handed_on(given, self._earlier, found, self._user, scopes, joined=self._joined)
-        self._given = [*partial.answers, *partial.said_before]
-        for answer in partial.answers:
+        answers = list(dict.fromkeys((*partial.answers, *self._introduced())))
+        self._given = [*answers, *partial.said_before]
+        for answer in answers:
             operation.read(answer.ref, role=Role.HISTORY, origin=answer.origin, content=answer.text)
-        if not scopes and len(made_of := {answer.scope for answer in partial.answers}) == 1:
+        if not scopes and len(made_of := {answer.scope for answer in answers}) == 1:
             self._scope = operation.scope = made_of.pop()
-        self._behind = dict.fromkeys(query for answer in partial.answers for query in answer.asked)
+        self._behind = dict.fromkeys(query for answer in answers for query in answer.asked)
         for query in self._behind:
             if query not in self._asked:  # what they were asked is a part of what is asked here
                 operation.read(query, role=Role.HISTORY)
         for holds, reason in (
             (partial.whole and not (self._forgot and partial.answers), Incomplete.BUDGET),
-            (partial.certain, Incomplete.INFERRED),
+            (partial.certain and len(answers) == len(partial.answers), Incomplete.INFERRED),
             (partial.known, Incomplete.UNKNOWN_ORIGIN),
         ):
             if not holds:
                 operation.mark(reason)
+
+    def _introduced(self) -> list[recall.Answer]:
+        """What messages that a thread does not hold yet give of this turn's answers, summaries of it above all."""
+        if self._kept is None or self._turn is None:
+            return []
+        messages = self._request.messages
+        places = set(range(len(messages))) - self._kept.entries.keys() - {asked_last(messages)}
+        new = [messages[place].text for place in sorted(places) if messages[place].role == "user"]
+        answers = self._turn.newest_answers() if new else []
+        return [answer for text in new if (answer := introduced(text, answers)) is not None]
 
     def _hands_on(self, place: int, role: str) -> bool:
         if role in INSTRUCTIONS or role == "assistant":
@@ -204,12 +217,23 @@ class Inputs:
                 if (ref, origin) not in read and times.pop((ref, origin), 0):
                     text = texts.get(place) if whole else None
                     operation.read(ref, role=Role.HISTORY, origin=origin or None, content=text, scope=scope)
-        for place, message in enumerate(messages):
-            if place != query and place not in entries and message.role not in INSTRUCTIONS:
-                ref = history.message_ref(place) if history else variable_ref(RefKind.MESSAGE, message.text, message.id)
-                operation.read(ref, role=Role.HISTORY, content=message.text)
-                if history:
-                    operation.scope = operation.scope or history.conversation.scope
+        new = [
+            place
+            for place, message in enumerate(messages)
+            if place != query and place not in entries and message.role not in INSTRUCTIONS
+        ]
+        if history is not None:
+            for place in new:
+                operation.read(history.message_ref(place), role=Role.HISTORY, content=messages[place].text)
+            if new:
+                operation.scope = operation.scope or history.conversation.scope
+            return
+        names = message_refs(((messages[place].text, messages[place].id) for place in new), operation.origin[33:])
+        for name, message in zip(names, (messages[place] for place in new), strict=True):
+            for ref, origin in message.made_of or ((name, ""),):  # the thread is not written as far as that
+                if (ref, origin) not in read:
+                    text = None if origin else message.text
+                    operation.read(ref, role=Role.HISTORY, origin=origin, content=text)
 
 
 def _puts(message: str, query: str) -> bool:

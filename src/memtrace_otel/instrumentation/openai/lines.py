@@ -8,17 +8,13 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from memtrace_otel.capture import recall, variable_ref
-from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message
+from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message, Version
 from memtrace_otel.instrumentation.openai.instructions import Instructions
 from memtrace_otel.model import content_digest, make_ref, split_ref
 from memtrace_otel.semconv import RefKind
 
 REPEATED_BY_CHANCE = 64
 """A reply of at most as many characters, alone, tells no conversation from others: "OK", "You are welcome."."""
-
-
-Version = tuple[str, str]
-"""A variable as one span made it: ref and origin, '' for what came from outside."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -8,7 +8,7 @@ long, and its own prompt did not say the same (a template, a formula). Instructi
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from memtrace_otel.capture import recall
@@ -37,6 +37,17 @@ def is_telling(reply: str, prompt: str) -> bool:
     """Whether a reply to this prompt is known by its words alone."""
     text = fold(reply)
     return len(text) > REPEATED_BY_CHANCE and len(prompt) <= recall.PROMPT and text not in fold(prompt)
+
+
+def introduced(message: str, answers: Iterable[Answer]) -> Answer | None:
+    """The answer, however short, that a message gives behind words of its own ("Here is a summary: ..."), the first of
+    these; nothing but its place says so."""
+    text = message.strip()
+    for answer in answers:
+        reply = answer.text.strip()
+        if reply and text.endswith(reply) and text[: -len(reply)].rstrip(" ").endswith((":", "\n")):
+            return answer
+    return None
 
 
 def handed_on(

@@ -14,6 +14,7 @@ from memtrace_otel.capture.tracing import context_of
 from memtrace_otel.instrumentation.openai.calls import (
     Reply,
     Request,
+    Version,
     compacted,
     described,
     get,
@@ -43,11 +44,13 @@ def is_answer() -> bool:
 class ModelCall:
     """A running model call. It is an answer until the reply shows that it judged an earlier one."""
 
-    __slots__ = ("_history", "_inputs", "_judged", "_request", "operation")
+    __slots__ = ("_history", "_inputs", "_judged", "_request", "operation", "said")
 
     def __init__(self, request: Request, tracer: trace.Tracer, system: str = SYSTEM, provider: str = SYSTEM) -> None:
         recorded = model_call_of_another()
         self._request, self._inputs = request, Inputs(request, recorded)
+        self.said: tuple[Version, ...] = ()
+        """The versions that the reply is made of."""
         self._judged = self._inputs.judged()
         self._history: History | None = None
         kept: Kept | None = None
@@ -134,6 +137,7 @@ class ModelCall:
             made_of = [((ref, own),) * bool(text) + ((called, own),) * bool(calls) for text, calls in parts]
             texts = ["\n".join(filter(None, part)) for part in parts]
             said.append(list(zip(texts, made_of, strict=True)))
+        self.said = tuple(dict.fromkeys(version for _, made_of in said[0] for version in made_of))
         if self._history is not None:
             self._history.answered(said, reply_id)
 
