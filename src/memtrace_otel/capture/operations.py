@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Token
 from time import perf_counter
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -224,6 +224,8 @@ class Operation(Notes):
         names the parameter whose n-th item alone the n-th returned item was made of; by default every input fed every
         output.
         """
+        if isinstance(function, classmethod | staticmethod):  # the decorator stands above theirs
+            return cast(F, type(function)(self(function.__func__)))
         attributes = {semconv.CODE_FUNCTION_NAME: name_of(function), **(self._attributes or {})}
 
         def fresh() -> Operation:

@@ -494,3 +494,30 @@ def test_what_is_thrown_into_a_stream_keeps_no_argument_alive(recording: Recordi
             assert known() is None
     finally:
         gc.enable()
+
+
+def test_methods_of_classes_are_wrapped_from_both_sides(recording: Recording) -> None:
+    extract = operation(kind="extract", system="t", inputs={"text": "message"}, output="fact", tracer=recording.tracer)
+
+    class Memory:
+        @extract
+        @classmethod
+        def of_class(cls, text: str) -> str:
+            return f"{cls.__name__}: {text}"
+
+        @classmethod
+        @extract
+        def of_class_below(cls, text: str) -> str:
+            return f"{cls.__name__}: {text}"
+
+        @extract
+        @staticmethod
+        def static(text: str) -> str:
+            return text.upper()
+
+    assert [Memory.of_class("a"), Memory().of_class_below("b"), Memory().static("c")] == ["Memory: a", "Memory: b", "C"]
+    made = [dict(span.attributes or {}) for span in recording.named("memtrace.extract")]
+    assert [attributes[semconv.INPUTS] for attributes in made] == [(variable_ref("message", x),) for x in "abc"]
+    assert [attributes[semconv.OUTPUTS] for attributes in made] == [
+        (variable_ref("fact", x),) for x in ("Memory: a", "Memory: b", "C")
+    ]
