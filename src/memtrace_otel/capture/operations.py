@@ -224,8 +224,10 @@ class Operation(Notes):
         names the parameter whose n-th item alone the n-th returned item was made of; by default every input fed every
         output.
         """
-        if isinstance(function, classmethod | staticmethod):  # the decorator stands above theirs
-            return cast(F, type(function)(self(function.__func__)))
+        for wrapper in (classmethod, staticmethod):  # a decorator below this one
+            if type(function) is wrapper:
+                method: Any = getattr(function, "__func__", None)
+                return cast(F, wrapper(self(method)))
         attributes = {semconv.CODE_FUNCTION_NAME: name_of(function), **(self._attributes or {})}
 
         def fresh() -> Operation:
