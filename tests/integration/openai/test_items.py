@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import feedback
+from memtrace_otel.capture import feedback, operation
 from memtrace_otel.instrumentation.openai import conversations
 from tests.conftest import Recording
 from tests.integration.openai.conftest import ModelServer, chunks, completion, events, response
@@ -240,3 +240,27 @@ def test_a_prompt_that_is_not_all_text_says_so(
     client.chat.completions.create(model="m1", messages=[{"role": "user", "content": parts}])
     incomplete = (recording.named("chat m1")[0].attributes or {}).get(semconv.INCOMPLETE, ())
     assert ("unserialisable" in incomplete) is image  # type: ignore[operator]
+
+
+def test_what_a_tool_has_found_goes_into_the_history_as_that(
+    client: openai.OpenAI, server: ModelServer, recording: Recording
+) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "recall", "arguments": '{"about": "tea"}'}}
+    server.replies = [completion({"tool_calls": [call]}), "You like green tea.", "Your notes say so."]
+    history: list[Any] = [{"role": "user", "content": "What do I like?"}]
+    with recording.tracer.start_as_current_span("turn"):
+        client.chat.completions.create(model="m1", messages=history)
+        with operation("search_memory", kind="retrieve", system="notes", scope="a", tracer=recording.tracer) as found:
+            found.read("query:tea", role="query", content="about tea")
+            found.read("memory:17", role="hit", content="Ann likes green tea", origin="")
+            context = found.context()
+        result = {"role": "tool", "tool_call_id": "c1", "content": '["Ann likes green tea"]'}
+        history += [{"role": "assistant", "tool_calls": [call]}, result]
+        client.chat.completions.create(model="m1", messages=history)
+    with recording.tracer.start_as_current_span("turn"):
+        history = [*history[1:], {"role": "assistant", "content": "You like green tea."}]
+        client.chat.completions.create(model="m1", messages=[*history, {"role": "user", "content": "Why?"}])
+    stored = [dict(span.attributes or {}) for span in recording.named("memtrace.ingest")]
+    versions = [pair for one in stored for pair in zip(one[semconv.INPUTS], one[semconv.INPUTS_ORIGINS], strict=True)]  # type: ignore[arg-type]
+    assert (context, found.origin) in versions
+    assert sum(ref.startswith("message:") for ref, _ in versions) == 1  # the first question

@@ -25,11 +25,12 @@ from memtrace_otel.capture.recall.here import (
 )
 from memtrace_otel.capture.recall.searches import Place, Recalled, Retrieval
 from memtrace_otel.capture.recall.text import fold, quotes
-from memtrace_otel.capture.recall.turn import Turn
+from memtrace_otel.capture.recall.turn import InPrompt, Turn
 
 __all__ = [
     "PROMPT",
     "Answer",
+    "InPrompt",
     "Place",
     "Recalled",
     "Retrieval",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import time_ns
@@ -93,7 +93,7 @@ class History:
         self.entries: Mapping[int, Entry] = {} if found is None else found.kept
         if request.held_there:
             self.entries = dict(enumerate(self.conversation.entries, len(request.messages)))
-        self._new: Mapping[int, Entry] = {  # said in this call, no history yet
+        self._new: dict[int, Entry] = {  # said in this call, no history yet
             place: replace(self.conversation.new_entry(message), unknown=place in doubtful)
             for place, message in enumerate(request.messages)
             if place not in self.entries and message.role not in INSTRUCTIONS
@@ -109,7 +109,7 @@ class History:
             self._written, self.entries = True, written.entries
             self._new = {place: self.conversation.told_again(entry) for place, entry in written.new.items()}
         elif asked is not None:
-            self.conversation, self._new = asked[0], asked[1].new
+            self.conversation, self._new = asked[0], dict(asked[1].new)
 
     @property
     def continues(self) -> bool:
@@ -139,9 +139,13 @@ class History:
         entry = self.entries.get(place)
         return place in self._new and not (entry and has_replaced(entry))
 
-    def message_ref(self, place: int) -> str:
-        """Ref of a message of the prompt that is no history yet."""
-        return self._new[place].made_of[0][0]
+    def said_as(self, place: int) -> tuple[Version, ...]:
+        """What a message of the prompt that is no history yet was said as."""
+        return self._new[place].made_of
+
+    def was_found(self, place: int, contexts: Iterable[Version]) -> None:
+        """Say what searches made of the result of a tool, a message of the prompt that is no history yet."""
+        self._new[place] = replace(self._new[place], made_of=tuple(contexts))
 
     def write(self) -> None:
         """The call has its answer: write what has changed since the reply that it went on from. What another call
@@ -240,10 +244,13 @@ class History:
             if any(entry.unknown for entry in entries):
                 operation.mark(Incomplete.UNKNOWN_ORIGIN)
             for entry in entries:
-                whole = entry.text if len(entry.made_of) == 1 else None  # a text with tool calls: the answer was less
+                alone = len(entry.made_of) == 1  # a text with tool calls: the answer was less
                 sources = [
-                    operation.read(ref, role=role_in_history(ref), origin=origin, content=whole)
+                    operation.read(
+                        ref, role=role, origin=origin, content=entry.text if alone and role != Role.CONTEXT else None
+                    )
                     for ref, origin in entry.made_of
+                    for role in (role_in_history(ref),)
                 ]
                 operation.wrote(entry.ref, action=Action.ADD, content=entry.text, sources=sources)
         return {entry.ref: replace(entry, origin=operation.origin, text="") for entry in entries}

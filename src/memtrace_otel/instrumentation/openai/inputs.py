@@ -26,8 +26,8 @@ class Inputs:
     the trace around the call, '' for none. `recorded` is the span that another instrumentation has for the call."""
 
     __slots__ = (
-        *("_asked", "_behind", "_earlier", "_forgot", "_given", "_history", "_joined", "_kept", "_request", "_scope"),
-        *("_turn", "_user", "prompt", "trace"),
+        *("_asked", "_behind", "_earlier", "_forgot", "_given", "_history", "_holds", "_joined", "_kept", "_request"),
+        *("_scope", "_turn", "_user", "prompt", "trace"),
     )
 
     def __init__(self, request: Request, recorded: Span | None) -> None:
@@ -42,6 +42,7 @@ class Inputs:
         self._joined = within is not None and within.joined
         self._forgot = within is not None and within.forgot_answers
         self._given: list[recall.Answer] = []
+        self._holds: recall.InPrompt | None = None
         self._user = request.user or user_here()
         self._history: History | None = None
         self._kept: Kept | None = None
@@ -56,8 +57,28 @@ class Inputs:
     def query(self, answer: recall.Answer) -> tuple[str, str]:
         """Ref and text of the question of an answer; where it said none, of what was searched for and is asked in the
         prompt, the last of it. '' without one."""
-        queries = self._turn.found_in(self.prompt, self.trace).queries if self._turn and not answer.query[0] else []
+        queries = [] if answer.query[0] else self._in_prompt().queries
         return (queries[-1].ref, queries[-1].text) if queries else answer.query
+
+    def _in_prompt(self) -> recall.InPrompt:
+        """What was searched for and found in this turn that the prompt holds."""
+        if self._holds is None:
+            nothing = recall.InPrompt([], [], True, True)
+            self._holds = self._turn.found_in(self.prompt, self.trace) if self._turn else nothing
+        return self._holds
+
+    def _searched(self) -> dict[str, recall.Retrieval]:
+        return {done.origin: done for done in self._turn.retrievals()} if self._turn else {}
+
+    def note_results(self, history: History) -> None:
+        """What a tool hands over of what its search has found goes into a history as that."""
+        found, searched = self._in_prompt().hits, self._searched()
+        for place, message in enumerate(self._request.messages if found else ()):
+            if message.role == "tool" and history.says(place):
+                text = recall.fold(message.text)
+                origins = dict.fromkeys(hit.retrieved_by for hit in found if recall.quotes(text, recall.fold(hit.text)))
+                if origins:
+                    history.was_found(place, ((searched[origin].context, origin) for origin in origins))
 
     def judged(self) -> recall.Answer | None:
         """The newest answer of this turn that the prompt hands over to be judged.
@@ -105,7 +126,7 @@ class Inputs:
         """Inputs of an answer: the query, the memory versions that really are in the prompt, the history that it
         repeats, the answers that it hands on, and the instructions."""
         turn = self._turn
-        queries, found, whole, certain = turn.found_in(self.prompt, self.trace) if turn else ([], [], True, True)
+        queries, found, whole, certain = self._in_prompt()
         if not whole:
             operation.mark(Incomplete.BUDGET)
         if not self._request.whole:
@@ -125,7 +146,7 @@ class Inputs:
             operation.read(query, role=Role.QUERY, content=text)
             self._asked = {query: text or ""}
         nothing = turn.fruitless_for(queries) if turn else []
-        searched = {done.origin: done for done in turn.retrievals()} if turn else {}
+        searched = self._searched()
         for retrieval in dict.fromkeys((*(hit.retrieved_by for hit in found), *nothing)):
             operation.read(searched[retrieval].context, role=Role.CONTEXT, origin=retrieval)
         for hit in found:
@@ -224,7 +245,10 @@ class Inputs:
         ]
         if history is not None:
             for place in new:
-                operation.read(history.message_ref(place), role=Role.HISTORY, content=messages[place].text)
+                for ref, origin in history.said_as(place):
+                    if (ref, origin) not in read:
+                        text = None if origin else messages[place].text
+                        operation.read(ref, role=Role.HISTORY, origin=origin, content=text)
             if new:
                 operation.scope = operation.scope or history.conversation.scope
             return

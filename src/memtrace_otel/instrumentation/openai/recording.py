@@ -117,6 +117,7 @@ class ModelCall:
         operation.set(semconv.GEN_AI_OPERATION_NAME, semconv.CHAT)
         if self._history is not None:
             with guard("openai.history"):
+                self._inputs.note_results(self._history)
                 self._history.write()
         self._inputs.read(operation)
         own = operation.origin
