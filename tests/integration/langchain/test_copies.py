@@ -75,6 +75,17 @@ def test_steps_that_handle_one_document_agree_on_its_name(store: InMemoryVectorS
     assert first == again != equal
 
 
+def test_a_document_that_the_program_changes_is_another(recording: Recording) -> None:
+    document = Document("note v1")
+    with recording.tracer.start_as_current_span("turn"):
+        for text in ("note v1", "note v2"):
+            document.page_content = text
+            by_line().split_documents([document])
+    first, second = [operation.inputs[0] for operation in kinds(recording, "segment")]
+    assert first.ref != second.ref
+    assert first.content != second.content
+
+
 def test_copies_are_of_what_their_own_turn_has_cut(recording: Recording) -> None:
     cut: list[list[Document]] = []
     tracer, stores = recording.tracer, [InMemoryVectorStore(Hashed()) for _ in range(2)]

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
+from langchain_core.messages import HumanMessage
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda
 from langchain_core.vectorstores import InMemoryVectorStore
@@ -52,3 +53,16 @@ def test_an_answer_of_several_chains_answers(
         run(summarise, put_together)
     behind = [contents(graph_of(recording), answer.origin, "chunk") for answer in kinds(recording, "respond")]
     assert behind == [*({note} for note in NOTES.values()), set(NOTES.values())]
+
+
+def test_messages_with_equal_small_ids_are_of_their_own_conversations(
+    model: ChatOpenAI, server: ChatStub, recording: Recording
+) -> None:
+    names = ("Ann", "Bob")
+    server.script = [f"Hello {name}" for name in names]
+    for name in names:
+        with recording.tracer.start_as_current_span("turn"):
+            model.invoke([HumanMessage(f"My name is {name}", id="1")])
+    asked = [answer.inputs[0] for answer in kinds(recording, "respond")]
+    assert [(v.role, v.content) for v in asked] == [("query", f"My name is {name}") for name in names]
+    assert len({v.ref for v in asked}) == 2

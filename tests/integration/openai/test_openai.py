@@ -339,6 +339,12 @@ CHAT = f"User: {LISBON[0]}\nAssistant: {LISBON[1]}\n"
             f"I asked: {LISBON[0]}\nYou said: {LISBON[1]}\nAre you sure? Summarise it for my notes.",
             "Right! Lisbon it is.",
         ),
+        (f"Decide whether the conversation is over. Reply True or False.\n\n{CHAT}", "False"),
+        (f"Answer True if it is a booking, False otherwise.\n\n{CHAT}", "False"),
+        (f"Answer with True or False only: is more information needed?\n{CHAT}", "False"),
+        (f"Return True if the answer cites a source, False otherwise.\n{CHAT}", "False"),
+        (f"Decide if a web search is required to answer correctly.\n{CHAT}User: And Bob?", "True"),
+        (f"Is this exchange unsafe? Reply True or False.\n{CHAT}", "false"),
         (f'{CHAT}User: And Bob?\nIs this a new topic? Say {{"result": "negative"}} if not.', '{"result": "negative"}'),
     ],
 )
@@ -361,6 +367,8 @@ def test_a_chat_in_one_text_is_not_judged(
         ("You are a strict grader.\nQ: {}\nA: {}\n", "FAIL"),
         ("{}\n{}\nIs this answer right or wrong?", "Wrong."),
         ("Question: {}\nResponse: {}\nIs the response relevant to the question?", "not relevant"),
+        ("{}\nAssistant: {}\n\nWas the assistant's answer correct? Reply true or false.", "false"),
+        ("Evaluate the following. Question: {} Reply: {}", "Incorrect: it is old."),
         ("Frage: {}\nAntwort: {}\nBewerte die Antwort.", '{"verdict": "wrong"}'),
     ],
 )

@@ -154,11 +154,12 @@ class KnownTexts:
                     table.popitem(last=False)
 
     def find_object(self, text: Text) -> Known | None:
-        """The variable that the very object is."""
-        if text.document is None:
-            return None
+        """The variable that the very object is, unless the program has changed what it says since it came in."""
         reference, known = self._objects.get(id(text.document), (None, None))
-        return known if reference is not None and reference() is text.document else None
+        if known is None or reference is None or reference() is not text.document:
+            return None
+        said = split_ref(variable_ref(RefKind.DOCUMENT, text.content))[1]
+        return known if known.origin or said in known.ref else None
 
     def find(self, text: Text, reader: Operation, *, nth: int = 0, anywhere: bool = False) -> Known | None:
         """The variable that says what a text says, written in the turn of `reader`: of one without a span around it,

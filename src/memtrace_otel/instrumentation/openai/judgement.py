@@ -15,12 +15,14 @@ _FLAG_KEYS = ("correct", "is_correct", "passed", "pass")
 _SCORE_KEYS = ("score", "rating")
 _WHY_KEYS = ("explanation", "reason", "reasoning", "rationale", "justification")
 _LABELS = semconv.FAILING_LABELS | semconv.PASSING_LABELS
+_ANSWER = r"\b(?:the|this|that|its|given|generated|\w+'s)\s+(?:\w+\s+)?(?:answer|response|reply)\b"
+_QUALITY = r"\b(?:right|wrong|relevant|helpful|supported)\b"
 _JUDGING = re.compile(
     r"\b(?:grad(?:e|es|er|ing)|judg\w+|evaluat\w+|assess\w*|rate (?:the|this|how|it|whether)|rating|scor(?:e|es|ing)"
-    r"|verdict|critiqu\w+|pass(?:ed|es)?\W{0,3}(?:or )?fail\w*|(?:in)?(?:correct|accura)\w*|hallucinat\w+|faithful\w*"
+    r"|verdict|critiqu\w+|pass(?:ed|es)?\W{0,3}(?:or )?fail\w*|(?:in)?(?:correct|accurate)(?:ness)?|(?:in)?accuracy"
+    r"|hallucinat\w+|faithful\w*"
     r"|bewert\w+|beurteil\w+|[ée]valu\w+|jug(?:e|er|ez)|calific\w+|valut\w+)\b"
-    r"|\b(?:answer|response|reply)\b[^.?!\n]{0,60}\b(?:right|wrong|true|false|relevant|helpful|supported)\b"
-    r"|\b(?:right|wrong|true|false|relevant|helpful|supported)\b[^.?!\n]{0,60}\b(?:answer|response|reply)\b"
+    rf"|{_ANSWER}[^.?!\n]{{0,60}}{_QUALITY}|{_QUALITY}[^.?!\n]{{0,60}}{_ANSWER}"
     r"|评估|评判|评价|评分|判断|評価|判定|採点|평가",
     re.IGNORECASE,
 )

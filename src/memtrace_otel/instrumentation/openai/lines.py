@@ -122,7 +122,7 @@ class Conversation:
         if not made_of:
             mark = split_ref(ref)[1]
             digest = split_ref(variable_ref(RefKind.MESSAGE, message.text))[1]
-            made_of = ((make_ref(RefKind.MESSAGE, message.id or f"{digest}.{mark}"), ""),)
+            made_of = ((make_ref(RefKind.MESSAGE, f"{message.id or digest}.{mark}"), ""),)
         return Entry(key_of(message.role, message.text), ref, text=message.text, made_of=made_of)
 
     def _new_ref(self) -> str:
