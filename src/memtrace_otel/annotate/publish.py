@@ -130,6 +130,8 @@ def deliver(annotations: Sequence[Annotation], store: AnnotationStore, endpoint:
     """
     traces = read_target("traces", endpoint)
     logs = read_target("logs", endpoint) if os.environ.get(OTEL_LOGS_EXPORTER, "").strip().lower() != "none" else None
+    if not annotations or not (traces or logs):
+        return Delivery(traces, 0, logs, 0)
     with store.turn():  # from asking what was sent to remembering it
         spans = _send_spans(traces, annotations, store) if traces else 0
         try:

@@ -39,7 +39,9 @@ def _nanoseconds(context: click.Context, parameter: click.Parameter, value: str 
 
 
 scope_option = click.option(
-    "--scope", metavar="SCOPE", help="Only this memory. Default: every memory that NODE is connected with."
+    "--scope",
+    metavar="SCOPE",
+    help="Only this memory. Default: those that wrote NODE, and all connected with it.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON on standard output.")
 

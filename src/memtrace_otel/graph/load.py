@@ -29,28 +29,22 @@ def load_graph(source: TraceSource, trace_id: str, *, max_spans: int = MAX_SPANS
 def load_graphs(
     source: TraceSource, trace_ids: Iterable[str], *, max_spans: int = MAX_SPANS
 ) -> Iterator[tuple[list[str], EvolutionGraph]]:
-    """Build the graphs around traces, one after the other: traces of the same memories are in one, named beside it.
+    """Build the graphs around traces, one after the other: traces of just the same memories are in one, named beside
+    it; one that has none is alone.
 
     Each graph holds what `load_graph` builds around each of its traces; the one before can be dropped by then.
     """
     left = list(dict.fromkeys(trace_ids))
-    own = {trace_id: _own_scopes(source, trace_id, max_spans) for trace_id in left[1:]}
     while left:
         loading = _Loading(source, max_spans)
         scopes = loading.scopes_behind(left[0])
         loading.memories(scopes)
-        likely = [trace_id for trace_id in left[1:] if own[trace_id] <= scopes]
-        together = [left[0], *(trace_id for trace_id in likely if loading.scopes_behind(trace_id) <= scopes)]
+        likely = [trace_id for trace_id in left[1:] if trace_id in loading.traces]
+        together = [left[0], *(trace_id for trace_id in likely if scopes and loading.scopes_behind(trace_id) == scopes)]
         loading.judgements(together)
         loading.origins()
         yield together, loading.graph()
         left = [trace_id for trace_id in left if trace_id not in together]
-
-
-def _own_scopes(source: TraceSource, trace_id: str, max_spans: int) -> set[str]:
-    """The scopes of the spans of a trace or, where they have none, of those that they came from."""
-    own = {span.scope for span in source.trace(trace_id)} - {""}
-    return own or _Loading(source, max_spans).scopes_behind(trace_id)
 
 
 def load_scope(source: TraceSource, scope: str | None = None, *, max_spans: int = MAX_SPANS) -> EvolutionGraph:
@@ -70,13 +64,16 @@ def load_around(source: LineageSource, names: Iterable[str], *, max_spans: int =
     called so.
 
     It holds what the traces of the nodes are connected with by origins, before and after them, and the memory scopes
-    that they are of. A message or question, which nothing has written, is searched for among all spans; memory does not
-    grow with them. Raises StoreError when the source cannot answer.
+    that they are of. Where a ref alone names several, a memory that only reads it from an unknown writer is not one of
+    them: name its scope, as `ref|~scope`. A message or question, which nothing has written, is searched for among all
+    spans; memory does not grow with them. Raises StoreError when the source cannot answer.
     """
     loading = _Loading(source, max_spans)
     source.decode()
-    starts = {trace_id for name in names for trace_id in _traces_of(source, name)}
-    loading.memories({scope for trace_id in sorted(starts) for scope in loading.scopes_behind(trace_id)})
+    scoped = [name.partition("|~") for name in names]
+    starts = {trace_id for name, _, _ in scoped for trace_id in _traces_of(source, name)}
+    behind = {scope for trace_id in sorted(starts) for scope in loading.scopes_behind(trace_id)}
+    loading.memories(behind.union(scope for *_, scope in scoped if scope))
     loading.connected()
     return loading.graph()
 
@@ -86,8 +83,7 @@ def _traces_of(source: LineageSource, name: str) -> Iterable[str]:
     origin = name.rpartition("|")[2]
     if is_origin(origin):
         return [origin[:32], *(reader.trace_id for reader in source.readers(origin))]
-    ref = name.rpartition("|~")[0] or name
-    return source.writers(ref) or (s.trace_id for s in source.spans() if any(v.ref == ref for v in s.inputs))
+    return source.writers(name) or (s.trace_id for s in source.spans() if any(v.ref == name for v in s.inputs))
 
 
 class _Loading:

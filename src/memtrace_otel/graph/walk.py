@@ -91,11 +91,17 @@ def question_slice(flow: Flow, answer: OperationKey, outputs: Iterable[VersionKe
     """Return an answering operation, its outputs and all they came from, without nodes of other questions.
 
     Two phases. In front of the records, another answering operation is entered only when it worked on the same
-    question. Behind a record lies its making: there no question and no answering operation is entered.
+    question. Behind a record lies its making: there no question and no answering operation is entered. A judgement
+    without a question has that of the answer.
     """
+    found: set[NodeKey] = {answer, *outputs}
     waiting = [(version, False) for version in flow.reads(answer)]
     own = {version.ref for version, _ in waiting if ref_kind(version.ref) == RefKind.QUERY}
-    found: set[NodeKey] = {answer, *outputs}
+    if not own and not any(isinstance(made, VersionKey) and ref_kind(made.ref) == RefKind.ANSWER for made in found):
+        judged = [version for version, _ in waiting if ref_kind(version.ref) == RefKind.ANSWER]
+        flow.fetch(judged)
+        for producer in (next(iter(flow.feeding(version)), None) for version in judged):
+            own.update((flow.asked(producer) or ()) if isinstance(producer, OperationKey) else ())
     seen: tuple[set[VersionKey], set[VersionKey]] = set(), set()
 
     def allowed(operation: OperationKey, making: bool) -> bool:

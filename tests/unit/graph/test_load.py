@@ -189,10 +189,20 @@ def test_around_a_node_no_other_memory_is_read(story: list[OperationSpan], tmp_p
 
 def test_traces_of_the_same_memories_are_in_one_graph(story: list[OperationSpan]) -> None:
     alone = span(70, 1, OpKind.RESPOND, at=9, inputs=[seen("memory:bob", origin_of(50, 1), role=Role.CONTEXT)])
-    source = Listed([*story, *strangers(), alone])
-    graphs = list(load_graphs(source, [TRACE(4), TRACE(70), TRACE(51), TRACE(2), TRACE(77), TRACE(4)]))
+    without = [span(trace, 1, OpKind.RESPOND, at=9, inputs=[seen("query:q")]) for trace in (71, 72)]
+    source = Listed([*story, *strangers(), alone, *without])
+    graphs = list(load_graphs(source, [TRACE(n) for n in (4, 70, 71, 51, 2, 77, 4, 72)]))
     together = [[int(trace_id, 16) for trace_id in traces] for traces, _ in graphs]
-    assert together == [[4, 2, 77], [70, 51]]
+    assert together == [[4, 2], [70, 51], [71], [77], [72]]  # who has no memory is in nobody's
     for traces, graph in graphs:
         assert all(load_graph(source, trace_id).nodes <= graph.nodes for trace_id in traces)
         assert len(graph) == len(set().union(*(load_graph(source, trace_id) for trace_id in traces)))
+
+
+def test_a_memory_that_only_reads_a_record_is_found_by_its_scope(story: list[OperationSpan], tmp_path: Path) -> None:
+    reading = span(80, 1, OpKind.RETRIEVE, at=9, scope="c" * 16, inputs=[seen("memory:home", role=Role.HIT)])
+    with SqliteStore.open(tmp_path / "spans.db") as store:
+        store.add_request(encode_request([*story, reading]))
+        graph = load_around(store, [f"memory:home|~{reading.scope}"])
+        assert OperationKey(reading.origin) in graph
+        assert OperationKey(reading.origin) not in load_around(store, ["memory:home"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memtrace_otel.graph import EdgeType, OperationKey, VersionKey, build_graph
-from memtrace_otel.model import OperationSpan, ref_kind
+from memtrace_otel.model import OperationSpan, Variable, ref_kind
 from memtrace_otel.semconv import Action, OpKind, Role
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
 
@@ -91,6 +91,15 @@ def test_a_slice_holds_the_way_from_message_to_answer_and_its_own_question_only(
     }  # fmt: skip
     assert OperationKey(origin_of(2, 3)) in found
     assert {node.origin[:32] for node in found if isinstance(node, OperationKey)} == {f"{n:032x}" for n in (1, 2, 3, 4)}
+
+
+@pytest.mark.parametrize("asked", [[], [seen("query:q1", role=Role.QUERY)]])
+def test_a_slice_of_a_judgement_goes_on_behind_the_answer(story: list[OperationSpan], asked: list[Variable]) -> None:
+    answer = seen(f"answer:{1:016x}", origin_of(4, 1), role=Role.ANSWER)
+    judge = span(60, 1, OpKind.JUDGE, at=500, inputs=[*asked, answer], outputs=[put("completion:c", "wrong")])
+    graph = build_graph([*story, judge])
+    behind = graph.slice_of_answer(origin_of(4, 1))
+    assert graph.slice_of_answer(judge.origin) == {*behind, OperationKey(judge.origin), *graph.outputs(judge.origin)}
 
 
 def test_no_memory_comes_from_a_question(story: list[OperationSpan]) -> None:

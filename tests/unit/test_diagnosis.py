@@ -1,0 +1,61 @@
+"""A verdict does not depend on what else is attributed with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from memtrace_otel import semconv
+from memtrace_otel.diagnosis import diagnose
+from memtrace_otel.model import OperationSpan
+from memtrace_otel.otlp import encode_request
+from memtrace_otel.semconv import Action, OpKind, Role
+from memtrace_otel.store import SqliteStore
+from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
+
+FLIGHT = "Alice flies to Lisbon on 17 April"
+
+
+def failing(trace: int, scope: str = "", *, searched: bool = False) -> list[OperationSpan]:
+    """A wrong answer, with or without a search, and its judgement."""
+    query = seen("query:q", role=Role.QUERY, content="When does she fly?")
+    context = seen(f"context:{1:016x}", origin_of(trace, 1), role=Role.CONTEXT)
+    answer = seen(f"answer:{2:016x}", origin_of(trace, 2), role=Role.ANSWER)
+    spans = [
+        span(trace, 1, OpKind.RETRIEVE, at=trace, scope=scope, inputs=[query], outputs=[put(context.ref, "nothing")]),
+        span(
+            *(trace, 2, OpKind.RESPOND),
+            at=trace + 1,
+            scope=scope,
+            inputs=[query, context] if searched else [query],
+            outputs=[put(answer.ref, "I do not know")],
+        ),
+        span(
+            *(trace, 3, OpKind.JUDGE),
+            at=trace + 2,
+            inputs=[query, answer, put("expected:e", "17 April", role=Role.EXPECTED)],
+            attributes={semconv.EVALUATION_LABEL: "fail"},
+        ),
+    ]
+    return spans if searched else spans[1:]
+
+
+def test_all_verdicts_are_those_of_each_trace_alone(tmp_path: Path) -> None:
+    told = [put("message:m", FLIGHT, role=Role.MESSAGE)]
+    spans = [
+        span(1, 1, OpKind.CREATE, scope=ALICE, inputs=told, outputs=[put("memory:a", FLIGHT, action=Action.ADD)]),
+        *failing(10, ALICE, searched=True),
+        *failing(20),  # no memory is behind it
+        *failing(30, BOB, searched=True),
+        *failing(40, ALICE, searched=True),
+    ]
+    with SqliteStore.open(tmp_path / "spans.db") as store:
+        store.add_request(encode_request(spans))
+        found = {v.failure.trace_id: v for diagnosis in diagnose(store) for v in diagnosis.verdicts}
+        alone = [v for trace_id in found for d in diagnose(store, [trace_id]) for v in d.verdicts]
+    assert sorted(int(trace_id, 16) for trace_id in found) == [10, 20, 30, 40]
+    for verdict in alone:
+        together = found[verdict.failure.trace_id]
+        assert (verdict.failure_type, verdict.reason) == (together.failure_type, together.reason)
+    types = {int(trace_id, 16): verdict.failure_type for trace_id, verdict in found.items()}
+    assert types[10] == types[40] == "retrieval"
+    assert not any("Lisbon" in found[f"{trace:032x}"].reason for trace in (20, 30))
