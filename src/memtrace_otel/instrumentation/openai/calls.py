@@ -29,12 +29,14 @@ Version = tuple[str, str]
 class Message:
     """One message of a prompt. `id` is the caller's own, '' mostly; `text` of a tool call is its name and arguments, of
     a compaction its name. `compaction`: it stands for the messages before it, and nobody but the model can read it.
+    `answers` is the id of the tool call that it is the result of.
     `made_of`: the versions that it is known to have been made of in this turn."""
 
     role: str
     text: str
     id: str = ""
     compaction: bool = False
+    answers: str = ""
     made_of: tuple[Version, ...] = field(default=(), compare=False)
 
 
@@ -121,7 +123,8 @@ def _message(item: object) -> Message:
     """One item of `messages` (chat) or `input` (responses)."""
     unnamed = "tool" if _is_output(item) else "assistant"  # items that are no message have no role
     role, id = str(get(item, "role") or unnamed), str(get(item, "id") or "")
-    return Message(role, "\n".join(filter(None, _part(item))), id, get(item, "type") == _COMPACTION)
+    answers = str(get(item, "call_id" if _is_output(item) else "tool_call_id") or "")
+    return Message(role, "\n".join(filter(None, _part(item))), id, get(item, "type") == _COMPACTION, answers)
 
 
 def _part(item: object) -> Part:

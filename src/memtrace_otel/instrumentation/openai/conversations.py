@@ -38,6 +38,7 @@ from memtrace_otel.instrumentation.openai.lines import (
     aligned,
     how_far_told,
     key_of,
+    one_of_each,
 )
 
 _STATES = 4096
@@ -82,7 +83,7 @@ def find(request: Request, place: Place, quoted: Quoted) -> tuple[Continued | No
     """Find the conversation that a prompt continues: none when it begins one (or comes from another process), and when
     nothing tells which it is; then also the positions of what may be of several, or of one that may be another's."""
     messages = request.messages
-    keys = [key_of(m.role, m.text) for m in messages]
+    keys = [key_of(m) for m in messages]
     with _lock:
         named = _found_for(request, _NEWEST) if request.conversation else []
         newest = next(iter(_found_by((_REPLY, request.previous_id)) or named), None)
@@ -91,8 +92,10 @@ def find(request: Request, place: Place, quoted: Quoted) -> tuple[Continued | No
         for at in range(len(messages) - 1, -1, -1):
             states = _found_for(request, keys[at]) if messages[at].role == "assistant" else []
             said = [key for key, m in zip(keys[: at + 1], messages, strict=False) if m.role not in INSTRUCTIONS]
-            if states := [one for one in states if not one.was_asked_behind(said)]:
-                found = [aligned(state, keys[: at + 1]) for state in states]
+            known = {one.id for one in states if not one.was_asked_behind(said)}
+            if states := [one for one in states if one.id in known]:
+                fitting = [aligned(state, keys[: at + 1]) for state in states]
+                found = one_of_each(fitting, prompt_key(request), place, _recent.get())
                 best = _best(found, request, place, quoted)
                 return best, () if best else {place for one in found for place in one.kept}
         if request.compacts and not newest:
@@ -274,7 +277,7 @@ def _best(found: Sequence[Continued], request: Request, place: Place, quoted: Qu
         short = [one for one, told in zip(found, tells, strict=True) if told == HERE]
         return _told_apart(short, place) if any(_is_here(one.conversation, request, place) for one in short) else None
     asked = instructions_key(request.messages)
-    fits = [(len(one.kept), -len(one.removed), one.conversation.instructions.key == asked) for one in likely]
+    fits = [(one.fit, -len(one.removed), one.conversation.instructions.key == asked) for one in likely]
     return _told_apart([one for one, fit in zip(likely, fits, strict=True) if fit == max(fits)], place)
 
 
@@ -306,9 +309,8 @@ def _told_apart(equal: Sequence[Continued], place: Place) -> Continued | None:
         return next(iter(equal), None)
     recent = _recent.get()
     likely = min(equal, key=lambda one: (one.conversation.state != recent, one.conversation.continued))
-    alone = len({one.conversation.id for one in equal}) == 1
     waiting = [one.conversation.state for one in equal if not one.conversation.continued]
-    return replace(likely, certain=False) if alone or waiting == [recent] else None
+    return replace(likely, certain=False) if waiting == [recent] else None
 
 
 def forget() -> None:

@@ -219,7 +219,7 @@ class History:
         if compaction is None or not held:
             return
         before = replace(self.conversation, entries=tuple(held))
-        kept = list(aligned(before, [_key(message) for message in given]).kept.values())
+        kept = list(aligned(before, [key_of(message) for message in given]).kept.values())
         known = {entry.ref for entry in kept}
         removed = [entry for entry in held if entry.ref not in known]
         if not removed:  # what it stands for is in the prompt, too
@@ -270,7 +270,7 @@ class History:
         messages = {place: self._request.messages[place] for place in places}
         with self.summarising() as operation:
             summary = self._replace(operation, list(messages.values()), removed)
-        made = {place: replace(summary, key=_key(message)) for place, message in messages.items()}
+        made = {place: replace(summary, key=key_of(message)) for place, message in messages.items()}
         self.entries = {**self.entries, **made}
 
     def _replace(self, operation: Operation, by: Sequence[Message], removed: Sequence[Entry]) -> Entry:
@@ -291,7 +291,7 @@ class History:
             sources = previous if entry is removed[0] else [source]
             operation.wrote(entry.ref, action=Action.UPDATE, content=text, sources=[*sources, *written])
         ref, origin = removed[0].ref, operation.origin
-        return replace(removed[0], key=_key(by[0]), origin=origin, text="", made_of=((ref, origin),))
+        return replace(removed[0], key=key_of(by[0]), origin=origin, text="", made_of=((ref, origin),))
 
     def _replies_quoted(self) -> list[recall.Answer]:
         """The replies of this turn that stand in the texts of the prompt."""
@@ -325,7 +325,3 @@ class History:
 
 def _as_query(entry: Entry) -> str:
     return make_ref(RefKind.QUERY, split_ref(entry.made_of[0][0])[1]) if entry.made_of else ""
-
-
-def _key(message: Message) -> str:
-    return key_of(message.role, message.text)

@@ -123,7 +123,7 @@ class Conversation:
             mark = split_ref(ref)[1]
             digest = split_ref(variable_ref(RefKind.MESSAGE, message.text))[1]
             made_of = ((make_ref(RefKind.MESSAGE, f"{message.id or digest}.{mark}"), ""),)
-        return Entry(key_of(message.role, message.text), ref, text=message.text, made_of=made_of)
+        return Entry(key_of(message), ref, text=message.text, made_of=made_of)
 
     def _new_ref(self) -> str:
         return make_ref(RefKind.STATE, f"{self.mark}.{next(self.numbers)}")
@@ -135,17 +135,19 @@ class Continued:
 
     `kept` maps positions among the prompt's messages to entries, `removed` are the entries it does not repeat;
     `certain` is False when another one could have been meant, now or before: with the same history, or an unknown one.
+    `fit`: how many messages stand in the prompt in the order of the history, and how many of them end both.
     """
 
     conversation: Conversation
     kept: dict[int, Entry]
     removed: list[Entry]
     certain: bool
+    fit: tuple[int, int] = (0, 0)
 
 
-def key_of(role: str, text: str) -> str:
+def key_of(message: Message) -> str:
     """What tells a message from others of its conversation, however it was trimmed of white space."""
-    return content_digest(f"{role}\n{text.strip()}")
+    return content_digest(f"{message.role} {message.answers}\n{message.text.strip()}")
 
 
 def aligned(conversation: Conversation, keys: Sequence[str]) -> Continued:
@@ -162,6 +164,9 @@ def aligned(conversation: Conversation, keys: Sequence[str]) -> Continued:
         at = bisect_left(known, before) - 1
         if at >= 0:
             matched[place] = before = known[at]
+    shift = len(entries) - len(keys)
+    broken = next((place for place in range(len(keys) - 1, -1, -1) if matched.get(place) != place + shift), -1)
+    fit = len(matched), len(keys) - 1 - broken
     newest, taken = max(matched.values(), default=0), set(matched.values())
     missing = [place for place in range(len(keys) - 1, -1, -1) if place not in matched]
     moved = {
@@ -174,7 +179,34 @@ def aligned(conversation: Conversation, keys: Sequence[str]) -> Continued:
     held = {entries[index].ref for index in matched.values()}  # of a summary in several messages one may be left
     removed = [entry for entry in entries[: max(matched.values(), default=len(entries))] if entry.ref not in held]
     kept = {place: entries[matched[place]] for place in sorted(matched)}
-    return Continued(conversation, kept, removed, conversation.certain)
+    return Continued(conversation, kept, removed, conversation.certain, fit)
+
+
+def one_of_each(found: Sequence[Continued], prompt: int, place: Place, recent: str) -> list[Continued]:
+    """Of the states of each conversation, newest first, the one that a prompt of this key goes on from: that which has
+    most of it; of these the newest that no call has gone on from yet or else, where a branch is told, that which was
+    asked this before. There is a doubt where another one has as much: it is like that one, it was asked this before, or
+    it is all that the prompt repeats, so that this may be a branch of it. `recent` is the newest state of the context.
+    """
+
+    def was_asked_this(one: Continued) -> bool:
+        return one.conversation.prompt is not None and one.conversation.prompt.key == prompt
+
+    def rank(one: Continued) -> tuple[tuple[int, int], bool, bool]:
+        return one.fit, not one.conversation.continued, was_asked_this(one)
+
+    def nearness(one: Continued) -> tuple[bool, bool, bool]:
+        session, trace = one.conversation.place.session, one.conversation.place.trace
+        return session == place.session != "", trace == place.trace != "", one.conversation.state == recent
+
+    chosen: list[Continued] = []
+    for id in dict.fromkeys(one.conversation.id for one in found):
+        states = [one for one in found if one.conversation.id == id]
+        best = max(states, key=lambda one: (rank(one), nearness(one)))
+        others = [one for one in states if one is not best and one.fit == best.fit]
+        doubt = any(rank(one) == rank(best) or was_asked_this(one) or not one.removed for one in others)
+        chosen.append(replace(best, certain=False) if doubt else best)
+    return chosen
 
 
 SURELY, HERE, ALONE, NOTHING = 3, 2, 1, 0
