@@ -190,3 +190,28 @@ def test_a_window_over_repeated_texts_is_of_its_own_conversation(
             person.say(text, NOTED, metadata={"conversation_id": "home"}, user=f"user-{number}")
     assert turns_read(recording)[6:] == [[2, 4], [3, 5]]
     assert len({answer.scope for answer in answers(recording)[2:]}) == 2
+
+
+@KNOWN
+def test_a_first_exchange_that_stays_above_the_window_keeps_its_own_reply(
+    chat: Chat, recording: Recording, known: dict[str, Any]
+) -> None:
+    said: list[Any] = []
+    for text in ("I am Ann.", ON, OFF, ON, OFF, ON, "What did I ask last?"):
+        chat.history = said if len(said) <= 6 else [*said[:2], *said[-4:]]
+        chat.say(text, NOTED, **known)
+        said = [*said, *chat.history[-2:]] if chat.history is not said else said
+    assert turns_read(recording) == [[], [0], [0, 1], [0, 1, 2], [0, 2, 3], [0, 3, 4], [0, 4, 5]]
+
+
+@KNOWN
+def test_another_reply_is_wanted_of_repeated_texts(chat: Chat, recording: Recording, known: dict[str, Any]) -> None:
+    chat.history = []
+    for text in (ON, OFF, OFF):
+        chat.say(text, NOTED, **known)
+        if text == OFF:
+            del chat.history[2:]
+    assert turns_read(recording) == [[], [0], [0]]
+    first, second = answers(recording)[1:]
+    assert first.inputs == second.inputs
+    assert not is_doubtful(second)

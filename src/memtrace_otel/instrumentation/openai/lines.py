@@ -135,14 +135,14 @@ class Continued:
 
     `kept` maps positions among the prompt's messages to entries, `removed` are the entries it does not repeat;
     `certain` is False when another one could have been meant, now or before: with the same history, or an unknown one.
-    `fit`: how many messages stand in the prompt in the order of the history, and how many of them end both.
+    `fit`: how many messages stand in the prompt in the order of the history, and whether both end with one exchange.
     """
 
     conversation: Conversation
     kept: dict[int, Entry]
     removed: list[Entry]
     certain: bool
-    fit: tuple[int, int] = (0, 0)
+    fit: tuple[int, bool] = (0, False)
 
 
 def key_of(message: Message) -> str:
@@ -151,22 +151,24 @@ def key_of(message: Message) -> str:
 
 
 def aligned(conversation: Conversation, keys: Sequence[str]) -> Continued:
-    """Match the keys of a prompt, up to the reply that it goes on from, with the entries, in order and newest first;
-    then those that stand elsewhere now."""
+    """Match the keys of a prompt, up to the reply that it goes on from, with the entries, in order and newest first,
+    behind what they stand behind there if that can be; then those that stand elsewhere now."""
     entries = conversation.entries
     places: dict[str, list[int]] = {}
+    pairs: dict[tuple[str, str], list[int]] = {}
     for index, entry in enumerate(entries):
         places.setdefault(entry.key, []).append(index)
+        if index:
+            pairs.setdefault((entries[index - 1].key, entry.key), []).append(index)
     matched: dict[int, int] = {}
     before = len(entries)
     for place in range(len(keys) - 1, -1, -1):
-        known = places.get(keys[place], [])
-        at = bisect_left(known, before) - 1
-        if at >= 0:
-            matched[place] = before = known[at]
-    shift = len(entries) - len(keys)
-    broken = next((place for place in range(len(keys) - 1, -1, -1) if matched.get(place) != place + shift), -1)
-    fit = len(matched), len(keys) - 1 - broken
+        behind = pairs.get((keys[place - 1], keys[place]), []) if place and matched else []
+        for known in (behind, places.get(keys[place], [])):
+            at = bisect_left(known, before) - 1
+            if at >= 0 and place not in matched:
+                matched[place] = before = known[at]
+    fit = len(matched), matched.get(len(keys) - 2) == len(entries) - 2
     newest, taken = max(matched.values(), default=0), set(matched.values())
     missing = [place for place in range(len(keys) - 1, -1, -1) if place not in matched]
     moved = {
@@ -192,7 +194,7 @@ def one_of_each(found: Sequence[Continued], prompt: int, place: Place, recent: s
     def was_asked_this(one: Continued) -> bool:
         return one.conversation.prompt is not None and one.conversation.prompt.key == prompt
 
-    def rank(one: Continued) -> tuple[tuple[int, int], bool, bool]:
+    def rank(one: Continued) -> tuple[tuple[int, bool], bool, bool]:
         return one.fit, not one.conversation.continued, was_asked_this(one)
 
     def nearness(one: Continued) -> tuple[bool, bool, bool]:
