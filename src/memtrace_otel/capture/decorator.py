@@ -173,6 +173,8 @@ class _Call:
     def _end(self, error: BaseException | None) -> None:
         if self._streamed is not None:
             self._wrote("".join(self._streamed))
+        if self._finds and error is None:
+            self.operation.context()
         self.operation.end(error)
 
     def left_by(self, error: BaseException) -> None:
@@ -207,16 +209,9 @@ class _Call:
             self.operation.mark(Incomplete.UNSERIALISABLE)
             return
         values = _items(result)
-        if self.operation.kind in _READING and output in _RECORDS:
-            for value in values:  # stored records are its hits, and the context they make is its output
-                record, score = _scored(value)
-                ref, said = self._variable(output, record)
-                self.operation.read(ref, role=Role.HIT, content=said, score=score)
-            self.operation.context()
-            return
         paired = len(self._each) == len(values)
         for index, value in enumerate(values):
-            self._wrote(value, self._each[index : index + 1] if paired else None)
+            self._made(value, self._each[index : index + 1] if paired else None)
 
     @guarded("operation.yielded", None)
     def yielded(self, item: object) -> None:
@@ -236,10 +231,23 @@ class _Call:
             else:
                 self.operation.mark(Incomplete.TRUNCATED)
         elif self._yielded <= _MAX_YIELDED:
-            self._wrote(item, self._each[self._yielded - 1 : self._yielded] or None)
+            self._made(item, self._each[self._yielded - 1 : self._yielded] or None)
         else:
             self.operation.mark(Incomplete.BUDGET)
             note_drop("variables", system=self.operation.system)
+
+    @property
+    def _finds(self) -> bool:
+        """Whether it is a search: stored records are its hits, and the context that they make is its output."""
+        return self.operation.kind in _READING and self._recipe.output in _RECORDS
+
+    def _made(self, value: object, sources: list[int] | None) -> None:
+        if self._finds:
+            record, score = _scored(value)
+            ref, said = self._variable(self._recipe.output, record)
+            self.operation.read(ref, role=Role.HIT, content=said, score=score)
+        else:
+            self._wrote(value, sources)
 
     @guarded("operation.result", None)
     def _wrote(self, value: object, sources: list[int] | None = None) -> None:

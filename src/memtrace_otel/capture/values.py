@@ -154,9 +154,11 @@ def _simpler(value: object) -> object:
 
 
 def _fields(value: object) -> dict[str, object] | None:
-    """The fields of a dataclass, an attrs class, a named tuple or a Pydantic model (but those that it excludes when it
-    is dumped); None for anything else."""
+    """The fields of a dataclass, an attrs class, a named tuple, a row of SQLite or a Pydantic model (but those that it
+    excludes when it is dumped); None for anything else."""
     kind = cast(Any, type(value))
+    if (kind.__module__, kind.__name__) == ("sqlite3", "Row"):
+        return {name: cast(Any, value)[name] for name in cast(Any, value).keys()}  # noqa: SIM118  # a row is no mapping
     if is_dataclass(kind):
         return {field.name: getattr(value, field.name) for field in fields(kind)}
     if hasattr(kind, "__attrs_attrs__"):

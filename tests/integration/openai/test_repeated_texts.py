@@ -204,6 +204,21 @@ def test_a_first_exchange_that_stays_above_the_window_keeps_its_own_reply(
     assert turns_read(recording) == [[], [0], [0, 1], [0, 1, 2], [0, 2, 3], [0, 3, 4], [0, 4, 5]]
 
 
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_first_exchange_above_a_window_of_one_text_keeps_its_own_reply(
+    chat: Chat, recording: Recording, size: int
+) -> None:
+    said: list[Any] = []
+    for text in ("I am Ann.", ON, ON, ON, ON, ON):
+        chat.history = said if len(said) <= size + 2 else [*said[:2], *said[-size:]]
+        chat.say(text, NOTED if said else "Hello Ann.", **NAMED, **USER)
+        said = [*said, *chat.history[-2:]] if chat.history is not said else said
+    expected = [[0, *range(max(1, at - size // 2), at)] if at else [] for at in range(6)]
+    for answer, found, right in zip(answers(recording), turns_read(recording), expected, strict=True):
+        assert found == right or is_doubtful(answer)
+    assert turns_read(recording)[:4] == expected[:4]
+
+
 @KNOWN
 def test_another_reply_is_wanted_of_repeated_texts(chat: Chat, recording: Recording, known: dict[str, Any]) -> None:
     chat.history = []

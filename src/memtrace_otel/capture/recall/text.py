@@ -1,16 +1,26 @@
-"""Texts as a prompt repeats them: with other white space, in part, in other cases."""
+"""Texts as a prompt repeats them: with other white space, as JSON, in part, in other cases."""
 
 from __future__ import annotations
 
+import json
 import re
 
 _WORD = re.compile(r"\w+")
 _OCCURRENCES = 64
+_ESCAPES = re.compile(r'(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))+')
 
 
 def fold(text: str) -> str:
-    """`text` with single spaces for white space, none around it."""
+    """`text` with single spaces for white space, none around it, and what JSON escapes as itself: `json.dumps` of what
+    was found says the same."""
+    if "\\" in text:
+        text = _ESCAPES.sub(_unescaped, text)
     return " ".join(text.split())
+
+
+def _unescaped(run: re.Match[str]) -> str:
+    """A whole run at once: two escapes may be one character."""
+    return str(json.loads(f'"{run[0]}"'))
 
 
 def words_of(text: str) -> frozenset[str]:

@@ -88,7 +88,8 @@ def tool_ends(call: Call) -> Step:
         searched = [done for done in turn.retrievals() if done.place[: len(run.place)] == run.place]
         for answer in _answers(call.arguments().get("output")) if searched else ():
             text, asked = message_of(answer).text, get(answer, "tool_call_id")
-            found = [done for done in searched if any(recall.quotes(text, hit.text) for hit in done.hits())]
+            told = recall.fold(text)
+            found = [done for done in searched if any(recall.quotes(told, recall.fold(h.text)) for h in done.hits())]
             said.note_result(turn, str(asked), text, tuple((done.context, done.origin) for done in found))
     yield from run_ends(call)
 

@@ -88,10 +88,14 @@ class Inputs:
         """
         answers = self._turn.newest_answers() if self._turn else []
         given = "\n".join(m.text for m in self._request.messages if m.role != "assistant") if answers else ""
+        given = recall.fold(given)
         for answer in answers:
-            if recall.quotes(given, answer.text) and (
+            if recall.quotes(given, recall.fold(answer.text)) and (
                 expected_answer(self.prompt)
-                or (recall.quotes(given, answer.question) and asks_to_judge(self.prompt, answer.text, answer.question))
+                or (
+                    recall.quotes(given, recall.fold(answer.question))
+                    and asks_to_judge(self.prompt, answer.text, answer.question)
+                )
             ):
                 return answer
         return None

@@ -145,9 +145,12 @@ class Continued:
     fit: tuple[int, bool] = (0, False)
 
 
+_QUESTION = "user "
+
+
 def key_of(message: Message) -> str:
     """What tells a message from others of its conversation, however it was trimmed of white space."""
-    return content_digest(f"{message.role} {message.answers}\n{message.text.strip()}")
+    return f"{message.role} {content_digest(f'{message.answers} {message.text.strip()}')}"
 
 
 def aligned(conversation: Conversation, keys: Sequence[str]) -> Continued:
@@ -164,6 +167,8 @@ def aligned(conversation: Conversation, keys: Sequence[str]) -> Continued:
     before = len(entries)
     for place in range(len(keys) - 1, -1, -1):
         behind = pairs.get((keys[place - 1], keys[place]), []) if place and matched else []
+        if keys[place].startswith(_QUESTION) and 0 < before < len(entries) and entries[before - 1].key == keys[place]:
+            behind = []  # a question stands above its reply
         for known in (behind, places.get(keys[place], [])):
             at = bisect_left(known, before) - 1
             if at >= 0 and place not in matched:
