@@ -41,16 +41,18 @@ def attribute(trace_ids: tuple[str, ...], everything: bool, database: Path, as_j
     """Name the decisive operation and the failure type of failed answers.
 
     Verdicts are written to the database as marker spans and, when OTEL_EXPORTER_OTLP_ENDPOINT is set, sent to that
-    backend, each once.
+    backend, each once. Metrics go where OTEL_METRICS_EXPORTER says.
     """
     from memtrace_otel.annotate import deliver
     from memtrace_otel.attribution import verdict_json
     from memtrace_otel.diagnosis import diagnose, record
+    from memtrace_otel.monitoring import export_metrics
     from memtrace_otel.report.summary import summarise
     from memtrace_otel.store import SqliteStore
 
     if everything == bool(trace_ids):
         raise click.UsageError("give either trace ids or --all")
+    export_metrics()
     started = time.time_ns()
     annotations: list[Annotation] = []
     found: list[tuple[Verdict, VerdictSummary]] = []
