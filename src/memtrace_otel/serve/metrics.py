@@ -66,6 +66,8 @@ class Metrics(Collector):
         seen = self._seen.copy()  # a scrape reads it in another thread
         for (what, *names), count in progress.seen.items():
             pair = self._pairs.bounded(*names)
+            for other in Seen:  # a series begins with 0
+                seen[other, *pair] += 0
             seen[what, *pair] += count
             if what is Seen.ANSWERS:
                 self._attribution.expect(*pair)

@@ -78,4 +78,4 @@ def seen_in(spans: Iterable[NewSpan]) -> Counter[By]:
         seen[Seen.ANSWERS, *by] += fields.kind == OpKind.RESPOND
         seen[Seen.EVALUATIONS, *by] += fields.is_evaluated
         seen[Seen.UNKNOWN_ORIGINS, *by] += Incomplete.UNKNOWN_ORIGIN in fields.incomplete
-    return seen
+    return +seen

@@ -38,7 +38,7 @@ def test_operations_and_answers_are_counted_once_by_system_and_service() -> None
             span(""),
         ]
     )
-    assert +seen == {
+    assert seen == {
         (Seen.OPERATIONS, "mem0", "assistant"): 2,
         (Seen.OPERATIONS, "mem0", "judge"): 1,
         (Seen.ANSWERS, "mem0", "assistant"): 1,
@@ -48,4 +48,4 @@ def test_operations_and_answers_are_counted_once_by_system_and_service() -> None
 
 
 def test_what_an_application_lost_is_counted_in_spans_and_is_no_operation() -> None:
-    assert +seen_in([span("other", lost=7), span("other", lost=2)]) == {(Seen.LOST_SPANS, "mem0", "assistant"): 9}
+    assert seen_in([span("other", lost=7), span("other", lost=2)]) == {(Seen.LOST_SPANS, "mem0", "assistant"): 9}
