@@ -16,6 +16,7 @@ import pytest
 from memtrace_otel.demo.run import SERVICE, DemoRun, run_demo
 from memtrace_otel.store import SqliteStore
 from tests.e2e.backends.jaeger import Jaeger, JaegerSpan
+from tests.e2e.backends.service import wait_for
 
 ATTRIBUTION = "memtrace-attribution"
 LATE_SECONDS = 20
@@ -59,13 +60,13 @@ def shown(jaeger: Jaeger, tmp_path_factory: pytest.TempPathFactory) -> Shown:
         ended = time.monotonic()
         with SqliteStore.open(run.database, create=False) as store:
             spans = store.stats().spans
-        jaeger.wait_for(lambda: _count(_traces(jaeger, SERVICE)) == spans, f"the {spans} spans of the demo")
+        wait_for(lambda: _count(_traces(jaeger, SERVICE)) == spans, f"the {spans} spans of the demo")
         before = _traces(jaeger, SERVICE)
 
         time.sleep(max(0, ended + LATE_SECONDS - time.monotonic()))
         verdicts, message = _attribute(run.database)
         sent = int(message.split()[1])
-        jaeger.wait_for(lambda: _count(_everything(jaeger)) == spans + sent, f"the {sent} spans of the verdicts")
+        wait_for(lambda: _count(_everything(jaeger)) == spans + sent, f"the {sent} spans of the verdicts")
         after = _everything(jaeger)
 
         _, second_message = _attribute(run.database)
@@ -198,5 +199,5 @@ def test_search_by_service_and_failure_type_finds_exactly_the_failing_traces(sho
 
 def test_both_query_apis_show_the_same_spans(shown: Shown, jaeger: Jaeger) -> None:
     for trace_id in shown.verdicts:
-        ids = sorted(span["spanId"] for span in jaeger.otlp_spans(trace_id))
+        ids = sorted(span.span_id for span in jaeger.spans(trace_id))
         assert ids == sorted(span.span_id for span in shown.again[trace_id])
