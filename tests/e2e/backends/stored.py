@@ -29,6 +29,7 @@ class StoredSpan:
     attributes: dict[str, Any]
     links: tuple[StoredLink, ...]
     failed: bool
+    message: str
 
 
 def read_spans(resource_spans: list[dict[str, Any]]) -> list[StoredSpan]:
@@ -55,6 +56,7 @@ def _spans(resource_spans: list[dict[str, Any]]) -> Iterator[StoredSpan]:
                         for link in span.get("links", [])
                     ),
                     span.get("status", {}).get("code") in (2, "STATUS_CODE_ERROR"),
+                    span.get("status", {}).get("message", ""),
                 )
 
 

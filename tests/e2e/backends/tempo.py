@@ -50,6 +50,16 @@ class Tempo:
         found = self._get(f"/api/search?{asked}", tenant) or {}
         return {trace["traceID"].zfill(32) for trace in found.get("traces", [])}
 
+    def failing(self, service: str, failure_type: str) -> set[str]:
+        """Return the traces in which a span of `service` says that this type of failure happened."""
+        return self.search(
+            f'{{ resource.service.name = "{service}" && span.memtrace.failure.type = "{failure_type}" }}'
+        )
+
+    def warnings(self, trace_id: str) -> list[str]:
+        """Return nothing: Tempo warns of nothing."""
+        return []
+
     def metric(self, name: str) -> float:
         """Return the sum of one of Tempo's own metrics over its labels."""
         with urlopen(f"{self.url}/metrics", timeout=30) as reply:
