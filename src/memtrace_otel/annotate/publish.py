@@ -51,6 +51,14 @@ class AnnotationStore(Protocol):
         """Return a context that one process and thread is in at a time; it may be entered within itself."""
         ...
 
+    def save_verdict(self, answer: str, attribution_id: str, document: str) -> bool:
+        """Keep a verdict on an answer; tell whether it was not there."""
+        ...
+
+    def withdraw_verdicts(self, attribution_ids: Iterable[str]) -> None:
+        """Forget verdicts on answers that fail no longer."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
