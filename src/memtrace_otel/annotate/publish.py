@@ -88,6 +88,11 @@ class Delivery:
     logs: Target | None = None
     events: int = 0
 
+    def __add__(self, other: Delivery) -> Delivery:
+        """What both sent; the targets are the later ones."""
+        spans, events = self.spans + other.spans, self.events + other.events
+        return Delivery(other.traces, spans, other.logs, events)
+
 
 def annotation_spans(
     verdict: Verdict, decisive: OperationSpan | None, started: int, ended: int
