@@ -52,7 +52,7 @@ class Browser:
 def find_browser(profile: Path) -> Browser:
     """Return the installed Chromium; a machine without one fails the tests, it does not skip them."""
     program = next((found for name in _NAMES if (found := shutil.which(name))), None)
-    assert program, "no Chromium on PATH: run tests/e2e/install.sh"
+    assert program, "no Chromium on PATH: run `scripts/backends install chromium`"
     return Browser(program, profile)
 
 
