@@ -103,12 +103,13 @@ class SqliteStore:
         """Return the spans of a trace by start time, [] when it is unknown."""
         return self._select("WHERE trace_id = ? ORDER BY start, id", (trace_id,))
 
-    def readers(self, origin: str) -> list[OperationSpan]:
-        """Return the spans that read a version produced by `origin`, by start time."""
+    def readers(self, origin: str, *, kinds: Collection[str] = ()) -> list[OperationSpan]:
+        """Return the spans (of any of `kinds`) that read a version produced by `origin`, by start time."""
         self.decode()
         with self._locked() as connection:
             ids = json.dumps(readers_of(connection, origin))
             found = self._select("WHERE id IN (SELECT value FROM json_each(?)) ORDER BY start, id", (ids,))
+        found = [span for span in found if not kinds or span.kind in kinds]
         return [span for span in found if any(variable.origin == origin for variable in span.inputs)]
 
     def outlines(self, trace_ids: Collection[str]) -> Iterator[Outline]:
