@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
 from memtrace_otel import settings
+
+if TYPE_CHECKING:
+    from memtrace_otel.pages import Page
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,6 +31,27 @@ def database_option(command: Callable[P, R]) -> Callable[P, R]:
         show_envvar=True,
         help="Database written by OTEL_TRACES_EXPORTER=memtrace or by `import`.",
     )(command)
+
+
+def page_option(command: Callable[P, R]) -> Callable[P, R]:
+    """`--ui KIND=URL`."""
+    return click.option(
+        "--ui",
+        "page",
+        metavar="KIND=URL",
+        callback=_page,
+        help="The backend's page: jaeger=http://localhost:16686, or tempo=http://localhost:3000 for Grafana Explore "
+        "(?datasource=UID). Default: on the receiver's host.",
+    )(command)
+
+
+def _page(context: click.Context, parameter: click.Parameter, value: str | None) -> Page | None:
+    from memtrace_otel.pages import PageError, read_page
+
+    try:
+        return read_page(value) if value else None
+    except PageError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def check_trace_ids(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
