@@ -38,9 +38,9 @@ def show_demo(
     `environ` stands for the environment, whose OTLP receiver gets traces and verdicts; `page` is where that backend
     shows them, found by the receiver's host when not given. Raises DemoError, and SendError at the very end when the
     receiver does not take the verdicts."""
-    started = time.time_ns()
     with shown(console) as progress:
         run = run_demo(directory, environ=environ, progress=progress)
+    started = time.time_ns()
     with SqliteStore.open(run.database, create=False) as store:
         diagnoses = list(diagnose(store))
         annotations = [made for diagnosis in diagnoses for made in record(store, diagnosis, started=started)]
