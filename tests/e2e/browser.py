@@ -57,7 +57,7 @@ def find_browser(profile: Path) -> Browser:
 def program() -> str:
     """Return the path of the installed Chromium."""
     found = next((found for name in _NAMES if (found := shutil.which(name))), None)
-    assert found, "no Chromium on PATH: run tests/e2e/install.sh"
+    assert found, "no Chromium on PATH: run `scripts/backends install chromium`"
     return found
 
 

@@ -73,7 +73,9 @@ def write_history(now: int) -> History:
     judged = _variable(answer_ref, Role.ANSWER, _ANSWER, origin=answer.origin)
     gold = _variable(expected, Role.EXPECTED, _EXPECTED)
     marks: dict[str, AttributeValue] = {semconv.EVALUATION_NAME: "canary", semconv.EVALUATION_LABEL: "incorrect"}
-    writer.span(asked, root, "memtrace.judge", OpKind.JUDGE, [question, judged, gold], attributes=marks, evidence=(message,))
+    writer.span(
+        asked, root, "memtrace.judge", OpKind.JUDGE, [question, judged, gold], attributes=marks, evidence=(message,)
+    )
     return History(writer.spans, fault, answer)
 
 

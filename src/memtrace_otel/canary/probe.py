@@ -84,7 +84,9 @@ def _look(history: History, source: TraceSource) -> _Seen:
     marker = _newest_marker(stored[answer.trace_id], answer)
     if marker is None:
         if any(source.trace(identity.trace_id(verdict)) for verdict in _verdicts(history)):
-            return _Seen(Stage.MARKER, f"the verdict is there, its marker in the failing trace {answer.trace_id} is not")
+            return _Seen(
+                Stage.MARKER, f"the verdict is there, its marker in the failing trace {answer.trace_id} is not"
+            )
         return _Seen(Stage.VERDICT, f"no verdict on the failing trace {answer.trace_id}")
     told = str(marker.attributes.get(semconv.FAILURE_TYPE, ""))
     named = str(marker.attributes.get(semconv.FAILURE_SPAN_ID, ""))

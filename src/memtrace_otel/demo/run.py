@@ -166,6 +166,7 @@ def _environment(directory: Path, environ: Mapping[str, str] | None = None) -> d
         "OTEL_METRICS_EXPORTER": "none",
         "OTEL_LOGS_EXPORTER": "none",
         settings.CAPTURE_CONTENT.env: "SPAN_ONLY",
+        settings.RECORD_ORIGIN.env: "true",  # each day is a process of its own, links lead from one to the other
         settings.DB_PATH.env: str(directory / "memtrace.db"),
         "OPENAI_API_KEY": "none",
         "MEM0_TELEMETRY": "False",

@@ -63,7 +63,8 @@ def show_demo(
     if sent.traces is not None:
         _heading(console, "In your backend")
         _print_rows(console, addresses(annotations, page or find_page(sent.traces.endpoint)))
-        console.print(Text(f"The demo's traces and {sent.spans} spans of verdicts went to {sent.traces}."))
+        told = f"The demo's traces and {sent.spans} spans of verdicts went to {sent.traces}."
+        console.print(Text(told), soft_wrap=True)
     return all(row.matches for row in rows)
 
 
