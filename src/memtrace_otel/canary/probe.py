@@ -105,8 +105,8 @@ def _newest_marker(trace: list[OperationSpan], answer: OperationSpan) -> Operati
         for span in trace
         if span.name.startswith(semconv.MARKER_SPAN) and span.attributes.get(semconv.FAILURE_ANSWER) == answer.origin
     ]
-    replaced = {span.attributes.get(semconv.ATTRIBUTION_REPLACES) for span in markers}
-    return next((span for span in markers if span.attributes.get(semconv.ATTRIBUTION_ID) not in replaced), None)
+    replaced = {str(span.attributes.get(semconv.ATTRIBUTION_REPLACES, "")) for span in markers}
+    return next((span for span in markers if str(span.attributes.get(semconv.ATTRIBUTION_ID)) not in replaced), None)
 
 
 def _verdicts(history: History) -> list[Verdict]:

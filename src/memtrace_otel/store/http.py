@@ -149,9 +149,7 @@ class BackendApi:
             body = reply.read(self.bounds.reply_bytes + 1)
             told = reply.getheader("retry-after", "")
             if len(body) > self.bounds.reply_bytes:
-                raise SourceLimitError(
-                    str(self), f"a reply has more than {self.bounds.reply_bytes} bytes", is_reply=True
-                )
+                raise SourceLimitError(str(self), f"a reply has more than {self.bounds.reply_bytes} bytes", is_reply=True)
         except BaseException:
             connection.close()
             raise
