@@ -57,12 +57,15 @@ def attribute(
 
     Verdicts are written to the database as marker spans and, when OTEL_EXPORTER_OTLP_ENDPOINT is set, sent to that
     backend, each once. With --source, traces are read from a tracing backend, there is no database, and what the
-    backend holds already is not sent again.
+    backend holds already is not sent again. Metrics go where OTEL_METRICS_EXPORTER says.
     """
+    from memtrace_otel.monitoring import export_metrics
+
     if everything == bool(trace_ids):
         raise click.UsageError("give either trace ids or --all")
     if since is not None and not (source and everything):
         raise click.UsageError("--since goes with --source and --all")
+    export_metrics()
     if source:
         found, sent = _from_backend(source, trace_ids, since, annotate)
     else:
