@@ -288,6 +288,13 @@ QUIET_SECONDS = Setting(
     "`serve` attributes a failing trace when nothing more arrived for so many seconds.",
     least=0,
 )
+PACK_SECONDS = Setting(
+    "MEMTRACE_PACK_SECONDS",
+    60.0,
+    "`serve` packs spans, when nothing else is to be done, once they have been in the file for so many seconds; "
+    "0: never.",
+    least=0,
+)
 
 AnySetting = Setting[str] | Setting[int] | Setting[float] | Setting[bool]
 TABLE: tuple[AnySetting, ...] = (
@@ -318,6 +325,7 @@ TABLE: tuple[AnySetting, ...] = (
     MAX_REQUEST_BYTES,
     INBOX_BYTES,
     QUIET_SECONDS,
+    PACK_SECONDS,
 )
 NAMES: Mapping[str, AnySetting] = {setting.name: setting for setting in TABLE}
 """The rows by their name as a Python argument and in YAML."""

@@ -59,10 +59,11 @@ class Decoding:
             pipe = self._process.stdout
             assert pipe is not None
             for line in pipe:
-                spans, quarantined, verdicts = map(int, line.split())
+                spans, quarantined, verdicts, packed = map(int, line.split())
                 self._metrics.decoded_spans += spans
                 self._metrics.quarantined += quarantined
                 self._metrics.verdicts += verdicts
+                self._metrics.packed_spans += packed
             status = self._process.wait()
             if self._stopping:
                 return

@@ -20,6 +20,7 @@ class Metrics:
         self.decoded_spans = 0
         self.quarantined = 0
         self.verdicts = 0
+        self.packed_spans = 0
         self.restarts = 0
 
     def acknowledged(self, spans: int, size: int, rejected: int) -> None:
@@ -50,6 +51,7 @@ class Metrics:
             "quarantined_requests", "Requests, or parts of one, set aside as unreadable.", self.quarantined
         )
         yield from _counter("verdicts", "New verdicts on failed answers.", self.verdicts)
+        yield from _counter("packed_spans", "Spans packed.", self.packed_spans)
         yield from _counter("decoder_restarts", "Restarts of the decoding process.", self.restarts)
         yield from _head("inbox_bytes", "gauge", "Bytes acknowledged and not yet decoded.")
         yield f"memtrace_serve_inbox_bytes {inbox_bytes}"
