@@ -39,9 +39,9 @@ class Progress:
     quarantined: int = 0
     verdicts: int = 0
     errors: int = 0
-    packed: int = 0
     attributed: tuple[Attributed, ...] = ()
     seen: Counter[By] = field(default_factory=Counter[By])
+    packed: int = 0
 
     def __bool__(self) -> bool:
         """Whether there is anything to tell."""
