@@ -23,7 +23,7 @@ help:
 	@echo "make test   unit, contract, conformance and integration tests"
 	@echo "make systems  every instrumentor with the lowest and the newest version of its system"
 	@echo "make lint   ruff and pyright"
-	@echo "make e2e    against a real Jaeger and a real browser (installs them; takes minutes the first time)"
+	@echo "make e2e    against real backends and a real browser (scripts/backends installs them; ten minutes the first time)"
 	@echo "make bench  what capture costs, against bare SDK spans and smartcomment (needs Python 3.12)"
 
 # $(1) folder, $(2) mem0ai requirement, $(3) extras.
@@ -65,7 +65,8 @@ lint: $(VENV)/.dev
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 e2e: $(VENV)/.dev
-	tests/e2e/install.sh
+	scripts/backends install
+	tests/e2e/clients/build.sh >/dev/null
 	$(BIN)/python -m pytest tests/e2e || $(AGAIN)
 
 bench: $(VENV_BENCH)/.bench

@@ -17,6 +17,7 @@ from memtrace_otel.model import Failure, OperationSpan, Step, Verdict
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.store import SqliteStore
 from tests.e2e.backends.jaeger import Jaeger, JaegerSpan
+from tests.e2e.backends.service import wait_for
 
 SECOND = 1_000_000_000
 ATTRIBUTION = "memtrace-attribution"
@@ -94,8 +95,8 @@ def tell(story: Story, store: SqliteStore, jaeger: Jaeger, endpoint: str) -> Non
     target = read_target("traces", endpoint)
     assert target is not None
     send(target, body)
-    jaeger.wait_for(lambda: len(jaeger.trace(story.answer.trace_id)) == 3, "the asking trace")
-    jaeger.wait_for(lambda: len(jaeger.trace(story.update.trace_id)) == 2, "the telling trace")
+    wait_for(lambda: len(jaeger.trace(story.answer.trace_id)) == 3, "the asking trace")
+    wait_for(lambda: len(jaeger.trace(story.update.trace_id)) == 2, "the telling trace")
 
 
 def bounds(spans: list[JaegerSpan]) -> tuple[int, int]:
@@ -117,7 +118,7 @@ def test_marker_appears_once_in_both_traces_and_changes_nothing_else(
     assert deliver([annotation], store, endpoint).spans == len(annotation.spans)
     assert deliver(annotate([story.verdict()], store), store, endpoint).spans == 0
     own = annotation.root.trace_id
-    jaeger.wait_for(lambda: len(jaeger.trace(own)) == 3, "the attribution trace")
+    wait_for(lambda: len(jaeger.trace(own)) == 3, "the attribution trace")
     time.sleep(1)  # a second copy would have arrived by now
 
     after = [jaeger.trace(trace_id) for trace_id in traces]
@@ -136,7 +137,7 @@ def test_marker_appears_once_in_both_traces_and_changes_nothing_else(
     assert [span.warnings for span in everything if span.warnings] == []
     assert len({span.span_id for span in everything}) == len(everything)
     for trace_id, spans in zip(traces, after, strict=True):
-        ids = [span["spanId"] for span in jaeger.otlp_spans(trace_id)]
+        ids = [span.span_id for span in jaeger.spans(trace_id)]
         assert sorted(ids) == sorted(span.span_id for span in spans)
 
     tags = {"memtrace.failure.type": "update"}
@@ -152,11 +153,8 @@ def test_attribution_trace_links_to_the_answer_and_to_the_cause(
     (annotation,) = annotate([story.verdict()], store, started=time.time_ns() - SECOND)
     deliver([annotation], store, endpoint)
     own = annotation.root.trace_id
-    jaeger.wait_for(lambda: len(jaeger.trace(own)) == 3, "the attribution trace")
-    links = {
-        span["name"]: [(link["traceId"], link["spanId"]) for link in span.get("links", [])]
-        for span in jaeger.otlp_spans(own)
-    }
+    wait_for(lambda: len(jaeger.trace(own)) == 3, "the attribution trace")
+    links = {span.name: [(link.trace_id, link.span_id) for link in span.links] for span in jaeger.spans(own)}
     cause = (story.update.trace_id, story.update.span_id)
     assert links == {
         "memtrace.attribute": [(story.answer.trace_id, story.answer.span_id)],
@@ -177,7 +175,7 @@ def test_a_changed_verdict_stands_next_to_the_one_it_replaces(
     )
     (second,) = annotate([response], store)
     deliver([second], store, endpoint)
-    jaeger.wait_for(lambda: len(markers(jaeger.trace(answer.trace_id))) == 2, "the second marker")
+    wait_for(lambda: len(markers(jaeger.trace(answer.trace_id))) == 2, "the second marker")
     replaced = {
         span.name: span.tags.get("memtrace.attribution.replaces") for span in markers(jaeger.trace(answer.trace_id))
     }
@@ -211,7 +209,7 @@ def test_a_marker_in_a_span_without_duration_draws_no_warning_of_its_own(
         [story.verdict(failure=Failure(instant), failure_type="unknown", trace_id="", span_id="", evidence=())], store
     )
     deliver([annotation], store, jaeger.otlp_http)
-    jaeger.wait_for(lambda: len(jaeger.trace(root.trace_id)) == 3, "the marker")
+    wait_for(lambda: len(jaeger.trace(root.trace_id)) == 3, "the marker")
     (found,) = markers(jaeger.trace(root.trace_id))
     assert found.warnings == ()
 
@@ -225,4 +223,4 @@ def test_a_backend_that_is_down_is_an_error_and_its_verdicts_go_out_later(
         deliver(annotations, store, "http://127.0.0.1:9")
     assert markers(jaeger.trace(story.answer.trace_id)) == []
     deliver(annotations, store, endpoint)
-    jaeger.wait_for(lambda: len(markers(jaeger.trace(story.answer.trace_id))) == 1, "the marker")
+    wait_for(lambda: len(markers(jaeger.trace(story.answer.trace_id))) == 1, "the marker")

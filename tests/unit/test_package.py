@@ -32,9 +32,10 @@ MAY_IMPORT = {
     "graph": {"model", "store"},
     "attribution": {"graph", "model"},
     "annotate": {"model", "otlp"},
+    "monitoring": {"model"},
 }
 EVERYWHERE = {"version", "semconv", "settings"}
-ON_TOP = {"report", "demo", "cli", "diagnosis", "doctor", "launch", "serve", "testing"}
+ON_TOP = {"report", "demo", "cli", "diagnosis", "doctor", "launch", "pages", "serve", "testing"}
 
 
 def imported_packages(path: Path) -> set[str]:
