@@ -285,6 +285,7 @@ OPENINFERENCE_SPAN_KIND = "openinference.span.kind"
 OPENINFERENCE_ANNOTATION = "annotations.0.annotation"
 
 METRIC_FAILURES = "memtrace.attribution.failures"
+METRIC_INCOMPLETE = "memtrace.attribution.incomplete"
 METRIC_DURATION = "memtrace.attribution.duration"
 METRIC_RUNS = "memtrace.attribution.runs"
 OUTCOME = "memtrace.attribution.outcome"

@@ -299,7 +299,9 @@ SOURCE_HEADERS = Setting(
     secret=True,
 )
 SOURCE_CERTIFICATE = Setting(
-    "MEMTRACE_SOURCE_CERTIFICATE", "", "Certificates (PEM file) to trust besides the system's own when `--source` is https."
+    "MEMTRACE_SOURCE_CERTIFICATE",
+    "",
+    "Certificates (PEM file) to trust besides the system's own when `--source` is https.",
 )
 SOURCE_REQUESTS = Setting(
     "MEMTRACE_SOURCE_REQUESTS",

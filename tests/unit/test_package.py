@@ -32,6 +32,7 @@ MAY_IMPORT = {
     "graph": {"model", "store"},
     "attribution": {"graph", "model"},
     "annotate": {"model", "otlp"},
+    "monitoring": {"model"},
 }
 EVERYWHERE = {"version", "semconv", "settings"}
 ON_TOP = {"report", "demo", "cli", "diagnosis", "doctor", "launch", "pages", "serve", "testing"}

@@ -316,7 +316,7 @@ def test_metrics_are_made_as_the_registry_says(recording: Recording) -> None:
     with operation("search_memory", kind="retrieve", system="mem0", tracer=recording.tracer) as search:
         search.read("memory:x", role="hit")
         search.mark("truncated")
-    AttributionMetrics(provider).attributed(verdict_on(UPDATE), 0.5)
+    AttributionMetrics(provider).attributed(verdict_on(UPDATE, complete=False), 0.5)
     data = reader.get_metrics_data()
     assert data is not None
     made = [m for resource in data.resource_metrics for scope in resource.scope_metrics for m in scope.metrics]

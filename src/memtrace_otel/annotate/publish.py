@@ -51,6 +51,14 @@ class AnnotationStore(Protocol):
         """Return a context that one process and thread is in at a time; it may be entered within itself."""
         ...
 
+    def save_verdict(self, answer: str, attribution_id: str, document: str) -> bool:
+        """Keep a verdict on an answer; tell whether it was not there."""
+        ...
+
+    def withdraw_verdicts(self, attribution_ids: Iterable[str]) -> None:
+        """Forget verdicts on answers that fail no longer."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
@@ -79,6 +87,11 @@ class Delivery:
     spans: int = 0
     logs: Target | None = None
     events: int = 0
+
+    def __add__(self, other: Delivery) -> Delivery:
+        """What both sent; the targets are the later ones."""
+        spans, events = self.spans + other.spans, self.events + other.events
+        return Delivery(other.traces, spans, other.logs, events)
 
 
 def annotation_spans(

@@ -25,6 +25,10 @@ _INDEXED = frozenset(
         semconv.INPUTS,
         semconv.INPUTS_ORIGINS,
         semconv.OUTPUTS,
+        semconv.SYSTEM,
+        semconv.PART,
+        semconv.INCOMPLETE,
+        semconv.LOST,
         semconv.EVALUATION_LABEL,
         semconv.EVALUATION_SCORE,
     )
@@ -62,9 +66,10 @@ def parse_request(body: bytes) -> list[SpanGroup]:
 
 @dataclass(frozen=True, slots=True)
 class IndexedFields:
-    """What of a span a store looks spans up by; equal to the fields of its `OperationSpan`.
+    """What of a span a store looks spans up by and a server counts; equal to the fields of its `OperationSpan`.
 
-    `written` are the refs of its outputs. `is_evaluated` tells that it holds the evaluation of an answer.
+    `written` are the refs of its outputs. `is_evaluated` tells that it holds the evaluation of an answer. `lost` is how
+    many spans its process says were dropped.
     """
 
     kind: str
@@ -72,6 +77,10 @@ class IndexedFields:
     origins: set[str]
     is_evaluated: bool
     written: frozenset[str] = frozenset()
+    system: str = ""
+    part: int = 0
+    incomplete: frozenset[str] = frozenset()
+    lost: int = 0
 
 
 def check_ids(span: Span) -> str:
@@ -157,12 +166,22 @@ def decode_span(span: Span, resource: Mapping[str, AttributeValue], scope: str) 
 
 
 def indexed_fields(span: Span) -> IndexedFields:
-    """Read the looked-up fields alone: a tenth of the time that `decode_span` takes."""
+    """Read these fields alone: a tenth of the time that `decode_span` takes."""
     reader = FieldReader({pair.key: decode_any(pair.value) for pair in span.attributes if pair.key in _INDEXED})
     kind = reader.text(semconv.OP_KIND) or _standard_kind(reader.rest)
     scope, origins = reader.text(semconv.SCOPE), reader.origins()
     written = frozenset(reader.texts(semconv.OUTPUTS)) - {""}
-    return IndexedFields(kind, scope, origins, is_evaluated(reader.rest, span.events), written)
+    return IndexedFields(
+        kind,
+        scope,
+        origins,
+        is_evaluated(reader.rest, span.events),
+        written,
+        reader.text(semconv.SYSTEM),
+        reader.integer(semconv.PART) or 0,
+        frozenset(reader.texts(semconv.INCOMPLETE)),
+        max(0, reader.integer(semconv.LOST) or 0),
+    )
 
 
 def is_evaluated(attributes: Mapping[str, object], events: Iterable[Event | Span.Event]) -> bool:

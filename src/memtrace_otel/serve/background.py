@@ -1,7 +1,7 @@
 """The second process: turns what waits in the inbox into spans, in order, and attributes failures in between.
 
 Started as `python -m memtrace_otel.serve.background FILE`. A line on standard input says that something waits, its end
-that the server has ended. Each line on standard output counts new spans, quarantined requests and new verdicts.
+that the server has ended. Each line on standard output is a `Progress`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import signal
 import sys
 
 from memtrace_otel import settings
+from memtrace_otel.monitoring import export_metrics
 from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.serve.attribution import Attribution
+from memtrace_otel.serve.progress import Progress, seen_in
 from memtrace_otel.store import StoreError
 
 _logger = logging.getLogger(__name__)
@@ -28,6 +30,7 @@ def main(path: str) -> None:
     for ignored in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)  # a whole group is told at once; the server says when to end
     logging.basicConfig(format="memtrace-otel: %(message)s")
+    export_metrics()
     attribution = Attribution(settings.QUIET_SECONDS.read())
     with WatchedStore.open(path) as store:
         store.skip()
@@ -46,13 +49,17 @@ def _work(store: WatchedStore, attribution: Attribution) -> float:
     batch = store.decode_batch()
     if batch is not None:
         attribution.notice(batch.spans)
-        print(len(batch.spans), batch.quarantined, 0, flush=True)  # noqa: T201
+        _tell(Progress(len(batch.spans), batch.quarantined, seen=seen_in(batch.spans)))
         return 0.0
     for spans in store.arrived():
         attribution.notice(spans)
-    if verdicts := attribution.attribute_one(store):
-        print(0, 0, verdicts, flush=True)  # noqa: T201
+    _tell(attribution.attribute_one(store))
     return min(_LOOK_SECONDS, attribution.wait())
+
+
+def _tell(progress: Progress) -> None:
+    if progress:
+        print(progress.line(), flush=True)  # noqa: T201
 
 
 def _is_wanted(seconds: float) -> bool:

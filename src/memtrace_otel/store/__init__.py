@@ -1,4 +1,4 @@
-"""Where spans live: the protocols every store keeps, the embedded store (one SQLite file), tracing backends to read from."""
+"""Where spans live: the protocols every store keeps, the embedded store (one SQLite file), tracing backends."""
 
 from memtrace_otel.store.errors import SourceLimitError, StoreError
 from memtrace_otel.store.opening import SourceError, open_source

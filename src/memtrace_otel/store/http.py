@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import ssl
 import threading
@@ -9,7 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Final
+from typing import Final, cast
 from urllib.parse import urlencode
 
 from memtrace_otel import settings
@@ -121,6 +122,17 @@ class BackendApi:
                 time.sleep(min(_LONGEST_WAIT, wait if wait is not None else 0.2 * 2**attempt * (1 + random.random())))
         raise StoreError(str(self), f"{path}: {problem} ({self.bounds.tries} tries)")
 
+    def get_json(self, path: str, query: Mapping[str, str | int] | None = None) -> dict[str, object]:
+        """Return the JSON object that a reply is, an empty one where there is no such thing; see `get`."""
+        body = self.get(path, query)
+        try:
+            document = cast("object", json.loads(body or b"{}"))
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict):
+            raise StoreError(str(self), f"{path}: the reply is no JSON object; is this the port of the HTTP API?")
+        return cast("dict[str, object]", document)
+
     def close(self) -> None:
         """Close the connections that are open; the next request opens one."""
         with self._lock:
@@ -149,7 +161,9 @@ class BackendApi:
             body = reply.read(self.bounds.reply_bytes + 1)
             told = reply.getheader("retry-after", "")
             if len(body) > self.bounds.reply_bytes:
-                raise SourceLimitError(str(self), f"a reply has more than {self.bounds.reply_bytes} bytes", is_reply=True)
+                raise SourceLimitError(
+                    str(self), f"a reply has more than {self.bounds.reply_bytes} bytes", is_reply=True
+                )
         except BaseException:
             connection.close()
             raise
@@ -179,3 +193,16 @@ class BackendApi:
 
 def _said(error: Exception) -> str:
     return str(getattr(error, "strerror", "") or error) or type(error).__name__
+
+
+def listed(document: Mapping[str, object], name: str) -> list[object]:
+    """Return an array of a reply, [] where there is none."""
+    value = document.get(name)
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def trace_ids(document: Mapping[str, object], name: str, key: str) -> list[str]:
+    """Return the trace ids, under `key`, of the objects of an array: leading zeros, which backends leave out, are
+    filled in."""
+    objects = [cast("Mapping[str, object]", item) for item in listed(document, name) if isinstance(item, dict)]
+    return [str(item.get(key, "")).zfill(32) for item in objects]

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import cast
 
 from memtrace_otel import semconv
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import DecodeError, decode_request
 from memtrace_otel.otlp.json import json_to_request
 from memtrace_otel.store.errors import SourceLimitError, StoreError
+from memtrace_otel.store.http import listed, trace_ids
 from memtrace_otel.store.remote import Found, RemoteSource, TooMuchError
 from memtrace_otel.store.wanted import Wanted, operation_names
 
@@ -29,10 +30,8 @@ class JaegerSource(RemoteSource):
 
     def _read(self, trace_id: str) -> list[OperationSpan]:
         # raw: else times are moved where clocks seem to differ
-        body = self.api.get(f"/api/v3/traces/{trace_id}", {"raw_traces": "true"})
-        if not body:
-            return []
-        document = _json(self, body).get("result") or {}
+        result = self.api.get_json(f"/api/v3/traces/{trace_id}", {"raw_traces": "true"}).get("result")
+        document = cast("dict[str, object]", result) if isinstance(result, dict) else dict[str, object]()
         try:
             return decode_request(json_to_request({"resourceSpans": [], **document}))
         except DecodeError as error:
@@ -49,8 +48,8 @@ class JaegerSource(RemoteSource):
         return 1 << 63
 
     def _services(self) -> list[str]:
-        services = _json(self, self.api.get("/api/v3/services") or b"{}").get("services") or []
-        return [str(service) for service in services if service != semconv.ATTRIBUTION_SERVICE]
+        services = map(str, listed(self.api.get_json("/api/v3/services"), "services"))
+        return [service for service in services if service != semconv.ATTRIBUTION_SERVICE]
 
     def _found(self, service: str, tags: Mapping[str, str], since: int, until: int) -> list[str]:
         query: dict[str, str | int] = {"service": service, "limit": _TRACES}
@@ -58,15 +57,14 @@ class JaegerSource(RemoteSource):
         if tags:
             query["tags"] = json.dumps(tags)
         try:
-            body = self.api.get("/api/traces", query)
+            found = trace_ids(self.api.get_json("/api/traces", query), "data", "traceID")
         except SourceLimitError as error:
             if not error.is_reply:
                 raise
             raise TooMuchError(error.reason) from None
-        traces = _json(self, body or b"{}").get("data") or []
-        if len(traces) >= _TRACES:
+        if len(found) >= _TRACES:
             raise TooMuchError(f"{_TRACES} or more of {service}")
-        return [str(trace["traceID"]).zfill(32) for trace in traces]
+        return found
 
 
 def _tags(wanted: Wanted) -> Iterator[dict[str, str]]:
@@ -83,11 +81,3 @@ def _tags(wanted: Wanted) -> Iterator[dict[str, str]]:
             yield from ({semconv.GEN_AI_OPERATION_NAME: name} for name in operation_names(kind))
     else:
         yield {}
-
-
-def _json(source: JaegerSource, body: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(body)
-    except ValueError:
-        raise StoreError(str(source), "the reply is no JSON: is this Jaeger's query port?") from None
-    return cast("dict[str, Any]", document) if isinstance(document, dict) else {}

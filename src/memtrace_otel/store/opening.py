@@ -47,7 +47,9 @@ def _address(url: str, address: str, port: int) -> Address:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise SourceError(f"--source {_shown(url)}: a URL such as {url.partition('+')[0]}+http://host:{port} is needed")
     if "@" in parts.netloc:
-        raise SourceError(f"--source holds a password: give it by {settings.SOURCE_HEADERS.env}=authorization=Basic ...")
+        raise SourceError(
+            f"--source holds a password: give it by {settings.SOURCE_HEADERS.env}=authorization=Basic ..."
+        )
     return Address(parts.scheme == "https", parts.hostname, port if given is None else given, parts.path.rstrip("/"))
 
 

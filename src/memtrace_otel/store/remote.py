@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 from memtrace_otel import settings
@@ -21,6 +22,7 @@ from memtrace_otel.store.wanted import Wanted, judged_traces
 
 _SECOND = 1_000_000_000
 _HOUR = 3600 * _SECOND
+_AT_A_TIME = 4
 _AHEAD = _HOUR
 """How far the clock of who writes spans may be ahead of ours."""
 _BEHIND = 600 * _SECOND
@@ -97,14 +99,14 @@ class RemoteSource(ABC):
         if self._kept and (known := self._kept.readers(origin, kinds)) is not None:
             return known
         written = next((span.start for span in self.trace(origin[:32]) if span.origin == origin), None)
-        return self._readers((origin,), kinds, None if written is None else written - _BEHIND)[origin]
+        return self.find_readers((origin,), kinds, written)[origin]
 
     def trace_ids(self, *, scope: str | None = None) -> list[str]:
         """Return the id of every trace (with a span of the scope), by the start of its first (such) span."""
         if scope is not None and self._kept and (known := self._kept.traces_of(scope)) is not None:
             return known
         if scope is not None:
-            return self._traces_of((scope,))[scope]
+            return self.find_traces((scope,))[scope]
         starts: dict[str, int] = {}
         for _, _, found in self._searched(Wanted(), None, None):
             for trace_id, spans in found.items():
@@ -125,38 +127,48 @@ class RemoteSource(ABC):
                             found[judged] = min(found.get(judged, span.start), span.start)
         return sorted(found, key=lambda trace_id: (found[trace_id], trace_id))
 
-    # --- several at once -----------------------------------------------------------------------------------------
-    def _traces_of(self, scopes: Collection[str]) -> dict[str, list[str]]:
+    # --- of several at once --------------------------------------------------------------------------------------
+    def find_traces(self, scopes: Collection[str]) -> dict[str, list[str]]:
         """Return the ids of the traces of each scope, by the start of the first span there."""
         starts: dict[str, dict[str, int]] = {scope: {} for scope in scopes}
         wanted = Wanted(scopes=frozenset(scopes))
         for _, _, found in self._searched(wanted, None, None):
-            self._fetch(trace_id for trace_id, spans in found.items() if spans is None)
+            self.fetch([trace_id for trace_id, spans in found.items() if spans is None])
             for trace_id, spans in found.items():
                 for span in self._spans(trace_id, spans):
                     if span.scope in starts:
                         starts[span.scope].setdefault(trace_id, span.start)
-        return {scope: sorted(first, key=lambda id, first=first: first[id]) for scope, first in starts.items()}
+        traces = {scope: sorted(first, key=lambda id, first=first: first[id]) for scope, first in starts.items()}
+        if self._kept:
+            self._kept.add_scopes(traces)
+        return traces
 
-    def _readers(
-        self, origins: Collection[str], kinds: Collection[str], since: int | None
+    def find_readers(
+        self, origins: Collection[str], kinds: Collection[str], written: int | None
     ) -> dict[str, list[OperationSpan]]:
-        """Return the readers of each origin, in order of start."""
+        """Return the readers of each origin, in order of start; the first of these wrote at `written` (ns)."""
         readers: dict[str, dict[str, OperationSpan]] = {origin: {} for origin in origins}
         wanted = Wanted(origins=frozenset(origins), kinds=frozenset(kinds))
-        for _, _, found in self._searched(wanted, since, None):
-            self._fetch(trace_id for trace_id, spans in found.items() if spans is None)
+        for _, _, found in self._searched(wanted, None if written is None else written - _BEHIND, None):
+            self.fetch([trace_id for trace_id, spans in found.items() if spans is None])
             for trace_id, spans in found.items():
                 for span in self._spans(trace_id, spans):
                     if wanted.holds(span):
                         for origin in readers.keys() & {variable.origin for variable in span.inputs}:
                             readers[origin][span.origin] = span
-        return {origin: sorted(spans.values(), key=_start) for origin, spans in readers.items()}
+        ordered = {origin: sorted(spans.values(), key=_start) for origin, spans in readers.items()}
+        if self._kept:
+            self._kept.add_readers(ordered, kinds)
+        return ordered
 
-    def _fetch(self, trace_ids: Iterable[str]) -> None:
-        """Read traces that will be asked for."""
-        for trace_id in trace_ids if self._kept else ():
-            self.trace(trace_id)
+    def fetch(self, trace_ids: Iterable[str]) -> None:
+        """Read traces that will be asked for, several at a time; of use where what is read is kept."""
+        missing = [id for id in dict.fromkeys(trace_ids) if self._kept and self._kept.trace(id) is None]
+        if len(missing) < 2:
+            return
+        with ThreadPoolExecutor(_AT_A_TIME) as pool:
+            for _ in pool.map(self.trace, missing):
+                pass
 
     def _searched(self, wanted: Wanted, since: int | None, until: int | None) -> Iterator[tuple[int, int, Found]]:
         """Yield (start, end, what was found there), earliest time first."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from typing import Any, cast
 
 from google.protobuf.message import DecodeError as ProtobufError
 
@@ -16,7 +15,7 @@ from memtrace_otel import semconv, settings
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import DecodeError, decode_request
 from memtrace_otel.store.errors import StoreError
-from memtrace_otel.store.http import RefusedError
+from memtrace_otel.store.http import RefusedError, trace_ids
 from memtrace_otel.store.remote import Found, RemoteSource, TooMuchError
 from memtrace_otel.store.tempo_reply import read_trace_reply
 from memtrace_otel.store.wanted import Wanted, operation_names
@@ -48,7 +47,7 @@ class TempoSource(RemoteSource):
     def _search(self, wanted: Wanted, since: int, until: int) -> Found:
         query = {"q": traceql(wanted), "start": since // _SECOND, "end": -(-until // _SECOND)}
         try:
-            body = self.api.get("/api/search", {**query, "limit": self._limit, "spss": 1})
+            document = self.api.get_json("/api/search", {**query, "limit": self._limit, "spss": 1})
         except RefusedError as error:
             if "exceeds max limit" in error.reason:
                 self._limit //= 2
@@ -57,20 +56,13 @@ class TempoSource(RemoteSource):
             else:
                 raise
             raise TooMuchError(error.reason) from None
-        traces = self._json(body).get("traces") or []
-        if len(traces) >= self._limit:
+        found = trace_ids(document, "traces", "traceID")
+        if len(found) >= self._limit:
             raise TooMuchError(f"{self._limit} or more")
-        return {str(trace["traceID"]).zfill(32): None for trace in traces}
+        return dict.fromkeys(found)
 
     def _at_once(self) -> int:
         return self._longest
-
-    def _json(self, body: bytes) -> dict[str, Any]:
-        try:
-            document = json.loads(body)
-        except ValueError:
-            raise StoreError(str(self), "the reply is no JSON: is this Tempo's HTTP port?") from None
-        return cast("dict[str, Any]", document) if isinstance(document, dict) else {}
 
 
 def traceql(wanted: Wanted) -> str:

@@ -95,6 +95,7 @@ def running_tempo(folder: Path, **settings: str) -> Iterator[Tempo]:
         folder,
         healthy=answers(f"http://127.0.0.1:{ports['HTTP']}/ready"),
         environ=environ | {"TEMPO_DATA": str(folder / "data")} | settings,
+        patience=2,  # it has closed its files by then; its query frontend never ends once it was asked something
     )
     with running(service):
         yield Tempo(ports, service)
