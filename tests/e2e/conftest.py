@@ -20,6 +20,13 @@ def jaeger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jaeger]:
 
 
 @pytest.fixture(scope="session")
+def badger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jaeger]:
+    """A Jaeger that keeps its spans on disk."""
+    with running_jaeger(tmp_path_factory.mktemp("badger"), "badger") as jaeger:
+        yield jaeger
+
+
+@pytest.fixture(scope="session")
 def tempo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tempo]:
     with running_tempo(tmp_path_factory.mktemp("tempo")) as tempo:
         yield tempo

@@ -101,6 +101,7 @@ def _prometheus_config(folder: Path, port: int, alertmanager: Alertmanager, jaeg
     config["rule_files"] = [str(source.parent / name) for name in config["rule_files"]]
     config["alerting"]["alertmanagers"] = [{"static_configs": [{"targets": [alertmanager.address]}]}]
     (scrape,) = config["scrape_configs"]
+    scrape["scrape_interval"] = INTERVAL
     scrape["static_configs"] = [{"targets": [f"127.0.0.1:{port}"]}]
     return _written(folder / "prometheus.yml", config)
 

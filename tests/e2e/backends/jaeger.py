@@ -28,6 +28,8 @@ class JaegerSpan:
     start: int
     duration: int
     tags: dict[str, Any]
+    references: tuple[tuple[str, str], ...]
+    """(trace id, span id) of what it links to."""
     warnings: tuple[str, ...]
 
 
@@ -53,6 +55,10 @@ class Jaeger:
     def warnings(self, trace_id: str) -> list[str]:
         """Return what Jaeger finds wrong with a trace."""
         return [f"{span.name}: {warning}" for span in self.trace(trace_id) for warning in span.warnings]
+
+    def failing(self, service: str, failure_type: str) -> set[str]:
+        """Return the traces in which a span of `service` says that this type of failure happened."""
+        return self.search(service, {"memtrace.failure.type": failure_type})
 
     def search(self, service: str, tags: dict[str, str] | None = None) -> set[str]:
         """Return the ids of the traces in which one span of `service` has all `tags`."""
@@ -86,7 +92,7 @@ def running_jaeger(folder: Path, storage: Literal["memory", "badger"] = "memory"
         [installed("jaeger"), *(f"--config={ROOT / 'deploy' / 'jaeger' / file}" for file in files)],
         folder,
         healthy=answers(f"http://127.0.0.1:{ports['HEALTH']}/status"),
-        environ=environ | {"JAEGER_DATA": str(folder)},
+        environ=environ | {"JAEGER_DATA": str(folder), "JAEGER_UI_CONFIG": str(ROOT / "deploy" / "jaeger" / "ui.js")},
     )
     with running(service):
         yield Jaeger(ports, service)
@@ -102,6 +108,11 @@ def _spans(trace: dict[str, Any]) -> Iterator[JaegerSpan]:
             service=trace["processes"][span["processID"]]["serviceName"],
             start=span["startTime"],
             duration=span["duration"],
+            references=tuple(
+                (reference["traceID"], reference["spanID"])
+                for reference in span["references"]
+                if reference["refType"] == "FOLLOWS_FROM"
+            ),
             tags={tag["key"]: tag["value"] for tag in span["tags"]},
             warnings=tuple(span["warnings"] or ()),
         )

@@ -29,6 +29,7 @@ class StoredSpan:
     attributes: dict[str, Any]
     links: tuple[StoredLink, ...]
     failed: bool
+    message: str
 
 
 def read_spans(resource_spans: list[dict[str, Any]]) -> list[StoredSpan]:
@@ -55,6 +56,7 @@ def _spans(resource_spans: list[dict[str, Any]]) -> Iterator[StoredSpan]:
                         for link in span.get("links", [])
                     ),
                     span.get("status", {}).get("code") in (2, "STATUS_CODE_ERROR"),
+                    span.get("status", {}).get("message", ""),
                 )
 
 
@@ -73,4 +75,5 @@ def _value(value: dict[str, Any]) -> Any:
     ((kind, held),) = value.items()
     if kind == "arrayValue":
         return [_value(item) for item in held.get("values", [])]
-    return int(held) if kind == "intValue" else held
+    convert = {"intValue": int, "doubleValue": float}.get(kind)
+    return convert(held) if convert else held

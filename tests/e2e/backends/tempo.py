@@ -62,6 +62,16 @@ class Tempo:
             for span in spans["spans"]
         ]
 
+    def failing(self, service: str, failure_type: str) -> set[str]:
+        """Return the traces in which a span of `service` says that this type of failure happened."""
+        return self.search(
+            f'{{ resource.service.name = "{service}" && span.memtrace.failure.type = "{failure_type}" }}'
+        )
+
+    def warnings(self, trace_id: str) -> list[str]:
+        """Return nothing: Tempo warns of nothing."""
+        return []
+
     def metric(self, name: str) -> float:
         """Return the sum of one of Tempo's own metrics over its labels."""
         with urlopen(f"{self.url}/metrics", timeout=30) as reply:
@@ -97,6 +107,7 @@ def running_tempo(folder: Path, **settings: str) -> Iterator[Tempo]:
         folder,
         healthy=answers(f"http://127.0.0.1:{ports['HTTP']}/ready"),
         environ=environ | {"TEMPO_DATA": str(folder / "data")} | settings,
+        patience=2,  # it has closed its files by then; its query frontend never ends once it was asked something
     )
     with running(service):
         yield Tempo(ports, service)
