@@ -67,7 +67,10 @@ def monitored(folder: Path, jaeger: Jaeger, tempo: Tempo) -> Iterator[Monitored]
         running(serve),
         _receiving() as messages,
         running_alertmanager(folder, _alertmanager_config(folder, messages)) as alertmanager,
-        running_prometheus(folder, _prometheus_config(folder, http, alertmanager, jaeger)) as prometheus,
+        running_prometheus(
+            folder,
+            prometheus_config(folder, {"memtrace": f"127.0.0.1:{http}"}, alertmanager.address, {"jaeger": jaeger.url}),
+        ) as prometheus,
     ):
         endpoints = url, jaeger.otlp_http, tempo.otlp_http
         _application(0, 3, *endpoints)
@@ -92,17 +95,23 @@ def _application(failures: int, good: int, *endpoints: str) -> frozenset[str]:
     return frozenset(done.stdout.split())
 
 
-def _prometheus_config(folder: Path, port: int, alertmanager: Alertmanager, jaeger: Jaeger) -> Path:
-    """The file of deploy/ with other addresses and intervals; the rules are those files themselves."""
+def prometheus_config(
+    folder: Path, targets: Mapping[str, str], alertmanager: str = "", links: Mapping[str, str] | None = None
+) -> Path:
+    """The file of deploy/ with other addresses and intervals; the rules are those files themselves.
+
+    `targets` are the addresses to scrape by job, other jobs are left out.
+    """
     source = DEPLOY / "prometheus" / "prometheus.yml"
     config = yaml.safe_load(source.read_text())
     config["global"] |= {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL, "evaluation_interval": INTERVAL}
-    config["global"]["external_labels"]["jaeger"] = jaeger.url
+    config["global"]["external_labels"] |= links or {}
     config["rule_files"] = [str(source.parent / name) for name in config["rule_files"]]
-    config["alerting"]["alertmanagers"] = [{"static_configs": [{"targets": [alertmanager.address]}]}]
-    (scrape,) = config["scrape_configs"]
-    scrape["scrape_interval"] = INTERVAL
-    scrape["static_configs"] = [{"targets": [f"127.0.0.1:{port}"]}]
+    config["alerting"]["alertmanagers"] = [{"static_configs": [{"targets": [alertmanager]}]}]
+    config["scrape_configs"] = [job for job in config["scrape_configs"] if job["job_name"] in targets]
+    assert len(config["scrape_configs"]) == len(targets)
+    for job in config["scrape_configs"]:
+        job |= {"scrape_interval": INTERVAL, "static_configs": [{"targets": [targets[job["job_name"]]]}]}
     return _written(folder / "prometheus.yml", config)
 
 
