@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "annotate": {"model", "otlp"},
 }
 EVERYWHERE = {"version", "semconv", "settings"}
-ON_TOP = {"report", "demo", "cli", "diagnosis", "doctor", "launch", "serve", "testing"}
+ON_TOP = {"report", "demo", "cli", "diagnosis", "doctor", "launch", "serve", "testing", "watch"}
 
 
 def imported_packages(path: Path) -> set[str]:
