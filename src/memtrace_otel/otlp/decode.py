@@ -34,6 +34,8 @@ _INDEXED = frozenset(
     )
 )
 
+_RARE = frozenset((semconv.PART, semconv.INCOMPLETE, semconv.LOST))
+
 
 class DecodeError(ValueError):
     """Bytes that are no OTLP trace request, or a span without valid ids. The message says which and why."""
@@ -178,10 +180,14 @@ def indexed_fields(span: Span) -> IndexedFields:
         is_evaluated(reader.rest, span.events),
         written,
         reader.text(semconv.SYSTEM),
-        reader.integer(semconv.PART) or 0,
-        frozenset(reader.texts(semconv.INCOMPLETE)),
-        max(0, reader.integer(semconv.LOST) or 0),
+        *(_rare_fields(reader) if reader.rest.keys() & _RARE else ()),
     )
+
+
+def _rare_fields(reader: FieldReader) -> tuple[int, frozenset[str], int]:
+    """Read what few spans have: the part, why it is incomplete, what was lost."""
+    part, lost = reader.integer(semconv.PART) or 0, reader.integer(semconv.LOST) or 0
+    return part, frozenset(reader.texts(semconv.INCOMPLETE)), max(0, lost)
 
 
 def is_evaluated(attributes: Mapping[str, object], events: Iterable[Event | Span.Event]) -> bool:
