@@ -26,7 +26,8 @@ class SourceError(ValueError):
 def open_source(url: str, *, hours: int | None = None) -> RemoteSource:
     """Return the source of `jaeger+http://host[:port][/path]`, also `tempo`, `+https`; nothing is asked for as yet.
 
-    It is searched `hours` back, MEMTRACE_SOURCE_HOURS by default. Tenant, token, other headers, certificates and bounds come from the settings. Raises SourceError.
+    It is searched `hours` back, MEMTRACE_SOURCE_HOURS by default. Tenant, token, other headers, certificates and bounds
+    come from the settings. Raises SourceError.
     """
     kind, _, address = url.partition("+")
     if kind not in KINDS:
