@@ -3,27 +3,61 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from unittest import mock
 
 from memtrace_otel.annotate.send import send
 from memtrace_otel.annotate.target import read_target
-from memtrace_otel.model import OperationSpan
+from memtrace_otel.model import OperationSpan, is_origin
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.store import RemoteSource
 from tests.e2e.backends.service import wait_for
 
 
-class MovedSource:
-    """A `TraceSource` over another one whose times are `by` ns later."""
+@dataclass(frozen=True)
+class Move:
+    """Times are `by` ns later, trace ids others: so that many tests share a backend. Leading zeros of ids stay."""
 
-    def __init__(self, source: RemoteSource, by: int) -> None:
+    by: int
+    mask: int = field(default_factory=lambda: secrets.randbits(60))
+
+    def id(self, trace_id: str) -> str:
+        """The other trace id, and back."""
+        return f"{int(trace_id, 16) ^ self.mask:032x}"
+
+    def origin(self, origin: str) -> str:
+        return self.id(origin[:32]) + origin[32:] if is_origin(origin) else origin
+
+    def span(self, span: OperationSpan, by: int) -> OperationSpan:
+        """The span `by` ns later, with other ids."""
+        return replace(
+            span,
+            trace_id=self.id(span.trace_id),
+            start=span.start + by,
+            end=span.end + by,
+            inputs=tuple(replace(variable, origin=self.origin(variable.origin)) for variable in span.inputs),
+            links=tuple(replace(link, trace_id=self.id(link.trace_id)) for link in span.links),
+            events=tuple(replace(event, time=event.time + by) for event in span.events),
+        )
+
+    def there(self, spans: Sequence[OperationSpan]) -> list[OperationSpan]:
+        return [self.span(span, self.by) for span in spans]
+
+    def back(self, spans: Sequence[OperationSpan]) -> list[OperationSpan]:
+        return [self.span(span, -self.by) for span in spans]
+
+
+class MovedSource:
+    """A `TraceSource` over one that holds moved spans."""
+
+    def __init__(self, source: RemoteSource, move: Move) -> None:
         self._source = source
-        self._by = by
+        self._move = move
 
     def trace(self, trace_id: str) -> list[OperationSpan]:
-        return [moved(span, -self._by) for span in self._source.trace(trace_id)]
+        return self._move.back(self._source.trace(self._move.id(trace_id)))
 
     def spans(
         self,
@@ -33,21 +67,15 @@ class MovedSource:
         since: int | None = None,
         until: int | None = None,
     ) -> Iterator[OperationSpan]:
-        first, last = (None if time is None else time + self._by for time in (since, until))
+        first, last = (None if time is None else time + self._move.by for time in (since, until))
         for span in self._source.spans(scope=scope, kinds=kinds, since=first, until=last):
-            yield moved(span, -self._by)
+            yield from self._move.back([span])
 
     def readers(self, origin: str, *, kinds: Collection[str] = ()) -> list[OperationSpan]:
-        return [moved(span, -self._by) for span in self._source.readers(origin, kinds=kinds)]
+        return self._move.back(self._source.readers(self._move.origin(origin), kinds=kinds))
 
     def trace_ids(self, *, scope: str | None = None) -> list[str]:
-        return self._source.trace_ids(scope=scope)
-
-
-def moved(span: OperationSpan, by: int) -> OperationSpan:
-    """The same span `by` ns later."""
-    events = tuple(replace(event, time=event.time + by) for event in span.events)
-    return replace(span, start=span.start + by, end=span.end + by, events=events)
+        return [self._move.id(trace_id) for trace_id in self._source.trace_ids(scope=scope)]
 
 
 def export(endpoint: str, spans: Sequence[OperationSpan], headers: Mapping[str, str] | None = None) -> None:

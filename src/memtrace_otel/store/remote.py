@@ -62,6 +62,8 @@ class RemoteSource(ABC):
 
     def keeping(self) -> Self:
         """Return a source that remembers what it has read: for one run over traces that change no more."""
+        if self._kept:
+            return self
         other = type(self)(self.api, self._history // _HOUR)
         other._kept = KeptTraces()
         return other
@@ -123,11 +125,11 @@ class RemoteSource(ABC):
         wanted = Wanted(failing=True)
         found: dict[str, int] = {}
         for _, _, traces in self._searched(wanted, since, None):
-            for trace_id, number in traces.items():
-                if known is not None:
-                    if known.get(trace_id) == number:
-                        continue
-                    known[trace_id] = number
+            fresh = [id for id, number in traces.items() if known is None or known.get(id) != number]
+            if known is not None:
+                known.update(traces)
+            self.fetch(fresh)
+            for trace_id in fresh:
                 for span in self.trace(trace_id):
                     if wanted.holds(span) and span.start >= since:
                         for judged in judged_traces(span):
