@@ -63,7 +63,7 @@ def diagnose_backend(
     progress: Progress = lambda done, total: None,
 ) -> Iterator[Diagnosis]:
     """Attribute every failing answer of these traces, as `diagnose` does, from a tracing backend. What is read for one
-    serves the others, and each trace adds to what reading may cost.
+    serves the others (of a source that keeps, all of them), and each trace adds to what reading may cost.
 
     Raises UnknownTraceError naming the trace ids that the backend does not hold, unless they are `known` to have been
     there; StoreError when it does not answer.
