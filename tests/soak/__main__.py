@@ -2,8 +2,8 @@
 
     python -m tests.soak [--minutes 10] [--rate 5000]
 
-Prints, over time, the memory that Collector and `serve` hold and what waits; at the end what was lost. Exit status 1 when a
-span is missing or memory is not flat. Takes about 2 GB of disk per million spans, given back at the end.
+Prints, over time, the memory that Collector and `serve` hold and what waits; at the end what was lost. Exit status 1
+when a span is missing or memory is not flat. Takes about 2 GB of disk per million spans, given back at the end.
 """
 
 from __future__ import annotations
