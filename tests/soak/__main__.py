@@ -20,7 +20,7 @@ from pathlib import Path
 
 from memtrace_otel.otlp import encode_request
 from tests.bench.measure import Measure, at_least, at_most
-from tests.bench.measures.receiver import children, resident, span
+from tests.bench.measures.receiver import children, cpu_seconds, resident, span
 from tests.e2e.backends.jaeger import running_jaeger
 from tests.e2e.backends.service import running
 from tests.e2e.collector.processes import Collector, Serve
@@ -68,6 +68,12 @@ def soak(folder: Path, seconds: float, rate: int) -> Iterator[Measure]:
             samples = list(watch(gateway, serve, sender, seconds))
             sender.stop()
             drained = drain(serve, sender)
+            cores = {
+                "Collector": cpu_seconds(gateway.pid) / sender.seconds,
+                "serve": sum(map(cpu_seconds, [serve.pid, *children(serve.pid)])) / sender.seconds,
+                "Jaeger": cpu_seconds(jaeger.service.pid) / sender.seconds,
+            }
+            say(f"cores used: {', '.join(f'{name} {used:.2f}' for name, used in cores.items())}")
             dropped = gateway.metric(r"(?:otelcol_)?memtrace_isolate_dropped_spans\w*")
     with sqlite3.connect(serve.database) as database:
         (kept,) = database.execute("SELECT count(*) FROM span").fetchone()

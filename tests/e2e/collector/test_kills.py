@@ -83,7 +83,7 @@ def test_nothing_acknowledged_is_lost(victim: str, tempo: Tempo, tmp_path: Path,
     parts: dict[str, Service] = {"serve": serve, "tempo": tempo.service, "gateway": gateway, "agent": agent}
 
     def settle() -> None:
-        """Tempo acknowledges what it holds in memory, and loses that with its process: only that is written out before."""
+        """Tempo acknowledges what it holds in memory, and loses that with its process: it is written out before."""
         if victim == "tempo":
             shown_by(tempo, application)
             tempo.flush()
