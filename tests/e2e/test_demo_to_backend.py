@@ -72,6 +72,7 @@ def shown(jaeger: Jaeger, tempo: Tempo, tmp_path_factory: pytest.TempPathFactory
     ids = {span.trace_id for span in spans}
     for backend in (jaeger, tempo):
         wait_for(lambda backend=backend: sum(len(backend.spans(id)) for id in ids) == len(spans), "every span is there")
+    wait_for(lambda: ids <= tempo.search("{}"), "Tempo's search finds every trace")  # some seconds after it has them
     return Shown(dict(printed), spans, annotations)
 
 

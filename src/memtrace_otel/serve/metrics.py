@@ -37,6 +37,7 @@ class Metrics(Collector):
         self.decoded_spans = 0
         self.quarantined = 0
         self.verdicts = 0
+        self.packed_spans = 0
         self.restarts = 0
         self.inbox_bytes = 0
         self.inbox_limit = 0
@@ -63,6 +64,7 @@ class Metrics(Collector):
         self.decoded_spans += progress.spans
         self.quarantined += progress.quarantined
         self.verdicts += progress.verdicts
+        self.packed_spans += progress.packed
         seen = self._seen.copy()  # a scrape reads it in another thread
         for (what, *names), count in progress.seen.items():
             pair = self._pairs.bounded(*names)
@@ -94,6 +96,7 @@ class Metrics(Collector):
         yield _counter("decoded_spans", "New spans decoded and indexed.", self.decoded_spans)
         yield _counter("quarantined_requests", "Requests, or parts of one, set aside as unreadable.", self.quarantined)
         yield _counter("verdicts", "New verdicts on failed answers.", self.verdicts)
+        yield _counter("packed_spans", "Spans packed.", self.packed_spans)
         yield _counter("decoder_restarts", "Restarts of the decoding process.", self.restarts)
         yield _gauge("inbox_bytes", "Bytes acknowledged and not yet decoded.", self.inbox_bytes)
         yield _gauge("inbox_limit_bytes", "Bytes in the inbox past which requests are refused.", self.inbox_limit)

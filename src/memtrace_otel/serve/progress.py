@@ -30,7 +30,7 @@ By = tuple[Seen, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """New spans, what is seen in them, requests set aside, verdicts that are new and attributions that broke.
+    """New spans and what is seen in them, requests set aside, new verdicts, attributions that broke, packed spans.
 
     `attributed` are those of the verdicts that telemetry can name.
     """
@@ -41,14 +41,15 @@ class Progress:
     errors: int = 0
     attributed: tuple[Attributed, ...] = ()
     seen: Counter[By] = field(default_factory=Counter[By])
+    packed: int = 0
 
     def __bool__(self) -> bool:
         """Whether there is anything to tell."""
-        return bool(self.spans or self.quarantined or self.verdicts or self.errors)
+        return bool(self.spans or self.quarantined or self.verdicts or self.errors or self.packed)
 
     def line(self) -> str:
         """Return the line, without its end."""
-        document = {name: getattr(self, name) for name in ("spans", "quarantined", "verdicts", "errors")}
+        document = {name: getattr(self, name) for name in ("spans", "quarantined", "verdicts", "errors", "packed")}
         told = {"attributed": list(map(asdict, self.attributed)), "seen": [[*by, n] for by, n in self.seen.items()]}
         return json.dumps({**document, **told})
 

@@ -16,7 +16,7 @@ from memtrace_otel.model import OperationSpan, make_origin
 from memtrace_otel.semconv import OpKind
 from memtrace_otel.store import forgetting, ledger, retention, space
 from memtrace_otel.store.bodies import UNDECODABLE, Bodies
-from memtrace_otel.store.connection import TranslatedErrors, connect
+from memtrace_otel.store.connection import TranslatedErrors, connect, snapshot
 from memtrace_otel.store.damage import find_damage
 from memtrace_otel.store.errors import StoreError
 from memtrace_otel.store.inbox import Batch, add_bodies, drain_batch, waiting
@@ -124,7 +124,7 @@ class SqliteStore:
         one = len(trace_ids) == 1
         query += "= ?" if one else "IN (SELECT value FROM json_each(?)) ORDER BY trace_id"
         values = tuple(trace_ids) if one else (json.dumps(list(trace_ids)),)
-        with self._locked() as connection:
+        with self._locked() as connection, snapshot(connection):
             rows = connection.execute(query, values).fetchall()
             bodies = [self._body(stored, trace_id, span_id) for trace_id, span_id, *_, stored in rows]
             sources = {source: self._source(source) for source in {row[4] for row in rows}}
@@ -205,7 +205,7 @@ class SqliteStore:
 
     def _indexed(self, after: int, last: int) -> list[tuple[int, NewSpan]]:
         """The next page of spans with row numbers behind `after`, up to `last`."""
-        with self._locked() as connection:
+        with self._locked() as connection, snapshot(connection):
             rows = connection.execute(_INDEXED, (after, last, _PAGE)).fetchall()
             return [
                 (id, read_indexed(trace, span, name, start, self._source(source), self._body(body, trace, span)))
@@ -304,7 +304,7 @@ class SqliteStore:
     def _page(self, clause: str, values: tuple[str | int, ...]) -> list[tuple[tuple[int, int], OperationSpan]]:
         """Return ((start, row id), span) of the rows found; what waits in the inbox is read first."""
         self.decode()
-        with self._locked() as connection:
+        with self._locked() as connection, snapshot(connection):
             query = f"SELECT start, id, trace_id, span_id, source, body FROM span {clause}"
             return [((start, id), self._span(*row)) for start, id, *row in connection.execute(query, values).fetchall()]
 
