@@ -74,7 +74,7 @@ def soak(folder: Path, seconds: float, rate: int) -> Iterator[Measure]:
                 "Jaeger": cpu_seconds(jaeger.service.pid) / sender.seconds,
             }
             say(f"cores used: {', '.join(f'{name} {used:.2f}' for name, used in cores.items())}")
-            dropped = gateway.metric(r"(?:otelcol_)?memtrace_isolate_dropped_spans\w*")
+            dropped = gateway.metric("memtrace_isolate_dropped_spans")
     with sqlite3.connect(serve.database) as database:
         (kept,) = database.execute("SELECT count(*) FROM span").fetchone()
     minutes = f"side branch, {seconds / 60:.3g} minutes"

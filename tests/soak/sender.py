@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from typing import Self
+from collections.abc import Callable, Iterator
+from typing import Self, cast
 
 import grpc
 
@@ -23,7 +23,7 @@ class Sender:
 
     def __init__(self, endpoint: str, bodies: Iterator[bytes], spans: int, rate: int) -> None:
         self._channel = grpc.insecure_channel(endpoint)
-        self._export = self._channel.unary_unary(_EXPORT)
+        self._export = cast(Callable[..., bytes], self._channel.unary_unary(_EXPORT))
         self._bodies, self._spans, self._rate = bodies, spans, rate
         self._ended, self._lock = threading.Event(), threading.Lock()
         self._threads = [threading.Thread(target=self._send) for _ in range(_CONCURRENT)]

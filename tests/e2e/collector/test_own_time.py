@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -30,7 +30,7 @@ _BAR = 1.05
 class Model(ScriptedModel):
     """Takes its time, as models do."""
 
-    def reply(self, messages: list[dict[str, str]]) -> str:
+    def reply(self, messages: Sequence[Mapping[str, str]]) -> str:
         time.sleep(_MODEL_SECONDS)
         return super().reply(messages)
 
