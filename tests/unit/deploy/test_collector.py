@@ -66,3 +66,9 @@ def test_names_are_those_of_the_wire() -> None:
     assert written <= known
     (pattern,) = re.findall(r'gen_ai.operation.name"\], "\^(.*)\$\$"\)', text)
     assert {name for name in semconv.KIND_OF_OPERATION if re.fullmatch(pattern, name)} == {*semconv.KIND_OF_OPERATION}
+
+
+def test_the_image_is_built_by_the_builder_of_the_same_version() -> None:
+    version = read("builder")["dist"]["version"]
+    assert f"cmd/builder@v{version} " in (FOLDER / "Dockerfile").read_text("utf-8")
+    assert "path: ./isolate" in (FOLDER / "builder.yaml").read_text("utf-8")
