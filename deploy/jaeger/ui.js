@@ -2,8 +2,8 @@
 // and links from them to the traces and spans that they name, and to the report.
 // Jaeger puts this file into its page by a Go regexp replacement: a dollar sign here would be taken for a group.
 function UIConfig() {
-  // Where `memtrace-otel serve` answers; '' for no links to the report.
-  const REPORT = 'http://localhost:4318/report/';
+  // Where `memtrace-otel serve` answers by HTTP (beside Jaeger or a Collector not on 4318); '' for no links to the report.
+  const REPORT = 'http://localhost:24318/report/';
   const MOST = 12; // links of one attribute
 
   const ORIGIN = /^[0-9a-f]{32}-[0-9a-f]{16}/;
