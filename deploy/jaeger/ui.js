@@ -6,8 +6,9 @@ function UIConfig() {
   const REPORT = 'http://localhost:24318/report/';
   const MOST = 12; // links of one attribute
 
-  const ORIGIN = /^[0-9a-f]{32}-[0-9a-f]{16}/;
-  const HEX32 = /^[0-9a-f]{32}/;
+  const ORIGIN = /^[0-9a-f]{32}-[0-9a-f]{16}(?![^])/; // the end is a place with nothing behind it
+  const TRACE = /^[0-9a-f]{32}(?![^])/;
+  const SPAN = /^[0-9a-f]{16}(?![^])/;
 
   const list = value => {
     try {
@@ -77,8 +78,8 @@ function UIConfig() {
     ],
     search: { maxLookback: { label: '30 Days', value: '30d' }, maxLimit: 1500 },
     linkPatterns: [
-      one('memtrace.failure.trace_id', value => HEX32.test(value), decisive, 'the decisive operation', 'memtrace.failure.span_id'),
-      one('memtrace.failure.span_id', () => true, decisive, 'the decisive operation', 'memtrace.failure.trace_id'),
+      one('memtrace.failure.trace_id', value => TRACE.test(value), decisive, 'the decisive operation', 'memtrace.failure.span_id'),
+      one('memtrace.failure.span_id', value => SPAN.test(value), decisive, 'the decisive operation', 'memtrace.failure.trace_id'),
       one('memtrace.failure.answer', isOrigin, data => toSpan(data['memtrace.failure.answer']), 'the failing answer'),
       one('memtrace.step.origin', isOrigin, data => toSpan(data['memtrace.step.origin']), 'this step of the evidence'),
       ...each('memtrace.failure.evidence', steps),
