@@ -30,7 +30,7 @@ LABELS = {
     "command",
     [
         ("promtool", "check", "config", "prometheus/prometheus.yml"),
-        ("promtool", "test", "rules", "prometheus/tests/hour.yml", "prometheus/tests/week.yml"),
+        ("promtool", "test", "rules", *(f"prometheus/tests/{name}.yml" for name in ("hour", "week", "canary"))),
         ("amtool", "check-config", "alertmanager/alertmanager.yml"),
     ],
     ids=" ".join,
