@@ -14,6 +14,7 @@ as received, its size, the id of the stream.
 
 from __future__ import annotations
 
+import random
 import re
 import zlib
 from binascii import unhexlify
@@ -27,6 +28,7 @@ _HEADER = 5
 _IDS = re.compile(rb"\x0a\x10.{16}\x12\x08.{8}", re.DOTALL)
 _IDS_BYTES = 28
 _LEVEL = 9
+_END_BYTES = 512
 _ESCAPE = b"\xff"
 _HEX = re.compile(rb"\xff|(?:[0-9a-f]{2}){8,127}")
 DICTIONARY_BYTES = 24_000
@@ -107,15 +109,15 @@ def is_packable(body: bytes) -> bool:
 
 
 def make_sample(bodies: list[bytes]) -> bytes:
-    """Return the dictionary of a scope: parts of its spans, but no long texts, at most `DICTIONARY_BYTES`."""
+    """Return the dictionary of a scope: parts of its spans, of long texts their ends, at most `DICTIONARY_BYTES`."""
     wanted = [
-        _without_hex(_without(body, [Cut(begin, end - begin, 0) for begin, end in long_texts(body)]))
+        _without_hex(_without(body, [Cut(begin, end - begin - _END_BYTES, 0) for begin, end in long_texts(body)]))
         for body in bodies
         if is_packable(body)
     ]
+    random.Random(len(wanted)).shuffle(wanted)  # every so many-th one might be of one kind alone
     size = sum(map(len, wanted))
-    step = max(1, -(-size // DICTIONARY_BYTES))
-    return b"".join(wanted[::step])[-DICTIONARY_BYTES:]
+    return b"".join(wanted[: max(1, len(wanted) * DICTIONARY_BYTES // max(1, size))])[-DICTIONARY_BYTES:]
 
 
 def dictionary_of(stored: bytes) -> int | None:
