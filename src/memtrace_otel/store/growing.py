@@ -21,7 +21,7 @@ _LEAST_SHARE = 2
 
 
 class _Seen(NamedTuple):
-    """A text, and the stream whose `size` bytes it begins with; 0 when there is none."""
+    """A text, and the stream whose first `size` bytes it begins with; 0 when there is none."""
 
     text: bytes
     stream: int = 0
@@ -54,18 +54,21 @@ class GrowingTexts:
         common = _common(before.text, text)
         sure = len(text) if common == len(before.text) else common  # it was added to, nothing else
         least = max(LONG, len(text) // _LEAST_SHARE)
-        if before.stream and size_of(self._connection, before.stream) == before.size:
+        grown = size_of(self._connection, before.stream)
+        if grown >= before.size > 0:
             stream, size = before.stream, min(before.size, common)
-            if size == before.size and common >= least:
+            if size == before.size < grown:  # others made it grow
+                size = _common(self._streams.read(stream, grown), text)
+            if size == grown < sure and common >= least:
                 extend_stream(self._connection, stream, text[:sure], size)
-                size = sure
+                grown = size = sure
         else:
             stream, size = self._stored(numbers, text)
         if size < least <= common:
             stream, size = create_stream(self._connection, text[:sure]), sure
-        whole = size_of(self._connection, stream) == size
-        if whole or size < len(text):  # else an older version, which came late
-            self._remember(numbers[0], _Seen(text, stream, size) if whole else _Seen(text))
+            grown = size
+        if not size == len(text) < grown:  # else an older version, which came late
+            self._remember(numbers[0], _Seen(text, stream, size))
         return (stream, size) if size >= least else (0, 0)
 
     def _stored(self, numbers: list[int], text: bytes) -> tuple[int, int]:
