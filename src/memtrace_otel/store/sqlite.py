@@ -244,6 +244,7 @@ class SqliteStore:
 
     def compact(self) -> Compaction:
         """Pack spans and give free space back; writers wait for as long as the file takes to be written anew."""
+        self.decode()
         return space.compact(self._locked)
 
     def quarantined(self) -> list[str]:

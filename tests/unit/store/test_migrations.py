@@ -78,6 +78,20 @@ def test_an_old_file_becomes_what_this_version_writes(write: Callable[..., None]
     assert len(migrated["writer"]) > 5
 
 
+def test_what_an_older_version_packed_is_read_and_gone_when_forgotten(tmp_path: Path) -> None:
+    old = tmp_path / "old.db"
+    version_3.write_packed(old, STORY)
+    with SqliteStore.open(old, create=False) as store:
+        assert list(store.spans()) == sorted(STORY, key=lambda span: span.start)
+        assert store.check() == []
+        store.compact()
+        assert list(store.spans()) == sorted(STORY, key=lambda span: span.start)
+        for scope in store.scopes():
+            store.forget(scope.scope)
+        assert store.check() == []
+    assert content(old)["dictionary"] == []
+
+
 def test_what_is_decoded_while_one_index_is_read_and_the_other_not_yet_is_in_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
