@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from memtrace_otel.otlp.decode import is_evaluated
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
 from memtrace_otel.store import NewSpan, SqliteStore, StoreError
 
@@ -54,10 +53,10 @@ class Attribution:
         """
         now = time.monotonic()
         since = time.time_ns() - _RESUMED_NANOSECONDS
-        for span in store.spans(kinds=(OpKind.JUDGE, OpKind.RESPOND), since=since):
-            if is_evaluated(span.attributes, span.events):
-                for trace_id in (span.trace_id, *(variable.origin[:_TRACE_ID] for variable in span.inputs)):
-                    self._watch(trace_id, span.start, span.scope, now)
+        for span in (span for kind in (OpKind.JUDGE, OpKind.RESPOND) for span in store.indexed_of(kind, since)):
+            if span.fields.is_evaluated:
+                for trace_id in (span.trace_id, *(origin[:_TRACE_ID] for origin in span.fields.origins)):
+                    self._watch(trace_id, span.start, span.fields.scope, now)
 
     def notice(self, spans: Iterable[NewSpan]) -> None:
         """Look at spans that are new to the store."""

@@ -145,4 +145,3 @@ def _restore(connection: Connection, ids: Iterable[int]) -> None:
                 body = bodies.read(stored, trace_id, span_id)
                 pack_again_from(connection, id)
             connection.execute("UPDATE span SET body = ? WHERE id = ?", (body, id))
-

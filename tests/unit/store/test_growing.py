@@ -131,7 +131,8 @@ def test_whatever_a_text_becomes_every_version_comes_back(seed: int) -> None:
 def tables(path: Path) -> tuple[int, ...]:
     with closing(sqlite3.connect(path)) as connection:
         return tuple(
-            connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in ("stream", "piece", "stream_use")
+            connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0]
+            for name in ("stream", "piece", "stream_use")
         )
 
 
@@ -142,7 +143,9 @@ def test_versions_that_grow_cost_what_they_add(tmp_path: Path, end: str, message
     spans = [version(n, span.outputs[0].content + end) for n, span in enumerate(growing(messages), 1)]
     filled(path, *spans)
     with closing(sqlite3.connect(path)) as connection:
-        sums = [f"(SELECT sum(length({column})) FROM {table})" for table, column in (("span", "body"), ("piece", "text"))]
+        sums = [
+            f"(SELECT sum(length({column})) FROM {table})" for table, column in (("span", "body"), ("piece", "text"))
+        ]
         size = connection.execute(f"SELECT {' + '.join(sums)}").fetchone()[0]
     sizes = [len(span.outputs[0].content) for span in spans]
     assert sum(sizes) > messages / 2.1 * sizes[-1]
@@ -224,7 +227,9 @@ def test_what_was_pruned_is_in_no_stream_and_the_rest_is_read(tmp_path: Path) ->
         store.compact()
         assert list(store.spans()) == spans[50:]
     with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT count(*) FROM span WHERE substr(body, 1, 1) NOT IN (x'01', x'02')").fetchone() == (0,)
+        assert connection.execute(
+            "SELECT count(*) FROM span WHERE substr(body, 1, 1) NOT IN (x'01', x'02')"
+        ).fetchone() == (0,)
 
 
 def test_a_damaged_piece_is_named_by_the_spans_that_need_it_alone(tmp_path: Path) -> None:
