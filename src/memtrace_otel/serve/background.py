@@ -2,7 +2,8 @@
 spans when nothing else is to be done.
 
 Started as `python -m memtrace_otel.serve.background FILE`. A line on standard input says that something waits, its end
-that the server has ended. Each line on standard output counts new spans, quarantined requests, new verdicts and packed spans.
+that the server has ended. Each line on standard output counts new spans, quarantined requests, new verdicts and packed
+spans.
 """
 
 from __future__ import annotations
