@@ -121,7 +121,9 @@ def buffers(folder: Path) -> Iterator[Measure]:
         assert store.stats().traces == MESSAGES
     peer = theirs.stat().st_size / text
     progress("an idle server packs")
-    name = f"growing buffer of {MESSAGES:,} messages, whole versions, each in one span, as kept by an idle serve: file over text"
+    name = (
+        f"growing buffer of {MESSAGES:,} messages, versions whole in one span, as kept by an idle serve: file over text"
+    )
     yield at_most(name, packed_by_serve(ours) / text, 4, "x", peer=peer)
     times: list[float] = []
     with SqliteStore.open(ours) as store:
