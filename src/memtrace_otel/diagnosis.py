@@ -1,25 +1,26 @@
-"""From a database to verdicts: graph, failures, attribution, annotation, in that order."""
+"""From a database or a tracing backend to verdicts: graph, failures, attribution, annotation, in that order."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from memtrace_otel.annotate import Annotation, AttributionMetrics, annotate
+from memtrace_otel.annotate import Annotation, AnnotationStore, AttributionMetrics, annotate
 from memtrace_otel.attribution import attribute, find_failures, verdict_json
 from memtrace_otel.graph import EvolutionGraph, load_graphs
 from memtrace_otel.model import Verdict
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, Incomplete
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.store import RemoteSource, SqliteStore, TraceSource
+from memtrace_otel.store.ahead import TOGETHER, read_ahead
 
 Progress = Callable[[int, int], None]
 
 
 class UnknownTraceError(LookupError):
-    """The store does not hold these traces."""
+    """The source does not hold these traces."""
 
     def __init__(self, *trace_ids: str) -> None:
         super().__init__(f"no such trace: {', '.join(trace_ids)}")
@@ -51,9 +52,46 @@ def diagnose(
     kept: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for verdict in (verdict for trace_id in trace_ids or ("",) for verdict in store.verdicts(trace_id)):
         kept[verdict.answer[:32]][verdict.answer] = verdict.attribution_id
-    asked = dict.fromkeys(trace_ids or _evaluated(store))
+    yield from diagnose_traces(store, tuple(dict.fromkeys(trace_ids or _evaluated(store))), kept, progress=progress)
+
+
+def diagnose_backend(
+    source: RemoteSource,
+    trace_ids: Collection[str],
+    *,
+    known: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> Iterator[Diagnosis]:
+    """Attribute every failing answer of these traces, as `diagnose` does, from a tracing backend. What is read for one
+    serves the others (of a source that keeps, all of them), and each trace adds to what reading may cost.
+
+    Raises UnknownTraceError naming the trace ids that the backend does not hold, unless they are `known` to have been
+    there; StoreError when it does not answer.
+    """
+    asked = list(dict.fromkeys(trace_ids))
+    for first in range(0, len(asked), TOGETHER):
+        some = asked[first : first + TOGETHER]
+        reading = source.keeping()
+        reading.api.allow(len(some))
+        read_ahead(reading, some)
+        if not known and (unknown := [trace_id for trace_id in some if not reading.trace(trace_id)]):
+            raise UnknownTraceError(*unknown)
+        yield from diagnose_traces(
+            reading, some, progress=lambda done, _, first=first: progress(first + done, len(asked))
+        )
+
+
+def diagnose_traces(
+    source: TraceSource,
+    asked: Collection[str],
+    kept: Mapping[str, Mapping[str, str]] | None = None,
+    *,
+    progress: Progress = lambda done, total: None,
+) -> Iterator[Diagnosis]:
+    """Attribute every failing answer of these traces, from any source. `kept` are the ids of the attributions there
+    are, by answer, by trace."""
     done = 0
-    for together, graph in load_graphs(store, asked):
+    for together, graph in load_graphs(source, asked):
         verdicts: list[Verdict] = []
         seconds: list[float] = []
         for failure in find_failures(graph):
@@ -63,7 +101,7 @@ def diagnose(
                 seconds.append(time.perf_counter() - started)
         done += len(together)
         progress(done, len(asked))
-        outdated = dict(pair for trace_id in together for pair in kept[trace_id].items())
+        outdated = dict(pair for trace_id in together for pair in (kept or {}).get(trace_id, {}).items())
         for verdict in verdicts:
             outdated.pop(verdict.failure.answer_span.origin, None)
         if Incomplete.BOUNDED in graph.incomplete:  # what is not loaded may fail
@@ -80,12 +118,16 @@ def _evaluated(store: SqliteStore) -> Iterator[str]:
             yield from (origin[:32] for origin in span.fields.origins)
 
 
-def record(store: SqliteStore, diagnosis: Diagnosis, *, started: int | None = None) -> list[Annotation]:
+def record(
+    store: AnnotationStore, diagnosis: Diagnosis, *, started: int | None = None, counted: set[str] | None = None
+) -> list[Annotation]:
     """Write the verdicts to the store, count the new ones, and return them under their final ids; `deliver` sends them.
 
     A verdict that is there already adds nothing; another one on the same answer replaces it; one on an answer that no
     longer fails goes, its spans stay. `started` is when the attribution began (ns since the epoch, now by default).
+    `counted` are ids of verdicts that are not counted again, for a store that forgets; those counted now are added.
     """
+    counted = set() if counted is None else counted
     store.withdraw_verdicts(diagnosis.outdated)
     recorded: list[Annotation] = []
     metrics = AttributionMetrics()
@@ -94,7 +136,10 @@ def record(store: SqliteStore, diagnosis: Diagnosis, *, started: int | None = No
         verdict = annotation.verdict
         document = json.dumps(verdict_json(verdict), ensure_ascii=False)
         is_new = store.save_verdict(verdict.failure.answer_span.origin, verdict.attribution_id, document)
-        if is_new and annotation.spans:  # else its ids may be anything
+        if (
+            is_new and annotation.spans and verdict.attribution_id not in counted
+        ):  # without spans its ids may be anything
             metrics.attributed(verdict, seconds)
-        recorded.append(replace(annotation, is_new=is_new))
+            counted.add(verdict.attribution_id)
+        recorded.append(replace(annotation, is_new=is_new, seconds=seconds))
     return recorded

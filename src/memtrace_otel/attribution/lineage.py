@@ -21,6 +21,7 @@ from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind
 SOURCE_KINDS = frozenset({RefKind.MESSAGE, RefKind.DOCUMENT})
 RECORD_KINDS = frozenset({RefKind.MEMORY, RefKind.CHUNK, RefKind.STATE})
 _NO_GAP = frozenset({Incomplete.INFERRED, Incomplete.TRUNCATED, Incomplete.REDACTED, Incomplete.NOT_STORED})
+_LACKING = frozenset({Incomplete.LOST_SPANS, Incomplete.BOUNDED})
 
 # A date that stands apart from what is said: "1:56 pm on 8 May, 2023: ...", "[2023-05-08] ...", "(sent at ...)".
 # Every run is bounded and only the beginning looked at: contents are anybody's.
@@ -86,8 +87,8 @@ class Lineage:
 
     @property
     def lost(self) -> bool:
-        """Spans of the processes seen are known to be missing."""
-        return Incomplete.LOST_SPANS in self._graph.incomplete
+        """Spans of the processes seen are known to be missing, or were not read."""
+        return not _LACKING.isdisjoint(self._graph.incomplete)
 
     def scope(self, span: OperationSpan) -> str:
         """Return the memory scope the operation works in: its own or that of the nearest one above it."""

@@ -29,9 +29,19 @@ def user_errors() -> tuple[type[Exception], ...]:
     from memtrace_otel.otlp.feedback import FeedbackError
     from memtrace_otel.otlp.files import InputError
     from memtrace_otel.serve import ServeError
-    from memtrace_otel.store import StoreError
+    from memtrace_otel.store import SourceError, StoreError
 
-    return InputError, StoreError, SendError, TargetError, UnknownTraceError, LaunchError, ServeError, FeedbackError
+    return (
+        InputError,
+        StoreError,
+        SourceError,
+        SendError,
+        TargetError,
+        UnknownTraceError,
+        LaunchError,
+        ServeError,
+        FeedbackError,
+    )
 
 
 def clear_errors(command: Callable[P, R]) -> Callable[P, R]:

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,14 +14,17 @@ import click
 from rich.console import Console
 
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
-from memtrace_otel.cli.options import check_trace_ids, database_option, examples
+from memtrace_otel.cli.options import DAY, check_trace_ids, database_option, examples, since_option, source_option
 from memtrace_otel.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from memtrace_otel.annotate import Annotation
+    from memtrace_otel.annotate import Annotation, Delivery
+    from memtrace_otel.diagnosis import Diagnosis
     from memtrace_otel.graph import EvolutionGraph
     from memtrace_otel.model import Verdict
     from memtrace_otel.report.summary import VerdictSummary
+
+    Found = tuple[Verdict, VerdictSummary]
 
 
 @click.command(
@@ -29,51 +32,132 @@ if TYPE_CHECKING:
         "memtrace-otel attribute --all",
         "memtrace-otel attribute 4bf92f3577b34da6a3ce929d0e0e4736 --json",
         "OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317 memtrace-otel attribute --all",
+        "memtrace-otel attribute --source tempo+http://localhost:3200 --all --since 2h",
+        "memtrace-otel attribute --source jaeger+http://localhost 4bf92f3577b34da6a3ce929d0e0e4736",
+        "memtrace-otel attribute --all --db imported.db --look-in jaeger+http://localhost",
     )
 )
 @click.argument("trace_ids", nargs=-1, metavar="[TRACE_ID]...", callback=check_trace_ids)
-@click.option("--all", "everything", is_flag=True, help="Every failing trace of the database.")
+@click.option("--all", "everything", is_flag=True, help="Every failing trace of the database, or of the source.")
 @database_option
+@source_option
+@since_option
+@click.option(
+    "--look-in",
+    default="",
+    metavar="URL",
+    help="Backend, as for --source, to look into before verdicts of the database are sent: what it shows is not sent "
+    "again. For a database that does not know what was sent: a copy, or one whose run was killed.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per failing trace on standard output.")
 @click.option("--annotate/--no-annotate", default=True, show_default=True, help="Write the verdicts as spans.")
 @clear_errors
-def attribute(trace_ids: tuple[str, ...], everything: bool, database: Path, as_json: bool, annotate: bool) -> None:
+def attribute(
+    trace_ids: tuple[str, ...],
+    everything: bool,
+    database: Path,
+    source: str,
+    since: int | None,
+    look_in: str,
+    as_json: bool,
+    annotate: bool,
+) -> None:
     """Name the decisive operation and the failure type of failed answers.
 
     Verdicts are written to the database as marker spans and, when OTEL_EXPORTER_OTLP_ENDPOINT is set, sent to that
-    backend, each once.
+    backend, each once. With --source, traces are read from a tracing backend, there is no database, and what the
+    backend holds already is not sent again. Metrics go where OTEL_METRICS_EXPORTER says.
     """
-    from memtrace_otel.annotate import deliver
-    from memtrace_otel.attribution import verdict_json
-    from memtrace_otel.diagnosis import diagnose, record
-    from memtrace_otel.report.summary import summarise
-    from memtrace_otel.store import SqliteStore
+    from memtrace_otel.monitoring import export_metrics
 
     if everything == bool(trace_ids):
         raise click.UsageError("give either trace ids or --all")
-    started = time.time_ns()
-    annotations: list[Annotation] = []
-    found: list[tuple[Verdict, VerdictSummary]] = []
-    with SqliteStore.open(database, create=False) as store, store.turn() if annotate else nullcontext():
-        with progress_bar("attribute") as progress:
-            for diagnosis in diagnose(store, trace_ids, progress=progress):
-                made = record(store, diagnosis, started=started) if annotate else []
-                verdicts = [annotation.verdict for annotation in made] or diagnosis.verdicts
-                found += [(verdict, summarise(verdict, diagnosis.graph)) for verdict in verdicts]
-                annotations += made
-        found.sort(key=lambda one: one[0].failure.time_order)
-        if as_json:
-            for verdict, _ in found:
-                click.echo(json.dumps(verdict_json(verdict), ensure_ascii=False))
-        elif found:
-            from memtrace_otel.report.console import verdict_table
-
-            Console().print(verdict_table([summary for _, summary in found]))
-        sent = deliver(annotations, store)
+    if since is not None and not (source and everything):
+        raise click.UsageError("--since goes with --source and --all")
+    if look_in and source:
+        raise click.UsageError("--look-in goes with --db: with --source, that backend is looked into anyway")
+    export_metrics()
+    if source:
+        found, sent = _from_backend(source, trace_ids, since, annotate)
+    else:
+        found, sent = _from_database(database, trace_ids, annotate, look_in)
+    _print(found, as_json)
     if sent.traces is not None:
         click.echo(f"sent {sent.spans} spans and {sent.events} events to {sent.traces}", err=True)
+    elif source and annotate and found:
+        click.echo("nothing was sent: OTEL_EXPORTER_OTLP_ENDPOINT is not set", err=True)
     if not found:
-        fail(f"no failing answer in {database if everything else ', '.join(trace_ids)}", NOTHING_FOUND)
+        asked = (source or database) if everything else ", ".join(trace_ids)
+        fail(f"no failing answer in {asked}", NOTHING_FOUND)
+
+
+def _from_database(
+    database: Path, trace_ids: tuple[str, ...], annotate: bool, look_in: str
+) -> tuple[list[Found], Delivery]:
+    from memtrace_otel.annotate import AnnotationStore, LookingAnnotations, deliver
+    from memtrace_otel.diagnosis import diagnose, record
+    from memtrace_otel.store import SqliteStore, open_source
+
+    started = time.time_ns()
+    annotations: list[Annotation] = []
+    found: list[Found] = []
+    with (
+        SqliteStore.open(database, create=False) as store,
+        closing(open_source(look_in)) if look_in else nullcontext() as backend,
+        store.turn() if annotate else nullcontext(),
+    ):
+        kept: AnnotationStore = LookingAnnotations(store, backend.trace) if backend else store
+        with progress_bar("attribute") as progress:
+            for diagnosis in diagnose(store, trace_ids, progress=progress):
+                if backend:
+                    backend.api.allow(len(diagnosis.verdicts))
+                made = record(kept, diagnosis, started=started) if annotate else []
+                found += _found(diagnosis, made)
+                annotations += made
+        return found, deliver(annotations, kept)
+
+
+def _from_backend(
+    url: str, trace_ids: tuple[str, ...], since: int | None, annotate: bool
+) -> tuple[list[Found], Delivery]:
+    from memtrace_otel.annotate import BackendAnnotations, Delivery, deliver
+    from memtrace_otel.diagnosis import diagnose_backend, record
+    from memtrace_otel.store import open_source
+    from memtrace_otel.store.ahead import TOGETHER
+
+    started = time.time_ns()
+    found: list[Found] = []
+    total = Delivery()
+    with closing(open_source(url)) as source, progress_bar("attribute") as progress:
+        reading = source.keeping()
+        reading.api.allow(TOGETHER)
+        asked = trace_ids or reading.failing(started - DAY if since is None else since)
+        for diagnosis in diagnose_backend(reading, asked, known=not trace_ids, progress=progress):
+            store = BackendAnnotations(source.trace)  # as it is now
+            made = record(store, diagnosis, started=started) if annotate else []
+            found += _found(diagnosis, made)
+            total += deliver(made, store)
+    return found, total
+
+
+def _found(diagnosis: Diagnosis, made: list[Annotation]) -> list[Found]:
+    from memtrace_otel.report.summary import summarise
+
+    verdicts = [annotation.verdict for annotation in made] or diagnosis.verdicts
+    return [(verdict, summarise(verdict, diagnosis.graph)) for verdict in verdicts]
+
+
+def _print(found: list[Found], as_json: bool) -> None:
+    from memtrace_otel.attribution import verdict_json
+
+    found.sort(key=lambda one: one[0].failure.time_order)
+    if as_json:
+        for verdict, _ in found:
+            click.echo(json.dumps(verdict_json(verdict), ensure_ascii=False))
+    elif found:
+        from memtrace_otel.report.console import verdict_table
+
+        Console().print(verdict_table([summary for _, summary in found]))
 
 
 @click.command(epilog=examples("memtrace-otel report", "memtrace-otel report --db run.db -o run.html"))

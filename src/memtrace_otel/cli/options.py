@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
 from memtrace_otel import settings
 
+if TYPE_CHECKING:
+    from memtrace_otel.pages import Page
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _TRACE_ID_DIGITS = 32
+DAY = 24 * 3600 * 10**9
+"""Nanoseconds."""
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_AGO = re.compile(r"(\d{1,6})([smhd])")
 
 
 def database_option(command: Callable[P, R]) -> Callable[P, R]:
@@ -28,6 +38,60 @@ def database_option(command: Callable[P, R]) -> Callable[P, R]:
         show_envvar=True,
         help="Database written by OTEL_TRACES_EXPORTER=memtrace or by `import`.",
     )(command)
+
+
+def source_option(command: Callable[P, R]) -> Callable[P, R]:
+    """`--source URL`."""
+    return click.option(
+        "--source",
+        default="",
+        metavar="URL",
+        help="Read a tracing backend instead: jaeger+http://HOST[:PORT] or tempo+http://HOST[:PORT], also +https. "
+        "MEMTRACE_SOURCE_* hold tenant, token and limits.",
+    )(command)
+
+
+def since_option(command: Callable[P, R]) -> Callable[P, R]:
+    """`--since AGO`, as ns since the epoch, None when it is not given."""
+    return click.option(
+        "--since",
+        callback=_since,
+        metavar="AGO",
+        help="Failures found since: 90m, 24h (default), 7d, or a time such as 2026-11-24T08:00:00Z.",
+    )(command)
+
+
+def _since(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    if (found := _AGO.fullmatch(value)) is not None:
+        return time.time_ns() - int(found[1]) * _SECONDS[found[2]] * 10**9
+    try:
+        then = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is neither a duration such as 24h nor a time") from None
+    return int(then.astimezone(UTC).timestamp()) * 10**9
+
+
+def page_option(command: Callable[P, R]) -> Callable[P, R]:
+    """`--ui KIND=URL`."""
+    return click.option(
+        "--ui",
+        "page",
+        metavar="KIND=URL",
+        callback=_page,
+        help="The backend's page: jaeger=http://localhost:16686, or tempo=http://localhost:3000 for Grafana Explore "
+        "(?datasource=UID). Default: on the receiver's host.",
+    )(command)
+
+
+def _page(context: click.Context, parameter: click.Parameter, value: str | None) -> Page | None:
+    from memtrace_otel.pages import PageError, read_page
+
+    try:
+        return read_page(value) if value else None
+    except PageError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def check_trace_ids(context: click.Context, parameter: click.Parameter, value: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.build import build_graph
@@ -10,8 +11,10 @@ from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.slicing import LineageSource
 from memtrace_otel.model import OperationSpan, is_origin
 from memtrace_otel.semconv import Incomplete, OpKind
+from memtrace_otel.store.errors import SourceLimitError
 from memtrace_otel.store.protocols import TraceSource
 
+T = TypeVar("T")
 MAX_SPANS = 500_000
 """Most spans loaded for one graph; past it nothing more is asked for and `incomplete` says `bounded`."""
 
@@ -106,8 +109,10 @@ class _Loading:
     def trace(self, trace_id: str) -> list[OperationSpan]:
         """Return the spans of a trace."""
         if trace_id not in self.traces and not self.full:
-            self.traces[trace_id] = self._source.trace(trace_id)
-            self._left -= len(self.traces[trace_id])
+            spans = self._asked(lambda: self._source.trace(trace_id))
+            if spans is not None:
+                self.traces[trace_id] = spans
+                self._left -= len(spans)
         return self.traces.get(trace_id, [])
 
     def scopes_behind(self, trace_id: str) -> set[str]:
@@ -136,14 +141,14 @@ class _Loading:
         """Load the traces that judge answers of these."""
         spans = [span for trace_id in trace_ids for span in self.traces.get(trace_id, ())]
         for answer in [span for span in spans if span.kind == OpKind.RESPOND]:
-            for reader in self._source.readers(answer.origin):
-                if reader.kind == OpKind.JUDGE:
-                    self.trace(reader.trace_id)
+            judges = self._asked(lambda answer=answer: self._source.readers(answer.origin, kinds=(OpKind.JUDGE,)))
+            for judge in judges or ():
+                self.trace(judge.trace_id)
 
     def memories(self, scopes: Iterable[str | None]) -> None:
         """Load the traces that have a span of one of these scopes, None: of any."""
         for scope in sorted(scopes, key=str):
-            for trace_id in self._source.trace_ids(scope=scope):
+            for trace_id in self._asked(lambda scope=scope: self._source.trace_ids(scope=scope)) or ():
                 self.trace(trace_id)
                 if self.full:
                     return
@@ -161,8 +166,17 @@ class _Loading:
             trace_id = waiting.pop()
             origins = self._named(trace_id).union(span.origin for span in self.traces[trace_id]) - seen
             seen |= origins
-            readers = {reader.trace_id for origin in origins for reader in self._source.readers(origin)}
+            found = [self._asked(lambda origin=origin: self._source.readers(origin)) for origin in origins]
+            readers = {reader.trace_id for spans in found for reader in spans or ()}
             waiting += self._fresh((*(origin[:32] for origin in origins), *readers))
+
+    def _asked(self, question: Callable[[], T]) -> T | None:
+        """Return the answer of the source, None past what it may cost: the limit is reached then."""
+        try:
+            return question()
+        except SourceLimitError:
+            self._left = 0
+            return None
 
     def _named(self, trace_id: str) -> set[str]:
         """The origins of what the spans of a loaded trace read."""

@@ -6,6 +6,7 @@ Parallel arrays that are ragged or wrongly typed never raise: a missing entry be
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from typing import TypeVar, cast
@@ -124,6 +125,8 @@ class FieldReader:
 
     def _array(self, key: str) -> list[object]:
         value = self.rest.pop(key, None)
+        if isinstance(value, str):
+            value = _array_of_text(value)
         if value is None or isinstance(value, list):
             return cast("list[object]", value or [])
         self.malformed = True
@@ -134,6 +137,20 @@ class FieldReader:
             return value
         self.malformed = self.malformed or value is not None
         return default
+
+
+def _array_of_text(text: str) -> object:
+    """Return the array that a text is the JSON form of, the text itself when it is none.
+
+    Stores of Jaeger's older model (Badger, Elasticsearch, Cassandra) keep arrays so; one with a NaN becomes ''.
+    """
+    if not text:
+        return None
+    try:
+        value = cast("object", json.loads(text)) if text.startswith("[") else text
+    except (ValueError, RecursionError):
+        return text
+    return value
 
 
 def write_fields(span: OperationSpan) -> dict[str, AttributeValue]:

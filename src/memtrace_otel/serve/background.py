@@ -2,8 +2,7 @@
 spans when nothing else is to be done.
 
 Started as `python -m memtrace_otel.serve.background FILE`. A line on standard input says that something waits, its end
-that the server has ended. Each line on standard output counts new spans, quarantined requests, new verdicts and packed
-spans.
+that the server has ended. Each line on standard output is a `Progress`.
 """
 
 from __future__ import annotations
@@ -16,9 +15,11 @@ import sys
 import time
 
 from memtrace_otel import settings
+from memtrace_otel.monitoring import export_metrics
 from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.serve.attribution import Attribution
 from memtrace_otel.serve.packing import Packing
+from memtrace_otel.serve.progress import Progress, seen_in
 from memtrace_otel.store import StoreError
 
 _logger = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ def main(path: str) -> None:
     for ignored in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)  # a whole group is told at once; the server says when to end
     logging.basicConfig(format="memtrace-otel: %(message)s")
+    export_metrics()
     attribution = Attribution(settings.QUIET_SECONDS.read())
     packing = Packing(settings.PACK_SECONDS.read())
     with WatchedStore.open(path) as store:
@@ -53,24 +55,23 @@ def _work(store: WatchedStore, attribution: Attribution, packing: Packing) -> fl
     batch = store.decode_batch()
     if batch is not None:
         attribution.notice(batch.spans)
-        _say(len(batch.spans), batch.quarantined)
+        _tell(Progress(len(batch.spans), batch.quarantined, seen=seen_in(batch.spans)))
         return 0.0
     for spans in store.arrived():
         attribution.notice(spans)
-    if verdicts := attribution.attribute_one(store):
-        _say(verdicts=verdicts)
+    _tell(attribution.attribute_one(store))
     started = time.monotonic()
     if not packing.step(store):
-        if packing.packed:
-            _say(packed=packing.packed)
-            packing.packed = 0
+        _tell(Progress(packed=packing.packed))
+        packing.packed = 0
         return min(_LOOK_SECONDS, attribution.wait())
     # The write lock is free for others as long as it was held.
     return min(max(_PAUSE_SECONDS, time.monotonic() - started), attribution.wait())
 
 
-def _say(spans: int = 0, quarantined: int = 0, verdicts: int = 0, packed: int = 0) -> None:
-    print(spans, quarantined, verdicts, packed, flush=True)  # noqa: T201
+def _tell(progress: Progress) -> None:
+    if progress:
+        print(progress.line(), flush=True)  # noqa: T201
 
 
 def _is_wanted(seconds: float) -> bool:

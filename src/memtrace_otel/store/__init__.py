@@ -1,13 +1,18 @@
-"""Where spans live: the protocols every store keeps, and the embedded store (one SQLite file)."""
+"""Where spans live: the protocols every store keeps, the embedded store (one SQLite file), tracing backends."""
 
-from memtrace_otel.store.errors import StoreError
+from memtrace_otel.store.errors import SourceLimitError, StoreError
+from memtrace_otel.store.opening import SourceError, open_source
 from memtrace_otel.store.protocols import SpanStore, StoredVerdict, StoreStats, TraceSource
+from memtrace_otel.store.remote import RemoteSource
 from memtrace_otel.store.rows import NewSpan
 from memtrace_otel.store.sqlite import SqliteStore
 from memtrace_otel.store.upkeep import StoreUpkeep
 
 __all__ = [
     "NewSpan",
+    "RemoteSource",
+    "SourceError",
+    "SourceLimitError",
     "SpanStore",
     "SqliteStore",
     "StoreError",
@@ -15,4 +20,5 @@ __all__ = [
     "StoreUpkeep",
     "StoredVerdict",
     "TraceSource",
+    "open_source",
 ]

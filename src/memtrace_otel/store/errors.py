@@ -1,4 +1,4 @@
-"""The one error of stores."""
+"""The errors of stores."""
 
 from __future__ import annotations
 
@@ -12,3 +12,14 @@ class StoreError(Exception):
         super().__init__(f"{path}: {reason}")
         self.path = str(path)
         self.reason = reason
+
+
+class SourceLimitError(StoreError):
+    """What was asked for takes more requests or bytes than allowed; a graph goes on without it and says so.
+
+    `is_reply` says that a single reply does: a part of what was asked for may be had.
+    """
+
+    def __init__(self, path: str | Path, reason: str, *, is_reply: bool = False) -> None:
+        super().__init__(path, reason)
+        self.is_reply = is_reply

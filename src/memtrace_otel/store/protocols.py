@@ -17,9 +17,9 @@ class TraceSource(Protocol):
     """Spans that can be asked for. Every method raises StoreError when the source cannot answer; it never guesses.
 
     A reader sees every span acknowledged before the call. The same span (trace and span id) is returned once, however
-    often it was delivered; of two contents under one id the first acknowledged stays. Lists and iterators are in order
-    of start time, whatever the clocks said, equal times in order of arrival. Continuation spans (`part` > 0) are
-    returned as they are. What is damaged is refused, never left out.
+    often it was delivered; of two contents under one id one stays. Lists and iterators are in order of start time,
+    whatever the clocks said. Continuation spans (`part` > 0) are returned as they are. What is damaged is refused,
+    never left out.
     """
 
     def trace(self, trace_id: str) -> list[OperationSpan]:
@@ -40,8 +40,9 @@ class TraceSource(Protocol):
         """
         ...
 
-    def readers(self, origin: str) -> list[OperationSpan]:
-        """Return the spans that have an input version with this origin, each once."""
+    def readers(self, origin: str, *, kinds: Collection[str] = ()) -> list[OperationSpan]:
+        """Return the spans that have an input version with this origin, each once; only those of any of `kinds` where
+        some are given, which many a backend finds faster."""
         ...
 
     def trace_ids(self, *, scope: str | None = None) -> list[str]:
@@ -51,7 +52,8 @@ class TraceSource(Protocol):
 
 
 class SpanStore(TraceSource, Protocol):
-    """A source that also takes spans."""
+    """A source that also takes spans. It knows what came first: of two contents under one id the first acknowledged
+    stays, and equal start times are in order of arrival."""
 
     def add_request(self, body: bytes) -> None:
         """Keep an OTLP trace request (protobuf). When this returns the body is on disk and survives kill -9.

@@ -19,7 +19,7 @@ from memtrace_otel.store.bodies import UNDECODABLE, Bodies
 from memtrace_otel.store.connection import TranslatedErrors, connect, snapshot
 from memtrace_otel.store.damage import find_damage
 from memtrace_otel.store.errors import StoreError
-from memtrace_otel.store.inbox import Batch, add_bodies, drain_batch, waiting_bytes
+from memtrace_otel.store.inbox import Batch, add_bodies, drain_batch, waiting
 from memtrace_otel.store.lineage import readers_of, writers_before, writers_of
 from memtrace_otel.store.migrations import migrate
 from memtrace_otel.store.outlines import Outline, read_outline
@@ -97,18 +97,24 @@ class SqliteStore:
     def waiting_bytes(self) -> int:
         """Return the size of the requests that wait to be decoded."""
         with self._locked() as connection:
-            return waiting_bytes(connection)
+            return waiting(connection)[0]
+
+    def waiting(self) -> tuple[int, int]:
+        """Return the bytes that wait, and since when the oldest of them do (ns since the epoch, 0 when none does)."""
+        with self._locked() as connection:
+            return waiting(connection)
 
     def trace(self, trace_id: str) -> list[OperationSpan]:
         """Return the spans of a trace by start time, [] when it is unknown."""
         return self._select("WHERE trace_id = ? ORDER BY start, id", (trace_id,))
 
-    def readers(self, origin: str) -> list[OperationSpan]:
-        """Return the spans that read a version produced by `origin`, by start time."""
+    def readers(self, origin: str, *, kinds: Collection[str] = ()) -> list[OperationSpan]:
+        """Return the spans (of any of `kinds`) that read a version produced by `origin`, by start time."""
         self.decode()
         with self._locked() as connection:
             ids = json.dumps(readers_of(connection, origin))
             found = self._select("WHERE id IN (SELECT value FROM json_each(?)) ORDER BY start, id", (ids,))
+        found = [span for span in found if not kinds or span.kind in kinds]
         return [span for span in found if any(variable.origin == origin for variable in span.inputs)]
 
     def outlines(self, trace_ids: Collection[str]) -> Iterator[Outline]:
@@ -205,7 +211,7 @@ class SqliteStore:
 
     def _new_span(self, trace_id: str, span_id: str, name: str, start: int, source: int, stored: bytes) -> NewSpan:
         body = self._body(stored, trace_id, span_id)
-        return read_indexed(trace_id, span_id, name, start, self._source(source)[1], body)
+        return read_indexed(trace_id, span_id, name, start, self._source(source), body)
 
     def indexed_of(self, kind: str, since: int) -> Iterator[NewSpan]:
         """Yield the same of the spans of one kind that started at `since` (ns) or later, by start time."""

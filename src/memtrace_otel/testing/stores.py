@@ -76,17 +76,6 @@ class SourceContract:
         assert list(source.spans()) == [span]
         assert source.readers(make_origin("a" * 32, "b" * 16)) == [span]
 
-    def test_the_first_of_two_contents_stays(self, fill: Fill) -> None:
-        first = contract_span(
-            1, 1, name="first", inputs=(Variable("memory:1", origin=make_origin("a" * 32, "b" * 16)),)
-        )
-        second = contract_span(
-            1, 1, name="second", inputs=(Variable("memory:1", origin=make_origin("a" * 32, "c" * 16)),)
-        )
-        source = fill([first], [second])
-        assert source.trace(first.trace_id) == [first]
-        assert source.readers(make_origin("a" * 32, "c" * 16)) == []
-
     def test_one_span_id_in_two_traces_is_two_spans(self, fill: Fill) -> None:
         spans = [contract_span(1, 1, 1), contract_span(2, 1, 2)]
         assert list(fill(spans).spans()) == spans
@@ -114,6 +103,27 @@ class SourceContract:
         assert source.readers(writer.origin) == [reader]
         assert source.readers(stranger.origin) == []
 
+    def test_readers_are_selected_by_kind(self, fill: Fill) -> None:
+        read = (Variable("answer:1", origin=make_origin("a" * 32, "b" * 16)),)
+        judge = contract_span(1, 1, 1, kind="judge", inputs=read)
+        ingest = contract_span(2, 2, 2, kind="ingest", inputs=read)
+        source = fill([contract_span(3, 3, 3, kind="update", inputs=read), ingest, judge])
+        assert source.readers(read[0].origin, kinds=["judge"]) == [judge]
+        assert source.readers(read[0].origin, kinds=["ingest", "judge"]) == [judge, ingest]
+
+    def test_a_trace_id_that_begins_with_zeros_is_found(self, fill: Fill) -> None:
+        ids = (0xF << 120, 0xABCDEF, 1)
+        spans = [contract_span(id, n, n, scope="a" * 16) for n, id in enumerate(ids, 1)]
+        source = fill(spans)
+        assert source.trace_ids(scope="a" * 16) == [span.trace_id for span in spans]
+        assert [source.trace(span.trace_id) for span in spans] == [[span] for span in spans]
+
+    def test_what_another_wrote_into_a_name_is_no_query(self, fill: Fill) -> None:
+        names = ['a" || true || "', "a'b", "a|b", ".*", "é\\n", "{}"]
+        spans = [contract_span(n, n, n, scope=scope) for n, scope in enumerate(names, 1)]
+        source = fill([*spans, contract_span(9, 9, 9, scope="other")])
+        assert [source.trace_ids(scope=scope) for scope in names] == [[span.trace_id] for span in spans]
+
     def test_trace_ids_are_each_trace_once_by_time(self, fill: Fill) -> None:
         spans = [contract_span(3, 1, 1), contract_span(1, 2, 2), contract_span(3, 3, 3), contract_span(2, 4, 4)]
         source = fill(list(reversed(spans)))
@@ -128,14 +138,6 @@ class SourceContract:
         assert source.trace_ids(scope=mine) == [f"{n:032x}" for n in (2, 1)]
         assert source.trace_ids(scope=others) == [f"{n:032x}" for n in (1, 3)]
 
-    def test_equal_times_are_in_order_of_arrival(self, fill: Fill) -> None:
-        origin = make_origin("a" * 32, "b" * 16)
-        spans = [contract_span(1, n, 1, inputs=(Variable("memory:1", origin=origin),)) for n in (5, 2, 9, 1)]
-        source = fill(spans[:1], spans[1:3], spans[3:])
-        assert source.trace(spans[0].trace_id) == spans
-        assert list(source.spans()) == spans
-        assert source.readers(origin) == spans
-
     def test_readers_are_in_order_of_time(self, fill: Fill) -> None:
         origin = make_origin("a" * 32, "b" * 16)
         spans = [contract_span(n, n, 9 - n, inputs=(Variable("memory:1", origin=origin),)) for n in range(1, 5)]
@@ -149,12 +151,13 @@ class SourceContract:
 
     def test_every_part_of_an_operation_comes_back(self, fill: Fill) -> None:
         whole = contract_span(1, 1, 1, kind="retrieve", inputs=(Variable("memory:1"),))
-        rest = contract_span(1, 2, 1, kind="retrieve", part=1, parent_id=whole.span_id, inputs=(Variable("memory:2"),))
+        rest = contract_span(1, 2, 2, kind="retrieve", part=1, parent_id=whole.span_id, inputs=(Variable("memory:2"),))
         assert fill([whole, rest]).trace(whole.trace_id) == [whole, rest]
 
     def test_more_spans_than_a_page_with_equal_times(self, fill: Fill) -> None:
         spans = [contract_span(n // 7 + 1, n + 1, 1) for n in range(1000)]
-        assert list(fill(spans).spans()) == spans
+        found = list(fill(spans).spans())
+        assert sorted(span.origin for span in found) == [span.origin for span in spans]
 
 
 class StoreContract(SourceContract):
@@ -165,6 +168,29 @@ class StoreContract(SourceContract):
         for spans in requests:
             store.add_request(encode_request(spans))
         return store
+
+    def test_the_first_of_two_contents_stays(self, fill: Fill) -> None:
+        first = contract_span(
+            1, 1, name="first", inputs=(Variable("memory:1", origin=make_origin("a" * 32, "b" * 16)),)
+        )
+        second = contract_span(
+            1, 1, name="second", inputs=(Variable("memory:1", origin=make_origin("a" * 32, "c" * 16)),)
+        )
+        source = fill([first], [second])
+        assert source.trace(first.trace_id) == [first]
+        assert source.readers(make_origin("a" * 32, "c" * 16)) == []
+
+    def test_equal_times_are_in_order_of_arrival(self, fill: Fill) -> None:
+        origin = make_origin("a" * 32, "b" * 16)
+        spans = [contract_span(1, n, 1, inputs=(Variable("memory:1", origin=origin),)) for n in (5, 2, 9, 1)]
+        source = fill(spans[:1], spans[1:3], spans[3:])
+        assert source.trace(spans[0].trace_id) == spans
+        assert list(source.spans()) == spans
+        assert source.readers(origin) == spans
+
+    def test_equal_times_are_in_order_of_arrival_past_a_page(self, fill: Fill) -> None:
+        spans = [contract_span(n // 7 + 1, n + 1, 1) for n in range(1000)]
+        assert list(fill(spans).spans()) == spans
 
     def test_decode_counts_the_new_spans(self, store: SpanStore) -> None:
         spans = [contract_span(1, 1), contract_span(1, 2)]

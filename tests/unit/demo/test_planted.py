@@ -30,7 +30,7 @@ class Spans:
     ) -> Iterator[OperationSpan]:
         return (span for span in self._spans if span.kind in kinds and span.start >= (since or 0))
 
-    def readers(self, origin: str) -> list[OperationSpan]:
+    def readers(self, origin: str, *, kinds: Collection[str] = ()) -> list[OperationSpan]:
         return []
 
     def trace_ids(self, *, scope: str | None = None) -> list[str]:

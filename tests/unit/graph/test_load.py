@@ -50,8 +50,9 @@ class Listed:
     ) -> Iterator[OperationSpan]:
         return (s for s in self._spans if scope in (None, s.scope))
 
-    def readers(self, origin: str) -> list[OperationSpan]:
-        return [s for s in self._spans if any(v.origin == origin for v in s.inputs)]
+    def readers(self, origin: str, *, kinds: Collection[str] = ()) -> list[OperationSpan]:
+        found = [s for s in self._spans if not kinds or s.kind in kinds]
+        return [s for s in found if any(v.origin == origin for v in s.inputs)]
 
     def trace_ids(self, *, scope: str | None = None) -> list[str]:
         return list(dict.fromkeys(s.trace_id for s in self._spans if scope in (None, s.scope)))

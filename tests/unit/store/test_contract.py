@@ -57,8 +57,9 @@ class ToyStore:
             if within and scope in (None, span.scope) and (not kinds or span.kind in kinds):
                 yield span
 
-    def readers(self, origin: str) -> list[OperationSpan]:
-        return [span for span in self._sorted() if any(variable.origin == origin for variable in span.inputs)]
+    def readers(self, origin: str, *, kinds: Collection[str] = ()) -> list[OperationSpan]:
+        found = [span for span in self._sorted() if not kinds or span.kind in kinds]
+        return [span for span in found if any(variable.origin == origin for variable in span.inputs)]
 
     def trace_ids(self, *, scope: str | None = None) -> list[str]:
         return list(dict.fromkeys(span.trace_id for span in self._sorted() if scope in (None, span.scope)))
@@ -122,8 +123,13 @@ class UntilIncluded(ToyStore):
 
 
 class ReadersOncePerInput(ToyStore):
-    def readers(self, origin: str) -> list[OperationSpan]:
+    def readers(self, origin: str, *, kinds: Collection[str] = ()) -> list[OperationSpan]:
         return [span for span in self._sorted() for variable in span.inputs if variable.origin == origin]
+
+
+class KindsOverlooked(ToyStore):
+    def readers(self, origin: str, *, kinds: Collection[str] = ()) -> list[OperationSpan]:
+        return super().readers(origin)
 
 
 class PartsLeftOut(ToyStore):

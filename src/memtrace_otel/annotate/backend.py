@@ -1,0 +1,59 @@
+"""Verdicts with no store of ours: what the tracing backend holds is what is known, our spans there are the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+
+from memtrace_otel import semconv
+from memtrace_otel.model import OperationSpan
+from memtrace_otel.otlp import decode_request
+
+
+class BackendAnnotations:
+    """An `AnnotationStore` over a backend that is only read. For verdicts sent at once: each trace is read once.
+
+    `read` returns the spans of a trace as the backend has them now. `sent` are the ids that this process has sent,
+    by receiver: a backend may take a moment to show them.
+    """
+
+    def __init__(self, read: Callable[[str], list[OperationSpan]], sent: dict[str, set[str]] | None = None) -> None:
+        self._read = read
+        self._sent: dict[str, set[str]] = {} if sent is None else sent
+        self._traces: dict[str, list[OperationSpan]] = {}
+        self._there: set[str] = set()
+        self._verdicts: set[str] = set()
+
+    def trace(self, trace_id: str) -> list[OperationSpan]:
+        """Return the spans of a trace and those of ours that will be sent to it."""
+        if trace_id not in self._traces:
+            spans = self._traces[trace_id] = list(self._read(trace_id))
+            ours = [span for span in spans if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE]
+            self._there.update(span.span_id for span in ours)
+            self._verdicts.update(str(span.attributes.get(semconv.ATTRIBUTION_ID, "")) for span in ours)
+        return self._traces[trace_id]
+
+    def add_request(self, body: bytes) -> None:
+        """Take spans that are about to be sent; only the backend keeps them."""
+        for span in decode_request(body):
+            self.trace(span.trace_id).append(span)
+
+    def unsent(self, target: str, span_ids: Iterable[str]) -> list[str]:
+        """Return those ids that the backend does not show and that were not sent to `target`."""
+        sent = self._sent.get(target, set())
+        return [span_id for span_id in span_ids if span_id not in self._there and span_id not in sent]
+
+    def mark_sent(self, target: str, span_ids: Iterable[str]) -> None:
+        """Remember that the ids were sent to `target`."""
+        self._sent.setdefault(target, set()).update(span_ids)
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Return an empty context: other machines cannot be kept waiting, which is why ids are looked for first."""
+        return nullcontext()
+
+    def save_verdict(self, answer: str, attribution_id: str, document: str) -> bool:
+        """Tell whether the backend showed no span of this verdict."""
+        return attribution_id not in self._verdicts
+
+    def withdraw_verdicts(self, attribution_ids: Iterable[str]) -> None:
+        """Do nothing: a sent span cannot be changed."""

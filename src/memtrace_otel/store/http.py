@@ -1,0 +1,215 @@
+"""GET requests to the API of a tracing backend: bounded, patient with a server that is busy, silent about secrets."""
+
+from __future__ import annotations
+
+import json
+import random
+import ssl
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Final, cast
+from urllib.parse import urlencode
+
+from memtrace_otel import settings
+from memtrace_otel.store.errors import SourceLimitError, StoreError
+from memtrace_otel.version import __version__
+
+_BUSY: Final = frozenset({429, 500, 502, 503, 504})
+_LONGEST_WAIT = 10.0
+_SHOWN = 300
+
+
+class UnreachableError(StoreError):
+    """The backend does not answer, or not to us."""
+
+
+class RefusedError(StoreError):
+    """The backend does not answer such a request (HTTP 400, 413, 422): it says why in `reason`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What reading may cost: per failing trace `requests` and `bytes`, per reply `reply_bytes` and `seconds`; how often
+    a request is tried."""
+
+    requests: int = 2000
+    bytes: int = 256 << 20
+    reply_bytes: int = 64 << 20
+    seconds: float = 30.0
+    tries: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where an API is. `path` is what its own paths come after, without a slash at its end."""
+
+    secure: bool
+    host: str
+    port: int
+    path: str = ""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.secure else 'http'}://{host}:{self.port}{self.path}"
+
+
+@dataclass(slots=True)
+class Spent:
+    """What reading has cost so far."""
+
+    requests: int = 0
+    bytes: int = 0
+    retries: int = 0
+
+
+class BackendApi:
+    """An API over HTTP; may be shared by threads. Connections stay open between requests.
+
+    `headers` go with every request and never into a message. Redirects are not followed: they would take the headers
+    elsewhere.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        headers: Mapping[str, str] | None = None,
+        bounds: Bounds | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.address = address
+        self.bounds = bounds or Bounds()
+        self.spent = Spent()
+        self._allowed = Spent(self.bounds.requests, self.bounds.bytes)
+        self._headers = {"user-agent": f"memtrace-otel/{__version__}", **(headers or {})}
+        self._secrets = [value for value in (headers or {}).values() if value]
+        self._tls = tls
+        self._idle: list[HTTPConnection] = []
+        self._lock = threading.Lock()
+
+    def __str__(self) -> str:
+        return str(self.address)
+
+    def allow(self, cases: int) -> None:
+        """Allow, from now on, what reading for so many failing traces may cost."""
+        with self._lock:
+            self._allowed.requests = self.spent.requests + cases * self.bounds.requests
+            self._allowed.bytes = self.spent.bytes + cases * self.bounds.bytes
+
+    def get(self, path: str, query: Mapping[str, str | int] | None = None, accept: str = "application/json") -> bytes:
+        """Return the body of a reply, b'' of one that says that there is no such thing (404).
+
+        Raises SourceLimitError past the bounds, RefusedError when the backend takes no such request, StoreError when it
+        cannot be reached or does not answer.
+        """
+        target = f"{self.address.path}{path}" + (f"?{urlencode(query)}" if query else "")
+        problem = ""
+        for attempt in range(self.bounds.tries):
+            if attempt:
+                self.spent.retries += 1
+            self._count_request()
+            try:
+                status, body, wait = self._ask(target, accept)
+            except (OSError, HTTPException) as error:
+                problem, wait = f"{_said(error)}", None
+            else:
+                if status == 200:
+                    return body
+                if status == 404:
+                    return b""
+                problem = f"HTTP {status} {self._shown(body)}".strip()
+                if status not in _BUSY:
+                    self._refuse(path, status, problem)
+            if attempt + 1 < self.bounds.tries:
+                time.sleep(min(_LONGEST_WAIT, wait if wait is not None else 0.2 * 2**attempt * (1 + random.random())))
+        raise UnreachableError(str(self), f"{path}: {problem} ({self.bounds.tries} tries)")
+
+    def get_json(self, path: str, query: Mapping[str, str | int] | None = None) -> dict[str, object]:
+        """Return the JSON object that a reply is, an empty one where there is no such thing; see `get`."""
+        body = self.get(path, query)
+        try:
+            document = cast("object", json.loads(body or b"{}"))
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict):
+            raise StoreError(str(self), f"{path}: the reply is no JSON object; is this the port of the HTTP API?")
+        return cast("dict[str, object]", document)
+
+    def close(self) -> None:
+        """Close the connections that are open; the next request opens one."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _refuse(self, path: str, status: int, problem: str) -> None:
+        if status in (401, 403):
+            told = (settings.SOURCE_TOKEN, settings.SOURCE_TENANT, settings.SOURCE_HEADERS)
+            problem += f" ({', '.join(setting.env for setting in told)} say who asks)"
+        raise (RefusedError if status in (400, 413, 422) else UnreachableError)(str(self), f"{path}: {problem}")
+
+    def _count_request(self) -> None:
+        with self._lock:
+            if self.spent.requests >= self._allowed.requests:
+                raise SourceLimitError(str(self), f"{self.bounds.requests} requests a failing trace are not enough")
+            self.spent.requests += 1
+
+    def _ask(self, target: str, accept: str) -> tuple[int, bytes, float | None]:
+        """Return status, body and the seconds after which to come again, when told."""
+        connection = self._connection()
+        try:
+            connection.request("GET", target, headers={**self._headers, "accept": accept})
+            reply = connection.getresponse()
+            body = reply.read(self.bounds.reply_bytes + 1)
+            told = reply.getheader("retry-after", "")
+            if len(body) > self.bounds.reply_bytes:
+                raise SourceLimitError(
+                    str(self), f"a reply has more than {self.bounds.reply_bytes} bytes", is_reply=True
+                )
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            self._idle.append(connection)
+            self.spent.bytes += len(body)
+            if self.spent.bytes > self._allowed.bytes:
+                raise SourceLimitError(str(self), f"{self.bounds.bytes} bytes a failing trace are not enough")
+        return reply.status, body, float(told) if told.isdecimal() else None
+
+    def _connection(self) -> HTTPConnection:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        host, port, seconds = self.address.host, self.address.port, self.bounds.seconds
+        if self.address.secure:
+            return HTTPSConnection(host, port, timeout=seconds, context=self._tls)
+        return HTTPConnection(host, port, timeout=seconds)
+
+    def _shown(self, body: bytes) -> str:
+        """The beginning of what the backend says, on one line and without what we told it."""
+        text = body[:_SHOWN].decode("utf-8", "replace")
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def _said(error: Exception) -> str:
+    return str(getattr(error, "strerror", "") or error) or type(error).__name__
+
+
+def listed(document: Mapping[str, object], name: str) -> list[object]:
+    """Return an array of a reply, [] where there is none."""
+    value = document.get(name)
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def objects(document: Mapping[str, object], name: str) -> list[Mapping[str, object]]:
+    """Return the objects of an array of a reply."""
+    return [cast("Mapping[str, object]", item) for item in listed(document, name) if isinstance(item, dict)]
+
+
+def trace_id(found: Mapping[str, object]) -> str:
+    """Return the id of a trace that a search found: leading zeros, which backends leave out, are filled in."""
+    return str(found.get("traceID", "")).zfill(32)

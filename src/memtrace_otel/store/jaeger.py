@@ -1,0 +1,83 @@
+"""Jaeger as a `TraceSource`: traces by API v3, searches by the API of Jaeger's own page.
+
+API v3 over HTTP ignores the attributes of a search (1.76), the page's API takes them. It searches one service at a
+time, for attributes that are equal to a text: of an array the whole text, so that readers of an origin are looked for
+among the spans of their kind. Badger, Elasticsearch and Cassandra give arrays back as JSON text, which is read as well,
+and no link attributes, which nothing here needs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+from memtrace_otel import semconv
+from memtrace_otel.model import OperationSpan
+from memtrace_otel.otlp import DecodeError, decode_request
+from memtrace_otel.otlp.json import json_to_request
+from memtrace_otel.store.errors import SourceLimitError, StoreError
+from memtrace_otel.store.http import listed, objects, trace_id
+from memtrace_otel.store.remote import Found, RemoteSource, TooMuchError
+from memtrace_otel.store.wanted import Wanted, operation_names
+
+_TRACES = 200
+"""Most traces of one search: they come whole."""
+
+
+class JaegerSource(RemoteSource):
+    """Jaeger 1.35 or newer, v2 included."""
+
+    def _read(self, trace_id: str) -> list[OperationSpan]:
+        # raw: else times are moved where clocks seem to differ
+        result = self.api.get_json(f"/api/v3/traces/{trace_id}", {"raw_traces": "true"}).get("result")
+        document = cast("dict[str, object]", result) if isinstance(result, dict) else dict[str, object]()
+        try:
+            return decode_request(json_to_request({"resourceSpans": [], **document}))
+        except DecodeError as error:
+            raise StoreError(str(self), f"trace {trace_id}: {error}") from None
+
+    def _search(self, wanted: Wanted, since: int, until: int) -> Found:
+        found: dict[str, int] = {}
+        for service in self._services():
+            for tags in _tags(wanted):
+                found.update(self._found(service, tags, since, until))
+        return found
+
+    def _at_once(self) -> int:
+        return 1 << 63
+
+    def _services(self) -> list[str]:
+        services = map(str, listed(self.api.get_json("/api/v3/services"), "services"))
+        return [service for service in services if service != semconv.ATTRIBUTION_SERVICE]
+
+    def _found(self, service: str, tags: Mapping[str, str], since: int, until: int) -> Found:
+        query: dict[str, str | int] = {"service": service, "limit": _TRACES}
+        query |= {"start": since // 1000, "end": -(-until // 1000)}
+        if tags:
+            query["tags"] = json.dumps(tags)
+        try:
+            found = objects(self.api.get_json("/api/traces", query), "data")
+        except SourceLimitError as error:
+            if not error.is_reply:
+                raise
+            raise TooMuchError(error.reason) from None
+        if len(found) >= _TRACES:
+            raise TooMuchError(f"{_TRACES} or more of {service}")
+        return {trace_id(trace): len(listed(trace, "spans")) for trace in found}
+
+
+def _tags(wanted: Wanted) -> Iterator[dict[str, str]]:
+    """Yield the attributes of each search that is needed, {} when none of them says what is wanted."""
+    if wanted.failing:
+        yield {semconv.OP_KIND: semconv.OpKind.JUDGE}
+        for label in sorted(semconv.FAILING_LABELS):
+            yield {semconv.EVALUATION_LABEL: label}
+    elif wanted.scopes and "" not in wanted.scopes:
+        yield from ({semconv.SCOPE: scope} for scope in sorted(wanted.scopes))
+    elif wanted.kinds:
+        for kind in sorted(wanted.kinds):
+            yield {semconv.OP_KIND: kind}
+            yield from ({semconv.GEN_AI_OPERATION_NAME: name} for name in operation_names(kind))
+    else:
+        yield {}

@@ -1,0 +1,215 @@
+"""A `TraceSource` over the API of a tracing backend, whatever one that is: reading by trace id, searching by time.
+
+A backend finds the traces that hold a span of some kind in a span of time, some of them, up to a limit. So that none is
+missed, a search whose result is as long as the limit is made again in halves of the time. What it finds is looked at
+again here: backends differ in what exactly they match.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Self
+
+from memtrace_otel import settings
+from memtrace_otel.model import OperationSpan
+from memtrace_otel.store.errors import StoreError
+from memtrace_otel.store.http import BackendApi
+from memtrace_otel.store.kept import KeptTraces
+from memtrace_otel.store.wanted import Wanted, judged_traces
+
+_SECOND = 1_000_000_000
+_HOUR = 3600 * _SECOND
+_AT_A_TIME = 4
+_AHEAD = _HOUR
+"""How far the clock of who writes spans may be ahead of ours."""
+_BEHIND = 600 * _SECOND
+"""How long before a version was written, by another clock, it may seem to be read."""
+
+Found = Mapping[str, int]
+"""The traces that a search found, each with a number that is another one when it has another such span."""
+
+
+class TooMuchError(Exception):
+    """A search that a backend does not answer whole for so long a time."""
+
+
+class RemoteSource(ABC):
+    """Reads a backend. `keeping` makes one that asks for nothing twice; both may be shared by threads."""
+
+    def __init__(self, api: BackendApi, hours: int | None = None) -> None:
+        self.api = api
+        self._history = (settings.SOURCE_HOURS.read() if hours is None else hours) * _HOUR
+        self._kept: KeptTraces | None = None
+
+    def __str__(self) -> str:
+        return str(self.api)
+
+    @abstractmethod
+    def _read(self, trace_id: str) -> list[OperationSpan]:
+        """Return the spans of a trace as the backend has them."""
+
+    @abstractmethod
+    def _search(self, wanted: Wanted, since: int, until: int) -> Found:
+        """Return every trace with a span like `wanted` that started at `since` or later and before `until` (ns); more
+        may be among them. Raises TooMuchError when the backend cannot do so for so long a time."""
+
+    @abstractmethod
+    def _at_once(self) -> int:
+        """The longest time (ns) to search at once."""
+
+    def keeping(self) -> Self:
+        """Return a source that remembers what it has read: for one run over traces that change no more."""
+        if self._kept:
+            return self
+        other = type(self)(self.api, self._history // _HOUR)
+        other._kept = KeptTraces()
+        return other
+
+    def close(self) -> None:
+        """Close what is open."""
+        self.api.close()
+
+    def trace(self, trace_id: str) -> list[OperationSpan]:
+        """Return the spans of a trace, each once, by start; see `TraceSource`."""
+        kept = self._kept.trace(trace_id) if self._kept else None
+        return self._keep(trace_id, self._read(trace_id)) if kept is None else kept
+
+    def spans(
+        self,
+        *,
+        scope: str | None = None,
+        kinds: Collection[str] = (),
+        since: int | None = None,
+        until: int | None = None,
+    ) -> Iterator[OperationSpan]:
+        """Yield the spans of a memory scope, of kinds, of a time, by start; see `TraceSource`."""
+        wanted = Wanted(scopes=None if scope is None else frozenset((scope,)), kinds=frozenset(kinds))
+        for first, end, found in self._searched(wanted, since, until):
+            matching = (
+                span
+                for trace_id in found
+                for span in self.trace(trace_id)
+                if first <= span.start < end and wanted.holds(span)
+            )
+            yield from sorted(matching, key=_start)
+
+    def readers(self, origin: str, *, kinds: Collection[str] = ()) -> list[OperationSpan]:
+        """Return the spans (of any of `kinds`) that have an input version with this origin; see `TraceSource`."""
+        if self._kept and (known := self._kept.readers(origin, kinds)) is not None:
+            return known
+        written = next((span.start for span in self.trace(origin[:32]) if span.origin == origin), None)
+        return self.find_readers((origin,), kinds, written)[origin]
+
+    def trace_ids(self, *, scope: str | None = None) -> list[str]:
+        """Return the id of every trace (with a span of the scope), by the start of its first (such) span."""
+        if scope is not None and self._kept and (known := self._kept.traces_of(scope)) is not None:
+            return known
+        if scope is not None:
+            return self.find_traces((scope,))[scope]
+        starts: dict[str, int] = {}
+        for _, _, found in self._searched(Wanted(), None, None):
+            for trace_id in found:
+                if trace_id not in starts and (spans := self.trace(trace_id)):
+                    starts[trace_id] = spans[0].start
+        return sorted(starts, key=lambda trace_id: starts[trace_id])
+
+    def failing(self, since: int, known: dict[str, int] | None = None) -> list[str]:
+        """Return the ids of the traces with an answer that an evaluation calls a failure, there or in another trace,
+        where that evaluation started at `since` (ns) or later; by when it did. A later one may say that it is none.
+
+        Evaluations that are in `known` as they were are not read again; the others are added to it.
+        """
+        wanted = Wanted(failing=True)
+        found: dict[str, int] = {}
+        for _, _, traces in self._searched(wanted, since, None):
+            fresh = [id for id, number in traces.items() if known is None or known.get(id) != number]
+            if known is not None:
+                known.update(traces)
+            self.fetch(fresh)
+            for trace_id in fresh:
+                for span in self.trace(trace_id):
+                    if wanted.holds(span) and span.start >= since:
+                        for judged in judged_traces(span):
+                            found[judged] = min(found.get(judged, span.start), span.start)
+        return sorted(found, key=lambda trace_id: (found[trace_id], trace_id))
+
+    # --- of several at once --------------------------------------------------------------------------------------
+    def find_traces(self, scopes: Collection[str]) -> dict[str, list[str]]:
+        """Return the ids of the traces of each scope, by the start of the first span there."""
+        starts: dict[str, dict[str, int]] = {scope: {} for scope in scopes}
+        wanted = Wanted(scopes=frozenset(scopes))
+        for _, _, found in self._searched(wanted, None, None):
+            self.fetch(found)
+            for trace_id in found:
+                for span in self.trace(trace_id):
+                    if span.scope in starts:
+                        starts[span.scope].setdefault(trace_id, span.start)
+        traces = {scope: sorted(first, key=lambda id, first=first: first[id]) for scope, first in starts.items()}
+        if self._kept:
+            self._kept.add_scopes(traces)
+        return traces
+
+    def find_readers(
+        self, origins: Collection[str], kinds: Collection[str], written: int | None
+    ) -> dict[str, list[OperationSpan]]:
+        """Return the readers of each origin, in order of start; the first of these wrote at `written` (ns)."""
+        readers: dict[str, dict[str, OperationSpan]] = {origin: {} for origin in origins}
+        wanted = Wanted(origins=frozenset(origins), kinds=frozenset(kinds))
+        for _, _, found in self._searched(wanted, None if written is None else written - _BEHIND, None):
+            self.fetch(found)
+            for trace_id in found:
+                for span in self.trace(trace_id):
+                    if wanted.holds(span):
+                        for origin in readers.keys() & {variable.origin for variable in span.inputs}:
+                            readers[origin][span.origin] = span
+        ordered = {origin: sorted(spans.values(), key=_start) for origin, spans in readers.items()}
+        if self._kept:
+            self._kept.add_readers(ordered, kinds)
+        return ordered
+
+    def fetch(self, trace_ids: Iterable[str]) -> None:
+        """Read traces that will be asked for, several at a time; of use where what is read is kept."""
+        missing = [id for id in dict.fromkeys(trace_ids) if self._kept and self._kept.trace(id) is None]
+        if len(missing) < 2:
+            return
+        with ThreadPoolExecutor(_AT_A_TIME) as pool:
+            for _ in pool.map(self.trace, missing):
+                pass
+
+    def _searched(self, wanted: Wanted, since: int | None, until: int | None) -> Iterator[tuple[int, int, Found]]:
+        """Yield (start, end, what was found there), earliest time first."""
+        now = time.time_ns()
+        first = max(now - self._history if since is None else since, 0)
+        last = now + _AHEAD if until is None else until
+        waiting: list[tuple[int, int]] = []
+        while last > first:
+            waiting.append((max(first, last - self._at_once()), last))
+            last = waiting[-1][0]
+        while waiting:
+            start, end = waiting.pop()
+            try:
+                found = self._search(wanted, start, end)
+            except TooMuchError as error:
+                middle = (start + end) // 2 // _SECOND * _SECOND
+                if not start < middle < end:
+                    raise StoreError(str(self), f"too many traces within a second: {error}") from None
+                waiting += [(middle, end), (start, middle)]
+            else:
+                yield start, end, found
+
+    def _keep(self, trace_id: str, spans: list[OperationSpan]) -> list[OperationSpan]:
+        """Return the spans each once (a backend may give back what it was given twice), by start."""
+        once: dict[str, OperationSpan] = {}
+        for span in spans:
+            once.setdefault(span.origin, span)
+        ordered = sorted(once.values(), key=_start)
+        if self._kept:
+            self._kept.add(trace_id, ordered)
+        return ordered
+
+
+def _start(span: OperationSpan) -> int:
+    return span.start

@@ -1,0 +1,130 @@
+"""Grafana Tempo as a `TraceSource`: traces by id (API v2), searches by TraceQL.
+
+Every condition is on one span: before compaction Tempo keeps late spans apart from their trace.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from google.protobuf.message import DecodeError as ProtobufError
+
+from memtrace_otel import semconv, settings
+from memtrace_otel.model import OperationSpan
+from memtrace_otel.otlp import DecodeError, decode_request
+from memtrace_otel.semconv import Incomplete
+from memtrace_otel.store.errors import StoreError
+from memtrace_otel.store.http import RefusedError, objects, trace_id
+from memtrace_otel.store.remote import Found, RemoteSource, TooMuchError
+from memtrace_otel.store.tempo_reply import read_trace_reply
+from memtrace_otel.store.wanted import Wanted, operation_names
+
+_TRACES = 5000
+_SECOND = 1_000_000_000
+_LATE = 3600 * _SECOND
+"""A span that comes more than two minutes late is filed under the time it came: searches look so much further."""
+_WEEK = 7 * 24 * 3600 * _SECOND - _LATE - _SECOND
+"""What Tempo searches at once unless it is told otherwise (`query_frontend.search.max_duration`)."""
+_PLAIN = re.compile(r"[0-9A-Za-z_-]+")
+
+
+class TempoSource(RemoteSource):
+    """Tempo 2.7 or newer."""
+
+    _limit = _TRACES
+    _longest = _WEEK
+
+    def _read(self, trace_id: str) -> list[OperationSpan]:
+        body = self.api.get(f"/api/v2/traces/{trace_id}", accept="application/protobuf")
+        try:
+            trace, partial = read_trace_reply(body)
+            spans = decode_request(trace)
+        except (DecodeError, ProtobufError) as error:
+            raise StoreError(str(self), f"trace {trace_id}: {error}") from None
+        # too large for Tempo to give it whole: what is there counts, and says so
+        return (
+            [replace(span, incomplete=(*span.incomplete, Incomplete.BOUNDED)) for span in spans] if partial else spans
+        )
+
+    def _search(self, wanted: Wanted, since: int, until: int) -> Found:
+        last = until + min(_LATE, until - since)
+        query = {"q": traceql(wanted), "start": since // _SECOND, "end": -(-last // _SECOND)}
+        try:
+            document = self.api.get_json("/api/search", {**query, "limit": self._limit, "spss": 1})
+        except RefusedError as error:
+            if "exceeds max limit" in error.reason:
+                self._limit //= 2
+            elif "range specified" in error.reason:
+                self._longest = (until - since) // 2
+            else:
+                raise
+            raise TooMuchError(error.reason) from None
+        found = objects(document, "traces")
+        if len(found) >= self._limit:
+            raise TooMuchError(f"{self._limit} or more")
+        return {trace_id(trace): _matched(trace) for trace in found}
+
+    def _at_once(self) -> int:
+        return self._longest
+
+
+def _matched(trace: Mapping[str, object]) -> int:
+    """How many of its spans match, as far as Tempo counts them."""
+    counts = [found.get("matched") for found in objects(trace, "spanSets")]
+    return sum(count for count in counts if isinstance(count, int))
+
+
+def traceql(wanted: Wanted) -> str:
+    """Return the query for spans like `wanted`; more may match."""
+    all = [_ours()] if wanted.failing else []
+    if wanted.failing:
+        all.append(_any(_failing()))
+    if wanted.kinds:
+        names = [name for kind in wanted.kinds for name in operation_names(kind)]
+        kinds = [_equal(f"span.{semconv.OP_KIND}", wanted.kinds)]
+        all.append(_any([*kinds, *([_equal(f"span.{semconv.GEN_AI_OPERATION_NAME}", names)] if names else [])]))
+    # What may be long comes last: Tempo's parser loses characters where an attribute's name lies across 1,024 bytes.
+    if wanted.scopes and "" not in wanted.scopes:
+        all.append(_equal(f"span.{semconv.SCOPE}", wanted.scopes))
+    if wanted.origins:
+        all.append(_equal(f"span.{semconv.INPUTS_ORIGINS}", wanted.origins))
+    return f"{{ {' && '.join(all)} }}"
+
+
+def _ours() -> str:
+    return f"resource.{semconv.SERVICE_NAME} != {_quoted(semconv.ATTRIBUTION_SERVICE)}"
+
+
+def _failing() -> list[str]:
+    """A failing label in any writing, or a score below the threshold: of an integer Tempo compares integers only."""
+    labels = "|".join(sorted(label.replace("_", "[ _]") for label in semconv.FAILING_LABELS))
+    threshold = settings.EVALUATION_THRESHOLD.read()
+    low = (f"{threshold:f}", f"{int(threshold) + (threshold > int(threshold)):d}")
+    return [
+        condition
+        for on in ("span", "event")
+        for condition in (
+            f"{on}.{semconv.EVALUATION_LABEL} =~ {_quoted(f'(?i)[ ]*({labels})[ ]*')}",
+            *(f"{on}.{semconv.EVALUATION_SCORE} < {number}" for number in low),
+        )
+    ]
+
+
+def _equal(attribute: str, values: Iterable[str]) -> str:
+    """A condition that an attribute, or an element of it, is one of the values. Those are anybody's."""
+    values = sorted(values)
+    plain = [value for value in values if _PLAIN.fullmatch(value)]
+    if len(values) > 1 and len(plain) == len(values):
+        return f"{attribute} =~ {_quoted('|'.join(plain))}"
+    return _any([f"{attribute} = {_quoted(value)}" for value in values])
+
+
+def _any(conditions: list[str]) -> str:
+    return conditions[0] if len(conditions) == 1 else f"({' || '.join(conditions)})"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

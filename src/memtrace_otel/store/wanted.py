@@ -1,0 +1,56 @@
+"""What is looked for in a backend, and what a judging span says of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from memtrace_otel import semconv, settings
+from memtrace_otel.model import OperationSpan, is_failing, is_origin
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Spans of any of `scopes`, any of `kinds`, that read any of `origins`, that call an answer a failure. What is not
+    given (None, nothing) does not restrict."""
+
+    scopes: frozenset[str] | None = None
+    kinds: frozenset[str] = frozenset()
+    origins: frozenset[str] = frozenset()
+    failing: bool = False
+
+    def holds(self, span: OperationSpan) -> bool:
+        """Tell whether a span is such a one."""
+        return (
+            (self.scopes is None or span.scope in self.scopes)
+            and (not self.kinds or span.kind in self.kinds)
+            and (not self.origins or any(variable.origin in self.origins for variable in span.inputs))
+            and (not self.failing or says_failing(span))
+        )
+
+
+def operation_names(kind: str) -> list[str]:
+    """Return the GenAI operation names that stand for a kind where a span does not say it."""
+    return [name for name, stood_for in semconv.KIND_OF_OPERATION.items() if stood_for == kind]
+
+
+def says_failing(span: OperationSpan) -> bool:
+    """Tell whether an evaluation on a span calls an answer a failure. Our own verdicts are no evaluations."""
+    if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE:
+        return False
+    threshold = settings.EVALUATION_THRESHOLD.read()
+    told = [span.attributes, *(event.attributes for event in span.events if event.name == semconv.EVALUATION_EVENT)]
+    for attributes in told:
+        score = attributes.get(semconv.EVALUATION_SCORE)
+        label = str(attributes.get(semconv.EVALUATION_LABEL, ""))
+        if is_failing(label, float(score) if isinstance(score, int | float) else None, threshold):
+            return True
+    return False
+
+
+def judged_traces(span: OperationSpan) -> Iterator[str]:
+    """Yield the ids of the traces whose answer an evaluation on this span may be about."""
+    named = [v.origin for v in span.inputs if v.role == semconv.Role.ANSWER and is_origin(v.origin)]
+    yield from (origin[:32] for origin in named)
+    if not named:
+        yield span.trace_id

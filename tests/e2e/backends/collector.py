@@ -1,0 +1,31 @@
+"""A real OpenTelemetry Collector with a given configuration."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.e2e.backends.service import Service, installed, running
+
+
+def validate_config(*configs: Path, environ: Mapping[str, str]) -> str:
+    """Return what `collector validate` complains of, "" when nothing."""
+    command = [installed("collector"), "validate", *(f"--config={config}" for config in configs)]
+    done = subprocess.run(command, env=dict(environ), capture_output=True, text=True)
+    return "" if done.returncode == 0 else done.stderr or done.stdout
+
+
+@contextmanager
+def running_collector(
+    folder: Path, *configs: Path, environ: Mapping[str, str], healthy: Callable[[], bool], name: str = "collector"
+) -> Iterator[Service]:
+    """Run a Collector with these configuration files, merged in their order, its log in `folder`.
+
+    `environ` is what the files refer to as `${env:NAME}`; `healthy` as in `Service`, usually `answers(...)` of the
+    `health_check` extension or `listens(port)`.
+    """
+    command = [installed("collector"), *(f"--config={config}" for config in configs)]
+    with running(Service(name, command, folder, healthy=healthy, environ=environ)) as service:
+        yield service
