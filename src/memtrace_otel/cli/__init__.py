@@ -21,6 +21,7 @@ from memtrace_otel.cli.score import score
 from memtrace_otel.cli.serve import serve
 from memtrace_otel.cli.spans import import_files
 from memtrace_otel.cli.store import store
+from memtrace_otel.cli.watch import watch
 from memtrace_otel.version import __version__
 
 _COMMANDS = (
@@ -31,6 +32,7 @@ _COMMANDS = (
     canary,
     feedback,
     attribute,
+    watch,
     report,
     graph,
     import_files,

@@ -148,13 +148,9 @@ def _attribute(store: SqliteStore, trace_id: str) -> Progress:
 
     started, clock = time.time_ns(), time.perf_counter()
     annotations: list[Annotation] = []
-    attributed: list[Attributed] = []
     try:
         for found in diagnose(store, (trace_id,)):
-            made = record(store, found, started=started)
-            annotations += made
-            new = [(one, seconds) for one, seconds in zip(made, found.seconds, strict=True) if one.is_new and one.spans]
-            attributed += [Attributed.of(one.verdict, seconds) for one, seconds in new]
+            annotations += record(store, found, started=started)
     except StoreError:
         raise
     except Exception:
@@ -164,4 +160,7 @@ def _attribute(store: SqliteStore, trace_id: str) -> Progress:
         deliver(annotations, store)
     except (SendError, TargetError) as error:
         _logger.warning("%s", error)
-    return Progress(verdicts=sum(one.is_new for one in annotations), attributed=tuple(attributed))
+    new = [one for one in annotations if one.is_new]
+    return Progress(
+        verdicts=len(new), attributed=tuple(Attributed.of(one.verdict, one.seconds) for one in new if one.spans)
+    )
