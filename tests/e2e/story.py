@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memtrace_otel.annotate.send import send
 from memtrace_otel.annotate.target import read_target
@@ -100,10 +100,22 @@ def new_story(service: str = "") -> Story:
         ago + 104 * SECOND,
         ago + 105 * SECOND,
         "judge",
-        inputs=(Variable("answer:a-1", answer.origin),),
+        inputs=(Variable("answer:a-1", "answer", answer.origin),),
         attributes={"gen_ai.evaluation.name": "correctness", "gen_ai.evaluation.score.label": "fail"},
     )
     return Story(service, update, answer, judge, (day_one, day_two))
+
+
+def crowd(answers: int) -> list[OperationSpan]:
+    """Return one trace in which as many answers fail."""
+    story = new_story()
+    spans = [story.roots[1]]
+    for number in range(answers):
+        ref = f"answer:a-{number}"
+        answer = replace(story.answer, span_id=secrets.token_hex(8), outputs=(Variable(ref),))
+        judged = (Variable(ref, "answer", answer.origin),)
+        spans += [answer, replace(story.judge, span_id=secrets.token_hex(8), inputs=judged)]
+    return spans
 
 
 def send_spans(spans: list[OperationSpan], endpoint: str) -> None:
