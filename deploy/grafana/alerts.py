@@ -17,7 +17,11 @@ HERE = Path(__file__).parent
 SOURCE = HERE.parent / "prometheus" / "memtrace.alerts.yml"
 TARGET = HERE / "provisioning" / "alerting" / "memtrace.yml"
 _HEAD = "# Written by deploy/grafana/alerts.py from deploy/prometheus/memtrace.alerts.yml; change it there.\n"
-_DASHBOARDS = {"memtrace-failures": "memtrace-failures", "memtrace-pipeline": "memtrace-health"}
+_DASHBOARDS = {
+    "memtrace-failures": "memtrace-failures",
+    "memtrace-pipeline": "memtrace-health",
+    "memtrace-canary": "memtrace-health",
+}
 _TEMPLATES = (
     ("$externalLabels.grafana }}/", "externalURL }}"),  # ends with a slash
     ("{{ $externalLabels.jaeger }}", "http://localhost:16686"),
