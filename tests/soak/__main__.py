@@ -2,8 +2,8 @@
 
     python -m tests.soak [--minutes 10] [--rate 5000]
 
-Prints, over time, the memory that Collector and `serve` hold and what waits; at the end what was lost. Exit status 1 when a
-span is missing or memory is not flat. Takes about 2 GB of disk per million spans, given back at the end.
+Prints, over time, the memory that Collector and `serve` hold and what waits; at the end what was lost. Exit status 1
+when a span is missing or memory is not flat. Takes about 2 GB of disk per million spans, given back at the end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from memtrace_otel.otlp import encode_request
 from tests.bench.measure import Measure, at_least, at_most
-from tests.bench.measures.receiver import children, resident, span
+from tests.bench.measures.receiver import children, cpu_seconds, resident, span
 from tests.e2e.backends.jaeger import running_jaeger
 from tests.e2e.backends.service import running
 from tests.e2e.collector.processes import Collector, Serve
@@ -68,7 +68,13 @@ def soak(folder: Path, seconds: float, rate: int) -> Iterator[Measure]:
             samples = list(watch(gateway, serve, sender, seconds))
             sender.stop()
             drained = drain(serve, sender)
-            dropped = gateway.metric(r"(?:otelcol_)?memtrace_isolate_dropped_spans\w*")
+            cores = {
+                "Collector": cpu_seconds(gateway.pid) / sender.seconds,
+                "serve": sum(map(cpu_seconds, [serve.pid, *children(serve.pid)])) / sender.seconds,
+                "Jaeger": cpu_seconds(jaeger.service.pid) / sender.seconds,
+            }
+            say(f"cores used: {', '.join(f'{name} {used:.2f}' for name, used in cores.items())}")
+            dropped = gateway.metric("memtrace_isolate_dropped_spans")
     with sqlite3.connect(serve.database) as database:
         (kept,) = database.execute("SELECT count(*) FROM span").fetchone()
     minutes = f"side branch, {seconds / 60:.3g} minutes"

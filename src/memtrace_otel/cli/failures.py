@@ -123,14 +123,17 @@ def _from_backend(
     from memtrace_otel.annotate import BackendAnnotations, Delivery, deliver
     from memtrace_otel.diagnosis import diagnose_backend, record
     from memtrace_otel.store import open_source
+    from memtrace_otel.store.ahead import TOGETHER
 
     started = time.time_ns()
     found: list[Found] = []
     total = Delivery()
     with closing(open_source(url)) as source, progress_bar("attribute") as progress:
-        asked = trace_ids or source.failing(started - DAY if since is None else since)
-        for diagnosis in diagnose_backend(source, asked, known=not trace_ids, progress=progress):
-            store = BackendAnnotations(source.trace)
+        reading = source.keeping()
+        reading.api.allow(TOGETHER)
+        asked = trace_ids or reading.failing(started - DAY if since is None else since)
+        for diagnosis in diagnose_backend(reading, asked, known=not trace_ids, progress=progress):
+            store = BackendAnnotations(source.trace)  # as it is now
             made = record(store, diagnosis, started=started) if annotate else []
             found += _found(diagnosis, made)
             total += deliver(made, store)

@@ -52,6 +52,18 @@ class Tempo:
         found = self._get(f"/api/search?{asked}", tenant) or {}
         return {trace["traceID"].zfill(32) for trace in found.get("traces", [])}
 
+    def matched(self, query: str) -> list[dict[str, str]]:
+        """Return the attributes that a TraceQL query selects, of every span that it matches."""
+        now = int(time.time())
+        asked = urlencode({"q": query, "start": now - _DAY, "end": now + 60, "limit": 1000, "spss": 100})
+        found = self._get(f"/api/search?{asked}", "") or {}
+        sets = [spans for trace in found.get("traces", []) for spans in trace["spanSets"]]
+        return [
+            {one["key"]: next(iter(one["value"].values())) for one in span.get("attributes", ())}
+            for spans in sets
+            for span in spans["spans"]
+        ]
+
     def failing(self, service: str, failure_type: str) -> set[str]:
         """Return the traces in which a span of `service` says that this type of failure happened."""
         return self.search(

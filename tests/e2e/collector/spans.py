@@ -7,10 +7,15 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs
+
 from memtrace_otel.annotate.send import send
 from memtrace_otel.annotate.target import read_target
 from memtrace_otel.model import Event, OperationSpan, Variable
 from memtrace_otel.otlp import encode_request
+from memtrace_otel.otlp.values import encode_pairs
 
 
 def new_trace() -> str:
@@ -48,3 +53,18 @@ def tell(endpoint: str, spans: Iterable[OperationSpan]) -> Sequence[OperationSpa
     assert target is not None
     send(target, encode_request(told))
     return told
+
+
+def tell_log(endpoint: str, answer: OperationSpan, scope: str, event: str) -> None:
+    """Send a log record `event` in the context of `answer`, a failed evaluation if that is what it is called."""
+    record = LogRecord(
+        time_unix_nano=time.time_ns(),
+        event_name=event,
+        trace_id=bytes.fromhex(answer.trace_id),
+        span_id=bytes.fromhex(answer.span_id),
+        attributes=encode_pairs({"gen_ai.evaluation.score.label": "fail", "gen_ai.evaluation.name": "e2e"}),
+    )
+    logs = ResourceLogs(scope_logs=[ScopeLogs(scope=InstrumentationScope(name=scope), log_records=[record])])
+    target = read_target("logs", f"http://{endpoint}", environ={})
+    assert target is not None
+    send(target, ExportLogsServiceRequest(resource_logs=[logs]).SerializeToString())

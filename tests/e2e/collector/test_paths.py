@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.store import SqliteStore
@@ -18,8 +21,8 @@ from tests.bench.workload import turns
 from tests.e2e.backends.jaeger import Jaeger
 from tests.e2e.backends.service import free_ports, running, wait_for
 from tests.e2e.collector.application import Application
-from tests.e2e.collector.processes import Collector, Serve
-from tests.e2e.collector.spans import evaluation, memory, new_trace, span, tell
+from tests.e2e.collector.processes import Collector, Serve, metric
+from tests.e2e.collector.spans import evaluation, memory, new_trace, span, tell, tell_log
 
 SECRETS = {
     "api key": "sk-proj-0123456789abcdefghij",
@@ -106,6 +109,28 @@ def test_secrets_leave_neither_in_strings_nor_in_arrays_and_nothing_else_changes
     assert kept.attributes["note"] == "4111111111111111"
     plain = [replace(one, content="") for one in (*told.inputs, *told.outputs)]
     assert [replace(one, content="") for one in (*kept.inputs, *kept.outputs)] == plain
+
+
+def test_evaluations_of_logs_reach_the_branch_but_those_of_verdicts(path: Route) -> None:
+    trace_id = new_trace()
+    answer = span(trace_id, "chat", "respond")
+    tell(path.agent.otlp, [answer])
+    for scope, name in (
+        ("memtrace_otel.attribution", "gen_ai.evaluation.result"),
+        ("application", "other"),
+        ("application", "gen_ai.evaluation.result"),
+    ):
+        tell_log(path.agent.otlp, answer, scope, name)
+    wait_for(lambda: len(path.kept(trace_id)) > 1, "the judge span in serve")
+    assert [one.kind for one in path.kept(trace_id) if one.span_id != answer.span_id] == ["judge"]
+
+
+def test_metrics_of_applications_are_scraped_at_the_gateway(path: Route) -> None:
+    reader = PeriodicExportingMetricReader(OTLPMetricExporter(endpoint=path.agent.otlp, insecure=True))
+    provider = MeterProvider([reader])
+    provider.get_meter("e2e").create_counter("memtrace.e2e").add(3, {"memtrace.system": "e2e"})
+    provider.shutdown()
+    wait_for(lambda: metric(path.gateway.prometheus, "memtrace_e2e_total", memtrace_system="e2e") == 3, "the counter")
 
 
 def test_verdicts_reach_the_backend_within_seconds_and_never_come_back(

@@ -2,8 +2,8 @@
 
     worker.py HOME        the model is reached by OPENAI_BASE_URL
 
-For each line on standard input it plays one round (a turn that is remembered, a question that is answered and judged) and
-prints the wall and CPU seconds, of the whole process, that it took. It knows nothing of telemetry.
+For each line on standard input it plays one round (a turn that is remembered, a question that is answered and judged)
+and prints the wall and CPU seconds, of the whole process, that it took. It knows nothing of telemetry.
 """
 
 from __future__ import annotations
