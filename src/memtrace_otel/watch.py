@@ -47,6 +47,7 @@ class _Case:
     changed: float
     due: float | None
     step: float
+    attributed: bool = False
     spans: int = 0
     """Tells of what it was read to hold last."""
 
@@ -103,17 +104,17 @@ class Watch:
         return new
 
     def attribute_due(self) -> int:
-        """Attribute the traces that are due and quiet; return how many verdicts are new. Raises StoreError, SendError:
-        what was not done stays due."""
+        """Attribute some of the traces that are due and quiet, new ones first; return how many verdicts are new. Raises
+        StoreError, SendError: what was not done stays due."""
         now = time.monotonic()
-        due = sorted((case.due, id) for id, case in self._cases.items() if case.due is not None and case.due <= now)
-        new = 0
-        for first in range(0, len(due), TOGETHER):
-            some = [trace_id for _, trace_id in due[first : first + TOGETHER]]
-            self._source.api.allow(len(some))
-            quiet = [trace_id for trace_id in some if self._is_quiet(trace_id)]
-            new += self._attribute(quiet)
-        return new
+        due = [
+            (case.attributed, case.due, trace_id)
+            for trace_id, case in self._cases.items()
+            if case.due is not None and case.due <= now
+        ]
+        some = [trace_id for _, _, trace_id in sorted(due)[:TOGETHER]]
+        self._source.api.allow(max(1, len(some)))
+        return self._attribute([trace_id for trace_id in some if self._is_quiet(trace_id)])
 
     def _attribute(self, trace_ids: list[str]) -> int:
         new = 0
@@ -159,7 +160,7 @@ class Watch:
         """Say when to look at a trace again; never, when it has long been the same."""
         case.step = max(case.step, 1.0) * _LATER
         now = time.monotonic()
-        case.seen = now
+        case.seen, case.attributed = now, True
         case.due = now + case.step if now + case.step - case.changed <= _WATCHED_SECONDS else None
 
     def _wait(self) -> float:
