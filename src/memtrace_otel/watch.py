@@ -126,7 +126,8 @@ class Watch:
         except StoreError as error:  # one that cannot be read must not keep the others waiting
             if len(trace_ids) > 1:
                 return new + sum(self._attribute([trace_id]) for trace_id in trace_ids)
-            _logger.warning("trace %s is left out for now: %s", trace_ids[0], error)
+            self._leave_out(trace_ids[0], error)
+            return new
         for trace_id in trace_ids:
             self._postpone(self._cases[trace_id])
         return new
@@ -134,7 +135,13 @@ class Watch:
     def _is_quiet(self, trace_id: str) -> bool:
         """Read a trace; tell whether it has been the same for the quiet period."""
         case, now = self._cases[trace_id], time.monotonic()
-        spans = hash(frozenset(span.span_id for span in self._source.trace(trace_id) if not _is_ours(span)))
+        try:
+            spans = hash(frozenset(span.span_id for span in self._source.trace(trace_id) if not _is_ours(span)))
+        except UnreachableError:
+            raise
+        except StoreError as error:
+            self._leave_out(trace_id, error)
+            return False
         if spans != case.spans:
             case.spans, case.changed, case.step = spans, now, self._quiet
         if now - case.changed >= self._quiet or now - case.seen >= _PATIENCE * self._quiet:
@@ -155,6 +162,10 @@ class Watch:
         for annotation in new:
             self._told(annotation)
         return len(new)
+
+    def _leave_out(self, trace_id: str, error: StoreError) -> None:
+        _logger.warning("trace %s is left out for now: %s", trace_id, error)
+        self._postpone(self._cases[trace_id])
 
     def _postpone(self, case: _Case) -> None:
         """Say when to look at a trace again; never, when it has long been the same."""
