@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from memtrace_otel.otlp.json import request_to_json
 from memtrace_otel.store import SqliteStore
 from memtrace_otel.store.exporter import MemtraceSpanExporter
 from tests.conftest import Recording
+from tests.unit.store.backend_api import Reply, answering
 
 SCOPE = scope_id("store", user="ana")
 COMMANDS = (
@@ -35,6 +37,7 @@ COMMANDS = (
     "run",
     "serve",
     "version",
+    "watch",
 )
 
 
@@ -243,6 +246,34 @@ def test_arguments_that_make_no_sense_are_refused(database: Path) -> None:
     for arguments in ((), ("ab" * 16, "--all")):
         result = run("attribute", *arguments, "--db", database)
         assert (result.exit_code, "--all" in result.stderr) == (2, True)
+
+
+def test_a_source_that_cannot_be_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    for arguments, said in (
+        (("attribute", "--all", "--source", "zipkin+http://x"), "begins with jaeger+http://, tempo+http://"),
+        (("attribute", "--all", "--source", "tempo+http://127.0.0.1:1"), "Connection refused"),
+        (("attribute", "--all", "--since", "2h"), "--since goes with --source"),
+        (("attribute", "--all", "--source", "tempo+http://x", "--since", "soon"), "neither a duration"),
+        (("attribute", "f" * 32, "--source", "tempo+http://x", "--since", "2h"), "--since goes with"),
+        (("watch",), "--source is needed"),
+    ):
+        result = run(*arguments)
+        assert result.exit_code == 2
+        assert said in result.output
+
+
+def test_a_trace_that_a_source_does_not_hold_is_bad_input_and_no_failure_is_nothing_found() -> None:
+    def answer(path: str, query: dict[str, str]) -> Reply:
+        return (200, b"{}") if path == "/api/search" else (404, b"")
+
+    with answering(answer) as asked:
+        source = f"tempo+{asked.url}"
+        unknown = run("attribute", "f" * 32, "--source", source)
+        nothing = run("attribute", "--all", "--since", "2026-11-24T08:00:00Z", "--source", source)
+    assert (unknown.exit_code, nothing.exit_code) == (2, 1)
+    assert f"no such trace: {'f' * 32}" in unknown.output
+    assert f"no failing answer in {source}" in nothing.output
 
 
 def test_a_database_that_is_missing_foreign_or_of_another_version_is_refused(database: Path, tmp_path: Path) -> None:
