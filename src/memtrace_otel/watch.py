@@ -48,6 +48,7 @@ class _Case:
     changed: float
     due: float | None
     step: float
+    attributed: bool = False
     spans: int = 0
     """Tells of what it was read to hold last."""
 
@@ -141,17 +142,17 @@ class Watch:
         return new
 
     def attribute_due(self) -> int:
-        """Attribute the traces that are due and quiet; return how many verdicts are new. Raises StoreError, SendError:
-        what was not done stays due."""
+        """Attribute some of the traces that are due and quiet, new ones first; return how many verdicts are new. Raises
+        StoreError, SendError: what was not done stays due."""
         now = time.monotonic()
-        due = sorted((case.due, id) for id, case in self._cases.items() if case.due is not None and case.due <= now)
-        new = 0
-        for first in range(0, len(due), TOGETHER):
-            some = [trace_id for _, trace_id in due[first : first + TOGETHER]]
-            self._source.api.allow(len(some))
-            quiet = [trace_id for trace_id in some if self._is_quiet(trace_id)]
-            new += self._attribute(quiet)
-        return new
+        due = [
+            (case.attributed, case.due, trace_id)
+            for trace_id, case in self._cases.items()
+            if case.due is not None and case.due <= now
+        ]
+        some = [trace_id for _, _, trace_id in sorted(due)[:TOGETHER]]
+        self._source.api.allow(max(1, len(some)))
+        return self._attribute([trace_id for trace_id in some if self._is_quiet(trace_id)])
 
     def _attribute(self, trace_ids: list[str]) -> int:
         new = 0
@@ -163,7 +164,8 @@ class Watch:
         except StoreError as error:  # one that cannot be read must not keep the others waiting
             if len(trace_ids) > 1:
                 return new + sum(self._attribute([trace_id]) for trace_id in trace_ids)
-            _logger.warning("trace %s is left out for now: %s", trace_ids[0], error)
+            self._leave_out(trace_ids[0], error)
+            return new
         for trace_id in trace_ids:
             self._postpone(self._cases[trace_id])
         return new
@@ -171,7 +173,13 @@ class Watch:
     def _is_quiet(self, trace_id: str) -> bool:
         """Read a trace; tell whether it has been the same for the quiet period."""
         case, now = self._cases[trace_id], time.monotonic()
-        trace = [span for span in self._source.trace(trace_id) if not _is_ours(span)]
+        try:
+            trace = [span for span in self._source.trace(trace_id) if not _is_ours(span)]
+        except UnreachableError:
+            raise
+        except StoreError as error:
+            self._leave_out(trace_id, error)
+            return False
         for span in trace:
             if span.kind == OpKind.RESPOND:
                 self._observer.expects(span.system, span.service)
@@ -200,11 +208,15 @@ class Watch:
                 self._observer.attributed(annotation.verdict.attribution_id, told)
         return len(new)
 
+    def _leave_out(self, trace_id: str, error: StoreError) -> None:
+        _logger.warning("trace %s is left out for now: %s", trace_id, error)
+        self._postpone(self._cases[trace_id])
+
     def _postpone(self, case: _Case) -> None:
         """Say when to look at a trace again; never, when it has long been the same."""
         case.step = max(case.step, 1.0) * _LATER
         now = time.monotonic()
-        case.seen = now
+        case.seen, case.attributed = now, True
         case.due = now + case.step if now + case.step - case.changed <= _WATCHED_SECONDS else None
 
     def _due(self) -> int:

@@ -43,7 +43,7 @@ def kill_beneath(
     `settle` is called before the kill.
     """
     figures: list[str] = []
-    for phase, seconds in (("before", 1.5), ("without", 4.0), ("after", 1.5)):
+    for phase, seconds in (("before", 1.0), ("without", 4.0), ("after", 1.0)):
         if phase == "without":
             settle()
             victim.kill()
