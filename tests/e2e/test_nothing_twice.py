@@ -23,14 +23,14 @@ from urllib.request import Request, urlopen
 import pytest
 
 from memtrace_otel.annotate import Annotation, annotate, deliver
-from memtrace_otel.model import OperationSpan
+from memtrace_otel.model import OperationSpan, Verdict
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE
 from memtrace_otel.store import SqliteStore
 from tests.e2e.backends import Backend
 from tests.e2e.backends.service import wait_for
 from tests.e2e.backends.tempo import QUICK, Tempo, running_tempo
-from tests.e2e.story import SECOND, Story, crowd, new_story, send_spans, tell
+from tests.e2e.story import SECOND, Story, crowd, markers, new_story, read, send_spans, tell
 
 ANSWERS = 33
 """That fail: their verdicts fill more than one request."""
@@ -207,16 +207,24 @@ def test_tempo_shows_a_verdict_once_fresh_flushed_and_compacted(quick: Tempo, tm
     looks_once(quick, story, first)  # both on disk
     quick.compact()
     looks_once(quick, story, first)
+    changed = deliver_from(tmp_path / "two.db", story, quick, story.other_verdict())
+    found = read(quick, story.answer.trace_id, 5)
+    assert {one.attributes.get("memtrace.attribution.replaces") for one in markers(found)} == {
+        None,
+        first.verdict.attribution_id,
+    }
+    assert changed.verdict.replaces == first.verdict.attribution_id
+
     # A search of the hour of the failure finds what was said of it later.
     query = f'{{ resource.service.name = "{story.service}" && span.memtrace.failure.type = "update" }}'
     then = story.answer.end // SECOND
     assert quick.search(query, start=then - 60, end=then + 60) == {story.answer.trace_id}
 
 
-def deliver_from(database: Path, story: Story, backend: Backend) -> Annotation:
-    """Send the story's verdict from a database that has never sent anything."""
+def deliver_from(database: Path, story: Story, backend: Backend, verdict: Verdict | None = None) -> Annotation:
+    """Send a verdict on the story from a database that has never sent it."""
     with SqliteStore.open(database, create=False) as store:
-        (annotation,) = annotate([story.verdict()], store)
+        (annotation,) = annotate([verdict or story.verdict()], store)
         assert deliver([annotation], store, backend.otlp_http).spans == len(annotation.spans)
         return annotation
 
