@@ -2,12 +2,13 @@
 // and links from them to the traces and spans that they name, and to the report.
 // Jaeger puts this file into its page by a Go regexp replacement: a dollar sign here would be taken for a group.
 function UIConfig() {
-  // Where `memtrace-otel serve` answers; '' for no links to the report.
-  const REPORT = 'http://localhost:4318/report/';
+  // Where `memtrace-otel serve` answers by HTTP (beside Jaeger or a Collector not on 4318); '' for no links to the report.
+  const REPORT = 'http://localhost:24318/report/';
   const MOST = 12; // links of one attribute
 
-  const ORIGIN = /^[0-9a-f]{32}-[0-9a-f]{16}/;
-  const HEX32 = /^[0-9a-f]{32}/;
+  const ORIGIN = /^[0-9a-f]{32}-[0-9a-f]{16}(?![^])/; // the end is a place with nothing behind it
+  const TRACE = /^[0-9a-f]{32}(?![^])/;
+  const SPAN = /^[0-9a-f]{16}(?![^])/;
 
   const list = value => {
     try {
@@ -77,8 +78,8 @@ function UIConfig() {
     ],
     search: { maxLookback: { label: '30 Days', value: '30d' }, maxLimit: 1500 },
     linkPatterns: [
-      one('memtrace.failure.trace_id', value => HEX32.test(value), decisive, 'the decisive operation', 'memtrace.failure.span_id'),
-      one('memtrace.failure.span_id', () => true, decisive, 'the decisive operation', 'memtrace.failure.trace_id'),
+      one('memtrace.failure.trace_id', value => TRACE.test(value), decisive, 'the decisive operation', 'memtrace.failure.span_id'),
+      one('memtrace.failure.span_id', value => SPAN.test(value), decisive, 'the decisive operation', 'memtrace.failure.trace_id'),
       one('memtrace.failure.answer', isOrigin, data => toSpan(data['memtrace.failure.answer']), 'the failing answer'),
       one('memtrace.step.origin', isOrigin, data => toSpan(data['memtrace.step.origin']), 'this step of the evidence'),
       ...each('memtrace.failure.evidence', steps),

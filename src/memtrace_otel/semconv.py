@@ -292,7 +292,7 @@ OUTCOME = "memtrace.attribution.outcome"
 
 METRIC_CANARY_SUCCESS = "memtrace.canary.last_success"
 METRIC_CANARY_DURATION = "memtrace.canary.duration"
-METRIC_CANARY_RUNS = "memtrace.canary.runs"
+METRIC_CANARY_LOST = "memtrace.canary.lost"
 CANARY_STAGE = "memtrace.canary.stage"
 
 # --- metrics of capture itself ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.backends.jaeger import Jaeger, running_jaeger
 from tests.e2e.backends.service import RUNNING
-from tests.e2e.backends.tempo import Tempo, running_tempo
+from tests.e2e.backends.tempo import SEARCHABLE, Tempo, running_tempo
 from tests.e2e.monitored import Monitored
 from tests.e2e.monitored import monitored as running_monitored
 
@@ -28,7 +28,7 @@ def badger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jaeger]:
 
 @pytest.fixture(scope="session")
 def tempo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tempo]:
-    with running_tempo(tmp_path_factory.mktemp("tempo")) as tempo:
+    with running_tempo(tmp_path_factory.mktemp("tempo"), **SEARCHABLE) as tempo:
         yield tempo
 
 

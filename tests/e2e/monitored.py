@@ -57,7 +57,7 @@ class Monitored:
 def monitored(folder: Path, jaeger: Jaeger, tempo: Tempo) -> Iterator[Monitored]:
     """Run everything, plant the failures and wait until their verdicts are in Prometheus, Jaeger and Tempo."""
     database = folder / "spans.db"
-    to_jaeger, to_tempo = (_environment(backend.otlp_http) for backend in (jaeger, tempo))
+    to_jaeger, to_tempo = (otlp_environment(backend.otlp_http) for backend in (jaeger, tempo))
     http, grpc = free_ports(2)
     url = f"http://127.0.0.1:{http}"
     command = [*_CLI, "serve", "--db", database, "--http-port", str(http), "--grpc-port", str(grpc)]
@@ -67,13 +67,16 @@ def monitored(folder: Path, jaeger: Jaeger, tempo: Tempo) -> Iterator[Monitored]
         running(serve),
         _receiving() as messages,
         running_alertmanager(folder, _alertmanager_config(folder, messages)) as alertmanager,
-        running_prometheus(folder, _prometheus_config(folder, http, alertmanager, jaeger)) as prometheus,
+        running_prometheus(
+            folder,
+            prometheus_config(folder, {"memtrace": f"127.0.0.1:{http}"}, alertmanager.address, {"jaeger": jaeger.url}),
+        ) as prometheus,
     ):
         endpoints = url, jaeger.otlp_http, tempo.otlp_http
-        _application(0, 3, *endpoints)
+        application(SERVICE, 0, 3, *endpoints)
         counted = f"min(count_over_time(memtrace_attribution_failures_total{{service_name='{SERVICE}'}}[1m]))"
         wait_for(lambda: [n for _, n in prometheus.query(counted) if n >= _SAMPLES] != [], "scrapes", 60)
-        failing = _application(FAILURES, 0, *endpoints)
+        failing = application(SERVICE, FAILURES, 0, *endpoints)
         verdicts = f"sum(memtrace_attribution_failures_total{{service_name='{SERVICE}'}})"
         wait_for(lambda: prometheus.query(verdicts) == [({}, FAILURES)], "verdicts in Prometheus", 60)
         subprocess.run([*_CLI, "attribute", "--all", "--db", database], check=True, env=os.environ | to_tempo)
@@ -82,26 +85,35 @@ def monitored(folder: Path, jaeger: Jaeger, tempo: Tempo) -> Iterator[Monitored]
         yield Monitored(url, prometheus, alertmanager, messages, failing)
 
 
-def _environment(endpoint: str) -> dict[str, str]:
+def otlp_environment(endpoint: str) -> dict[str, str]:
+    """Return what sends a program's telemetry to an OTLP/HTTP endpoint."""
     return {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
 
 
-def _application(failures: int, good: int, *endpoints: str) -> frozenset[str]:
-    command = [sys.executable, "-m", "tests.e2e.application", SERVICE, str(failures), str(good), *endpoints]
+def application(service: str, failures: int, good: int, *endpoints: str) -> frozenset[str]:
+    """Run the application; return the ids of its failing traces."""
+    command = [sys.executable, "-m", "tests.e2e.application", service, str(failures), str(good), *endpoints]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     return frozenset(done.stdout.split())
 
 
-def _prometheus_config(folder: Path, port: int, alertmanager: Alertmanager, jaeger: Jaeger) -> Path:
-    """The file of deploy/ with other addresses and intervals; the rules are those files themselves."""
+def prometheus_config(
+    folder: Path, targets: Mapping[str, str], alertmanager: str = "", links: Mapping[str, str] | None = None
+) -> Path:
+    """The file of deploy/ with other addresses and intervals; the rules are those files themselves.
+
+    `targets` are the addresses to scrape by job, other jobs are left out.
+    """
     source = DEPLOY / "prometheus" / "prometheus.yml"
     config = yaml.safe_load(source.read_text())
     config["global"] |= {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL, "evaluation_interval": INTERVAL}
-    config["global"]["external_labels"]["jaeger"] = jaeger.url
+    config["global"]["external_labels"] |= links or {}
     config["rule_files"] = [str(source.parent / name) for name in config["rule_files"]]
-    config["alerting"]["alertmanagers"] = [{"static_configs": [{"targets": [alertmanager.address]}]}]
-    (scrape,) = config["scrape_configs"]
-    scrape["static_configs"] = [{"targets": [f"127.0.0.1:{port}"]}]
+    config["alerting"]["alertmanagers"] = [{"static_configs": [{"targets": [alertmanager]}]}]
+    config["scrape_configs"] = [job for job in config["scrape_configs"] if job["job_name"] in targets]
+    assert len(config["scrape_configs"]) == len(targets)
+    for job in config["scrape_configs"]:
+        job |= {"scrape_interval": INTERVAL, "static_configs": [{"targets": [targets[job["job_name"]]]}]}
     return _written(folder / "prometheus.yml", config)
 
 

@@ -33,6 +33,7 @@ class Tab:
     def open(self, url: str, shows: str) -> None:
         """Load `url` and wait until the expression `shows` is true."""
         self._call("Page.navigate", url=url)
+        self.wait("document.readyState === 'complete'")
         self.wait(shows)
 
     def evaluate(self, expression: str) -> Any:
@@ -46,25 +47,30 @@ class Tab:
         """Wait until the expression is true."""
         deadline = time.monotonic() + _SECONDS
         while not self.evaluate(f"Boolean({shows})"):
-            assert time.monotonic() < deadline, f"not so: {shows}\n{self.evaluate('document.body.innerText')[:2000]}"
+            assert time.monotonic() < deadline, f"not so: {shows}\n{self.evaluate('document.body?.innerText')}"[:3000]
             time.sleep(0.1)
 
     def click(self, element: str) -> None:
         """Click in the middle of the element that the expression gives."""
-        self.wait(element)
-        x, y = self.evaluate(
-            f"(e => {{ e.scrollIntoView({{block: 'nearest'}}); const box = e.getBoundingClientRect();"
-            f" return [box.x + box.width / 2, box.y + box.height / 2] }})({element})"
-        )
+        x, y = self._middle(element)
         for type in ("mouseMoved", "mousePressed", "mouseReleased"):
             self._call("Input.dispatchMouseEvent", type=type, x=x, y=y, button="left", clickCount=1)
 
+    def drag(self, element: str, by: int) -> None:
+        """Move the element by so many pixels to the right."""
+        x, y = self._middle(element)
+        for type, to in (("mousePressed", x), ("mouseMoved", x + by), ("mouseReleased", x + by)):
+            self._call("Input.dispatchMouseEvent", type=type, x=to, y=y, button="left", buttons=1, clickCount=1)
+
     def picture(self, image: Path, height: int | None = None) -> None:
-        """Write what the window shows, its upper part when a height (pixels of the page) is given, as PNG."""
+        """Write what the window shows as PNG; the upper part of the page when a height (pixels) is given."""
         more: dict[str, Any] = {}
         if height:
             width = self.evaluate("innerWidth")
-            more = {"clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}}
+            more = {
+                "clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1},
+                "captureBeyondViewport": True,
+            }
         image.write_bytes(base64.b64decode(self._call("Page.captureScreenshot", format="png", **more)["data"]))
 
     def attach(self) -> None:
@@ -72,6 +78,14 @@ class Tab:
         pages = [one for one in self._call("Target.getTargets")["targetInfos"] if one["type"] == "page"]
         self._session = self._call("Target.attachToTarget", targetId=pages[0]["targetId"], flatten=True)["sessionId"]
         self._call("Page.enable")
+
+    def _middle(self, element: str) -> tuple[float, float]:
+        self.wait(element)
+        x, y = self.evaluate(
+            f"(e => {{ e.scrollIntoView({{block: 'nearest'}}); const box = e.getBoundingClientRect();"
+            f" return [box.x + box.width / 2, box.y + box.height / 2] }})({element})"
+        )
+        return x, y
 
     def _call(self, method: str, **params: Any) -> dict[str, Any]:
         self._number += 1

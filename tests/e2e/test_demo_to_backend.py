@@ -1,4 +1,5 @@
-"""`demo --otlp-endpoint`: the addresses it prints open what they say. And the guide to searching: its searches, run."""
+"""`demo --otlp-endpoint`: the addresses it prints open what they say. And the guide to searching: its searches, run;
+and the configuration of Jaeger's page: its links."""
 
 from __future__ import annotations
 
@@ -30,6 +31,7 @@ from memtrace_otel.store import SqliteStore
 from tests.e2e.backends.jaeger import Jaeger
 from tests.e2e.backends.service import wait_for
 from tests.e2e.backends.tempo import Tempo
+from tests.e2e.tab import Tab, open_tab
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "searching.md"
 WRITES = {"create", "update", "delete"}
@@ -214,3 +216,72 @@ def test_what_the_guide_says_of_jaeger_and_lists_is_so(shown: Shown, chosen: dic
     readers = expected(shown, chosen)["Everything that read what an operation wrote", "traceql", 0]
     found = jaeger.search(SERVICE, {"memtrace.scope": chosen["SCOPE"], "memtrace.op.kind": "retrieve"})
     assert readers <= found
+
+
+# --- Jaeger's page ------------------------------------------------------------------------------------------------
+LINKS = """
+(tags => UIConfig().linkPatterns
+  .filter(pattern => pattern.type === 'tags' && pattern.key in tags && pattern.value(tags[pattern.key]))
+  .map(pattern => {
+    const names = [...pattern.url.parameters, ...pattern.text.parameters];
+    if (!names.every(name => name in tags)) return null;
+    return [pattern.key, pattern.url.template(tags), pattern.text.template(tags)];
+  }).filter(Boolean))
+"""
+"""What Jaeger's page (1.76, `model/link-patterns.ts`) makes of the patterns and the attributes of a span."""
+
+
+@pytest.fixture(scope="module")
+def page(jaeger: Jaeger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    """Jaeger's address in a browser, with the configuration as Jaeger has put it into its page."""
+    config = (Path(__file__).parents[2] / "deploy" / "jaeger" / "ui.js").read_text("utf-8").strip()
+    with urlopen(f"{jaeger.url}/") as reply:
+        assert config in reply.read().decode()
+    with open_tab(tmp_path_factory.mktemp("profile"), 800, 600) as tab:
+        tab.open(f"{jaeger.url}/", "document.body")
+        tab.evaluate(f"window.UIConfig = new Function({json.dumps(config + '; return UIConfig()')})")
+        yield tab
+
+
+def links(page: Tab, tags: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
+    """The links (address, text) of each attribute."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for key, url, text in page.evaluate(f"{LINKS}({json.dumps(tags)})"):
+        found.setdefault(key, []).append((url, text))
+    return found
+
+
+def test_a_verdict_links_to_what_it_names(shown: Shown, jaeger: Jaeger, page: Tab) -> None:
+    url = urlsplit(next(iter(shown.addresses.values())))
+    (marker,) = (one for one in jaeger.trace(url.path[7:]) if one.span_id == parse_qs(url.query)["uiFind"][0])
+    found = links(page, marker.tags)
+    decisive = f"/trace/{marker.tags['memtrace.failure.trace_id']}?uiFind={marker.tags['memtrace.failure.span_id']}"
+    assert found["memtrace.failure.trace_id"] == [(decisive, "the decisive operation")]
+    assert found["memtrace.failure.span_id"] == found["memtrace.failure.trace_id"]
+    trace_id, span_id = marker.tags["memtrace.failure.answer"].split("-")
+    assert found["memtrace.failure.answer"] == [(f"/trace/{trace_id}?uiFind={span_id}", "the failing answer")]
+    ((report, _),) = found["memtrace.failure.type"]
+    assert urlsplit(report).path == f"/report/{trace_id}"
+    steps = [step.split("|") for step in json.loads(marker.tags["memtrace.failure.evidence"])]
+    assert len(steps) > 2
+    assert found["memtrace.failure.evidence"] == [
+        (f"/trace/{origin.replace('-', '?uiFind=')}", f"{role}: {ref}") for role, ref, origin in steps
+    ]
+
+
+def test_origins_link_to_the_spans_that_produced_what_was_read(shown: Shown, jaeger: Jaeger, page: Tab) -> None:
+    search = next(s for s in shown.spans if s.name == "search_memory" and len({v.origin for v in s.inputs}) > 2)
+    (shown_span,) = (one for one in jaeger.trace(search.trace_id) if one.span_id == search.span_id)
+    found = links(page, shown_span.tags)["memtrace.inputs.origins"]
+    origins = list(dict.fromkeys(variable.origin for variable in search.inputs if variable.origin))
+    assert [url for url, _ in found] == [f"/trace/{origin.replace('-', '?uiFind=')}" for origin in origins]
+    for (_, text), origin in zip(found, origins, strict=True):
+        assert text == "produced " + ", ".join(dict.fromkeys(v.ref for v in search.inputs if v.origin == origin))
+
+
+@pytest.mark.parametrize(
+    "value", ["", "[", "7", '["x", null, {}]', '["javascript:alert(1)|x|y"]', "javascript:alert(1)"]
+)
+def test_what_is_no_origin_is_no_link(page: Tab, value: str) -> None:
+    keys = ("inputs", "inputs.origins", "step.origin", "failure.answer", "failure.evidence", "failure.alternatives")
+    assert links(page, {f"memtrace.{key}": value for key in (*keys, "failure.trace_id")}) == {}

@@ -6,8 +6,10 @@ import gzip
 import hashlib
 import json
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -19,6 +21,7 @@ from memtrace_otel.otlp.json import request_to_json
 from memtrace_otel.store import SqliteStore
 from memtrace_otel.store.exporter import MemtraceSpanExporter
 from tests.conftest import Recording
+from tests.unit.store.backend_api import Reply, answering
 
 SCOPE = scope_id("store", user="ana")
 COMMANDS = (
@@ -34,6 +37,7 @@ COMMANDS = (
     "run",
     "serve",
     "version",
+    "watch",
 )
 
 
@@ -244,6 +248,34 @@ def test_arguments_that_make_no_sense_are_refused(database: Path) -> None:
         assert (result.exit_code, "--all" in result.stderr) == (2, True)
 
 
+def test_a_source_that_cannot_be_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    for arguments, said in (
+        (("attribute", "--all", "--source", "zipkin+http://x"), "begins with jaeger+http://, tempo+http://"),
+        (("attribute", "--all", "--source", "tempo+http://127.0.0.1:1"), "Connection refused"),
+        (("attribute", "--all", "--since", "2h"), "--since goes with --source"),
+        (("attribute", "--all", "--source", "tempo+http://x", "--since", "soon"), "neither a duration"),
+        (("attribute", "f" * 32, "--source", "tempo+http://x", "--since", "2h"), "--since goes with"),
+        (("watch",), "--source is needed"),
+    ):
+        result = run(*arguments)
+        assert result.exit_code == 2
+        assert said in result.output
+
+
+def test_a_trace_that_a_source_does_not_hold_is_bad_input_and_no_failure_is_nothing_found() -> None:
+    def answer(path: str, query: dict[str, str]) -> Reply:
+        return (200, b"{}") if path == "/api/search" else (404, b"")
+
+    with answering(answer) as asked:
+        source = f"tempo+{asked.url}"
+        unknown = run("attribute", "f" * 32, "--source", source)
+        nothing = run("attribute", "--all", "--since", "2026-11-24T08:00:00Z", "--source", source)
+    assert (unknown.exit_code, nothing.exit_code) == (2, 1)
+    assert f"no such trace: {'f' * 32}" in unknown.output
+    assert f"no failing answer in {source}" in nothing.output
+
+
 def test_a_database_that_is_missing_foreign_or_of_another_version_is_refused(database: Path, tmp_path: Path) -> None:
     missing, text, newer = tmp_path / "missing.db", tmp_path / "notes.txt", tmp_path / "newer.db"
     text.write_text("not a database " * 500)
@@ -284,3 +316,33 @@ def test_a_demo_that_misses_a_planted_fault_fails(
 ) -> None:
     monkeypatch.setattr("memtrace_otel.demo.show.show_demo", lambda directory, console, **more: named)
     assert run("demo", "--dir", tmp_path / "demo").exit_code == status
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--ui", "zipkin=http://localhost:9411"), "names no page"),
+        (("--otlp-endpoint", "ftp://backend"), "--otlp-endpoint ftp://backend is no URL"),
+    ],
+)
+def test_a_backend_of_the_demo_that_cannot_be_is_told_before_it_runs(
+    options: tuple[str, str], told: str, tmp_path: Path
+) -> None:
+    done = run("demo", "--dir", tmp_path / "demo", *options)
+    assert (done.exit_code, told in done.stderr) == (2, True)
+    assert not (tmp_path / "demo").exists()
+
+
+def test_the_demo_goes_to_the_backend_and_page_that_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("memtrace_otel.annotate.send.send", lambda target, body: given.update(target=target, body=body))
+    monkeypatch.setattr(
+        "memtrace_otel.demo.show.show_demo", lambda directory, console, **more: bool(given.update(more))
+    )
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=1")
+    page = ("--ui", "tempo=https://grafana/base?datasource=T1")
+    run("demo", "--dir", tmp_path / "demo", "--otlp-endpoint", "http://backend:4318", *page)
+    assert (given["target"].endpoint, given["body"]) == ("http://backend:4318/v1/traces", b"")
+    assert given["target"].headers == {"api-key": "1"}
+    assert given["environ"]["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://backend:4318"
+    assert given["page"].trace("a" * 32).startswith("https://grafana/base/explore?")

@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "monitoring": {"model"},
 }
 EVERYWHERE = {"version", "semconv", "settings"}
-ON_TOP = {"canary", "report", "demo", "cli", "diagnosis", "doctor", "launch", "pages", "serve", "testing"}
+ON_TOP = {"canary", "cli", "demo", "diagnosis", "doctor", "launch", "pages", "report", "serve", "testing", "watch"}
 
 
 def imported_packages(path: Path) -> set[str]:

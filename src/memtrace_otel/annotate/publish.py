@@ -64,7 +64,7 @@ class AnnotationStore(Protocol):
 class Annotation:
     """A verdict under its final ids, and its spans as stored. `new` counts the spans that were not there before.
 
-    `is_new` says that the verdict itself was not, once it is recorded.
+    `is_new` says that the verdict itself was not, once it is recorded; `seconds` is how long attributing took.
     A verdict that OTLP cannot hold has no spans.
     """
 
@@ -72,6 +72,7 @@ class Annotation:
     spans: tuple[OperationSpan, ...]
     new: int
     is_new: bool = False
+    seconds: float = 0.0
 
     @property
     def root(self) -> OperationSpan:

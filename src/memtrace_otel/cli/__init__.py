@@ -9,6 +9,7 @@ from __future__ import annotations
 import click
 
 from memtrace_otel.cli.about import completion, version
+from memtrace_otel.cli.canary import canary
 from memtrace_otel.cli.demo import demo
 from memtrace_otel.cli.failures import attribute, report
 from memtrace_otel.cli.feedback import feedback
@@ -20,6 +21,7 @@ from memtrace_otel.cli.score import score
 from memtrace_otel.cli.serve import serve
 from memtrace_otel.cli.spans import import_files
 from memtrace_otel.cli.store import store
+from memtrace_otel.cli.watch import watch
 from memtrace_otel.version import __version__
 
 _COMMANDS = (
@@ -27,8 +29,10 @@ _COMMANDS = (
     run,
     serve,
     doctor,
+    canary,
     feedback,
     attribute,
+    watch,
     report,
     graph,
     import_files,

@@ -34,6 +34,9 @@ _INDEXED = frozenset(
     )
 )
 
+# Few spans have these.
+_RARE = frozenset((semconv.PART, semconv.INCOMPLETE, semconv.LOST))
+
 
 class DecodeError(ValueError):
     """Bytes that are no OTLP trace request, or a span without valid ids. The message says which and why."""
@@ -171,17 +174,12 @@ def indexed_fields(span: Span) -> IndexedFields:
     kind = reader.text(semconv.OP_KIND) or _standard_kind(reader.rest)
     scope, origins = reader.text(semconv.SCOPE), reader.origins()
     written = frozenset(reader.texts(semconv.OUTPUTS)) - {""}
-    return IndexedFields(
-        kind,
-        scope,
-        origins,
-        is_evaluated(reader.rest, span.events),
-        written,
-        reader.text(semconv.SYSTEM),
-        reader.integer(semconv.PART) or 0,
-        frozenset(reader.texts(semconv.INCOMPLETE)),
-        max(0, reader.integer(semconv.LOST) or 0),
-    )
+    evaluated, system = is_evaluated(reader.rest, span.events), reader.text(semconv.SYSTEM)
+    if not reader.rest.keys() & _RARE:
+        return IndexedFields(kind, scope, origins, evaluated, written, system)
+    part, lost = reader.integer(semconv.PART) or 0, reader.integer(semconv.LOST) or 0
+    incomplete = frozenset(reader.texts(semconv.INCOMPLETE))
+    return IndexedFields(kind, scope, origins, evaluated, written, system, part, incomplete, max(0, lost))
 
 
 def is_evaluated(attributes: Mapping[str, object], events: Iterable[Event | Span.Event]) -> bool:

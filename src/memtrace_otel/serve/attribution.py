@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from memtrace_otel.model import Attributed
-from memtrace_otel.otlp.decode import is_evaluated
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
 from memtrace_otel.serve.progress import Progress
 from memtrace_otel.store import NewSpan, SqliteStore, StoreError
@@ -60,10 +59,10 @@ class Attribution:
         """
         now = time.monotonic()
         since = time.time_ns() - _RESUMED_NANOSECONDS
-        for span in store.spans(kinds=(OpKind.JUDGE, OpKind.RESPOND), since=since):
-            if is_evaluated(span.attributes, span.events):
-                for trace_id in (span.trace_id, *(variable.origin[:_TRACE_ID] for variable in span.inputs)):
-                    self._watch(trace_id, span.start, span.scope, now)
+        for span in (span for kind in (OpKind.JUDGE, OpKind.RESPOND) for span in store.indexed_of(kind, since)):
+            if span.fields.is_evaluated:
+                for trace_id in (span.trace_id, *(origin[:_TRACE_ID] for origin in span.fields.origins)):
+                    self._watch(trace_id, span.start, span.fields.scope, now)
 
     def notice(self, spans: Iterable[NewSpan]) -> None:
         """Look at spans that are new to the store."""
@@ -148,13 +147,9 @@ def _attribute(store: SqliteStore, trace_id: str) -> Progress:
 
     started, clock = time.time_ns(), time.perf_counter()
     annotations: list[Annotation] = []
-    attributed: list[Attributed] = []
     try:
         for found in diagnose(store, (trace_id,)):
-            made = record(store, found, started=started)
-            annotations += made
-            new = [(one, seconds) for one, seconds in zip(made, found.seconds, strict=True) if one.is_new and one.spans]
-            attributed += [Attributed.of(one.verdict, seconds) for one, seconds in new]
+            annotations += record(store, found, started=started)
     except StoreError:
         raise
     except Exception:
@@ -164,4 +159,7 @@ def _attribute(store: SqliteStore, trace_id: str) -> Progress:
         deliver(annotations, store)
     except (SendError, TargetError) as error:
         _logger.warning("%s", error)
-    return Progress(verdicts=sum(one.is_new for one in annotations), attributed=tuple(attributed))
+    new = [one for one in annotations if one.is_new]
+    return Progress(
+        verdicts=len(new), attributed=tuple(Attributed.of(one.verdict, one.seconds) for one in new if one.spans)
+    )

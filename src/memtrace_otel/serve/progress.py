@@ -13,6 +13,9 @@ from memtrace_otel.model import Attributed
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, Incomplete, OpKind
 from memtrace_otel.store import NewSpan
 
+_MOST_CHARACTERS = 200
+"""Of the name of a system or service; it comes from whoever sends spans."""
+
 
 class Seen(StrEnum):
     """What is counted of the spans that arrive, by system and service."""
@@ -69,7 +72,7 @@ def seen_in(spans: Iterable[NewSpan]) -> Counter[By]:
         fields = span.fields
         if span.instrumentation_scope == ATTRIBUTION_SCOPE or not (fields.kind or fields.is_evaluated):
             continue
-        by = fields.system, span.service
+        by = fields.system[:_MOST_CHARACTERS], span.service[:_MOST_CHARACTERS]
         if fields.lost:
             seen[Seen.LOST_SPANS, *by] += fields.lost
             continue

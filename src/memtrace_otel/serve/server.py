@@ -27,6 +27,7 @@ from memtrace_otel.serve.group_commit import GroupCommit
 from memtrace_otel.serve.intake import Backlog, StoreIntake
 from memtrace_otel.serve.metrics import Metrics
 from memtrace_otel.serve.options import Options, ServeError, listen
+from memtrace_otel.serve.reports import Reports
 from memtrace_otel.store import SqliteStore, StoreError
 
 _logger = logging.getLogger(__name__)
@@ -69,7 +70,8 @@ async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listenin
         try:
             intake = StoreIntake(commits, backlog, limits, metrics)
             room = Room(limits.in_flight_bytes)
-            app = http_app(intake, limits, room, metrics.refused, options.token, _routes(backlog, metrics), outside())
+            routes = [*_routes(backlog, metrics), Reports(options.database, options.token).route()]
+            app = http_app(intake, limits, room, metrics.refused, options.token, routes, outside())
             http = _http_server(options, app)
             rpc = grpc_server(intake, limits, room, metrics.refused, options.token)
             grpc_port = _bind(rpc, options)

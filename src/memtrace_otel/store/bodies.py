@@ -5,8 +5,10 @@ A dictionary holds contents of its scope: `forget` takes it out as well.
 
 from __future__ import annotations
 
+import random
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from sqlite3 import Connection
 
 from google.protobuf.message import DecodeError as ProtobufError
@@ -15,7 +17,6 @@ from memtrace_otel.otlp.decode import DecodeError
 from memtrace_otel.store.connection import Locked, in_turns, transaction
 from memtrace_otel.store.erasing import unfinished
 from memtrace_otel.store.packing import (
-    DICTIONARY_BYTES,
     NAMES,
     Packer,
     PackingError,
@@ -31,7 +32,7 @@ UNDECODABLE = (ProtobufError, DecodeError, PackingError, TypeError)
 """What reading a body may raise; TypeError: a row of a file that was cut off holds nothing."""
 _BATCH = 64
 _SAMPLED = 256
-_SAMPLE_BYTES = 4096
+_SAMPLED_BYTES = 4 << 20
 _NEWEST = 4096
 _WORTHWHILE = 8
 """Fewer spans of a scope have no dictionary of their own; with so many times more than its dictionary was made for, a
@@ -91,13 +92,16 @@ def _make_dictionary(connection: Connection, scope: str) -> int:
     ids = [id for (id,) in connection.execute(query, (scope, _NEWEST))]
     bodies = Bodies(connection)
     found: list[bytes] = []
-    for id in ids[:: max(1, len(ids) // _SAMPLED)]:
-        stored, *ids_of_it = connection.execute(_BEGINNING, (id,)).fetchone()
-        try:
+    read = 0
+    query = "SELECT body, trace_id, span_id FROM span WHERE id = ?"
+    for id in random.Random(len(ids)).sample(ids, min(len(ids), _SAMPLED)):  # every so many-th may be of one kind
+        stored, *ids_of_it = connection.execute(query, (id,)).fetchone()
+        with suppress(PackingError):  # `check` names it
             found.append(bodies.read(stored, *ids_of_it, read=lambda stream, size: b""))
-        except PackingError:  # `check` names it
-            continue
-    sample = zlib.compress(make_sample(found[::-1]), 9)
+            read += len(found[-1])
+        if read > _SAMPLED_BYTES:
+            break
+    sample = zlib.compress(make_sample(found), 9)
     made_for = min(len(ids), _ENOUGH)
     query = "INSERT INTO dictionary (scope, spans, sample) VALUES (?, ?, ?)"
     return int(connection.execute(query, (scope, made_for, sample)).lastrowid or NAMES)
@@ -141,11 +145,3 @@ def _restore(connection: Connection, ids: Iterable[int]) -> None:
                 body = bodies.read(stored, trace_id, span_id)
                 pack_again_from(connection, id)
             connection.execute("UPDATE span SET body = ? WHERE id = ?", (body, id))
-
-
-_BEGINNING = f"""
-SELECT CASE WHEN substr(body, 1, 1) IN (x'01', x'02') THEN body ELSE substr(body, 1, {_SAMPLE_BYTES}) END,
-    trace_id, span_id
-FROM span WHERE id = ?
-"""
-assert _SAMPLE_BYTES <= DICTIONARY_BYTES

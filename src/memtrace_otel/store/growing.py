@@ -1,8 +1,9 @@
 """Finds of a long text how much of it a stream has, and lets streams grow.
 
-A text that grows is recognised by its head, the longest of 4,096, 8,192, 16,384, ... bytes that it has: the next version
-has it too. A stream gets what two versions have in common, the one before and this one: what only stands at the end of a
-version (the bracket that closes a list) never comes into it.
+A text that grows is known by its head, the longest of 4,096, 8,192, 16,384, ... bytes that it has: the next version has
+it too. A stream gets what two versions have in common, the one before and this one, so that what only stands at the end
+of a version (the bracket that closes a list) does not come into it; the whole of a version that begins with the whole
+of the one before.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _LEAST_SHARE = 2
 
 
 class _Seen(NamedTuple):
-    """A text, and the stream whose `size` bytes it begins with; 0 when there is none."""
+    """A text, and the stream whose first `size` bytes it begins with; 0 when there is none."""
 
     text: bytes
     stream: int = 0
@@ -51,18 +52,23 @@ class GrowingTexts:
         numbers = heads(text)[::-1]
         before = next((self._seen[number] for number in numbers if number in self._seen), _Seen(b""))
         common = _common(before.text, text)
+        sure = len(text) if common == len(before.text) else common  # it was added to, nothing else
         least = max(LONG, len(text) // _LEAST_SHARE)
-        if before.stream and size_of(self._connection, before.stream) == before.size:
+        grown = size_of(self._connection, before.stream)
+        if grown >= before.size > 0:
             stream, size = before.stream, min(before.size, common)
-            if size == before.size and common > size and common >= least:
-                extend_stream(self._connection, stream, text[:common], size)
-                size = common
+            if size == before.size < grown:  # others made it grow
+                size = _common(self._streams.read(stream, grown), text)
+            if size == grown < sure and common >= least:
+                extend_stream(self._connection, stream, text[:sure], size)
+                grown = size = sure
         else:
             stream, size = self._stored(numbers, text)
         if size < least <= common:
-            stream, size = create_stream(self._connection, text[:common]), common
-        whole = size_of(self._connection, stream) == size
-        self._remember(numbers[0], _Seen(text, stream, size) if whole else _Seen(text))
+            stream, size = create_stream(self._connection, text[:sure]), sure
+            grown = size
+        if not size == len(text) < grown:  # else an older version, which came late
+            self._remember(numbers[0], _Seen(text, stream, size))
         return (stream, size) if size >= least else (0, 0)
 
     def _stored(self, numbers: list[int], text: bytes) -> tuple[int, int]:

@@ -22,6 +22,10 @@ _LONGEST_WAIT = 10.0
 _SHOWN = 300
 
 
+class UnreachableError(StoreError):
+    """The backend does not answer, or not to us."""
+
+
 class RefusedError(StoreError):
     """The backend does not answer such a request (HTTP 400, 413, 422): it says why in `reason`."""
 
@@ -120,7 +124,7 @@ class BackendApi:
                     self._refuse(path, status, problem)
             if attempt + 1 < self.bounds.tries:
                 time.sleep(min(_LONGEST_WAIT, wait if wait is not None else 0.2 * 2**attempt * (1 + random.random())))
-        raise StoreError(str(self), f"{path}: {problem} ({self.bounds.tries} tries)")
+        raise UnreachableError(str(self), f"{path}: {problem} ({self.bounds.tries} tries)")
 
     def get_json(self, path: str, query: Mapping[str, str | int] | None = None) -> dict[str, object]:
         """Return the JSON object that a reply is, an empty one where there is no such thing; see `get`."""
@@ -144,7 +148,7 @@ class BackendApi:
         if status in (401, 403):
             told = (settings.SOURCE_TOKEN, settings.SOURCE_TENANT, settings.SOURCE_HEADERS)
             problem += f" ({', '.join(setting.env for setting in told)} say who asks)"
-        raise (RefusedError if status in (400, 413, 422) else StoreError)(str(self), f"{path}: {problem}")
+        raise (RefusedError if status in (400, 413, 422) else UnreachableError)(str(self), f"{path}: {problem}")
 
     def _count_request(self) -> None:
         with self._lock:
@@ -201,8 +205,11 @@ def listed(document: Mapping[str, object], name: str) -> list[object]:
     return cast("list[object]", value) if isinstance(value, list) else []
 
 
-def trace_ids(document: Mapping[str, object], name: str, key: str) -> list[str]:
-    """Return the trace ids, under `key`, of the objects of an array: leading zeros, which backends leave out, are
-    filled in."""
-    objects = [cast("Mapping[str, object]", item) for item in listed(document, name) if isinstance(item, dict)]
-    return [str(item.get(key, "")).zfill(32) for item in objects]
+def objects(document: Mapping[str, object], name: str) -> list[Mapping[str, object]]:
+    """Return the objects of an array of a reply."""
+    return [cast("Mapping[str, object]", item) for item in listed(document, name) if isinstance(item, dict)]
+
+
+def trace_id(found: Mapping[str, object]) -> str:
+    """Return the id of a trace that a search found: leading zeros, which backends leave out, are filled in."""
+    return str(found.get("traceID", "")).zfill(32)

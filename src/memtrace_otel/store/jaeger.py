@@ -17,7 +17,7 @@ from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import DecodeError, decode_request
 from memtrace_otel.otlp.json import json_to_request
 from memtrace_otel.store.errors import SourceLimitError, StoreError
-from memtrace_otel.store.http import listed, trace_ids
+from memtrace_otel.store.http import listed, objects, trace_id
 from memtrace_otel.store.remote import Found, RemoteSource, TooMuchError
 from memtrace_otel.store.wanted import Wanted, operation_names
 
@@ -38,10 +38,10 @@ class JaegerSource(RemoteSource):
             raise StoreError(str(self), f"trace {trace_id}: {error}") from None
 
     def _search(self, wanted: Wanted, since: int, until: int) -> Found:
-        found: dict[str, None] = {}
+        found: dict[str, int] = {}
         for service in self._services():
             for tags in _tags(wanted):
-                found.update(dict.fromkeys(self._found(service, tags, since, until)))
+                found.update(self._found(service, tags, since, until))
         return found
 
     def _at_once(self) -> int:
@@ -51,20 +51,20 @@ class JaegerSource(RemoteSource):
         services = map(str, listed(self.api.get_json("/api/v3/services"), "services"))
         return [service for service in services if service != semconv.ATTRIBUTION_SERVICE]
 
-    def _found(self, service: str, tags: Mapping[str, str], since: int, until: int) -> list[str]:
+    def _found(self, service: str, tags: Mapping[str, str], since: int, until: int) -> Found:
         query: dict[str, str | int] = {"service": service, "limit": _TRACES}
         query |= {"start": since // 1000, "end": -(-until // 1000)}
         if tags:
             query["tags"] = json.dumps(tags)
         try:
-            found = trace_ids(self.api.get_json("/api/traces", query), "data", "traceID")
+            found = objects(self.api.get_json("/api/traces", query), "data")
         except SourceLimitError as error:
             if not error.is_reply:
                 raise
             raise TooMuchError(error.reason) from None
         if len(found) >= _TRACES:
             raise TooMuchError(f"{_TRACES} or more of {service}")
-        return found
+        return {trace_id(trace): len(listed(trace, "spans")) for trace in found}
 
 
 def _tags(wanted: Wanted) -> Iterator[dict[str, str]]:

@@ -23,10 +23,11 @@ class SourceError(ValueError):
     """A `--source` or a setting for it that cannot be used. Says what is needed, never quoting a secret."""
 
 
-def open_source(url: str) -> RemoteSource:
+def open_source(url: str, *, hours: int | None = None) -> RemoteSource:
     """Return the source of `jaeger+http://host[:port][/path]`, also `tempo`, `+https`; nothing is asked for as yet.
 
-    Tenant, token, other headers, certificates and bounds come from the settings. Raises SourceError.
+    It is searched `hours` back, MEMTRACE_SOURCE_HOURS by default. Tenant, token, other headers, certificates and bounds
+    come from the settings. Raises SourceError.
     """
     kind, _, address = url.partition("+")
     if kind not in KINDS:
@@ -35,7 +36,7 @@ def open_source(url: str) -> RemoteSource:
     secure = address.lower().startswith("https:")
     headers = _headers(tenant)
     bounds = Bounds(settings.SOURCE_REQUESTS.read(), settings.SOURCE_BYTES.read())
-    return source(BackendApi(_address(url, address, port), headers, bounds, _tls() if secure else None))
+    return source(BackendApi(_address(url, address, port), headers, bounds, _tls() if secure else None), hours)
 
 
 def _address(url: str, address: str, port: int) -> Address:

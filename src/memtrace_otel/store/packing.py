@@ -14,9 +14,10 @@ as received, its size, the id of the stream.
 
 from __future__ import annotations
 
+import random
 import re
 import zlib
-from binascii import unhexlify
+from binascii import hexlify, unhexlify
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -26,8 +27,12 @@ _PACKED, _CUT = b"\x01", b"\x02"
 _HEADER = 5
 _IDS = re.compile(rb"\x0a\x10.{16}\x12\x08.{8}", re.DOTALL)
 _IDS_BYTES = 28
+_TRACE_ID = slice(2, 18)
 _LEVEL = 9
+_END_BYTES = 512
 _ESCAPE = b"\xff"
+_OWN, _OWN_HEX = 0x80, 0x81
+"""Stand behind the sign for the trace id of the span, as it is and in hex digits; files of version 3 have neither."""
 _HEX = re.compile(rb"\xff|(?:[0-9a-f]{2}){8,127}")
 DICTIONARY_BYTES = 24_000
 """Most of a dictionary; deflate looks back 32 KiB."""
@@ -84,7 +89,7 @@ class Packer:
         """Return a body packed, without what is cut out, or as it is when that is not shorter."""
         if not is_packable(body):
             return body
-        packed = self._pack(_without_hex(_without(body, cuts)), cuts)
+        packed = self._pack(_without_hex(_without(body, cuts), body[_TRACE_ID]), cuts)
         return packed if len(packed) < len(body) else body
 
     def pack_again(self, stored: bytes, sample: bytes) -> bytes:
@@ -107,15 +112,18 @@ def is_packable(body: bytes) -> bool:
 
 
 def make_sample(bodies: list[bytes]) -> bytes:
-    """Return the dictionary of a scope: parts of its spans, but no long texts, at most `DICTIONARY_BYTES`."""
+    """Return the dictionary of a scope: parts of its spans, of long texts their ends, at most `DICTIONARY_BYTES`."""
     wanted = [
-        _without_hex(_without(body, [Cut(begin, end - begin, 0) for begin, end in long_texts(body)]))
+        _without_hex(
+            _without(body, [Cut(begin, end - begin - _END_BYTES, 0) for begin, end in long_texts(body)]),
+            body[_TRACE_ID],
+        )
         for body in bodies
         if is_packable(body)
     ]
+    random.Random(len(wanted)).shuffle(wanted)  # every so many-th one might be of one kind alone
     size = sum(map(len, wanted))
-    step = max(1, -(-size // DICTIONARY_BYTES))
-    return b"".join(wanted[::step])[-DICTIONARY_BYTES:]
+    return b"".join(wanted[: max(1, len(wanted) * DICTIONARY_BYTES // max(1, size))])[-DICTIONARY_BYTES:]
 
 
 def dictionary_of(stored: bytes) -> int | None:
@@ -131,11 +139,11 @@ def is_cut(stored: bytes) -> bool:
 def unpack(stored: bytes, sample: bytes, trace_id: str, span_id: str, read: ReadStream) -> bytes:
     """Return a packed body as it was received. Raises PackingError."""
     cuts, at = _cuts(stored)
-    rest = _with_hex(_inflated(stored[at:], sample))
     try:
-        body = b"\x0a\x10" + unhexlify(trace_id) + b"\x12\x08" + unhexlify(span_id) + rest
+        ids = unhexlify(trace_id), unhexlify(span_id)
     except ValueError as error:
         raise PackingError(f"not as it was packed: {error}") from None
+    body = b"\x0a\x10" + ids[0] + b"\x12\x08" + ids[1] + _with_hex(_inflated(stored[at:], sample), ids[0])
     if not cuts:
         return body
     parts: list[bytes] = []
@@ -184,18 +192,22 @@ def _inflated(packed: bytes, sample: bytes) -> bytes:
     return rest
 
 
-def _without_hex(body: bytes) -> bytes:
-    return _HEX.sub(_packed_hex, body)
+def _without_hex(rest: bytes, trace_id: bytes) -> bytes:
+    """Ids in hex digits as bytes, and the trace id of the span, which its row has, as a sign."""
+    trace_hex = hexlify(trace_id)
+
+    def packed(found: re.Match[bytes]) -> bytes:
+        digits = found[0]
+        if digits == _ESCAPE:
+            return _ESCAPE + b"\0"
+        if digits == trace_hex:
+            return _ESCAPE + bytes((_OWN_HEX,))
+        return _ESCAPE + bytes((len(digits) // 2,)) + unhexlify(digits)
+
+    return (_ESCAPE + bytes((_OWN,))).join(_HEX.sub(packed, part) for part in rest.split(trace_id))
 
 
-def _packed_hex(found: re.Match[bytes]) -> bytes:
-    digits = found[0]
-    if digits == _ESCAPE:
-        return _ESCAPE + b"\0"
-    return _ESCAPE + bytes((len(digits) // 2,)) + unhexlify(digits)
-
-
-def _with_hex(packed: bytes) -> bytes:
+def _with_hex(packed: bytes, trace_id: bytes) -> bytes:
     """Raises PackingError."""
     parts: list[bytes] = []
     at = 0
@@ -204,7 +216,13 @@ def _with_hex(packed: bytes) -> bytes:
             raise PackingError("cut off")
         size = packed[escape + 1]
         parts.append(packed[at:escape])
-        at = escape + 2 + size
-        parts.append(packed[escape + 2 : at].hex().encode() if size else _ESCAPE)
+        at = escape + 2
+        if size == _OWN:
+            parts.append(trace_id)
+        elif size == _OWN_HEX:
+            parts.append(hexlify(trace_id))
+        else:
+            parts.append(hexlify(packed[at : at + size]) if size else _ESCAPE)
+            at += size
     parts.append(packed[at:])
     return b"".join(parts)

@@ -28,8 +28,8 @@ _AHEAD = _HOUR
 _BEHIND = 600 * _SECOND
 """How long before a version was written, by another clock, it may seem to be read."""
 
-Found = Mapping[str, list[OperationSpan] | None]
-"""The traces that a search found, each with its spans where the backend gave them."""
+Found = Mapping[str, int]
+"""The traces that a search found, each with a number that is another one when it has another such span."""
 
 
 class TooMuchError(Exception):
@@ -62,6 +62,8 @@ class RemoteSource(ABC):
 
     def keeping(self) -> Self:
         """Return a source that remembers what it has read: for one run over traces that change no more."""
+        if self._kept:
+            return self
         other = type(self)(self.api, self._history // _HOUR)
         other._kept = KeptTraces()
         return other
@@ -88,8 +90,8 @@ class RemoteSource(ABC):
         for first, end, found in self._searched(wanted, since, until):
             matching = (
                 span
-                for trace_id, spans in found.items()
-                for span in self._spans(trace_id, spans)
+                for trace_id in found
+                for span in self.trace(trace_id)
                 if first <= span.start < end and wanted.holds(span)
             )
             yield from sorted(matching, key=_start)
@@ -109,20 +111,27 @@ class RemoteSource(ABC):
             return self.find_traces((scope,))[scope]
         starts: dict[str, int] = {}
         for _, _, found in self._searched(Wanted(), None, None):
-            for trace_id, spans in found.items():
-                if trace_id not in starts and (all := self._spans(trace_id, spans)):
-                    starts[trace_id] = all[0].start
+            for trace_id in found:
+                if trace_id not in starts and (spans := self.trace(trace_id)):
+                    starts[trace_id] = spans[0].start
         return sorted(starts, key=lambda trace_id: starts[trace_id])
 
-    def failing(self, since: int, until: int | None = None) -> list[str]:
+    def failing(self, since: int, known: dict[str, int] | None = None) -> list[str]:
         """Return the ids of the traces with an answer that an evaluation calls a failure, there or in another trace,
-        where that evaluation started in this time (ns); by when it did. A later one may say that it is none."""
+        where that evaluation started at `since` (ns) or later; by when it did. A later one may say that it is none.
+
+        Evaluations that are in `known` as they were are not read again; the others are added to it.
+        """
         wanted = Wanted(failing=True)
         found: dict[str, int] = {}
-        for _, _, traces in self._searched(wanted, since, until):
-            for trace_id, spans in traces.items():
-                for span in self._spans(trace_id, spans):
-                    if wanted.holds(span):
+        for _, _, traces in self._searched(wanted, since, None):
+            fresh = [id for id, number in traces.items() if known is None or known.get(id) != number]
+            if known is not None:
+                known.update(traces)
+            self.fetch(fresh)
+            for trace_id in fresh:
+                for span in self.trace(trace_id):
+                    if wanted.holds(span) and span.start >= since:
                         for judged in judged_traces(span):
                             found[judged] = min(found.get(judged, span.start), span.start)
         return sorted(found, key=lambda trace_id: (found[trace_id], trace_id))
@@ -133,9 +142,9 @@ class RemoteSource(ABC):
         starts: dict[str, dict[str, int]] = {scope: {} for scope in scopes}
         wanted = Wanted(scopes=frozenset(scopes))
         for _, _, found in self._searched(wanted, None, None):
-            self.fetch([trace_id for trace_id, spans in found.items() if spans is None])
-            for trace_id, spans in found.items():
-                for span in self._spans(trace_id, spans):
+            self.fetch(found)
+            for trace_id in found:
+                for span in self.trace(trace_id):
                     if span.scope in starts:
                         starts[span.scope].setdefault(trace_id, span.start)
         traces = {scope: sorted(first, key=lambda id, first=first: first[id]) for scope, first in starts.items()}
@@ -150,9 +159,9 @@ class RemoteSource(ABC):
         readers: dict[str, dict[str, OperationSpan]] = {origin: {} for origin in origins}
         wanted = Wanted(origins=frozenset(origins), kinds=frozenset(kinds))
         for _, _, found in self._searched(wanted, None if written is None else written - _BEHIND, None):
-            self.fetch([trace_id for trace_id, spans in found.items() if spans is None])
-            for trace_id, spans in found.items():
-                for span in self._spans(trace_id, spans):
+            self.fetch(found)
+            for trace_id in found:
+                for span in self.trace(trace_id):
                     if wanted.holds(span):
                         for origin in readers.keys() & {variable.origin for variable in span.inputs}:
                             readers[origin][span.origin] = span
@@ -190,10 +199,6 @@ class RemoteSource(ABC):
                 waiting += [(middle, end), (start, middle)]
             else:
                 yield start, end, found
-
-    def _spans(self, trace_id: str, given: list[OperationSpan] | None) -> list[OperationSpan]:
-        """Return the spans of a trace that a search found."""
-        return self.trace(trace_id) if given is None else self._keep(trace_id, given)
 
     def _keep(self, trace_id: str, spans: list[OperationSpan]) -> list[OperationSpan]:
         """Return the spans each once (a backend may give back what it was given twice), by start."""

@@ -15,7 +15,7 @@ from memtrace_otel.store.growing import GrowingTexts
 from memtrace_otel.store.packing import NAMES, Packer, PackingError, dictionary_of, is_packable
 from memtrace_otel.store.streams import use_streams
 
-_ROWS = 32
+_ROWS = 64
 _BYTES = 1 << 18
 _PACKERS = 64
 """A third of a MiB each."""

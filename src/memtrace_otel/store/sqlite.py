@@ -207,10 +207,24 @@ class SqliteStore:
         """The next page of spans with row numbers behind `after`, up to `last`."""
         with self._locked() as connection, snapshot(connection):
             rows = connection.execute(_INDEXED, (after, last, _PAGE)).fetchall()
-            return [
-                (id, read_indexed(trace, span, name, start, self._source(source), self._body(body, trace, span)))
-                for id, trace, span, name, start, source, body in rows
-            ]
+            return [(id, self._new_span(*row)) for id, *row in rows]
+
+    def _new_span(self, trace_id: str, span_id: str, name: str, start: int, source: int, stored: bytes) -> NewSpan:
+        body = self._body(stored, trace_id, span_id)
+        return read_indexed(trace_id, span_id, name, start, self._source(source), body)
+
+    def indexed_of(self, kind: str, since: int) -> Iterator[NewSpan]:
+        """Yield the same of the spans of one kind that started at `since` (ns) or later, by start time."""
+        self.decode()
+        last = (since, -1)
+        while True:
+            with self._locked() as connection, snapshot(connection):
+                rows = connection.execute(_INDEXED_OF, (kind, *last, _PAGE)).fetchall()
+                page = [self._new_span(*row[1:]) for row in rows]
+            yield from page
+            if len(rows) < _PAGE:
+                return
+            last = page[-1].start, rows[-1][0]
 
     def stats(self) -> StoreStats:
         """Count what the store holds."""
@@ -250,6 +264,7 @@ class SqliteStore:
 
     def compact(self) -> Compaction:
         """Pack spans and give free space back; writers wait for as long as the file takes to be written anew."""
+        self.decode()
         return space.compact(self._locked)
 
     def quarantined(self) -> list[str]:
@@ -350,6 +365,11 @@ SELECT
 _LAST_ROW = (1 << 63) - 1
 _INDEXED = """
 SELECT id, trace_id, span_id, name, start, source, body FROM span WHERE id > ? AND id <= ? ORDER BY id LIMIT ?
+"""
+
+_INDEXED_OF = """
+SELECT id, trace_id, span_id, name, start, source, body FROM span
+WHERE kind = ? AND (start, id) > (?, ?) ORDER BY start, id LIMIT ?
 """
 
 _SCOPES = """

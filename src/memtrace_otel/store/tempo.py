@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from google.protobuf.message import DecodeError as ProtobufError
 
 from memtrace_otel import semconv, settings
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import DecodeError, decode_request
+from memtrace_otel.semconv import Incomplete
 from memtrace_otel.store.errors import StoreError
-from memtrace_otel.store.http import RefusedError, trace_ids
+from memtrace_otel.store.http import RefusedError, objects, trace_id
 from memtrace_otel.store.remote import Found, RemoteSource, TooMuchError
 from memtrace_otel.store.tempo_reply import read_trace_reply
 from memtrace_otel.store.wanted import Wanted, operation_names
 
-_TRACES = 1000
+_TRACES = 5000
 _SECOND = 1_000_000_000
-_WEEK = 7 * 24 * 3600 * _SECOND - _SECOND
+_LATE = 3600 * _SECOND
+"""A span that comes more than two minutes late is filed under the time it came: searches look so much further."""
+_WEEK = 7 * 24 * 3600 * _SECOND - _LATE - _SECOND
 """What Tempo searches at once unless it is told otherwise (`query_frontend.search.max_duration`)."""
 _PLAIN = re.compile(r"[0-9A-Za-z_-]+")
 
@@ -40,12 +44,14 @@ class TempoSource(RemoteSource):
             spans = decode_request(trace)
         except (DecodeError, ProtobufError) as error:
             raise StoreError(str(self), f"trace {trace_id}: {error}") from None
-        if partial:
-            raise StoreError(str(self), f"trace {trace_id} is too large for Tempo to give it whole: {partial}")
-        return spans
+        # too large for Tempo to give it whole: what is there counts, and says so
+        return (
+            [replace(span, incomplete=(*span.incomplete, Incomplete.BOUNDED)) for span in spans] if partial else spans
+        )
 
     def _search(self, wanted: Wanted, since: int, until: int) -> Found:
-        query = {"q": traceql(wanted), "start": since // _SECOND, "end": -(-until // _SECOND)}
+        last = until + min(_LATE, until - since)
+        query = {"q": traceql(wanted), "start": since // _SECOND, "end": -(-last // _SECOND)}
         try:
             document = self.api.get_json("/api/search", {**query, "limit": self._limit, "spss": 1})
         except RefusedError as error:
@@ -56,13 +62,19 @@ class TempoSource(RemoteSource):
             else:
                 raise
             raise TooMuchError(error.reason) from None
-        found = trace_ids(document, "traces", "traceID")
+        found = objects(document, "traces")
         if len(found) >= self._limit:
             raise TooMuchError(f"{self._limit} or more")
-        return dict.fromkeys(found)
+        return {trace_id(trace): _matched(trace) for trace in found}
 
     def _at_once(self) -> int:
         return self._longest
+
+
+def _matched(trace: Mapping[str, object]) -> int:
+    """How many of its spans match, as far as Tempo counts them."""
+    counts = [found.get("matched") for found in objects(trace, "spanSets")]
+    return sum(count for count in counts if isinstance(count, int))
 
 
 def traceql(wanted: Wanted) -> str:
@@ -70,14 +82,15 @@ def traceql(wanted: Wanted) -> str:
     all = [_ours()] if wanted.failing else []
     if wanted.failing:
         all.append(_any(_failing()))
-    if wanted.scopes and "" not in wanted.scopes:
-        all.append(_equal(f"span.{semconv.SCOPE}", wanted.scopes))
-    if wanted.origins:
-        all.append(_equal(f"span.{semconv.INPUTS_ORIGINS}", wanted.origins))
     if wanted.kinds:
         names = [name for kind in wanted.kinds for name in operation_names(kind)]
         kinds = [_equal(f"span.{semconv.OP_KIND}", wanted.kinds)]
         all.append(_any([*kinds, *([_equal(f"span.{semconv.GEN_AI_OPERATION_NAME}", names)] if names else [])]))
+    # What may be long comes last: Tempo's parser loses characters where an attribute's name lies across 1,024 bytes.
+    if wanted.scopes and "" not in wanted.scopes:
+        all.append(_equal(f"span.{semconv.SCOPE}", wanted.scopes))
+    if wanted.origins:
+        all.append(_equal(f"span.{semconv.INPUTS_ORIGINS}", wanted.origins))
     return f"{{ {' && '.join(all)} }}"
 
 

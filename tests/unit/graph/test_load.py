@@ -21,7 +21,7 @@ from memtrace_otel.graph import (
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import Action, OpKind, Role
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.store import SourceLimitError, SqliteStore
 from memtrace_otel.store.outlines import Outline
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
 from tests.unit.graph.pictures import picture
@@ -109,6 +109,23 @@ def test_the_limit_is_kept_and_told(story: list[OperationSpan]) -> None:
     graph = load_graph(source, TRACE(4), max_spans=4)
     assert graph.incomplete["bounded"] == 1
     assert sum(source.asked.values()) < 5
+
+
+class Limited(Listed):
+    """A source that gives up after some traces."""
+
+    def trace(self, trace_id: str) -> list[OperationSpan]:
+        if len(self.asked) == 2:
+            raise SourceLimitError("source", "enough")
+        return super().trace(trace_id)
+
+
+def test_a_source_that_has_had_enough_leaves_what_there_is(story: list[OperationSpan]) -> None:
+    source = Limited(story)
+    graph = load_graph(source, TRACE(4))
+    assert graph.incomplete["bounded"] == 1
+    assert graph.operation(origin_of(4, 1)) is not None
+    assert len(source.asked) == 2
 
 
 def test_origins_that_go_round_end() -> None:

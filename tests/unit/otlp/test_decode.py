@@ -212,3 +212,28 @@ def test_the_indexed_fields_are_those_of_the_whole_span() -> None:
         assert fields.written == {variable.ref for variable in whole.outputs}
         assert (fields.system, fields.part, fields.lost) == (whole.system, whole.part, 0)
         assert fields.incomplete == set(whole.incomplete) - {semconv.Incomplete.MALFORMED}
+
+
+@pytest.mark.parametrize("said", ['["memory:1", "memory:\\u00e9"]', '["memory:1","memory:é"]'])
+def test_arrays_that_a_backend_made_texts_of_are_read(said: str) -> None:
+    attributes = [
+        {"key": "memtrace.op.kind", "value": {"stringValue": "retrieve"}},
+        {"key": "memtrace.inputs", "value": {"stringValue": said}},
+        {"key": "memtrace.inputs.scores", "value": {"stringValue": "[1,0.5]"}},
+        {"key": "memtrace.inputs.digests", "value": {"stringValue": ""}},  # one with a NaN becomes empty
+    ]
+    span = {"traceId": "1" * 32, "spanId": "1" * 16, "attributes": attributes}
+    (read,) = decode_request(json_to_request({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}))
+    assert [(v.ref, v.score) for v in read.inputs] == [("memory:1", 1.0), ("memory:é", 0.5)]
+    assert read.incomplete == ()
+
+
+@pytest.mark.parametrize("said", ["[", "memory:1", "[" * 100_000, '{"a": 1}'])
+def test_a_text_that_is_no_array_is_malformed(said: str) -> None:
+    span = {
+        "traceId": "1" * 32,
+        "spanId": "1" * 16,
+        "attributes": [{"key": "memtrace.inputs", "value": {"stringValue": said}}],
+    }
+    (read,) = decode_request(json_to_request({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}))
+    assert (read.inputs, read.incomplete) == ((), ("malformed",))

@@ -78,6 +78,23 @@ def test_an_old_file_becomes_what_this_version_writes(write: Callable[..., None]
     assert len(migrated["writer"]) > 5
 
 
+def test_what_an_older_version_packed_is_read_and_gone_when_forgotten(tmp_path: Path) -> None:
+    old = tmp_path / "old.db"
+    version_3.write_packed(old, STORY)
+    with SqliteStore.open(as_written_today(tmp_path, STORY)) as store:
+        spans = list(store.spans())
+    with SqliteStore.open(old, create=False) as store:
+        assert list(store.spans()) == spans
+        assert store.check() == []
+        store.compact()
+        assert list(store.spans()) == spans
+        for scope in store.scopes():
+            store.forget(scope.scope)
+        assert store.check() == []
+    with closing(sqlite3.connect(old)) as connection:
+        assert connection.execute("SELECT count(*) FROM dictionary WHERE number = 1").fetchone() == (0,)
+
+
 def test_what_is_decoded_while_one_index_is_read_and_the_other_not_yet_is_in_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -18,7 +17,8 @@ from memtrace_otel.model import OperationSpan, Verdict
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.store import StoreError, TraceSource
 
-_POLL_SECONDS = 1.0
+_LOOKS = 180
+"""Times that the backend is looked at, at most once a second: a source answers a bounded number of requests."""
 
 
 class Stage(StrEnum):
@@ -50,11 +50,10 @@ class _Seen:
     final: bool = False
 
 
-def probe(history: History, target: Target, read: Callable[[], TraceSource], timeout: float) -> Outcome:
-    """Send `history` to `target` and wait up to `timeout` seconds until its verdict is read back.
+def fly(history: History, target: Target, source: TraceSource, timeout: float) -> Outcome:
+    """Send `history` to `target` and wait up to `timeout` seconds until its verdict is read back from `source`.
 
-    `read` opens the backend; it is asked about once a second. Never raises for a path that does not work: that is what
-    the outcome is about.
+    Never raises for a path that does not work: that is what the outcome is about.
     """
     began = time.monotonic()
 
@@ -67,12 +66,12 @@ def probe(history: History, target: Target, read: Callable[[], TraceSource], tim
         return outcome(Stage.SEND, str(error))
     while True:
         try:
-            seen = _look(history, read())
+            seen = _look(history, source)
         except StoreError as error:
             seen = _Seen(Stage.STORE, f"the backend cannot be read: {error}")
         if seen.lost is None or seen.final or time.monotonic() - began >= timeout:
             return outcome(seen.lost, seen.told)
-        time.sleep(min(_POLL_SECONDS, max(0.0, began + timeout - time.monotonic())))
+        time.sleep(min(max(1.0, timeout / _LOOKS), max(0.0, began + timeout - time.monotonic())))
 
 
 def _look(history: History, source: TraceSource) -> _Seen:

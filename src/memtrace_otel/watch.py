@@ -1,0 +1,258 @@
+"""Failing traces of a tracing backend are attributed as they come. Nothing is kept: the markers are the memory.
+
+A trace is looked at when a search finds a failing evaluation about it, attributed once it has not changed for the quiet
+period, and looked at again later, in ever longer steps, for spans that come late. A verdict that the backend shows
+already adds nothing; another one replaces it. So a start after a crash, or another machine, goes on where the last one
+was.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Event
+from typing import Protocol
+
+from memtrace_otel.annotate import Annotation, BackendAnnotations, SendError, deliver
+from memtrace_otel.diagnosis import Diagnosis, diagnose_backend, record
+from memtrace_otel.model import Attributed, OperationSpan
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
+from memtrace_otel.store import RemoteSource, StoreError
+from memtrace_otel.store.ahead import TOGETHER
+from memtrace_otel.store.http import UnreachableError
+
+_logger = logging.getLogger(__name__)
+_SECOND = 1_000_000_000
+_BACK_SECONDS = 900.0
+"""How far back each search looks, for evaluations that come late; a few look back to the beginning."""
+_WHOLE_SECONDS = 600.0
+"""How often."""
+_LATER = 4
+"""A trace is looked at again after so many quiet periods, then after so many times as long, and so on."""
+_WATCHED_SECONDS = 3600.0
+"""After this time without a change it is let alone."""
+_PATIENCE = 10
+"""A trace that never gets quiet is attributed after so many quiet periods."""
+_LONGEST_PAUSE = 60.0
+"""Between tries while the backend does not answer."""
+_MOST = 100_000
+
+
+@dataclass(slots=True)
+class _Case:
+    """A failing trace: when it was seen first and changed last, when to look at it, and after that (s, monotonic)."""
+
+    seen: float
+    changed: float
+    due: float | None
+    step: float
+    attributed: bool = False
+    spans: int = 0
+    """Tells of what it was read to hold last."""
+
+
+class Observer(Protocol):
+    """Is told what a watch does."""
+
+    def expects(self, system: str, service: str) -> None:
+        """A failing answer was found that is attributed after the quiet period."""
+        ...
+
+    def attributed(self, attribution_id: str, told: Attributed) -> None:
+        """A verdict was sent that the backend did not show; it may be slow to show it, and then this comes again."""
+        ...
+
+    def searched(self, succeeded: bool, waiting: int) -> None:
+        """A search ended; so many traces are due."""
+        ...
+
+
+class _Nobody:
+    def expects(self, system: str, service: str) -> None:
+        pass
+
+    def attributed(self, attribution_id: str, told: Attributed) -> None:
+        pass
+
+    def searched(self, succeeded: bool, waiting: int) -> None:
+        pass
+
+
+class Watch:
+    """Follows a backend. `since` (ns since the epoch) is how far back failures count."""
+
+    def __init__(
+        self,
+        source: RemoteSource,
+        *,
+        since: int,
+        quiet: float,
+        told: Callable[[Annotation], None] = lambda made: None,
+        observer: Observer = _Nobody(),  # noqa: B008
+    ) -> None:
+        self._source = source
+        self._since = since
+        self._quiet = quiet
+        self._told = told
+        self._observer = observer
+        self._counted: set[str] = set()
+        self._cases: dict[str, _Case] = {}
+        self._sent: dict[str, set[str]] = {}
+        self._evaluations: dict[str, int] = {}
+        self._searched_whole = -_WHOLE_SECONDS
+
+    def run(self, interval: float, stopped: Event) -> None:
+        """Search every `interval` seconds until `stopped`. A backend that does not answer is asked again."""
+        pause, search = interval, 0.0
+        while not stopped.is_set():
+            try:
+                if time.monotonic() >= search:
+                    self.search()
+                    search = time.monotonic() + interval
+                self.attribute_due()
+                self._observer.searched(True, self._due())
+            except (StoreError, SendError) as error:
+                _logger.warning("%s", error)
+                self._observer.searched(False, self._due())
+                pause = min(2 * pause, max(interval, _LONGEST_PAUSE))
+                stopped.wait(pause)
+            else:
+                pause = interval
+                stopped.wait(max(0.0, min(search - time.monotonic(), self._wait())))
+
+    def search(self) -> int:
+        """Look for failing traces; return how many are new."""
+        now = time.monotonic()
+        whole = now - self._searched_whole >= _WHOLE_SECONDS
+        back = time.time_ns() - int(_BACK_SECONDS * _SECOND)
+        self._source.api.allow(_MOST)
+        new = 0
+        for trace_id in self._source.failing(self._since if whole else max(self._since, back), self._evaluations):
+            case = self._cases.get(trace_id)
+            if case is None:
+                new += 1
+                self._cases[trace_id] = _Case(now, now, now, self._quiet)
+            else:  # evaluated again, maybe in another trace
+                case.seen, case.due = now, now + self._quiet
+        if whole:
+            self._searched_whole = now
+        self._forget()
+        return new
+
+    def attribute_due(self) -> int:
+        """Attribute some of the traces that are due and quiet, new ones first; return how many verdicts are new. Raises
+        StoreError, SendError: what was not done stays due."""
+        now = time.monotonic()
+        due = [
+            (case.attributed, case.due, trace_id)
+            for trace_id, case in self._cases.items()
+            if case.due is not None and case.due <= now
+        ]
+        some = [trace_id for _, _, trace_id in sorted(due)[:TOGETHER]]
+        self._source.api.allow(max(1, len(some)))
+        return self._attribute([trace_id for trace_id in some if self._is_quiet(trace_id)])
+
+    def _attribute(self, trace_ids: list[str]) -> int:
+        new = 0
+        try:
+            for diagnosis in diagnose_backend(self._source, trace_ids, known=True):
+                new += self._publish(diagnosis)
+        except (UnreachableError, SendError):
+            raise
+        except StoreError as error:  # one that cannot be read must not keep the others waiting
+            if len(trace_ids) > 1:
+                return new + sum(self._attribute([trace_id]) for trace_id in trace_ids)
+            self._leave_out(trace_ids[0], error)
+            return new
+        for trace_id in trace_ids:
+            self._postpone(self._cases[trace_id])
+        return new
+
+    def _is_quiet(self, trace_id: str) -> bool:
+        """Read a trace; tell whether it has been the same for the quiet period."""
+        case, now = self._cases[trace_id], time.monotonic()
+        try:
+            trace = [span for span in self._source.trace(trace_id) if not _is_ours(span)]
+        except UnreachableError:
+            raise
+        except StoreError as error:
+            self._leave_out(trace_id, error)
+            return False
+        for span in trace:
+            if span.kind == OpKind.RESPOND:
+                self._observer.expects(span.system, span.service)
+        spans = hash(frozenset(span.span_id for span in trace))
+        if spans != case.spans:
+            case.spans, case.changed, case.step = spans, now, self._quiet
+        if now - case.changed >= self._quiet or now - case.seen >= _PATIENCE * self._quiet:
+            return True
+        case.due = case.changed + self._quiet
+        return False
+
+    def _publish(self, diagnosis: Diagnosis) -> int:
+        store = BackendAnnotations(self._source.trace, self._sent)
+        made = record(store, diagnosis, counted=self._counted)
+        try:
+            deliver(made, store)
+        except SendError:  # the others come first when it goes on
+            for annotation in made:
+                self._cases[annotation.verdict.failure.trace_id].due = time.monotonic() + self._quiet
+            raise
+        new = [annotation for annotation in made if annotation.is_new]
+        for annotation in new:
+            self._told(annotation)
+            if annotation.spans:  # else its ids may be anything
+                told = Attributed.of(annotation.verdict, annotation.seconds)
+                self._observer.attributed(annotation.verdict.attribution_id, told)
+        return len(new)
+
+    def _leave_out(self, trace_id: str, error: StoreError) -> None:
+        _logger.warning("trace %s is left out for now: %s", trace_id, error)
+        self._postpone(self._cases[trace_id])
+
+    def _postpone(self, case: _Case) -> None:
+        """Say when to look at a trace again; never, when it has long been the same."""
+        case.step = max(case.step, 1.0) * _LATER
+        now = time.monotonic()
+        case.seen, case.attributed = now, True
+        case.due = now + case.step if now + case.step - case.changed <= _WATCHED_SECONDS else None
+
+    def _due(self) -> int:
+        now = time.monotonic()
+        return sum(case.due is not None and case.due <= now for case in self._cases.values())
+
+    def _wait(self) -> float:
+        """Seconds until a trace is due."""
+        due = [case.due for case in self._cases.values() if case.due is not None]
+        return max(0.0, min(due) - time.monotonic()) if due else float("inf")
+
+    def _forget(self) -> None:
+        """Past a bound forget those that are done longest: found again, they are attributed again, to no effect; and
+        what was sent, which the backend shows by now."""
+        if sum(map(len, self._sent.values())) > _MOST:
+            self._sent.clear()
+        if len(self._counted) > _MOST:
+            self._counted.clear()
+        while len(self._evaluations) > _MOST:
+            del self._evaluations[next(iter(self._evaluations))]
+        for trace_id in [id for id, case in self._cases.items() if case.due is None][
+            : max(0, len(self._cases) - _MOST)
+        ]:
+            del self._cases[trace_id]
+
+
+def _is_ours(span: OperationSpan) -> bool:
+    return span.instrumentation_scope == ATTRIBUTION_SCOPE
+
+
+def summary(annotation: Annotation) -> str:
+    """Return one line on a verdict, without contents."""
+    verdict = annotation.verdict
+    where = f"{verdict.operation} ({verdict.trace_id}-{verdict.span_id})" if verdict.span_id else "no operation"
+    replaced = f", replaces {verdict.replaces}" if verdict.replaces else ""
+    return (
+        f"{verdict.failure.answer_span.origin}: {verdict.failure_type} at {where}, "
+        f"confidence {verdict.confidence:.2f}{'' if verdict.complete else ', incomplete'}{replaced}"
+    )

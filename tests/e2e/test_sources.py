@@ -1,0 +1,121 @@
+"""The contract of sources, against the real Jaeger (memory, Badger) and Tempo."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+
+import pytest
+
+from memtrace_otel import settings
+from memtrace_otel.model import Event, Link, OperationSpan, Variable, make_origin
+from memtrace_otel.store import RemoteSource, open_source
+from memtrace_otel.testing import Fill, SourceContract, contract_span
+from tests.e2e.backends.jaeger import Jaeger
+from tests.e2e.backends.service import wait_for
+from tests.e2e.backends.tempo import QUICK, Tempo, running_tempo
+from tests.e2e.moved import Move, MovedSource, export, wait_until_readable
+
+MINUTE = 60 * 10**9
+HOUR = 60 * MINUTE
+_hours = count(100, -1)
+
+
+def filler(source: RemoteSource, endpoint: str, beginning: int, headers: dict[str, str] | None = None) -> Fill:
+    """A `fill` that sends the contract's spans as if its year 1970 had begun at `beginning`."""
+    move = Move(beginning)
+
+    def fill(*requests: Sequence[OperationSpan]) -> MovedSource:
+        later = [move.there(spans) for spans in requests]
+        for spans in later:
+            export(endpoint, spans, headers)
+        sent = [span for spans in later for span in spans]
+        wait_until_readable(source.trace, sent)
+        ahead = {span.trace_id for span in sent if span.end > time.time_ns() + HOUR}
+        found = {span.trace_id for span in sent} - ahead
+        wait_for(lambda: found <= set(source.trace_ids()), "the traces are found by search")
+        return MovedSource(source, move)
+
+    return fill
+
+
+class BackendContract(SourceContract):
+    """What holds for a backend, too."""
+
+    def test_clocks_that_jumped_stop_nothing(self, fill: Fill) -> None:
+        """What is dated more than an hour ahead is found by its id alone."""
+        spans = [contract_span(1, 1, 0), contract_span(1, 2, 1), contract_span(1, 3, 9_000_000_000)]
+        source = fill([spans[2]], [spans[0]], [spans[1]], [contract_span(2, 4, 2)])
+        assert source.trace(spans[0].trace_id) == spans
+        assert [span.span_id for span in source.spans(since=2 * 10**9)] == [f"{4:016x}"]
+
+
+def jaeger_filler(jaeger: Jaeger) -> Fill:
+    """A `fill` in an hour of its own: one source looks back past its beginning, the next one not so far."""
+    hours = next(_hours)
+    source = open_source(f"jaeger+{jaeger.url}", hours=hours)
+    return filler(source, jaeger.otlp_http, time.time_ns() - hours * HOUR + 10 * MINUTE)
+
+
+class TestJaegerMemory(BackendContract):
+    @pytest.fixture
+    def fill(self, jaeger: Jaeger) -> Fill:
+        return jaeger_filler(jaeger)
+
+
+class TestJaegerBadger(BackendContract):
+    @pytest.fixture
+    def fill(self, badger: Jaeger) -> Fill:
+        return jaeger_filler(badger)
+
+    def test_every_field_comes_back(self, fill: Fill) -> None:
+        """Arrays that are not ours stay the texts that Badger makes of them, links lose their attributes."""
+        link = Link("a" * 32, "b" * 16, {"memtrace.link.type": "derived_from"})
+        read = Variable("memory:1", "hit", make_origin("a" * 32, "b" * 16), "d" * 16, score=0.5)
+        span = contract_span(
+            1,
+            1,
+            kind="retrieve",
+            inputs=(read, Variable("memory:2", "hit", score=1.0)),
+            outputs=(Variable("context:1", action="DERIVE", size=3, content='[é"]'), Variable("fact:2")),
+            flow=((0, 1),),
+            evidence=("message:1",),
+            incomplete=("content_off",),
+            attributes={"flags": [True, False]},
+            links=(link,),
+            events=(Event("said", 1, {"text": "é"}),),
+        )
+        (found,) = fill([span]).trace(span.trace_id)
+        assert found.attributes == {"flags": "[true,false]"}
+        assert [(other.trace_id, other.span_id) for other in found.links] == [(link.trace_id, link.span_id)]
+        assert replace(found, attributes=span.attributes, links=span.links) == span
+
+
+@pytest.fixture(scope="module")
+def tenants(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tempo]:
+    """A Tempo of many tenants: each is an empty one."""
+    with running_tempo(tmp_path_factory.mktemp("tenants"), **QUICK, TEMPO_MULTITENANCY="true") as tempo:
+        yield tempo
+
+
+def new_tenant(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """A tenant that nobody has used: the source reads as it, the headers send as it."""
+    name = f"t-{secrets.token_hex(6)}"
+    monkeypatch.setenv(settings.SOURCE_TENANT.env, name)
+    return {"x-scope-orgid": name}
+
+
+class TestTempo(BackendContract):
+    @pytest.fixture
+    def fill(self, tenants: Tempo, monkeypatch: pytest.MonkeyPatch) -> Fill:
+        headers = new_tenant(monkeypatch)
+        source = open_source(f"tempo+{tenants.url}")
+        return filler(source, tenants.otlp_http, time.time_ns() - MINUTE, headers)
+
+    def test_clocks_that_jumped_stop_nothing(self, fill: Fill) -> None:
+        """Tempo counts seconds in 32 bits: what is past 2106 is found by its id alone."""
+        spans = [contract_span(1, 1, 0), contract_span(1, 2, 1), contract_span(1, 3, 9_000_000_000)]
+        assert fill([spans[2]], [spans[0]], [spans[1]]).trace(spans[0].trace_id) == spans

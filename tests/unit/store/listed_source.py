@@ -1,0 +1,51 @@
+"""A backend that is a list: it gives back what it was told, repeats included, and never more than a few at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from memtrace_otel.model import OperationSpan
+from memtrace_otel.store.http import Address, BackendApi, Bounds
+from memtrace_otel.store.remote import Found, RemoteSource, TooMuchError
+from memtrace_otel.store.wanted import Wanted
+
+EVER = 10**6
+"""Hours."""
+
+
+class ListedSource(RemoteSource):
+    """`most` traces at once. Reads and searches are counted as requests are, in `asked` by trace id and `search`."""
+
+    def __init__(self, api: BackendApi | None = None, hours: int | None = EVER) -> None:
+        super().__init__(api or BackendApi(Address(False, "listed", 1), bounds=Bounds(requests=10**6)), hours)
+        self.told: list[OperationSpan] = []
+        self.most = 10**6
+        self.asked = Counter[str]()
+
+    def keeping(self) -> ListedSource:
+        other = super().keeping()
+        other.told, other.most, other.asked = self.told, self.most, self.asked
+        return other
+
+    def tell(self, *requests: Sequence[OperationSpan]) -> ListedSource:
+        self.told += [span for spans in requests for span in spans]
+        return self
+
+    def _read(self, trace_id: str) -> list[OperationSpan]:
+        self._count(trace_id)
+        return [span for span in self.told if span.trace_id == trace_id]
+
+    def _search(self, wanted: Wanted, since: int, until: int) -> Found:
+        self._count("search")
+        matching = Counter(s.trace_id for s in self.told if since <= s.start < until and wanted.holds(s))
+        if len(matching) >= self.most:
+            raise TooMuchError(f"{self.most} or more")
+        return matching
+
+    def _at_once(self) -> int:
+        return 1 << 63
+
+    def _count(self, what: str) -> None:
+        self.api._count_request()
+        self.asked[what] += 1

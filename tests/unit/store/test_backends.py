@@ -1,0 +1,177 @@
+"""`--source`, the queries that go to Jaeger and Tempo, and odd replies of theirs. The real ones are in tests/e2e."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from itertools import pairwise
+
+import pytest
+from google.protobuf.message import DecodeError
+
+from memtrace_otel.otlp import encode_request
+from memtrace_otel.store import SourceError, StoreError, open_source
+from memtrace_otel.store.jaeger import JaegerSource
+from memtrace_otel.store.tempo import TempoSource, traceql
+from memtrace_otel.store.tempo_reply import read_trace_reply
+from memtrace_otel.store.wanted import Wanted
+from memtrace_otel.testing import contract_span
+from tests.unit.store.backend_api import Reply, answering
+
+SPAN = contract_span(0xABC, 1, kind="retrieve")
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "shown"),
+    [
+        ("jaeger+http://backend", JaegerSource, "http://backend:16686"),
+        ("tempo+http://backend", TempoSource, "http://backend:3200"),
+        ("tempo+https://backend:443/tempo/", TempoSource, "https://backend:443/tempo"),
+        ("jaeger+http://[::1]:1/", JaegerSource, "http://[::1]:1"),
+    ],
+)
+def test_a_url_names_the_backend_and_its_place(url: str, kind: type, shown: str) -> None:
+    source = open_source(url)
+    assert (type(source), str(source)) == (kind, shown)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://x",
+        "jaeger",
+        "jaeger+ftp://x",
+        "zipkin+http://x",
+        "tempo+http://",
+        "tempo+http://x:port",
+        "tempo+http://x?q",
+    ],
+)
+def test_another_one_is_refused(url: str) -> None:
+    with pytest.raises(SourceError, match="--source"):
+        open_source(url)
+
+
+def test_a_password_in_the_url_is_refused_and_not_repeated() -> None:
+    for url in ("tempo+http://me:s3cret@x", "http://me:s3cret@x", "tempo+http://me:s3cret@x:port"):
+        with pytest.raises(SourceError) as raised:
+            open_source(url)
+        assert "s3cret" not in str(raised.value)
+
+
+def test_tenant_token_and_headers_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMTRACE_SOURCE_TENANT", "team-a")
+    monkeypatch.setenv("MEMTRACE_SOURCE_TOKEN", "s3cret")
+    monkeypatch.setenv("MEMTRACE_SOURCE_HEADERS", "X-One=1, x-two=a=b")
+    with answering(lambda path, query: (404, b"")) as asked:
+        assert open_source(f"tempo+{asked.url}").trace("a" * 32) == []
+        assert open_source(f"jaeger+{asked.url}").trace("a" * 32) == []
+    (_, _, tempo), (_, _, jaeger) = asked.requests
+    assert (tempo["x-scope-orgid"], jaeger["x-tenant"]) == ("team-a", "team-a")
+    assert [tempo[name] for name in ("authorization", "x-one", "x-two")] == ["Bearer s3cret", "1", "a=b"]
+
+
+@pytest.mark.parametrize("headers", ["nonsense", "=x", "a=b\r\nc: d"])
+def test_headers_of_another_form_are_refused_unseen(headers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMTRACE_SOURCE_HEADERS", headers)
+    with pytest.raises(SourceError) as raised:
+        open_source("tempo+http://x")
+    assert headers not in str(raised.value)
+
+
+def test_a_certificate_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMTRACE_SOURCE_CERTIFICATE", "/no/such.pem")
+    with pytest.raises(SourceError, match=r"MEMTRACE_SOURCE_CERTIFICATE: /no/such.pem"):
+        open_source("tempo+https://x")
+    assert isinstance(ssl.create_default_context(), ssl.SSLContext)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "query"),
+    [
+        (Wanted(), "{  }"),
+        (Wanted(scopes=frozenset({""})), "{  }"),
+        (Wanted(scopes=frozenset("a")), '{ span.memtrace.scope = "a" }'),
+        (Wanted(scopes=frozenset("ab")), '{ span.memtrace.scope =~ "a|b" }'),
+        (
+            Wanted(scopes=frozenset({'"', ".*"})),
+            '{ (span.memtrace.scope = "\\"" || span.memtrace.scope = ".*") }',
+        ),
+        (
+            Wanted(origins=frozenset("o"), kinds=frozenset({"judge"})),
+            '{ span.memtrace.inputs.origins = "o" && span.memtrace.op.kind = "judge" }',
+        ),
+    ],
+)
+def test_what_is_wanted_is_traceql(wanted: Wanted, query: str) -> None:
+    assert traceql(wanted) == query
+
+
+def test_a_kind_is_also_told_by_the_standard_name_of_its_operation() -> None:
+    assert traceql(Wanted(kinds=frozenset({"update"}))) == (
+        '{ (span.memtrace.op.kind = "update" || span.gen_ai.operation.name = "update_memory") }'
+    )
+
+
+def test_the_envelope_of_tempo_is_opened() -> None:
+    trace = encode_request([SPAN])
+    size = bytes([len(trace) & 0x7F | 0x80, len(trace) >> 7])
+    whole = b"\x0a" + size + trace + b"\x12\x02\x08\x01"
+    assert read_trace_reply(whole) == (trace, "")
+    assert read_trace_reply(whole + b"\x18\x01\x22\x03big") == (trace, "big")
+    assert read_trace_reply(b"") == (b"", "")
+    for cut in (whole[:-1], whole[:10], b"\x0a", b"\x0b", b"\xff" * 20):
+        with pytest.raises(DecodeError):
+            read_trace_reply(cut)
+
+
+@pytest.mark.parametrize("cause", ["too many", "too long", "limit"])
+def test_tempo_is_searched_in_parts_until_it_answers_whole(cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TempoSource, "_limit", 4)
+
+    def answer(path: str, query: dict[str, str]) -> Reply:
+        if path != "/api/search":
+            return 404, b""
+        width = int(query["end"]) - int(query["start"])
+        if cause == "too long" and width > 1000:
+            return 400, b"range specified by start and end exceeds 16m"
+        if cause == "limit" and int(query["limit"]) > 2:
+            return 400, b"limit 4 exceeds max limit 2"
+        many = 4 if cause == "too many" and width > 4000 else 1
+        return 200, json.dumps({"traces": [{"traceID": f"{n:x}"} for n in range(1, many + 1)]}).encode()
+
+    with answering(answer) as asked:
+        found = list(open_source(f"tempo+{asked.url}", hours=1)._searched(Wanted(), None, None))
+    assert {trace for _, _, traces in found for trace in traces} == {f"{1:032x}"}
+    assert all(first[1] == second[0] for first, second in pairwise(found))
+
+
+def test_jaeger_is_asked_service_by_service_but_not_for_our_own() -> None:
+    def answer(path: str, query: dict[str, str]) -> Reply:
+        if path == "/api/v3/services":
+            return 200, b'{"services": ["a", "memtrace-attribution", "b"]}'
+        return 200, json.dumps({"data": [{"traceID": query["service"], "spans": [{}, {}]}]}).encode()
+
+    with answering(answer) as asked:
+        source = open_source(f"jaeger+{asked.url}")
+        found = source._search(Wanted(scopes=frozenset({"s"})), 0, 10**18)
+    assert found == {"a".zfill(32): 2, "b".zfill(32): 2}
+    assert {query["tags"] for path, query, _ in asked.requests if path == "/api/traces"} == {'{"memtrace.scope": "s"}'}
+
+
+@pytest.mark.parametrize("kind", ["jaeger", "tempo"])
+@pytest.mark.parametrize(
+    "body",
+    [b'{"result": {"resourceSpans": 1}}', b'\x0a\x05{"re"', b'{"result": {"resourceSpans": [{"scopeSpans": 5}]}}'],
+)
+def test_a_trace_that_is_none_is_an_error(kind: str, body: bytes) -> None:
+    with answering(lambda path, query: (200, body)) as asked, pytest.raises(StoreError):
+        open_source(f"{kind}+{asked.url}").trace("a" * 32)
+
+
+def test_a_trace_that_tempo_gives_in_part_says_so() -> None:
+    trace = encode_request([SPAN])
+    reply = b"\x0a" + bytes([len(trace) & 0x7F | 0x80, len(trace) >> 7]) + trace + b"\x18\x01"
+    with answering(lambda path, query: (200, reply)) as asked:
+        (span,) = open_source(f"tempo+{asked.url}").trace(SPAN.trace_id)
+    assert span.incomplete == ("bounded",)

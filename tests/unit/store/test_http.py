@@ -1,0 +1,125 @@
+"""Requests to a backend: bounded, tried again, silent about secrets."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+
+from memtrace_otel.store import SourceLimitError, StoreError
+from memtrace_otel.store.http import Address, BackendApi, Bounds, RefusedError, UnreachableError
+from tests.unit.store.backend_api import Asked, answering
+
+SECRET = {"authorization": "Bearer s3cret"}
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What would have been waited for, in seconds."""
+    waited: list[float] = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    return waited
+
+
+def api(asked: Asked, **bounds: int) -> BackendApi:
+    return BackendApi(Address(False, "127.0.0.1", asked.port, "/base"), SECRET, Bounds(**bounds))
+
+
+def test_headers_go_with_every_request_below_the_path_of_the_address() -> None:
+    with answering(lambda path, query: (200, b"{}")) as asked:
+        assert api(asked).get("/api/x", {"q": "a b&c"}) == b"{}"
+    ((path, query, headers),) = asked.requests
+    assert (path, query, headers["authorization"]) == ("/base/api/x", {"q": "a b&c"}, "Bearer s3cret")
+
+
+def test_what_is_not_there_is_empty() -> None:
+    with answering(lambda path, query: (404, b"no such trace")) as asked:
+        assert api(asked).get("/api/x") == b""
+        assert api(asked).get_json("/api/x") == {}
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_a_busy_backend_is_asked_again_after_longer_and_longer(status: int, waits: list[float]) -> None:
+    replies = [(status, b"busy"), (status, b"busy"), (200, b"{}")]
+    with answering(lambda path, query: replies.pop(0)) as asked:
+        given = api(asked)
+        assert given.get("/") == b"{}"
+        assert (given.spent.requests, given.spent.retries) == (3, 2)
+    assert 0 < waits[0] < waits[1] * 2 < 4
+
+
+def test_one_that_stays_busy_is_an_error_that_says_what_it_said() -> None:
+    with answering(lambda path, query: (503, b"out\nof \x1b[31mmemory s3cret Bearer s3cret")) as asked:
+        with pytest.raises(UnreachableError, match=r"/api/x: HTTP 503 out of \[31mmemory") as raised:
+            api(asked, tries=2).get("/api/x")
+        assert len(asked.requests) == 2
+    assert "Bearer s3cret" not in str(raised.value)
+
+
+def test_one_that_does_not_listen_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(UnreachableError, match=rf"http://127.0.0.1:{port}: /: Connection refused \(2 tries\)"):
+        BackendApi(Address(False, "127.0.0.1", port), SECRET, Bounds(tries=2)).get("/")
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_who_may_not_ask_is_told_what_to_set_and_asks_once(status: int) -> None:
+    with answering(lambda path, query: (status, b"")) as asked:
+        with pytest.raises(UnreachableError, match="MEMTRACE_SOURCE_TOKEN"):
+            api(asked).get("/")
+        assert len(asked.requests) == 1
+
+
+def test_a_redirect_is_not_followed() -> None:
+    with answering(lambda path, query: (302, b"")) as asked:
+        with pytest.raises(StoreError, match="HTTP 302"):
+            api(asked).get("/")
+        assert len(asked.requests) == 1
+
+
+def test_a_request_that_it_does_not_take_is_told_apart() -> None:
+    refused = pytest.raises(RefusedError, match="invalid TraceQL query")
+    with answering(lambda path, query: (400, b"invalid TraceQL query")) as asked, refused:
+        api(asked).get("/")
+
+
+def test_requests_and_bytes_have_bounds_that_each_case_adds_to() -> None:
+    with answering(lambda path, query: (200, b"x" * 100)) as asked:
+        few = api(asked, requests=2)
+        for _ in range(2):
+            few.get("/")
+        with pytest.raises(SourceLimitError, match="2 requests a failing trace"):
+            few.get("/")
+        few.allow(2)
+        for _ in range(4):
+            few.get("/")
+        with pytest.raises(SourceLimitError):
+            few.get("/")
+        small = api(asked, bytes=150)
+        small.get("/")
+        with pytest.raises(SourceLimitError, match="150 bytes a failing trace"):
+            small.get("/")
+
+
+def test_a_reply_has_a_bound_of_its_own() -> None:
+    with answering(lambda path, query: (200, b"x" * 100)) as asked:
+        with pytest.raises(SourceLimitError, match="more than 99 bytes") as raised:
+            api(asked, reply_bytes=99).get("/")
+        assert raised.value.is_reply
+        assert api(asked, reply_bytes=100).get("/") == b"x" * 100
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b"\xff", b"[" * 100_000])
+def test_what_is_no_json_object_is_an_error(body: bytes) -> None:
+    with answering(lambda path, query: (200, body)) as asked, pytest.raises(StoreError, match="no JSON object"):
+        api(asked).get_json("/")
+
+
+def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:
+    with answering(lambda path, query: (200, b"{}")) as asked:
+        given = api(asked)
+        given.get("/")
+        given.close()
+        assert given.get("/") == b"{}"

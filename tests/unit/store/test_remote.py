@@ -1,0 +1,146 @@
+"""What every backend shares: searches in halves, nothing asked for twice, bounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from memtrace_otel import semconv
+from memtrace_otel.model import Event, OperationSpan, Variable
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
+from memtrace_otel.store import SourceLimitError, StoreError
+from memtrace_otel.store.ahead import read_ahead
+from memtrace_otel.store.http import Address, BackendApi, Bounds
+from memtrace_otel.store.kept import KeptTraces
+from memtrace_otel.store.wanted import Wanted, judged_traces, says_failing
+from memtrace_otel.testing import Fill, SourceContract, contract_span
+from tests.unit.store.listed_source import ListedSource
+
+SECOND = 10**9
+
+
+class TestListedSource(SourceContract):
+    @pytest.fixture(params=["at once", "in halves", "keeping"])
+    def fill(self, request: pytest.FixtureRequest) -> Fill:
+        source = ListedSource()
+        source.most = 3 if request.param == "in halves" else source.most
+        return source.keeping().tell if request.param == "keeping" else source.tell
+
+    def test_clocks_that_jumped_stop_nothing(self, fill: Fill) -> None:
+        spans = [contract_span(1, 1, 0), contract_span(1, 2, 1), contract_span(1, 3, 9_000_000_000)]
+        assert fill([spans[2]], [spans[0]], [spans[1]]).trace(spans[0].trace_id) == spans
+
+    def test_more_spans_than_a_page_with_equal_times(self, fill: Fill) -> None:
+        """More than fit one answer within a second are an error: some would be missing."""
+        source = fill([contract_span(n // 7 + 1, n + 1, 1) for n in range(1000)])
+        assert isinstance(source, ListedSource)
+        if source.most > 1000:
+            assert len(list(source.spans())) == 1000
+        else:
+            with pytest.raises(StoreError, match="too many traces within a second"):
+                list(source.spans())
+
+
+def test_a_keeping_source_reads_and_searches_once() -> None:
+    origin = contract_span(1, 1).origin
+    spans = [contract_span(n, n, n, scope="a" * 16, inputs=(Variable("m:1", origin=origin),)) for n in range(1, 9)]
+    source = ListedSource().tell(spans).keeping()
+    for _ in range(2):
+        assert len(source.trace_ids(scope="a" * 16)) == 8
+        assert len(source.readers(origin)) == 8
+        assert source.trace(spans[3].trace_id) == [spans[3]]
+    assert source.asked == {"search": 2, **{span.trace_id: 1 for span in spans}}
+    assert source.keeping() is source
+
+
+def test_what_is_kept_is_bounded_and_the_longest_unused_goes() -> None:
+    kept = KeptTraces(most_spans=4)
+    for trace in (1, 2):
+        kept.add(f"{trace:032x}", [contract_span(trace, 1), contract_span(trace, 2)])
+    assert kept.trace(f"{1:032x}") is not None
+    kept.add(f"{3:032x}", [contract_span(3, 1)])
+    assert kept.trace(f"{2:032x}") is None
+    assert kept.trace(f"{1:032x}") is not None
+
+
+def told_and_asked(owner: int) -> list[OperationSpan]:
+    """A memory written in three traces and asked for in a fourth, judged in a fifth."""
+    scope, first = f"{owner:016x}", 10 * owner
+    writes = [
+        contract_span(first + n, 1, first + n, kind="create", scope=scope, outputs=(Variable(f"memory:{n}"),))
+        for n in range(3)
+    ]
+    read = tuple(Variable(f"memory:{n}", "hit", span.origin) for n, span in enumerate(writes))
+    answer = contract_span(first + 3, 1, first + 3, kind="respond", inputs=read, outputs=(Variable("answer:a"),))
+    judge = contract_span(
+        first + 4,
+        1,
+        first + 4,
+        kind="judge",
+        inputs=(Variable("answer:a", "answer", answer.origin),),
+        attributes={semconv.EVALUATION_LABEL: "fail"},
+    )
+    return [*writes, answer, judge]
+
+
+def test_reading_ahead_costs_two_searches_for_all_and_each_trace_once() -> None:
+    spans = [span for owner in range(1, 41) for span in told_and_asked(owner)]
+    source = ListedSource().tell(spans).keeping()
+    asked = [span.trace_id for span in spans if span.kind == "respond"]
+    read_ahead(source, asked)
+    assert source.asked == {"search": 2, **{span.trace_id: 1 for span in spans}}
+    for trace_id in asked:
+        (answer,) = source.trace(trace_id)
+        source.readers(answer.origin, kinds=(OpKind.JUDGE,))
+    assert source.asked["search"] == 2
+
+
+def test_failing_traces_are_those_that_are_judged_and_known_ones_are_not_read_again() -> None:
+    spans = [span for owner in (1, 2) for span in told_and_asked(owner)]
+    source, known = ListedSource().tell(spans), dict[str, int]()
+    assert source.failing(0, known) == [spans[3].trace_id, spans[8].trace_id]
+    assert source.failing(25 * SECOND - SECOND, {}) == [spans[8].trace_id]
+    source.asked.clear()
+    assert source.failing(0, known) == []
+    assert source.asked == {"search": 1}
+
+
+def test_past_the_bound_reading_ahead_leaves_the_rest_to_who_asks() -> None:
+    spans = told_and_asked(1)
+    source = ListedSource(BackendApi(Address(False, "listed", 1), bounds=Bounds(requests=2))).tell(spans).keeping()
+    read_ahead(source, [spans[3].trace_id])
+    with pytest.raises(SourceLimitError):
+        source.trace_ids(scope=spans[0].scope)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "failing"),
+    [
+        ({semconv.EVALUATION_LABEL: "Not relevant"}, True),
+        ({semconv.EVALUATION_LABEL: "pass", semconv.EVALUATION_SCORE: 0.1}, False),
+        ({semconv.EVALUATION_SCORE: 0}, True),
+        ({semconv.EVALUATION_SCORE: 0.5}, False),
+        ({semconv.EVALUATION_SCORE: "low"}, False),
+        ({}, False),
+    ],
+)
+def test_what_says_that_an_answer_failed(attributes: dict[str, str | float], failing: bool) -> None:
+    assert says_failing(contract_span(1, 1, attributes=attributes)) is failing
+    event = Event(semconv.EVALUATION_EVENT, 1, attributes)
+    assert says_failing(contract_span(1, 1, events=(event,))) is failing
+    assert not says_failing(contract_span(1, 1, events=(Event("another", 1, attributes),)))
+
+
+def test_our_own_verdicts_are_no_evaluations() -> None:
+    span = OperationSpan("1" * 32, "1" * 16, attributes={semconv.EVALUATION_LABEL: "fail"})
+    assert Wanted(failing=True).holds(span)
+    assert not says_failing(OperationSpan(**{**_fields(span), "instrumentation_scope": ATTRIBUTION_SCOPE}))
+
+
+def test_a_judge_is_about_the_answer_that_it_names_else_about_its_trace() -> None:
+    judge = told_and_asked(1)[-1]
+    assert list(judged_traces(judge)) == [told_and_asked(1)[3].trace_id]
+    assert list(judged_traces(contract_span(7, 1, kind="judge"))) == [f"{7:032x}"]
+
+
+def _fields(span: OperationSpan) -> dict[str, object]:
+    return {"trace_id": span.trace_id, "span_id": span.span_id, "attributes": span.attributes}
