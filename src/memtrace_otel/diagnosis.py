@@ -118,12 +118,16 @@ def _evaluated(store: SqliteStore) -> Iterator[str]:
             yield from (origin[:32] for origin in span.fields.origins)
 
 
-def record(store: AnnotationStore, diagnosis: Diagnosis, *, started: int | None = None) -> list[Annotation]:
+def record(
+    store: AnnotationStore, diagnosis: Diagnosis, *, started: int | None = None, counted: set[str] | None = None
+) -> list[Annotation]:
     """Write the verdicts to the store, count the new ones, and return them under their final ids; `deliver` sends them.
 
     A verdict that is there already adds nothing; another one on the same answer replaces it; one on an answer that no
     longer fails goes, its spans stay. `started` is when the attribution began (ns since the epoch, now by default).
+    `counted` are ids of verdicts that are not counted again, for a store that forgets; those counted now are added.
     """
+    counted = set() if counted is None else counted
     store.withdraw_verdicts(diagnosis.outdated)
     recorded: list[Annotation] = []
     metrics = AttributionMetrics()
@@ -132,7 +136,10 @@ def record(store: AnnotationStore, diagnosis: Diagnosis, *, started: int | None 
         verdict = annotation.verdict
         document = json.dumps(verdict_json(verdict), ensure_ascii=False)
         is_new = store.save_verdict(verdict.failure.answer_span.origin, verdict.attribution_id, document)
-        if is_new and annotation.spans:  # else its ids may be anything
+        if (
+            is_new and annotation.spans and verdict.attribution_id not in counted
+        ):  # without spans its ids may be anything
             metrics.attributed(verdict, seconds)
-        recorded.append(replace(annotation, is_new=is_new))
+            counted.add(verdict.attribution_id)
+        recorded.append(replace(annotation, is_new=is_new, seconds=seconds))
     return recorded

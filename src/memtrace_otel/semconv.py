@@ -15,6 +15,10 @@ SCHEMA_URL = "https://memtrace-otel.dev/schemas/0.1.0"
 SCOPE_PREFIX = "memtrace_otel"
 ATTRIBUTION_SCOPE = "memtrace_otel.attribution"
 ATTRIBUTION_SERVICE = "memtrace-attribution"
+CANARY_SERVICE = "memtrace-canary"
+"""Service of the spans that `memtrace-otel canary` writes; alerts on failures leave it out."""
+CANARY_SCOPE = "memtrace_otel.canary"
+CANARY_SYSTEM = "canary"
 
 
 class OpKind(StrEnum):
@@ -281,9 +285,15 @@ OPENINFERENCE_SPAN_KIND = "openinference.span.kind"
 OPENINFERENCE_ANNOTATION = "annotations.0.annotation"
 
 METRIC_FAILURES = "memtrace.attribution.failures"
+METRIC_INCOMPLETE = "memtrace.attribution.incomplete"
 METRIC_DURATION = "memtrace.attribution.duration"
 METRIC_RUNS = "memtrace.attribution.runs"
 OUTCOME = "memtrace.attribution.outcome"
+
+METRIC_CANARY_SUCCESS = "memtrace.canary.last_success"
+METRIC_CANARY_DURATION = "memtrace.canary.duration"
+METRIC_CANARY_LOST = "memtrace.canary.lost"
+CANARY_STAGE = "memtrace.canary.stage"
 
 # --- metrics of capture itself ------------------------------------------------------------------------------------
 METRIC_OPERATION_DURATION = "gen_ai.client.operation.duration"

@@ -319,6 +319,13 @@ SOURCE_HOURS = Setting(
     "found by its origin at any age.",
     least=1,
 )
+PACK_SECONDS = Setting(
+    "MEMTRACE_PACK_SECONDS",
+    60.0,
+    "`serve` packs spans, when nothing else is to be done, once they have been in the file for so many seconds; "
+    "0: never.",
+    least=0,
+)
 
 AnySetting = Setting[str] | Setting[int] | Setting[float] | Setting[bool]
 TABLE: tuple[AnySetting, ...] = (
@@ -356,6 +363,7 @@ TABLE: tuple[AnySetting, ...] = (
     SOURCE_REQUESTS,
     SOURCE_BYTES,
     SOURCE_HOURS,
+    PACK_SECONDS,
 )
 NAMES: Mapping[str, AnySetting] = {setting.name: setting for setting in TABLE}
 """The rows by their name as a Python argument and in YAML."""

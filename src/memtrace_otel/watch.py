@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event
+from typing import Protocol
 
 from memtrace_otel.annotate import Annotation, BackendAnnotations, SendError, deliver
 from memtrace_otel.diagnosis import Diagnosis, diagnose_backend, record
-from memtrace_otel.model import OperationSpan
-from memtrace_otel.semconv import ATTRIBUTION_SCOPE
+from memtrace_otel.model import Attributed, OperationSpan
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
 from memtrace_otel.store import RemoteSource, StoreError
 from memtrace_otel.store.ahead import TOGETHER
 from memtrace_otel.store.http import UnreachableError
@@ -52,16 +53,51 @@ class _Case:
     """Tells of what it was read to hold last."""
 
 
+class Observer(Protocol):
+    """Is told what a watch does."""
+
+    def expects(self, system: str, service: str) -> None:
+        """A failing answer was found that is attributed after the quiet period."""
+        ...
+
+    def attributed(self, attribution_id: str, told: Attributed) -> None:
+        """A verdict was sent that the backend did not show; it may be slow to show it, and then this comes again."""
+        ...
+
+    def searched(self, succeeded: bool, waiting: int) -> None:
+        """A search ended; so many traces are due."""
+        ...
+
+
+class _Nobody:
+    def expects(self, system: str, service: str) -> None:
+        pass
+
+    def attributed(self, attribution_id: str, told: Attributed) -> None:
+        pass
+
+    def searched(self, succeeded: bool, waiting: int) -> None:
+        pass
+
+
 class Watch:
     """Follows a backend. `since` (ns since the epoch) is how far back failures count."""
 
     def __init__(
-        self, source: RemoteSource, *, since: int, quiet: float, told: Callable[[Annotation], None] = lambda made: None
+        self,
+        source: RemoteSource,
+        *,
+        since: int,
+        quiet: float,
+        told: Callable[[Annotation], None] = lambda made: None,
+        observer: Observer = _Nobody(),  # noqa: B008
     ) -> None:
         self._source = source
         self._since = since
         self._quiet = quiet
         self._told = told
+        self._observer = observer
+        self._counted: set[str] = set()
         self._cases: dict[str, _Case] = {}
         self._sent: dict[str, set[str]] = {}
         self._evaluations: dict[str, int] = {}
@@ -76,8 +112,10 @@ class Watch:
                     self.search()
                     search = time.monotonic() + interval
                 self.attribute_due()
+                self._observer.searched(True, self._due())
             except (StoreError, SendError) as error:
                 _logger.warning("%s", error)
+                self._observer.searched(False, self._due())
                 pause = min(2 * pause, max(interval, _LONGEST_PAUSE))
                 stopped.wait(pause)
             else:
@@ -136,12 +174,16 @@ class Watch:
         """Read a trace; tell whether it has been the same for the quiet period."""
         case, now = self._cases[trace_id], time.monotonic()
         try:
-            spans = hash(frozenset(span.span_id for span in self._source.trace(trace_id) if not _is_ours(span)))
+            trace = [span for span in self._source.trace(trace_id) if not _is_ours(span)]
         except UnreachableError:
             raise
         except StoreError as error:
             self._leave_out(trace_id, error)
             return False
+        for span in trace:
+            if span.kind == OpKind.RESPOND:
+                self._observer.expects(span.system, span.service)
+        spans = hash(frozenset(span.span_id for span in trace))
         if spans != case.spans:
             case.spans, case.changed, case.step = spans, now, self._quiet
         if now - case.changed >= self._quiet or now - case.seen >= _PATIENCE * self._quiet:
@@ -151,7 +193,7 @@ class Watch:
 
     def _publish(self, diagnosis: Diagnosis) -> int:
         store = BackendAnnotations(self._source.trace, self._sent)
-        made = record(store, diagnosis)
+        made = record(store, diagnosis, counted=self._counted)
         try:
             deliver(made, store)
         except SendError:  # the others come first when it goes on
@@ -161,6 +203,9 @@ class Watch:
         new = [annotation for annotation in made if annotation.is_new]
         for annotation in new:
             self._told(annotation)
+            if annotation.spans:  # else its ids may be anything
+                told = Attributed.of(annotation.verdict, annotation.seconds)
+                self._observer.attributed(annotation.verdict.attribution_id, told)
         return len(new)
 
     def _leave_out(self, trace_id: str, error: StoreError) -> None:
@@ -174,6 +219,10 @@ class Watch:
         case.seen, case.attributed = now, True
         case.due = now + case.step if now + case.step - case.changed <= _WATCHED_SECONDS else None
 
+    def _due(self) -> int:
+        now = time.monotonic()
+        return sum(case.due is not None and case.due <= now for case in self._cases.values())
+
     def _wait(self) -> float:
         """Seconds until a trace is due."""
         due = [case.due for case in self._cases.values() if case.due is not None]
@@ -184,6 +233,8 @@ class Watch:
         what was sent, which the backend shows by now."""
         if sum(map(len, self._sent.values())) > _MOST:
             self._sent.clear()
+        if len(self._counted) > _MOST:
+            self._counted.clear()
         while len(self._evaluations) > _MOST:
             del self._evaluations[next(iter(self._evaluations))]
         for trace_id in [id for id, case in self._cases.items() if case.due is None][

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
-_FLAGS = (
+FLAGS = (
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
@@ -43,7 +43,7 @@ class Browser:
         return read_png(image.read_bytes())
 
     def _run(self, page: Path, *flags: str) -> bytes:
-        command = [self.program, *_FLAGS, f"--user-data-dir={self.profile}", *flags, page.as_uri()]
+        command = [self.program, *FLAGS, f"--user-data-dir={self.profile}", *flags, page.as_uri()]
         done = subprocess.run(command, capture_output=True, timeout=_SECONDS)
         assert done.returncode == 0, done.stderr.decode("utf-8", "replace")[-2000:]
         return done.stdout
@@ -51,9 +51,14 @@ class Browser:
 
 def find_browser(profile: Path) -> Browser:
     """Return the installed Chromium; a machine without one fails the tests, it does not skip them."""
-    program = next((found for name in _NAMES if (found := shutil.which(name))), None)
-    assert program, "no Chromium on PATH: run `scripts/backends install chromium`"
-    return Browser(program, profile)
+    return Browser(program(), profile)
+
+
+def program() -> str:
+    """Return the path of the installed Chromium."""
+    found = next((found for name in _NAMES if (found := shutil.which(name))), None)
+    assert found, "no Chromium on PATH: run `scripts/backends install chromium`"
+    return found
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ import pytest
 
 from tests.e2e.backends.jaeger import Jaeger, running_jaeger
 from tests.e2e.backends.service import RUNNING
-from tests.e2e.backends.tempo import Tempo, running_tempo
+from tests.e2e.backends.tempo import SEARCHABLE, Tempo, running_tempo
+from tests.e2e.monitored import Monitored
+from tests.e2e.monitored import monitored as running_monitored
 
 
 @pytest.fixture(scope="session")
@@ -26,8 +28,14 @@ def badger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jaeger]:
 
 @pytest.fixture(scope="session")
 def tempo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tempo]:
-    with running_tempo(tmp_path_factory.mktemp("tempo")) as tempo:
+    with running_tempo(tmp_path_factory.mktemp("tempo"), **SEARCHABLE) as tempo:
         yield tempo
+
+
+@pytest.fixture(scope="session")
+def monitored(tmp_path_factory: pytest.TempPathFactory, jaeger: Jaeger, tempo: Tempo) -> Iterator[Monitored]:
+    with running_monitored(tmp_path_factory.mktemp("monitored"), jaeger, tempo) as monitored:
+        yield monitored
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,8 +1,7 @@
-"""A verdict sent long after its traces, as a real Jaeger shows it."""
+"""A verdict sent long after its traces, as real backends show it: Jaeger in memory and on disk, Tempo."""
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,68 +10,39 @@ from pathlib import Path
 import pytest
 
 from memtrace_otel.annotate import SendError, annotate, deliver
-from memtrace_otel.annotate.send import send
-from memtrace_otel.annotate.target import read_target
-from memtrace_otel.model import Failure, OperationSpan, Step, Verdict
+from memtrace_otel.model import Failure, OperationSpan
 from memtrace_otel.otlp import encode_request
+from memtrace_otel.semconv import ATTRIBUTION_SERVICE
 from memtrace_otel.store import SqliteStore
-from tests.e2e.backends.jaeger import Jaeger, JaegerSpan
+from tests.e2e.backends import Backend
+from tests.e2e.backends.jaeger import Jaeger
 from tests.e2e.backends.service import wait_for
+from tests.e2e.story import SECOND, Story, bounds, markers, new_story, send_spans, tell
 
-SECOND = 1_000_000_000
-ATTRIBUTION = "memtrace-attribution"
+WAYS = [
+    ("jaeger", "http/protobuf"),
+    ("jaeger", "grpc"),
+    ("badger", "grpc"),
+    ("tempo", "http/protobuf"),
+    ("tempo", "grpc"),
+]
 
 
 @dataclass(frozen=True)
-class Story:
-    """A fact overwritten in one trace and asked for in another, both ten minutes ago."""
+class Place:
+    """A backend, and its endpoint for the protocol that the environment names."""
 
-    service: str
-    update: OperationSpan
-    answer: OperationSpan
-    judge: OperationSpan
-    roots: tuple[OperationSpan, OperationSpan]
-
-    @property
-    def spans(self) -> list[OperationSpan]:
-        return [*self.roots, self.update, self.answer, self.judge]
-
-    def verdict(self, **changes: object) -> Verdict:
-        decisive = self.update
-        fields: dict[str, object] = {
-            "failure": Failure(self.answer, self.judge),
-            "failure_type": "update",
-            "trace_id": decisive.trace_id,
-            "span_id": decisive.span_id,
-            "operation": decisive.name,
-            "operation_kind": decisive.kind,
-            "variable": "memory:m-1",
-            "confidence": 0.9,
-            "reason": "The update replaced Lisbon by Porto.",
-            "evidence": (Step("loss", "memory:m-1", decisive.origin),),
-            "when": decisive.start,
-        }
-        return Verdict(**{**fields, **changes})
+    name: str
+    backend: Backend
+    endpoint: str
 
 
-@pytest.fixture
-def story() -> Story:
-    """Spans of a service of this test alone, with the nanoseconds that real clocks have."""
-    service = f"assistant-{secrets.token_hex(4)}"
-    ago = time.time_ns() - 600 * SECOND
-    told, asked = secrets.token_hex(16), secrets.token_hex(16)
-
-    def span(trace_id: str, parent: str, name: str, start: int, end: int, kind: str = "") -> OperationSpan:
-        return OperationSpan(
-            trace_id, secrets.token_hex(8), parent, name, kind, start=start, end=end, resource={"service.name": service}
-        )
-
-    day_one = span(told, "", "day 1", ago, ago + 9 * SECOND)
-    update = span(told, day_one.span_id, "update_memory", ago + SECOND, ago + 2 * SECOND + 345, "update")
-    day_two = span(asked, "", "day 2", ago + 100 * SECOND, ago + 109 * SECOND)
-    answer = span(asked, day_two.span_id, "chat", ago + 101 * SECOND, ago + 103 * SECOND + 678, "respond")
-    judge = span(asked, day_two.span_id, "memtrace.judge", ago + 104 * SECOND, ago + 105 * SECOND, "judge")
-    return Story(service, update, answer, judge, (day_one, day_two))
+@pytest.fixture(params=WAYS, ids=["-".join(way) for way in WAYS])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Place:
+    name, protocol = request.param
+    backend: Backend = request.getfixturevalue(name)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+    return Place(name, backend, backend.otlp_grpc if protocol == "grpc" else backend.otlp_http)
 
 
 @pytest.fixture
@@ -81,80 +51,55 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
         yield store
 
 
-@pytest.fixture(params=["http/protobuf", "grpc"])
-def endpoint(request: pytest.FixtureRequest, jaeger: Jaeger, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Jaeger's endpoint, for each of the two OTLP protocols."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", request.param)
-    return jaeger.otlp_grpc if request.param == "grpc" else jaeger.otlp_http
-
-
-def tell(story: Story, store: SqliteStore, jaeger: Jaeger, endpoint: str) -> None:
-    """Let the application's spans arrive in the database and in Jaeger."""
-    body = encode_request(story.spans)
-    store.add_request(body)
-    target = read_target("traces", endpoint)
-    assert target is not None
-    send(target, body)
-    wait_for(lambda: len(jaeger.trace(story.answer.trace_id)) == 3, "the asking trace")
-    wait_for(lambda: len(jaeger.trace(story.update.trace_id)) == 2, "the telling trace")
-
-
-def bounds(spans: list[JaegerSpan]) -> tuple[int, int]:
-    return min(span.start for span in spans), max(span.start + span.duration for span in spans)
-
-
-def markers(spans: list[JaegerSpan]) -> list[JaegerSpan]:
-    return [span for span in spans if span.name.startswith("memtrace.attribution ")]
+@pytest.fixture
+def story(store: SqliteStore, place: Place) -> Story:
+    """A story that the database and the backend know."""
+    story = new_story()
+    store.add_request(encode_request(story.spans))
+    tell(story, place.backend, place.endpoint)
+    return story
 
 
 def test_marker_appears_once_in_both_traces_and_changes_nothing_else(
-    jaeger: Jaeger, story: Story, store: SqliteStore, endpoint: str
+    place: Place, story: Story, store: SqliteStore
 ) -> None:
-    tell(story, store, jaeger, endpoint)
-    traces = story.answer.trace_id, story.update.trace_id
-    before = [jaeger.trace(trace_id) for trace_id in traces]
-
+    backend = place.backend
+    before = [backend.spans(trace_id) for trace_id in story.traces]
     (annotation,) = annotate([story.verdict()], store)
-    assert deliver([annotation], store, endpoint).spans == len(annotation.spans)
-    assert deliver(annotate([story.verdict()], store), store, endpoint).spans == 0
+    assert deliver([annotation], store, place.endpoint).spans == len(annotation.spans)
+    assert deliver(annotate([story.verdict()], store), store, place.endpoint).spans == 0
     own = annotation.root.trace_id
-    wait_for(lambda: len(jaeger.trace(own)) == 3, "the attribution trace")
+    wait_for(lambda: len(backend.spans(own)) == 3, "the attribution trace")
     time.sleep(1)  # a second copy would have arrived by now
 
-    after = [jaeger.trace(trace_id) for trace_id in traces]
+    after = [backend.spans(trace_id) for trace_id in story.traces]
     for old, new, parent, service in zip(
-        before, after, (story.answer, story.update), (story.service, ATTRIBUTION), strict=True
+        before, after, (story.answer, story.update), (story.service, ATTRIBUTION_SERVICE), strict=True
     ):
         (found,) = markers(new)
         assert found.name == "memtrace.attribution update"
         assert (found.parent_id, found.service) == (parent.span_id, service)
-        assert found.tags["memtrace.failure.type"] == "update"
-        assert found.tags["memtrace.failure.answer"] == story.answer.origin
-        assert found.tags["error"] is True
+        assert found.attributes["memtrace.failure.type"] == "update"
+        assert found.attributes["memtrace.failure.answer"] == story.answer.origin
+        assert found.failed
+        assert parent.start <= found.start < found.end <= parent.end
         assert len(new) == len(old) + 1
         assert bounds(new) == bounds(old)
-    everything = [span for spans in (*after, jaeger.trace(own)) for span in spans]
-    assert [span.warnings for span in everything if span.warnings] == []
+    everything = [span for spans in (*after, backend.spans(own)) for span in spans]
     assert len({span.span_id for span in everything}) == len(everything)
-    for trace_id, spans in zip(traces, after, strict=True):
-        ids = [span.span_id for span in jaeger.spans(trace_id)]
-        assert sorted(ids) == sorted(span.span_id for span in spans)
+    assert [backend.warnings(trace_id) for trace_id in (*story.traces, own)] == [[], [], []]
 
-    tags = {"memtrace.failure.type": "update"}
-    assert jaeger.search(story.service, tags) == {story.answer.trace_id}
-    assert jaeger.search(story.service, {"memtrace.failure.type": "deletion"}) == set()
-    assert story.update.trace_id in jaeger.search(ATTRIBUTION, tags)
+    wait_for(lambda: backend.failing(story.service, "update") == {story.answer.trace_id}, "the failing trace is found")
+    wait_for(lambda: story.update.trace_id in backend.failing(ATTRIBUTION_SERVICE, "update"), "the cause is found")
+    assert backend.failing(story.service, "deletion") == set()
 
 
-def test_attribution_trace_links_to_the_answer_and_to_the_cause(
-    jaeger: Jaeger, story: Story, store: SqliteStore, endpoint: str
-) -> None:
-    tell(story, store, jaeger, endpoint)
+def test_attribution_trace_links_to_the_answer_and_to_the_cause(place: Place, story: Story, store: SqliteStore) -> None:
     (annotation,) = annotate([story.verdict()], store, started=time.time_ns() - SECOND)
-    deliver([annotation], store, endpoint)
+    deliver([annotation], store, place.endpoint)
     own = annotation.root.trace_id
-    wait_for(lambda: len(jaeger.trace(own)) == 3, "the attribution trace")
-    links = {span.name: [(link.trace_id, link.span_id) for link in span.links] for span in jaeger.spans(own)}
+    wait_for(lambda: len(place.backend.spans(own)) == 3, "the attribution trace")
+    links = {span.name: [(link.trace_id, link.span_id) for link in span.links] for span in place.backend.spans(own)}
     cause = (story.update.trace_id, story.update.span_id)
     assert links == {
         "memtrace.attribute": [(story.answer.trace_id, story.answer.span_id)],
@@ -163,32 +108,32 @@ def test_attribution_trace_links_to_the_answer_and_to_the_cause(
     }
 
 
-def test_a_changed_verdict_stands_next_to_the_one_it_replaces(
-    jaeger: Jaeger, story: Story, store: SqliteStore, endpoint: str
-) -> None:
-    tell(story, store, jaeger, endpoint)
+def test_a_changed_verdict_stands_next_to_the_one_it_replaces(place: Place, story: Story, store: SqliteStore) -> None:
+    def failing_markers() -> list[str | None]:
+        found = markers(place.backend.spans(story.answer.trace_id))
+        return sorted((one.name, one.attributes.get("memtrace.attribution.replaces")) for one in found)
+
     (first,) = annotate([story.verdict()], store)
-    deliver([first], store, endpoint)
-    answer = story.answer
-    response = story.verdict(
-        failure_type="response", trace_id=answer.trace_id, span_id=answer.span_id, operation=answer.name
-    )
-    (second,) = annotate([response], store)
-    deliver([second], store, endpoint)
-    wait_for(lambda: len(markers(jaeger.trace(answer.trace_id))) == 2, "the second marker")
-    replaced = {
-        span.name: span.tags.get("memtrace.attribution.replaces") for span in markers(jaeger.trace(answer.trace_id))
-    }
-    assert replaced == {
-        "memtrace.attribution update": None,
-        "memtrace.attribution response": first.verdict.attribution_id,
-    }
+    deliver([first], store, place.endpoint)
+    (second,) = annotate([story.other_verdict()], store)
+    deliver([second], store, place.endpoint)
+    wait_for(lambda: len(failing_markers()) == 2, "the second marker")
+    assert failing_markers() == [
+        ("memtrace.attribution response", first.verdict.attribution_id),
+        ("memtrace.attribution update", None),
+    ]
+    for failure_type in ("update", "response"):
+        wait_for(lambda: place.backend.failing(story.service, failure_type) == {story.answer.trace_id}, failure_type)  # noqa: B023
+    assert [place.backend.warnings(trace_id) for trace_id in story.traces] == [[], []]
 
 
+@pytest.mark.parametrize("name", ["jaeger", "badger"])
 def test_a_marker_in_a_span_without_duration_draws_no_warning_of_its_own(
-    jaeger: Jaeger, story: Story, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    name: str, request: pytest.FixtureRequest, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    jaeger: Jaeger = request.getfixturevalue(name)
+    story = new_story()
     root = story.roots[1]
     instant = OperationSpan(
         root.trace_id,
@@ -200,27 +145,23 @@ def test_a_marker_in_a_span_without_duration_draws_no_warning_of_its_own(
         end=root.start,
         resource=root.resource,
     )
-    body = encode_request([root, instant])
-    store.add_request(body)
-    target = read_target("traces", jaeger.otlp_http)
-    assert target is not None
-    send(target, body)
+    store.add_request(encode_request([root, instant]))
+    send_spans([root, instant], jaeger.otlp_http)
     (annotation,) = annotate(
         [story.verdict(failure=Failure(instant), failure_type="unknown", trace_id="", span_id="", evidence=())], store
     )
     deliver([annotation], store, jaeger.otlp_http)
     wait_for(lambda: len(jaeger.trace(root.trace_id)) == 3, "the marker")
-    (found,) = markers(jaeger.trace(root.trace_id))
+    (found,) = (span for span in jaeger.trace(root.trace_id) if span.name.startswith("memtrace.attribution "))
     assert found.warnings == ()
 
 
 def test_a_backend_that_is_down_is_an_error_and_its_verdicts_go_out_later(
-    jaeger: Jaeger, story: Story, store: SqliteStore, endpoint: str
+    place: Place, story: Story, store: SqliteStore
 ) -> None:
-    tell(story, store, jaeger, endpoint)
     annotations = annotate([story.verdict()], store)
     with pytest.raises(SendError, match=r"cannot send traces to http://127\.0\.0\.1:9"):
         deliver(annotations, store, "http://127.0.0.1:9")
-    assert markers(jaeger.trace(story.answer.trace_id)) == []
-    deliver(annotations, store, endpoint)
-    wait_for(lambda: len(markers(jaeger.trace(story.answer.trace_id))) == 1, "the marker")
+    assert markers(place.backend.spans(story.answer.trace_id)) == []
+    deliver(annotations, store, place.endpoint)
+    wait_for(lambda: len(markers(place.backend.spans(story.answer.trace_id))) == 1, "the marker")

@@ -313,5 +313,5 @@ def test_a_malformed_setting_is_one_line(database: Path, monkeypatch: pytest.Mon
 def test_a_demo_that_misses_a_planted_fault_fails(
     named: bool, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memtrace_otel.demo.show.show_demo", lambda directory, console: named)
+    monkeypatch.setattr("memtrace_otel.demo.show.show_demo", lambda directory, console, **more: named)
     assert run("demo", "--dir", tmp_path / "demo").exit_code == status

@@ -32,9 +32,10 @@ MAY_IMPORT = {
     "graph": {"model", "store"},
     "attribution": {"graph", "model"},
     "annotate": {"model", "otlp"},
+    "monitoring": {"model"},
 }
 EVERYWHERE = {"version", "semconv", "settings"}
-ON_TOP = {"report", "demo", "cli", "diagnosis", "doctor", "launch", "serve", "testing", "watch"}
+ON_TOP = {"canary", "cli", "demo", "diagnosis", "doctor", "launch", "pages", "report", "serve", "testing", "watch"}
 
 
 def imported_packages(path: Path) -> set[str]:

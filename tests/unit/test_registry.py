@@ -19,6 +19,8 @@ from memtrace_otel.annotate import AttributionMetrics
 from memtrace_otel.annotate.attribution_trace import attribution_trace
 from memtrace_otel.annotate.evaluation import evaluation_event
 from memtrace_otel.annotate.marker import marker
+from memtrace_otel.canary import Outcome, Stage
+from memtrace_otel.canary.metrics import CanaryMetrics
 from memtrace_otel.capture import configure, metrics, operation
 from memtrace_otel.capture.guard import drops
 from memtrace_otel.capture.processor.loss import Losses
@@ -316,7 +318,8 @@ def test_metrics_are_made_as_the_registry_says(recording: Recording) -> None:
     with operation("search_memory", kind="retrieve", system="mem0", tracer=recording.tracer) as search:
         search.read("memory:x", role="hit")
         search.mark("truncated")
-    AttributionMetrics(provider).attributed(verdict_on(UPDATE), 0.5)
+    AttributionMetrics(provider).attributed(verdict_on(UPDATE, complete=False), 0.5)
+    CanaryMetrics(provider=provider).flown(Outcome(Stage.MARKER, "", "", 1.0), 0.0)
     data = reader.get_metrics_data()
     assert data is not None
     made = [m for resource in data.resource_metrics for scope in resource.scope_metrics for m in scope.metrics]
@@ -325,8 +328,9 @@ def test_metrics_are_made_as_the_registry_says(recording: Recording) -> None:
     for metric in made:
         if entry := entries.get(metric.name):
             assert (metric.unit, metric.description) == (entry["unit"], entry["brief"])
-            assert type(metric.data).__name__ == ("Histogram" if entry["instrument"] == "histogram" else "Sum")
-            if entry["instrument"] != "histogram":
+            kinds = {"histogram": "Histogram", "gauge": "Gauge"}
+            assert type(metric.data).__name__ == kinds.get(entry["instrument"], "Sum")
+            if entry["instrument"] not in kinds:
                 assert metric.data.is_monotonic == (entry["instrument"] == "counter")
             always = {one["ref"] for one in entry.get("attributes", ()) if one["requirement_level"] == "required"}
             for point in metric.data.data_points:

@@ -1,6 +1,7 @@
 """Annotation: a verdict becomes spans in the traces it is about, a trace of its own, an event and metrics."""
 
 from memtrace_otel.annotate.backend import BackendAnnotations
+from memtrace_otel.annotate.look import LookingAnnotations
 from memtrace_otel.annotate.metrics import AttributionMetrics
 from memtrace_otel.annotate.publish import Annotation, AnnotationStore, Delivery, annotate, annotation_spans, deliver
 from memtrace_otel.annotate.send import SendError
@@ -12,6 +13,7 @@ __all__ = [
     "AttributionMetrics",
     "BackendAnnotations",
     "Delivery",
+    "LookingAnnotations",
     "SendError",
     "TargetError",
     "annotate",

@@ -7,10 +7,8 @@ from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from memtrace_otel import semconv
-from memtrace_otel.model import Verdict
+from memtrace_otel.model import Attributed, Verdict
 from memtrace_otel.version import __version__
-
-_NOT_THE_SYSTEM = frozenset({semconv.FailureType.JUDGE, semconv.FailureType.ANNOTATION})
 
 
 class AttributionMetrics:
@@ -21,20 +19,21 @@ class AttributionMetrics:
         self._failures = meter.create_counter(
             semconv.METRIC_FAILURES, "{failure}", "Failing answers by attributed failure type."
         )
+        self._incomplete = meter.create_counter(
+            semconv.METRIC_INCOMPLETE, "{failure}", "Verdicts made while spans, contents or origins were missing."
+        )
         self._duration = meter.create_histogram(semconv.METRIC_DURATION, "s", "Time to attribute one failing answer.")
         self._runs = meter.create_counter(semconv.METRIC_RUNS, "{run}", "Attributions by outcome.")
 
     def attributed(self, verdict: Verdict, seconds: float) -> None:
-        """Record one finished attribution; its outcome is attributed, abstained or non_system (judge, annotation)."""
-        answer = verdict.failure.answer_span
-        context = _context(answer.trace_id, answer.span_id)
-        labels = {
-            semconv.FAILURE_TYPE: verdict.failure_type,
-            semconv.SYSTEM: answer.system,
-            semconv.SERVICE_NAME: answer.service,
-        }
-        self._failures.add(1, labels, context)
-        self._record(_outcome(verdict), seconds, context)
+        """Record one finished attribution."""
+        told = Attributed.of(verdict, seconds)
+        context = _context(told.trace_id, told.span_id)
+        labels = {semconv.SYSTEM: told.system, semconv.SERVICE_NAME: told.service}
+        self._failures.add(1, {semconv.FAILURE_TYPE: told.failure_type, **labels}, context)
+        if not told.complete:
+            self._incomplete.add(1, labels, context)
+        self._record(told.outcome, seconds, context)
 
     def failed(self, seconds: float) -> None:
         """Record an attribution that ended in an error of ours."""
@@ -43,12 +42,6 @@ class AttributionMetrics:
     def _record(self, outcome: str, seconds: float, context: Context | None) -> None:
         self._duration.record(seconds, {semconv.OUTCOME: outcome}, context)
         self._runs.add(1, {semconv.OUTCOME: outcome}, context)
-
-
-def _outcome(verdict: Verdict) -> str:
-    if verdict.failure_type == semconv.FailureType.UNKNOWN:
-        return "abstained"
-    return "non_system" if verdict.failure_type in _NOT_THE_SYSTEM else "attributed"
 
 
 def _context(trace_id: str, span_id: str) -> Context:

@@ -64,7 +64,7 @@ class AnnotationStore(Protocol):
 class Annotation:
     """A verdict under its final ids, and its spans as stored. `new` counts the spans that were not there before.
 
-    `is_new` says that the verdict itself was not, once it is recorded.
+    `is_new` says that the verdict itself was not, once it is recorded; `seconds` is how long attributing took.
     A verdict that OTLP cannot hold has no spans.
     """
 
@@ -72,6 +72,7 @@ class Annotation:
     spans: tuple[OperationSpan, ...]
     new: int
     is_new: bool = False
+    seconds: float = 0.0
 
     @property
     def root(self) -> OperationSpan:
@@ -132,8 +133,15 @@ def annotate(verdicts: Iterable[Verdict], store: AnnotationStore, *, started: in
     return annotations
 
 
-def deliver(annotations: Sequence[Annotation], store: AnnotationStore, endpoint: str | None = None) -> Delivery:
+def deliver(
+    annotations: Sequence[Annotation],
+    store: AnnotationStore,
+    endpoint: str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Delivery:
     """Send what was not sent before to the receiver in `endpoint` or OTEL_EXPORTER_OTLP_*; nothing without one.
+
+    `environ` stands for the environment.
 
     One at a time: while another process delivers from the same store, this waits.
 
@@ -141,8 +149,10 @@ def deliver(annotations: Sequence[Annotation], store: AnnotationStore, endpoint:
     Raises SendError, or TargetError for a malformed setting; what was accepted before is remembered, what was not stays
     unsent and goes out with the next call.
     """
-    traces = read_target("traces", endpoint)
-    logs = read_target("logs", endpoint) if os.environ.get(OTEL_LOGS_EXPORTER, "").strip().lower() != "none" else None
+    env = os.environ if environ is None else environ
+    traces = read_target("traces", endpoint, env)
+    wants_logs = env.get(OTEL_LOGS_EXPORTER, "").strip().lower() != "none"
+    logs = read_target("logs", endpoint, env) if wants_logs else None
     if not annotations or not (traces or logs):
         return Delivery(traces, 0, logs, 0)
     with store.turn():  # from asking what was sent to remembering it

@@ -9,6 +9,7 @@ from __future__ import annotations
 import click
 
 from memtrace_otel.cli.about import completion, version
+from memtrace_otel.cli.canary import canary
 from memtrace_otel.cli.demo import demo
 from memtrace_otel.cli.failures import attribute, report
 from memtrace_otel.cli.feedback import feedback
@@ -28,6 +29,7 @@ _COMMANDS = (
     run,
     serve,
     doctor,
+    canary,
     feedback,
     attribute,
     watch,

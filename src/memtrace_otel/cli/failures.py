@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         "OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317 memtrace-otel attribute --all",
         "memtrace-otel attribute --source tempo+http://localhost:3200 --all --since 2h",
         "memtrace-otel attribute --source jaeger+http://localhost 4bf92f3577b34da6a3ce929d0e0e4736",
+        "memtrace-otel attribute --all --db imported.db --look-in jaeger+http://localhost",
     )
 )
 @click.argument("trace_ids", nargs=-1, metavar="[TRACE_ID]...", callback=check_trace_ids)
@@ -41,6 +42,13 @@ if TYPE_CHECKING:
 @database_option
 @source_option
 @since_option
+@click.option(
+    "--look-in",
+    default="",
+    metavar="URL",
+    help="Backend, as for --source, to look into before verdicts of the database are sent: what it shows is not sent "
+    "again. For a database that does not know what was sent: a copy, or one whose run was killed.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per failing trace on standard output.")
 @click.option("--annotate/--no-annotate", default=True, show_default=True, help="Write the verdicts as spans.")
 @clear_errors
@@ -50,6 +58,7 @@ def attribute(
     database: Path,
     source: str,
     since: int | None,
+    look_in: str,
     as_json: bool,
     annotate: bool,
 ) -> None:
@@ -57,16 +66,21 @@ def attribute(
 
     Verdicts are written to the database as marker spans and, when OTEL_EXPORTER_OTLP_ENDPOINT is set, sent to that
     backend, each once. With --source, traces are read from a tracing backend, there is no database, and what the
-    backend holds already is not sent again.
+    backend holds already is not sent again. Metrics go where OTEL_METRICS_EXPORTER says.
     """
+    from memtrace_otel.monitoring import export_metrics
+
     if everything == bool(trace_ids):
         raise click.UsageError("give either trace ids or --all")
     if since is not None and not (source and everything):
         raise click.UsageError("--since goes with --source and --all")
+    if look_in and source:
+        raise click.UsageError("--look-in goes with --db: with --source, that backend is looked into anyway")
+    export_metrics()
     if source:
         found, sent = _from_backend(source, trace_ids, since, annotate)
     else:
-        found, sent = _from_database(database, trace_ids, annotate)
+        found, sent = _from_database(database, trace_ids, annotate, look_in)
     _print(found, as_json)
     if sent.traces is not None:
         click.echo(f"sent {sent.spans} spans and {sent.events} events to {sent.traces}", err=True)
@@ -77,21 +91,30 @@ def attribute(
         fail(f"no failing answer in {asked}", NOTHING_FOUND)
 
 
-def _from_database(database: Path, trace_ids: tuple[str, ...], annotate: bool) -> tuple[list[Found], Delivery]:
-    from memtrace_otel.annotate import deliver
+def _from_database(
+    database: Path, trace_ids: tuple[str, ...], annotate: bool, look_in: str
+) -> tuple[list[Found], Delivery]:
+    from memtrace_otel.annotate import AnnotationStore, LookingAnnotations, deliver
     from memtrace_otel.diagnosis import diagnose, record
-    from memtrace_otel.store import SqliteStore
+    from memtrace_otel.store import SqliteStore, open_source
 
     started = time.time_ns()
     annotations: list[Annotation] = []
     found: list[Found] = []
-    with SqliteStore.open(database, create=False) as store, store.turn() if annotate else nullcontext():
+    with (
+        SqliteStore.open(database, create=False) as store,
+        closing(open_source(look_in)) if look_in else nullcontext() as backend,
+        store.turn() if annotate else nullcontext(),
+    ):
+        kept: AnnotationStore = LookingAnnotations(store, backend.trace) if backend else store
         with progress_bar("attribute") as progress:
             for diagnosis in diagnose(store, trace_ids, progress=progress):
-                made = record(store, diagnosis, started=started) if annotate else []
+                if backend:
+                    backend.api.allow(len(diagnosis.verdicts))
+                made = record(kept, diagnosis, started=started) if annotate else []
                 found += _found(diagnosis, made)
                 annotations += made
-        return found, deliver(annotations, store)
+        return found, deliver(annotations, kept)
 
 
 def _from_backend(

@@ -7,11 +7,14 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
 from memtrace_otel import settings
+
+if TYPE_CHECKING:
+    from memtrace_otel.pages import Page
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -68,6 +71,27 @@ def _since(context: click.Context, parameter: click.Parameter, value: str | None
     except ValueError:
         raise click.BadParameter(f"{value!r} is neither a duration such as 24h nor a time") from None
     return int(then.astimezone(UTC).timestamp()) * 10**9
+
+
+def page_option(command: Callable[P, R]) -> Callable[P, R]:
+    """`--ui KIND=URL`."""
+    return click.option(
+        "--ui",
+        "page",
+        metavar="KIND=URL",
+        callback=_page,
+        help="The backend's page: jaeger=http://localhost:16686, or tempo=http://localhost:3000 for Grafana Explore "
+        "(?datasource=UID). Default: on the receiver's host.",
+    )(command)
+
+
+def _page(context: click.Context, parameter: click.Parameter, value: str | None) -> Page | None:
+    from memtrace_otel.pages import PageError, read_page
+
+    try:
+        return read_page(value) if value else None
+    except PageError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def check_trace_ids(context: click.Context, parameter: click.Parameter, value: Any) -> Any:

@@ -40,7 +40,7 @@ def serve(
         from memtrace_otel.serve.server import Listening
         from memtrace_otel.serve.server import serve as run
     except ModuleNotFoundError as error:
-        if error.name not in ("starlette", "uvicorn"):
+        if error.name not in ("prometheus_client", "starlette", "uvicorn"):
             raise
         fail(f"{error.name} is missing: pip install 'memtrace-otel[serve]'")
     from memtrace_otel.serve import Options

@@ -61,8 +61,16 @@ class DemoRun:
     logs: Path
 
 
-def run_demo(directory: Path, *, progress: Progress = lambda step, number, total: None) -> DemoRun:
-    """Run the whole story in `directory`, which is emptied when an earlier run made it; raises DemoError."""
+def run_demo(
+    directory: Path,
+    *,
+    environ: Mapping[str, str] | None = None,
+    progress: Progress = lambda step, number, total: None,
+) -> DemoRun:
+    """Run the whole story in `directory`, which is emptied when an earlier run made it; raises DemoError.
+
+    `environ` stands for the environment: what it says of OTLP receivers applies.
+    """
     _check_installed()
     directory = _fresh(directory.resolve())
     logs, app = directory / "logs", directory / "app"
@@ -70,7 +78,7 @@ def run_demo(directory: Path, *, progress: Progress = lambda step, number, total
     total = len(days) + 2
     progress("start the model server", 1, total)
     with _model_server(directory) as base_url:
-        environment = {**_environment(directory), "OPENAI_BASE_URL": base_url}
+        environment = {**_environment(directory, environ), "OPENAI_BASE_URL": base_url}
         for day, title in days.items():
             progress(title, day + 1, total)
             arguments = ["chat", "--story", str(app / "story.json"), "--day", str(day)]
@@ -145,18 +153,20 @@ def _model_server(directory: Path) -> Generator[str]:
             server.stdin.close()  # the server ends with its input
 
 
-def _environment(directory: Path) -> dict[str, str]:
+def _environment(directory: Path, environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return what makes the assistant observed and keeps it on this machine: environment variables only."""
+    environ = os.environ if environ is None else environ
     inherited = {
-        name: value for name, value in os.environ.items() if name.startswith(_KEPT) or not name.startswith(_FOREIGN)
+        name: value for name, value in environ.items() if name.startswith(_KEPT) or not name.startswith(_FOREIGN)
     }
-    direct = ",".join(filter(None, (os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1")))
+    direct = ",".join(filter(None, (environ.get("NO_PROXY") or environ.get("no_proxy"), "127.0.0.1")))
     return inherited | {
         "OTEL_SERVICE_NAME": SERVICE,
-        "OTEL_TRACES_EXPORTER": ",".join(trace_exporters(os.environ)),
+        "OTEL_TRACES_EXPORTER": ",".join(trace_exporters(environ)),
         "OTEL_METRICS_EXPORTER": "none",
         "OTEL_LOGS_EXPORTER": "none",
         settings.CAPTURE_CONTENT.env: "SPAN_ONLY",
+        settings.RECORD_ORIGIN.env: "true",  # each day is a process of its own, links lead from one to the other
         settings.DB_PATH.env: str(directory / "memtrace.db"),
         "OPENAI_API_KEY": "none",
         "MEM0_TELEMETRY": "False",

@@ -5,36 +5,42 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 from memtrace_otel.annotate import deliver
+from memtrace_otel.demo.addresses import addresses
 from memtrace_otel.demo.planted import Comparison, compare
 from memtrace_otel.demo.progress import shown
-from memtrace_otel.demo.run import SERVICE, DemoRun, run_demo
+from memtrace_otel.demo.run import DemoRun, run_demo
 from memtrace_otel.diagnosis import diagnose, record
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Verdict
+from memtrace_otel.pages import Page, find_page
 from memtrace_otel.report import render_report
 from memtrace_otel.report.console import fact_tree, verdict_table
 from memtrace_otel.report.summary import summarise
-from memtrace_otel.semconv import FAILURE_TYPE, FailureType
+from memtrace_otel.semconv import FailureType
 from memtrace_otel.store import SqliteStore
 
 Found = Sequence[tuple[Verdict, EvolutionGraph]]
 _TOLD = (FailureType.UPDATE, FailureType.DELETION, FailureType.EXTRACTION)
 
 
-def show_demo(directory: Path, console: Console) -> bool:
+def show_demo(
+    directory: Path, console: Console, *, environ: Mapping[str, str] | None = None, page: Page | None = None
+) -> bool:
     """Run the demo in `directory` and print it; returns whether every planted fault was named.
 
-    Raises DemoError, and SendError at the very end when a configured backend does not take the verdicts."""
-    started = time.time_ns()
+    `environ` stands for the environment, whose OTLP receiver gets traces and verdicts; `page` is where that backend
+    shows them, found by the receiver's host when not given. Raises DemoError, and SendError at the very end when the
+    receiver does not take the verdicts."""
     with shown(console) as progress:
-        run = run_demo(directory, progress=progress)
+        run = run_demo(directory, environ=environ, progress=progress)
+    started = time.time_ns()
     with SqliteStore.open(run.database, create=False) as store:
         diagnoses = list(diagnose(store))
         annotations = [made for diagnosis in diagnoses for made in record(store, diagnosis, started=started)]
@@ -44,8 +50,8 @@ def show_demo(directory: Path, console: Console) -> bool:
         rows = compare(verdicts, run.planted, store)
     report = run.directory / "report.html"
     title = "Three weeks with an assistant"
-    page = render_report(found, title=title, source=_short(run.database))
-    report.write_text(page, "utf-8")
+    html = render_report(found, title=title, source=_short(run.database))
+    report.write_text(html, "utf-8")
 
     _heading(console, f"{len(run.answers)} questions, {len(verdicts)} failing answers")
     _print_verdicts(console, found, rows)
@@ -53,9 +59,12 @@ def show_demo(directory: Path, console: Console) -> bool:
     _heading(console, "Where to look next")
     _print_places(console, run, report, verdicts[0].failure.trace_id if verdicts else "TRACE_ID")
     with SqliteStore.open(run.database, create=False) as store:
-        sent = deliver(annotations, store)
+        sent = deliver(annotations, store, environ=environ)
     if sent.traces is not None:
-        console.print(Text(f"The verdicts are in your backend, too: {sent.spans} spans sent to {sent.traces}."))
+        _heading(console, "In your backend")
+        _print_rows(console, addresses(annotations, page or find_page(sent.traces.endpoint)))
+        told = f"The demo's traces and {sent.spans} spans of verdicts went to {sent.traces}."
+        console.print(Text(told), soft_wrap=True)
     return all(row.matches for row in rows)
 
 
@@ -93,17 +102,18 @@ def _print_path(console: Console, found: Found) -> None:
 
 def _print_places(console: Console, run: DemoRun, report: Path, example: str) -> None:
     command, database = _command(), _short(run.database)
-    for what, where in (
+    rows = [
         ("report, open it in a browser", _short(report)),
         ("database of spans and verdicts", database),
         ("verdicts for machines", f"{command} attribute --all --db {database} --json"),
         ("one trace as a picture", f"{command} graph {example} --db {database} --format dot | dot -Tsvg > fact.svg"),
-        (
-            "the same into a running Jaeger",
-            f"OTEL_TRACES_EXPORTER=otlp,memtrace OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317 {command} demo",
-        ),
-        ("then search there", f"service {SERVICE}, tag {FAILURE_TYPE}=update"),
-    ):
+        ("the same into your backend", f"{command} demo --otlp-endpoint http://localhost:4317"),
+    ]
+    _print_rows(console, rows)
+
+
+def _print_rows(console: Console, rows: Sequence[tuple[str, str]]) -> None:
+    for what, where in rows:
         console.print(Text(f"  {what:32}", "dim").append(where, "default not dim"), soft_wrap=True)
 
 

@@ -37,17 +37,20 @@ def load_graphs(
 
     Each graph holds what `load_graph` builds around each of its traces; the one before can be dropped by then.
     """
-    left = list(dict.fromkeys(trace_ids))
+    left = dict.fromkeys(trace_ids)
+    numbers = {trace_id: number for number, trace_id in enumerate(left)}
     while left:
+        first = next(iter(left))
         loading = _Loading(source, max_spans)
-        scopes = loading.scopes_behind(left[0])
+        scopes = loading.scopes_behind(first)
         loading.memories(scopes)
-        likely = [trace_id for trace_id in left[1:] if trace_id in loading.traces]
-        together = [left[0], *(trace_id for trace_id in likely if scopes and loading.scopes_behind(trace_id) == scopes)]
+        likely = sorted((loading.traces.keys() & left.keys()) - {first}, key=numbers.__getitem__)
+        together = [first, *(trace_id for trace_id in likely if scopes and loading.scopes_behind(trace_id) == scopes)]
         loading.judgements(together)
         loading.origins()
         yield together, loading.graph()
-        left = [trace_id for trace_id in left if trace_id not in together]
+        for trace_id in together:
+            del left[trace_id]
 
 
 def load_scope(source: TraceSource, scope: str | None = None, *, max_spans: int = MAX_SPANS) -> EvolutionGraph:

@@ -18,6 +18,8 @@ _BACKEND = re.compile(
     r"|OTEL_PYTHON_EXPORTER_OTLP_(HTTP|GRPC)_(TRACES_)?CREDENTIAL_PROVIDER"
 )
 """Where the environment's own OTLP exporter sends traces, and what it shows there to be let in."""
+_OF_ONE_SIGNAL = re.compile(r"OTEL_EXPORTER_OTLP_(TRACES|LOGS|METRICS)_(ENDPOINT|PROTOCOL|INSECURE)")
+"""What sends one signal elsewhere than the others."""
 
 
 def recording_environment(
@@ -70,15 +72,44 @@ def _wanted(environ: Mapping[str, str], default: str = "") -> list[str]:
     return [name for name in names if name not in ("", "none", "memtrace")]
 
 
-def _send_to(environ: dict[str, str], endpoint: str) -> None:
-    """Send traces, and nothing else, to `endpoint`: by HTTP when its port or a path says so."""
+def sending_environment(environ: Mapping[str, str], endpoint: str) -> dict[str, str]:
+    """Return `environ` with OTLP of every signal going to `endpoint`, whatever it said of receivers before.
+
+    `endpoint` is `http(s)://host:port`, without a scheme in clear text; the protocol is HTTP when the port is 4318 or
+    there is a path, gRPC otherwise, unless the environment names one. Headers, certificates and time-outs stay. Raises
+    LaunchError for what is no such address, and where the environment's headers are those of another receiver.
+    """
+    url = endpoint if "://" in endpoint else f"http://{endpoint}"
+    protocol = _protocol(url, "--otlp-endpoint", endpoint)
+    named = [name for name in (f"{_OTLP}ENDPOINT", f"{_OTLP}TRACES_ENDPOINT") if environ.get(name)]
+    secret = [name for name in (f"{_OTLP}HEADERS", f"{_OTLP}TRACES_HEADERS") if environ.get(name)]
+    if secret and any(urlsplit(environ[name]).netloc != urlsplit(url).netloc for name in named):
+        raise LaunchError(
+            f"{' and '.join(secret)} would go to {endpoint}, but {' and '.join(named)} says whose they are; type: "
+            f"unset {' '.join(named)} (or give that receiver)"
+        )
+    made = {name: value for name, value in environ.items() if not _OF_ONE_SIGNAL.fullmatch(name)}
+    protocol = environ.get(f"{_OTLP}TRACES_PROTOCOL") or environ.get(f"{_OTLP}PROTOCOL") or protocol
+    made |= {f"{_OTLP}ENDPOINT": url.rstrip("/").removesuffix(_HTTP_PATH), f"{_OTLP}PROTOCOL": protocol}
+    wanted = [name for name in _wanted(environ) if name.partition("_")[0] != "otlp"]
+    return made | {"OTEL_TRACES_EXPORTER": ",".join([*wanted, "otlp"])}
+
+
+def _protocol(url: str, option: str, given: str) -> str:
+    """The protocol that an OTLP address goes by: HTTP when its port or a path says so."""
     try:
-        parts = urlsplit(endpoint)
+        parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError
-        by_http = parts.port == _HTTP_PORT or bool(parts.path.strip("/"))
+        return "http/protobuf" if parts.port == _HTTP_PORT or parts.path.strip("/") else "grpc"
     except ValueError:
-        raise LaunchError(f"--otlp {endpoint} is no URL; for example: http://localhost:4317") from None
+        raise LaunchError(f"{option} {given} is no URL; for example: http://localhost:4317") from None
+
+
+def _send_to(environ: dict[str, str], endpoint: str) -> None:
+    """Send traces, and nothing else, to `endpoint`."""
+    by_url = _protocol(endpoint, "--otlp", endpoint)
+    parts = urlsplit(endpoint)
     wanted = _wanted(environ)
     taken = sorted(name for name, value in environ.items() if value and _BACKEND.fullmatch(name))
     taken += ["OTEL_TRACES_EXPORTER"] * any(name.partition("_")[0] == "otlp" for name in wanted)
@@ -88,7 +119,7 @@ def _send_to(environ: dict[str, str], endpoint: str) -> None:
             f"leave --otlp out; or, to send them to {endpoint} instead, type: unset {' '.join(taken)}"
         )
     protocol = environ.get(f"{_OTLP}TRACES_PROTOCOL") or environ.get(f"{_OTLP}PROTOCOL")
-    protocol = environ[f"{_OTLP}TRACES_PROTOCOL"] = protocol or ("http/protobuf" if by_http else "grpc")
+    protocol = environ[f"{_OTLP}TRACES_PROTOCOL"] = protocol or by_url
     if protocol != "grpc" and not parts.path.endswith(_HTTP_PATH):
         endpoint = parts._replace(path=parts.path.rstrip("/") + _HTTP_PATH).geturl()
     environ[f"{_OTLP}TRACES_ENDPOINT"] = endpoint

@@ -1,5 +1,6 @@
 """Plain frozen records that cross module borders. Imports nothing of ours outside this package."""
 
+from memtrace_otel.model.attributed import OUTCOMES, Attributed
 from memtrace_otel.model.evaluations import evaluation_problem, is_failing
 from memtrace_otel.model.refs import (
     content_digest,
@@ -16,8 +17,10 @@ from memtrace_otel.model.spans import AttributeValue, Event, Link, OperationSpan
 from memtrace_otel.model.verdicts import Alternative, Failure, Step, Verdict
 
 __all__ = [
+    "OUTCOMES",
     "Alternative",
     "AttributeValue",
+    "Attributed",
     "Event",
     "Failure",
     "Link",

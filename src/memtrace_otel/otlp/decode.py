@@ -25,10 +25,17 @@ _INDEXED = frozenset(
         semconv.INPUTS,
         semconv.INPUTS_ORIGINS,
         semconv.OUTPUTS,
+        semconv.SYSTEM,
+        semconv.PART,
+        semconv.INCOMPLETE,
+        semconv.LOST,
         semconv.EVALUATION_LABEL,
         semconv.EVALUATION_SCORE,
     )
 )
+
+# Few spans have these.
+_RARE = frozenset((semconv.PART, semconv.INCOMPLETE, semconv.LOST))
 
 
 class DecodeError(ValueError):
@@ -62,9 +69,10 @@ def parse_request(body: bytes) -> list[SpanGroup]:
 
 @dataclass(frozen=True, slots=True)
 class IndexedFields:
-    """What of a span a store looks spans up by; equal to the fields of its `OperationSpan`.
+    """What of a span a store looks spans up by and a server counts; equal to the fields of its `OperationSpan`.
 
-    `written` are the refs of its outputs. `is_evaluated` tells that it holds the evaluation of an answer.
+    `written` are the refs of its outputs. `is_evaluated` tells that it holds the evaluation of an answer. `lost` is how
+    many spans its process says were dropped.
     """
 
     kind: str
@@ -72,6 +80,10 @@ class IndexedFields:
     origins: set[str]
     is_evaluated: bool
     written: frozenset[str] = frozenset()
+    system: str = ""
+    part: int = 0
+    incomplete: frozenset[str] = frozenset()
+    lost: int = 0
 
 
 def check_ids(span: Span) -> str:
@@ -157,12 +169,17 @@ def decode_span(span: Span, resource: Mapping[str, AttributeValue], scope: str) 
 
 
 def indexed_fields(span: Span) -> IndexedFields:
-    """Read the looked-up fields alone: a tenth of the time that `decode_span` takes."""
+    """Read these fields alone: a tenth of the time that `decode_span` takes."""
     reader = FieldReader({pair.key: decode_any(pair.value) for pair in span.attributes if pair.key in _INDEXED})
     kind = reader.text(semconv.OP_KIND) or _standard_kind(reader.rest)
     scope, origins = reader.text(semconv.SCOPE), reader.origins()
     written = frozenset(reader.texts(semconv.OUTPUTS)) - {""}
-    return IndexedFields(kind, scope, origins, is_evaluated(reader.rest, span.events), written)
+    evaluated, system = is_evaluated(reader.rest, span.events), reader.text(semconv.SYSTEM)
+    if not reader.rest.keys() & _RARE:
+        return IndexedFields(kind, scope, origins, evaluated, written, system)
+    part, lost = reader.integer(semconv.PART) or 0, reader.integer(semconv.LOST) or 0
+    incomplete = frozenset(reader.texts(semconv.INCOMPLETE))
+    return IndexedFields(kind, scope, origins, evaluated, written, system, part, incomplete, max(0, lost))
 
 
 def is_evaluated(attributes: Mapping[str, object], events: Iterable[Event | Span.Event]) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memtrace_otel.store import NewSpan, SqliteStore
+from memtrace_otel.store.connection import unsynced
 from memtrace_otel.store.inbox import Batch, drain_batch
+from memtrace_otel.store.runs import RunPacker
+from memtrace_otel.store.space import give_back, last_row, settle
 
 _BATCH_BYTES = 1 << 18
-_HIGHEST = "SELECT coalesce(max(id), 0) FROM span"
 
 
 class WatchedStore(SqliteStore):
@@ -17,6 +19,7 @@ class WatchedStore(SqliteStore):
 
     _seen = 0
     _own = 0
+    _packer: RunPacker | None = None
 
     def decode(self) -> int:
         """Leave what waits where it is."""
@@ -28,23 +31,19 @@ class WatchedStore(SqliteStore):
         The batches are small, since who receives waits for each to be written, and not synced: a request whose rows
         are lost with the power is in the inbox again.
         """
-        with self._locked() as connection:
-            connection.execute("PRAGMA synchronous = NORMAL")
-            try:
-                batch = drain_batch(connection, _BATCH_BYTES)
-            finally:
-                connection.execute("PRAGMA synchronous = FULL")
+        with self._locked() as connection, unsynced(connection):
+            batch = drain_batch(connection, _BATCH_BYTES)
         if batch:
             self._own += len(batch.spans)
         return batch
 
     def skip(self) -> None:
         """Take what is in the file as seen."""
-        self._seen, self._own = self._highest(), 0
+        self._seen, self._own = self.newest(), 0
 
     def arrived(self) -> Iterator[list[NewSpan]]:
         """Yield the spans that others decoded since the last time, own ones among them, page by page."""
-        highest = self._highest()
+        highest = self.newest()
         if highest - self._seen == self._own:
             self._seen, self._own = highest, 0
             return
@@ -54,6 +53,21 @@ class WatchedStore(SqliteStore):
             seen = page[-1][0]
             yield [span for _, span in page]
 
-    def _highest(self) -> int:
+    def newest(self) -> int:
+        """Return the highest row of a span."""
         with self._locked() as connection:
-            return int(connection.execute(_HIGHEST).fetchone()[0])
+            return last_row(connection)
+
+    def pack(self, last: int) -> int:
+        """Pack the next few spans up to row `last`, not synced; return how many, 0 at the end."""
+        self._packer = self._packer or RunPacker(self._locked)
+        with self._locked() as connection, unsynced(connection):
+            return self._packer.pack(last)
+
+    def give_back(self) -> bool:
+        """Give a few free pages back to the file system; False when that is not worth it."""
+        return give_back(self._locked)
+
+    def settle(self) -> None:
+        """Bring what was written into the file itself, as far as nobody is kept waiting."""
+        settle(self._locked)

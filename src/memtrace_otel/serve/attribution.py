@@ -6,10 +6,15 @@ import logging
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from memtrace_otel.otlp.decode import is_evaluated
+from memtrace_otel.model import Attributed
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
+from memtrace_otel.serve.progress import Progress
 from memtrace_otel.store import NewSpan, SqliteStore, StoreError
+
+if TYPE_CHECKING:
+    from memtrace_otel.annotate import Annotation
 
 _logger = logging.getLogger(__name__)
 _MOST_TRACES = 10_000
@@ -54,10 +59,10 @@ class Attribution:
         """
         now = time.monotonic()
         since = time.time_ns() - _RESUMED_NANOSECONDS
-        for span in store.spans(kinds=(OpKind.JUDGE, OpKind.RESPOND), since=since):
-            if is_evaluated(span.attributes, span.events):
-                for trace_id in (span.trace_id, *(variable.origin[:_TRACE_ID] for variable in span.inputs)):
-                    self._watch(trace_id, span.start, span.scope, now)
+        for span in (span for kind in (OpKind.JUDGE, OpKind.RESPOND) for span in store.indexed_of(kind, since)):
+            if span.fields.is_evaluated:
+                for trace_id in (span.trace_id, *(origin[:_TRACE_ID] for origin in span.fields.origins)):
+                    self._watch(trace_id, span.start, span.fields.scope, now)
 
     def notice(self, spans: Iterable[NewSpan]) -> None:
         """Look at spans that are new to the store."""
@@ -81,11 +86,11 @@ class Attribution:
                 self._postpone(watched, now)
         self._forget(now)
 
-    def attribute_one(self, store: SqliteStore) -> int:
-        """Attribute the trace that waits longest, when one has been quiet; return how many verdicts are new."""
+    def attribute_one(self, store: SqliteStore) -> Progress:
+        """Attribute the trace that waits longest, when one has been quiet; return what came of it."""
         due = [(watched.due, trace_id) for trace_id, watched in self._watched.items() if watched.due is not None]
         if not due or min(due)[0] > time.monotonic():
-            return 0
+            return Progress()
         trace_id = min(due)[1]
         watched = self._watched[trace_id]
         watched.due = None
@@ -93,18 +98,20 @@ class Attribution:
             with store.turn(wait=False) as mine:  # a wait would keep the decoding waiting, too
                 if not mine:
                     watched.due = time.monotonic() + _TURN_SECONDS
-                    return 0
+                    return Progress()
                 spans = store.trace(trace_id)
                 watched.scopes.update(span.scope for span in spans)
                 watched.awaited = not any(span.kind == OpKind.RESPOND for span in spans)
                 watched.last = max([watched.last, *(span.start for span in spans)])
-                return _attribute(store, trace_id) if spans else 0  # its evaluation was faster: its spans make it due
+                if not spans:  # its evaluation was faster: its spans make it due
+                    return Progress()
+                return _attribute(store, trace_id)
         except StoreError:
             watched.due = time.monotonic() + self._quiet
             raise
         except Exception as error:  # one odd trace must not stop the decoding; its contents stay out of the log
             _logger.warning("attribution of trace %s failed: %s", trace_id, type(error).__name__)
-            return 0
+            return Progress(errors=1)
 
     def wait(self) -> float:
         """Return the seconds until a trace is due, infinity when none is."""
@@ -133,15 +140,26 @@ class Attribution:
                 del self._watched[trace_id]
 
 
-def _attribute(store: SqliteStore, trace_id: str) -> int:
+def _attribute(store: SqliteStore, trace_id: str) -> Progress:
     """Attribute the failures of a trace, write the verdicts, send them where the environment says."""
-    from memtrace_otel.annotate import SendError, TargetError, deliver  # with networkx: not for an idle server
-    from memtrace_otel.diagnosis import diagnose, record
+    from memtrace_otel.annotate import AttributionMetrics, SendError, TargetError, deliver
+    from memtrace_otel.diagnosis import diagnose, record  # with networkx: not for an idle server
 
-    started = time.time_ns()
-    annotations = [made for found in diagnose(store, (trace_id,)) for made in record(store, found, started=started)]
+    started, clock = time.time_ns(), time.perf_counter()
+    annotations: list[Annotation] = []
+    try:
+        for found in diagnose(store, (trace_id,)):
+            annotations += record(store, found, started=started)
+    except StoreError:
+        raise
+    except Exception:
+        AttributionMetrics().failed(time.perf_counter() - clock)
+        raise
     try:
         deliver(annotations, store)
     except (SendError, TargetError) as error:
         _logger.warning("%s", error)
-    return sum(annotation.is_new for annotation in annotations)
+    new = [one for one in annotations if one.is_new]
+    return Progress(
+        verdicts=len(new), attributed=tuple(Attributed.of(one.verdict, one.seconds) for one in new if one.spans)
+    )

@@ -1,7 +1,8 @@
-"""The second process: turns what waits in the inbox into spans, in order, and attributes failures in between.
+"""The second process: turns what waits in the inbox into spans, in order, attributes failures in between, and packs
+spans when nothing else is to be done.
 
 Started as `python -m memtrace_otel.serve.background FILE`. A line on standard input says that something waits, its end
-that the server has ended. Each line on standard output counts new spans, quarantined requests and new verdicts.
+that the server has ended. Each line on standard output is a `Progress`.
 """
 
 from __future__ import annotations
@@ -11,16 +12,21 @@ import os
 import select
 import signal
 import sys
+import time
 
 from memtrace_otel import settings
+from memtrace_otel.monitoring import export_metrics
 from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.serve.attribution import Attribution
+from memtrace_otel.serve.packing import Packing
+from memtrace_otel.serve.progress import Progress, seen_in
 from memtrace_otel.store import StoreError
 
 _logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 2.0
 """Other processes write the same file without a word to this one."""
 _RETRY_SECONDS = 1.0
+_PAUSE_SECONDS = 0.003
 
 
 def main(path: str) -> None:
@@ -28,31 +34,44 @@ def main(path: str) -> None:
     for ignored in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)  # a whole group is told at once; the server says when to end
     logging.basicConfig(format="memtrace-otel: %(message)s")
+    export_metrics()
     attribution = Attribution(settings.QUIET_SECONDS.read())
+    packing = Packing(settings.PACK_SECONDS.read())
     with WatchedStore.open(path) as store:
         store.skip()
         attribution.resume(store)
         wait = 0.0
         while _is_wanted(wait):
             try:
-                wait = _work(store, attribution)
+                wait = _work(store, attribution, packing)
             except StoreError as error:
                 _logger.warning("decoding waits: %s", error)
                 wait = _RETRY_SECONDS
 
 
-def _work(store: WatchedStore, attribution: Attribution) -> float:
-    """Decode one batch; when nothing waits, attribute one trace. Return after how many seconds there may be more."""
+def _work(store: WatchedStore, attribution: Attribution, packing: Packing) -> float:
+    """Decode one batch; when nothing waits, attribute one trace and pack a few spans. Return after how many seconds
+    there may be more."""
     batch = store.decode_batch()
     if batch is not None:
         attribution.notice(batch.spans)
-        print(len(batch.spans), batch.quarantined, 0, flush=True)  # noqa: T201
+        _tell(Progress(len(batch.spans), batch.quarantined, seen=seen_in(batch.spans)))
         return 0.0
     for spans in store.arrived():
         attribution.notice(spans)
-    if verdicts := attribution.attribute_one(store):
-        print(0, 0, verdicts, flush=True)  # noqa: T201
-    return min(_LOOK_SECONDS, attribution.wait())
+    _tell(attribution.attribute_one(store))
+    started = time.monotonic()
+    if not packing.step(store):
+        _tell(Progress(packed=packing.packed))
+        packing.packed = 0
+        return min(_LOOK_SECONDS, attribution.wait())
+    # The write lock is free for others as long as it was held.
+    return min(max(_PAUSE_SECONDS, time.monotonic() - started), attribution.wait())
+
+
+def _tell(progress: Progress) -> None:
+    if progress:
+        print(progress.line(), flush=True)  # noqa: T201
 
 
 def _is_wanted(seconds: float) -> bool:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from memtrace_otel.serve.metrics import Metrics
+from memtrace_otel.serve.progress import Progress
 
 _logger = logging.getLogger(__name__)
 _RESTART_SECONDS = 1.0
@@ -59,10 +60,7 @@ class Decoding:
             pipe = self._process.stdout
             assert pipe is not None
             for line in pipe:
-                spans, quarantined, verdicts = map(int, line.split())
-                self._metrics.decoded_spans += spans
-                self._metrics.quarantined += quarantined
-                self._metrics.verdicts += verdicts
+                self._metrics.progressed(Progress.read(line))
             status = self._process.wait()
             if self._stopping:
                 return

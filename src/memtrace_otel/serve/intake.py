@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 from memtrace_otel.otlp.receiver import (
@@ -26,18 +27,26 @@ _CHECKS = {Signal.TRACES: check_traces, Signal.LOGS: check_logs}
 
 
 class Backlog:
-    """Bytes that wait in the inbox, against their bound: what was measured last and what was added since."""
+    """Bytes that wait in the inbox, against their bound: what was measured last and what was added since.
 
-    def __init__(self, bound: int, measure: Callable[[], int]) -> None:
+    `measure` returns the bytes and when the oldest came (ns since the epoch, 0 when nothing waits).
+    """
+
+    def __init__(self, bound: int, measure: Callable[[], tuple[int, int]]) -> None:
         self.bound = bound
         self._measure = measure
-        self._measured = measure()
+        self._measured, self._oldest = measure()
         self._added = 0
 
     @property
     def bytes(self) -> int:
         """Bytes that wait, at most."""
         return self._measured + self._added
+
+    @property
+    def seconds(self) -> float:
+        """How long the oldest waits, 0 when nothing does."""
+        return max(0.0, (time.time_ns() - self._oldest) / 1e9) if self._oldest else 0.0
 
     @property
     def is_full(self) -> bool:
@@ -51,7 +60,7 @@ class Backlog:
     def measure(self) -> None:
         """Look again. What is added meanwhile may count twice, until the next time."""
         added = self._added
-        self._measured = self._measure()
+        self._measured, self._oldest = self._measure()
         self._added -= added
 
 

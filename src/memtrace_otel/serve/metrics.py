@@ -1,14 +1,31 @@
-"""What a server counts of itself, as Prometheus text and as its health."""
+"""What a server counts of itself, of what arrives and of its verdicts, for a scrape."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from memtrace_otel import semconv
+from memtrace_otel.monitoring.scrape import AttributionScrape, Pairs, label
 from memtrace_otel.otlp.receiver import Cause
+from memtrace_otel.serve.progress import By, Progress, Seen
+
+_PREFIX = "memtrace_serve_"
+_SEEN = {
+    Seen.OPERATIONS: "Memory operations received.",
+    Seen.ANSWERS: "Answers received.",
+    Seen.EVALUATIONS: "Evaluations of answers received.",
+    Seen.UNKNOWN_ORIGINS: "Operations received that read a record of unknown origin.",
+    Seen.LOST_SPANS: "Spans that applications say they have dropped.",
+}
 
 
-class Metrics:
+class Metrics(Collector):
     """Counters since the start."""
 
     def __init__(self) -> None:
@@ -20,7 +37,16 @@ class Metrics:
         self.decoded_spans = 0
         self.quarantined = 0
         self.verdicts = 0
+        self.packed_spans = 0
         self.restarts = 0
+        self.inbox_bytes = 0
+        self.inbox_limit = 0
+        self.inbox_seconds = 0.0
+        self._pairs = Pairs()
+        self._seen: Counter[By] = Counter()
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._attribution = AttributionScrape(self._registry, self._pairs)
+        self._registry.register(self)
 
     def acknowledged(self, spans: int, size: int, rejected: int) -> None:
         """Count a request that was taken."""
@@ -33,33 +59,61 @@ class Metrics:
         """Count a request that was refused as a whole."""
         self._refused[cause] += 1
 
-    def prometheus(self, inbox_bytes: int) -> str:
-        """Return the exposition text (version 0.0.4)."""
-        return "\n".join(self._lines(inbox_bytes)) + "\n"
+    def progressed(self, progress: Progress) -> None:
+        """Count what the decoding process has done."""
+        self.decoded_spans += progress.spans
+        self.quarantined += progress.quarantined
+        self.verdicts += progress.verdicts
+        self.packed_spans += progress.packed
+        seen = self._seen.copy()  # a scrape reads it in another thread
+        for (what, *names), count in progress.seen.items():
+            pair = self._pairs.bounded(*names)
+            for other in Seen:  # a series begins with 0
+                seen[other, *pair] += 0
+            seen[what, *pair] += count
+            if what is Seen.ANSWERS:
+                self._attribution.expect(*pair)
+        self._seen = seen
+        for told in progress.attributed:
+            self._attribution.attributed(told)
+        self._attribution.failed(progress.errors)
 
-    def _lines(self, inbox_bytes: int) -> Iterator[str]:
-        yield from _counter("acknowledged_requests", "Requests on disk and acknowledged.", self.requests)
-        yield from _counter("acknowledged_spans", "Spans and evaluations on disk and acknowledged.", self.spans)
-        yield from _counter("acknowledged_bytes", "Unpacked bytes of acknowledged requests.", self.bytes)
-        yield from _counter("rejected_spans", "Spans and log records refused within a request.", self.rejected_spans)
-        yield from _head("refused_requests_total", "counter", "Requests refused as a whole.")
+    def exposition(self, accept: str) -> tuple[bytes, str]:
+        """Return what a scrape gets, and its content type: OpenMetrics where `accept` asks for it, with exemplars."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type
+
+    def collect(self) -> Iterator[Metric]:
+        """What is no metric of attribution."""
+        yield _counter("acknowledged_requests", "Requests on disk and acknowledged.", self.requests)
+        yield _counter("acknowledged_spans", "Spans and evaluations on disk and acknowledged.", self.spans)
+        yield _counter("acknowledged_bytes", "Unpacked bytes of acknowledged requests.", self.bytes)
+        yield _counter("rejected_spans", "Spans and log records refused within a request.", self.rejected_spans)
+        refused = CounterMetricFamily(f"{_PREFIX}refused_requests", "Requests refused as a whole.", labels=("reason",))
         for reason, count in self._refused.items():
-            yield f'memtrace_serve_refused_requests_total{{reason="{reason}"}} {count}'
-        yield from _counter("decoded_spans", "New spans decoded and indexed.", self.decoded_spans)
-        yield from _counter(
-            "quarantined_requests", "Requests, or parts of one, set aside as unreadable.", self.quarantined
-        )
-        yield from _counter("verdicts", "New verdicts on failed answers.", self.verdicts)
-        yield from _counter("decoder_restarts", "Restarts of the decoding process.", self.restarts)
-        yield from _head("inbox_bytes", "gauge", "Bytes acknowledged and not yet decoded.")
-        yield f"memtrace_serve_inbox_bytes {inbox_bytes}"
+            refused.add_metric((reason,), count)
+        yield refused
+        yield _counter("decoded_spans", "New spans decoded and indexed.", self.decoded_spans)
+        yield _counter("quarantined_requests", "Requests, or parts of one, set aside as unreadable.", self.quarantined)
+        yield _counter("verdicts", "New verdicts on failed answers.", self.verdicts)
+        yield _counter("packed_spans", "Spans packed.", self.packed_spans)
+        yield _counter("decoder_restarts", "Restarts of the decoding process.", self.restarts)
+        yield _gauge("inbox_bytes", "Bytes acknowledged and not yet decoded.", self.inbox_bytes)
+        yield _gauge("inbox_limit_bytes", "Bytes in the inbox past which requests are refused.", self.inbox_limit)
+        yield _gauge("inbox_age_seconds", "How long the oldest request waits to be decoded.", self.inbox_seconds)
+        seen = self._seen
+        for what, help in _SEEN.items():
+            names = (label(semconv.SYSTEM), label(semconv.SERVICE_NAME))
+            family = CounterMetricFamily(f"{_PREFIX}{what}", help, labels=names)
+            for (counted, *pair), count in seen.items():
+                if counted is what:
+                    family.add_metric(pair, count)
+            yield family
 
 
-def _counter(name: str, help: str, value: int) -> Iterator[str]:
-    yield from _head(f"{name}_total", "counter", help)
-    yield f"memtrace_serve_{name}_total {value}"
+def _counter(name: str, help: str, value: int) -> CounterMetricFamily:
+    return CounterMetricFamily(_PREFIX + name, help, value)
 
 
-def _head(name: str, kind: str, help: str) -> Iterator[str]:
-    yield f"# HELP memtrace_serve_{name} {help}"
-    yield f"# TYPE memtrace_serve_{name} {kind}"
+def _gauge(name: str, help: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(_PREFIX + name, help, value)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import grpc
 import uvicorn
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from memtrace_otel import settings
@@ -27,12 +27,12 @@ from memtrace_otel.serve.group_commit import GroupCommit
 from memtrace_otel.serve.intake import Backlog, StoreIntake
 from memtrace_otel.serve.metrics import Metrics
 from memtrace_otel.serve.options import Options, ServeError, listen
+from memtrace_otel.serve.reports import Reports
 from memtrace_otel.store import SqliteStore, StoreError
 
 _logger = logging.getLogger(__name__)
 _MEASURE_SECONDS = 0.5
 _GRACE_SECONDS = 10
-_PROMETHEUS = "text/plain; version=0.0.4"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,8 @@ def serve(options: Options, ready: Callable[[Listening], None]) -> None:
 
 async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listening], None]) -> None:
     metrics = Metrics()
-    backlog = Backlog(settings.INBOX_BYTES.read(), store.waiting_bytes)
+    backlog = Backlog(settings.INBOX_BYTES.read(), store.waiting)
+    metrics.inbox_limit = backlog.bound
     limits = Limits.from_settings()
     with listen(options.host, options.http_port) as http_socket:
         decoding = Decoding(options.database, metrics)
@@ -69,7 +70,8 @@ async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listenin
         try:
             intake = StoreIntake(commits, backlog, limits, metrics)
             room = Room(limits.in_flight_bytes)
-            app = http_app(intake, limits, room, metrics.refused, options.token, _routes(backlog, metrics), outside())
+            routes = [*_routes(backlog, metrics), Reports(options.database, options.token).route()]
+            app = http_app(intake, limits, room, metrics.refused, options.token, routes, outside())
             http = _http_server(options, app)
             rpc = grpc_server(intake, limits, room, metrics.refused, options.token)
             grpc_port = _bind(rpc, options)
@@ -110,10 +112,13 @@ def _routes(backlog: Backlog, metrics: Metrics) -> list[Route]:
             return JSONResponse({"status": "behind", "inbox_bytes": backlog.bytes}, 503)
         return JSONResponse({"status": "ok", "inbox_bytes": backlog.bytes})
 
-    async def prometheus(_: Request) -> Response:
-        return PlainTextResponse(metrics.prometheus(backlog.bytes), media_type=_PROMETHEUS)
+    async def scrape(request: Request) -> Response:
+        metrics.inbox_bytes = backlog.bytes
+        metrics.inbox_seconds = backlog.seconds
+        body, content_type = metrics.exposition(request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": content_type})
 
-    return [Route("/health", health), Route("/metrics", prometheus)]
+    return [Route("/health", health), Route("/metrics", scrape)]
 
 
 class _HttpServer(uvicorn.Server):

@@ -1,14 +1,14 @@
-"""Span bodies in the file: read whether packed or not, packed a few at a time, with the dictionaries of the scopes.
+"""Span bodies in the file: read whether packed or not, with the dictionaries of the scopes.
 
-The table of dictionaries is there once something was packed. A dictionary holds contents of its scope: `forget` takes
-it out as well.
+A dictionary holds contents of its scope: `forget` takes it out as well.
 """
 
 from __future__ import annotations
 
+import random
 import zlib
 from collections.abc import Iterable
-from functools import partial
+from contextlib import suppress
 from sqlite3 import Connection
 
 from google.protobuf.message import DecodeError as ProtobufError
@@ -16,17 +16,29 @@ from google.protobuf.message import DecodeError as ProtobufError
 from memtrace_otel.otlp.decode import DecodeError
 from memtrace_otel.store.connection import Locked, in_turns, transaction
 from memtrace_otel.store.erasing import unfinished
-from memtrace_otel.store.packing import NAMES, Packer, PackingError, dictionary_of, make_sample, unpack
+from memtrace_otel.store.packing import (
+    NAMES,
+    Packer,
+    PackingError,
+    ReadStream,
+    dictionary_of,
+    is_cut,
+    make_sample,
+    unpack,
+)
+from memtrace_otel.store.streams import Streams
 
-_TABLE = """CREATE TABLE IF NOT EXISTS dictionary (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, scope TEXT NOT NULL, sample BLOB NOT NULL
-)"""
 UNDECODABLE = (ProtobufError, DecodeError, PackingError, TypeError)
 """What reading a body may raise; TypeError: a row of a file that was cut off holds nothing."""
 _BATCH = 64
 _SAMPLED = 256
+_SAMPLED_BYTES = 4 << 20
+_NEWEST = 4096
 _WORTHWHILE = 8
-"""Fewer spans of a scope have no dictionary of their own."""
+"""Fewer spans of a scope have no dictionary of their own; with so many times more than its dictionary was made for, a
+scope gets a new one."""
+_ENOUGH = 512
+"""A dictionary for so many spans is made for any number."""
 
 
 class Bodies:
@@ -35,17 +47,20 @@ class Bodies:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._samples: dict[int, bytes] = {NAMES: b""}
+        self._streams = Streams(connection)
 
-    def read(self, stored: bytes, trace_id: str, span_id: str) -> bytes:
-        """Return the body of a span as it was received. Raises PackingError."""
+    def read(self, stored: bytes, trace_id: str, span_id: str, read: ReadStream | None = None) -> bytes:
+        """Return the body of a span as it was received; with `read`, with other texts where those of streams were.
+        Raises PackingError."""
         number = dictionary_of(stored)
-        return stored if number is None else unpack(stored, self.sample(number), trace_id, span_id)
+        if number is None:
+            return stored
+        return unpack(stored, self.sample(number), trace_id, span_id, read or self._streams.read)
 
     def sample(self, number: int) -> bytes:
         """Return a dictionary. Raises PackingError when it is not there."""
         if number not in self._samples:
-            query = "SELECT sample FROM dictionary WHERE number = ?"
-            row = self._connection.execute(query, (number,)).fetchone() if has_dictionaries(self._connection) else None
+            row = self._connection.execute("SELECT sample FROM dictionary WHERE number = ?", (number,)).fetchone()
             if row is None:
                 raise PackingError(f"its dictionary {number} is gone")
             try:
@@ -55,33 +70,47 @@ class Bodies:
         return self._samples[number]
 
 
-def has_dictionaries(connection: Connection) -> bool:
-    """Tell whether anything was ever packed."""
-    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'dictionary'").fetchone() is not None
+def dictionary_for(connection: Connection, scope: str) -> int:
+    """Return the number of the dictionary to pack spans of a scope with, made anew where it is worthwhile. Is called
+    inside a transaction."""
+    if not scope:
+        return NAMES  # nobody's erasure would find it
+    query = "SELECT number, spans FROM dictionary WHERE scope = ? ORDER BY number DESC LIMIT 1"
+    number, made_for = connection.execute(query, (scope,)).fetchone() or (NAMES, 1)
+    if made_for >= _ENOUGH:
+        return number
+    counted = min(made_for * _WORTHWHILE, _ENOUGH)
+    query = "SELECT count(*) FROM (SELECT 1 FROM span WHERE scope = ? LIMIT ?)"
+    if connection.execute(query, (scope, counted)).fetchone()[0] < counted or scope in unfinished(connection):
+        return number
+    return _make_dictionary(connection, scope)
 
 
-def pack_spans(locked: Locked) -> None:
-    """Pack what is not packed yet, in short transactions; throw dictionaries of scopes that are gone away."""
-    with locked() as connection:
-        scopes = connection.execute("SELECT DISTINCT scope FROM span WHERE substr(body, 1, 1) <> x'01'").fetchall()
-    for (scope,) in scopes:
-        with locked() as connection:
-            query = "SELECT id FROM span WHERE scope = ? AND substr(body, 1, 1) <> x'01' ORDER BY start"
-            ids = [id for (id,) in connection.execute(query, (scope,))]
-            number = _dictionary(connection, scope, ids)
-            packer = Packer(number, Bodies(connection).sample(number))
-        in_turns(locked, ids, _BATCH, partial(_pack, packer=packer, number=number))
-    with locked() as connection, transaction(connection):
-        if has_dictionaries(connection):
-            connection.execute("DELETE FROM dictionary WHERE scope NOT IN (SELECT scope FROM span)")
+def _make_dictionary(connection: Connection, scope: str) -> int:
+    """Make a dictionary of some of the newest spans of a scope, the beginning of those that are long."""
+    query = "SELECT id FROM span WHERE scope = ? ORDER BY start DESC LIMIT ?"
+    ids = [id for (id,) in connection.execute(query, (scope, _NEWEST))]
+    bodies = Bodies(connection)
+    found: list[bytes] = []
+    read = 0
+    query = "SELECT body, trace_id, span_id FROM span WHERE id = ?"
+    for id in random.Random(len(ids)).sample(ids, min(len(ids), _SAMPLED)):  # every so many-th may be of one kind
+        stored, *ids_of_it = connection.execute(query, (id,)).fetchone()
+        with suppress(PackingError):  # `check` names it
+            found.append(bodies.read(stored, *ids_of_it, read=lambda stream, size: b""))
+            read += len(found[-1])
+        if read > _SAMPLED_BYTES:
+            break
+    sample = zlib.compress(make_sample(found), 9)
+    made_for = min(len(ids), _ENOUGH)
+    query = "INSERT INTO dictionary (scope, spans, sample) VALUES (?, ?, ?)"
+    return int(connection.execute(query, (scope, made_for, sample)).lastrowid or NAMES)
 
 
 def drop_dictionaries(locked: Locked, scopes: Iterable[str]) -> None:
-    """Take the dictionaries of some scopes out of the file; the spans that need them are stored as received again."""
+    """Take the dictionaries of some scopes out of the file; the spans that need them are stored without again."""
+    query = "SELECT number FROM dictionary WHERE scope = ?"
     with locked() as connection:
-        if not has_dictionaries(connection):
-            return
-        query = "SELECT number FROM dictionary WHERE scope = ?"
         numbers = [(number, scope) for scope in scopes for (number,) in connection.execute(query, (scope,))]
     for number, scope in numbers:
         with locked() as connection:
@@ -92,48 +121,27 @@ def drop_dictionaries(locked: Locked, scopes: Iterable[str]) -> None:
             connection.execute("DELETE FROM dictionary WHERE number = ?", (number,))
 
 
-def _dictionary(connection: Connection, scope: str, ids: list[int]) -> int:
-    """Return the number of the dictionary of a scope, made of these spans when there is none and it is worthwhile."""
-    if not scope:
-        return NAMES
-    with transaction(connection):
-        connection.execute(_TABLE)
-        query = "SELECT number FROM dictionary WHERE scope = ? ORDER BY number DESC"
-        if row := connection.execute(query, (scope,)).fetchone():
-            return int(row[0])
-        if len(ids) < _WORTHWHILE or scope in unfinished(connection):
-            return NAMES
-        chosen = ids[:: max(1, len(ids) // _SAMPLED)]
-        made = zlib.compress(make_sample([body for body, _, _ in _rows(connection, chosen)]), 9)
-        cursor = connection.execute("INSERT INTO dictionary (scope, sample) VALUES (?, ?)", (scope, made))
-        return int(cursor.lastrowid or NAMES)
-
-
-def _exists(connection: Connection, number: int) -> bool:
-    return connection.execute("SELECT 1 FROM dictionary WHERE number = ?", (number,)).fetchone() is not None
+def pack_again_from(connection: Connection, id: int) -> None:
+    """Have the span of a row, which is stored as received now, packed again."""
+    connection.execute("UPDATE packing SET up_to = min(up_to, ?)", (id - 1,))
 
 
 def _packed_with(connection: Connection, number: int, scope: str) -> list[int]:
-    query = "SELECT id, substr(body, 1, 5) FROM span WHERE scope = ? AND substr(body, 1, 1) = x'01'"
+    query = "SELECT id, substr(body, 1, 5) FROM span WHERE scope = ? AND substr(body, 1, 1) IN (x'01', x'02')"
     return [id for id, head in connection.execute(query, (scope,)) if dictionary_of(head) == number]
 
 
-def _pack(connection: Connection, ids: Iterable[int], packer: Packer, number: int) -> None:
-    """Pack spans, unless their dictionary was dropped meanwhile."""
-    for id in ids if number == NAMES or _exists(connection, number) else ():
-        row = connection.execute("SELECT body FROM span WHERE id = ?", (id,)).fetchone()
-        if row is not None and dictionary_of(row[0]) is None:
-            connection.execute("UPDATE span SET body = ? WHERE id = ?", (packer.pack(row[0]), id))
-
-
 def _restore(connection: Connection, ids: Iterable[int]) -> None:
+    """Store spans without their dictionary: as received, or packed with names alone where long texts are cut out."""
     bodies = Bodies(connection)
+    packer = Packer(NAMES, b"")
     for id in ids:
-        for stored, trace_id, span_id in _rows(connection, (id,)):
-            body = bodies.read(stored, trace_id, span_id)
+        query = "SELECT body, trace_id, span_id FROM span WHERE id = ?"
+        for stored, trace_id, span_id in connection.execute(query, (id,)).fetchall():
+            number = dictionary_of(stored) or NAMES
+            if is_cut(stored):
+                body = packer.pack_again(stored, bodies.sample(number))
+            else:
+                body = bodies.read(stored, trace_id, span_id)
+                pack_again_from(connection, id)
             connection.execute("UPDATE span SET body = ? WHERE id = ?", (body, id))
-
-
-def _rows(connection: Connection, ids: Iterable[int]) -> list[tuple[bytes, str, str]]:
-    query = "SELECT body, trace_id, span_id FROM span WHERE id = ?"
-    return [row for id in ids for row in connection.execute(query, (id,))]

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +16,8 @@ from memtrace_otel.store.schema import APPLICATION_ID, STATEMENTS, VERSION
 
 BUSY_SECONDS = 10.0
 """How long a statement waits for another process that writes."""
+INCREMENTAL = 2
+"""Of `auto_vacuum`."""
 _LOOK_SECONDS = 0.0005
 _PAUSE_SECONDS = 0.003
 _CHECKPOINT_PAGES = 8192
@@ -78,6 +80,27 @@ def transaction(connection: sqlite3.Connection) -> Generator[None]:
     _bound_log(connection)
 
 
+@contextmanager
+def snapshot(connection: sqlite3.Connection) -> Generator[None]:
+    """Read one state of the file, whatever others write meanwhile."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("COMMIT")
+
+
+@contextmanager
+def unsynced(connection: sqlite3.Connection) -> Generator[None]:
+    """Commit without waiting for the disk: with a power failure what was committed may be lost, the file stays sound."""
+    connection.execute("PRAGMA synchronous = NORMAL")
+    try:
+        yield
+    finally:
+        connection.execute("PRAGMA synchronous = FULL")
+
+
 _next_attempt = 0.0
 
 
@@ -116,14 +139,10 @@ def in_turns(
     """
     for start in range(0, len(items), size):
         is_last = start + size >= len(items)
-        with locked() as connection:
-            connection.execute(f"PRAGMA synchronous = {'FULL' if is_last else 'NORMAL'}")
-            try:
-                with transaction(connection):
-                    taken = time.monotonic()
-                    work(connection, items[start : start + size])
-            finally:
-                connection.execute("PRAGMA synchronous = FULL")
+        with locked() as connection, nullcontext() if is_last else unsynced(connection):
+            with transaction(connection):
+                taken = time.monotonic()
+                work(connection, items[start : start + size])
         if not is_last:
             time.sleep(max(_PAUSE_SECONDS, time.monotonic() - taken))
 
@@ -203,6 +222,8 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 def _create(connection: sqlite3.Connection, busy_seconds: float) -> None:
     """Make the tables; of several processes that try at once one does."""
     deadline = time.monotonic() + busy_seconds
+    # Before anything is written: only then can free pages be given back a few at a time, without `VACUUM`.
+    connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
     while True:  # the switch to WAL does not wait for other connections by itself
         try:
             connection.execute("PRAGMA journal_mode = WAL")

@@ -12,7 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from memtrace_otel.otlp.decode import DecodeError, indexed_fields
 from memtrace_otel.store.bodies import UNDECODABLE, Bodies
-from memtrace_otel.store.connection import file_of
+from memtrace_otel.store.connection import file_of, snapshot
 from memtrace_otel.store.erasing import unfinished
 from memtrace_otel.store.lineage import key_of
 from memtrace_otel.store.log import copy_of
@@ -22,10 +22,16 @@ from memtrace_otel.store.upkeep import Damage
 _PAGE = 256
 _SPANS = f"SELECT id, trace_id, span_id, kind, scope, body FROM span WHERE id > ? ORDER BY id LIMIT {_PAGE}"
 
+_STREAMS = """
+SELECT id, stream.size, coalesce(max(stream_use.size), 0) AS used
+FROM stream LEFT JOIN stream_use ON stream = id GROUP BY id HAVING stream.size <> used
+"""
+_USES = "SELECT span, stream FROM stream_use WHERE span NOT IN (SELECT id FROM span)"
+
 
 def find_damage(connection: Connection) -> Iterator[Damage]:
     """Yield every damage; where the file is too broken to be read on, the rest is looked through all the same."""
-    for part in (_integrity, _log, _sources, _dangling, _spans, _verdicts, _unfinished):
+    for part in (_integrity, _log, _sources, _dangling, _streams, _spans, _verdicts, _unfinished):
         try:
             yield from part(connection)
         except sqlite3.DatabaseError as error:
@@ -64,11 +70,25 @@ def _dangling(connection: Connection) -> Iterator[Damage]:
         yield Damage("dangling", f"span {trace_id}-{span_id}", f"no source has row {source}")
 
 
+def _streams(connection: Connection) -> Iterator[Damage]:
+    """A stream that no longer is as long as the longest span that needs it; spans that cannot be read name theirs."""
+    for stream, size, used in connection.execute(_STREAMS).fetchall():
+        yield Damage("dangling", f"stream {stream}", f"it has {size} bytes, spans need {used}")
+    for span, stream in connection.execute(_USES).fetchall():
+        yield Damage("dangling", f"stream {stream}", f"no span has row {span}")
+
+
 def _spans(connection: Connection) -> Iterator[Damage]:
     last = 0
+    bodies = Bodies(connection)
     try:
-        while rows := connection.execute(_SPANS, (last,)).fetchall():
-            yield from _of_rows(connection, rows)
+        while True:
+            with snapshot(connection):
+                rows = connection.execute(_SPANS, (last,)).fetchall()
+                found = list(_of_rows(connection, bodies, rows))
+            yield from found
+            if not rows:
+                return
             last = rows[-1][0]
     except sqlite3.DatabaseError:
         yield from _unreadable(connection)
@@ -87,8 +107,7 @@ def _unreadable(connection: Connection) -> Iterator[Damage]:
                 yield Damage("integrity", f"span {trace_id}-{span_id}", "its row is gone")
 
 
-def _of_rows(connection: Connection, rows: list[tuple[Any, ...]]) -> Iterator[Damage]:
-    bodies = Bodies(connection)
+def _of_rows(connection: Connection, bodies: Bodies, rows: list[tuple[Any, ...]]) -> Iterator[Damage]:
     for id, *columns, body in rows:
         place = f"span {columns[0]}-{columns[1]}"
         try:

@@ -12,14 +12,15 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from memtrace_otel import semconv
 from memtrace_otel.model import make_origin
 from memtrace_otel.otlp.decode import indexed_fields
-from memtrace_otel.store.bodies import UNDECODABLE, Bodies, drop_dictionaries
-from memtrace_otel.store.connection import Locked, file_of, in_turns, transaction
+from memtrace_otel.store.bodies import UNDECODABLE, Bodies, drop_dictionaries, pack_again_from
+from memtrace_otel.store.connection import Locked, file_of, in_turns, snapshot, transaction
 from memtrace_otel.store.erasing import Erasing
 from memtrace_otel.store.erasure import Rename, erase_inputs, erase_span, erase_verdict
 from memtrace_otel.store.lineage import add_to_indexes, readers_of, remove_from_indexes
 from memtrace_otel.store.log import copy_of
 from memtrace_otel.store.packing import PackingError
 from memtrace_otel.store.space import compact
+from memtrace_otel.store.streams import release_streams
 from memtrace_otel.store.upkeep import Forgotten
 
 _BATCH = 16
@@ -40,8 +41,9 @@ class _Found:
 def forget(locked: Locked, scope: str, *, rewrite: bool) -> Forgotten:
     """Erase the contents of `scope` (see `StoreUpkeep.forget`); what waits in the inbox has been decoded."""
     with locked() as connection:
-        found = _find(connection, scope)
-        readers = _other_readers(connection, found)
+        with snapshot(connection):
+            found = _find(connection, scope)
+            readers = _other_readers(connection, found)
         erasing = Erasing.begin(connection, scope)
 
     def erase(connection: Connection, batch: Sequence[int]) -> None:
@@ -195,4 +197,6 @@ def _write(connection: Connection, id: int, span: Span) -> None:
     after = indexed_fields(span)
     remove_from_indexes(connection, id, before, after)  # the refs may have become others
     connection.execute("UPDATE span SET body = ? WHERE id = ?", (span.SerializeToString(), id))
+    release_streams(connection, id)
+    pack_again_from(connection, id)
     add_to_indexes(connection, id, after)

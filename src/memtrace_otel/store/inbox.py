@@ -19,6 +19,7 @@ from memtrace_otel.store.rows import NewSpan, insert_rows, read_request
 
 BATCH_BODIES = 256
 BATCH_BYTES = 1 << 20
+_WAITING = "SELECT coalesce(sum(length(body)), 0), coalesce(min(received), 0) FROM inbox"
 
 
 def add_bodies(connection: sqlite3.Connection, bodies: Iterable[bytes]) -> None:
@@ -39,9 +40,9 @@ class Batch:
     quarantined: int
 
 
-def waiting_bytes(connection: sqlite3.Connection) -> int:
-    """Return the size of all bodies that wait."""
-    return int(connection.execute("SELECT coalesce(sum(length(body)), 0) FROM inbox").fetchone()[0])
+def waiting(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return the size of all bodies that wait, and when the oldest came (ns since the epoch, 0 when none waits)."""
+    return connection.execute(_WAITING).fetchone()
 
 
 def drain_batch(connection: sqlite3.Connection, most_bytes: int = BATCH_BYTES) -> Batch | None:

@@ -20,7 +20,7 @@ from memtrace_otel.otlp.decode import IndexedFields, indexed_fields
 from memtrace_otel.store.connection import pragma, transaction
 from memtrace_otel.store.errors import StoreError
 from memtrace_otel.store.lineage import HASH_BITS, PART_BITS, key_of
-from memtrace_otel.store.schema import READER_TABLE, VERSION, WRITER_TABLE
+from memtrace_otel.store.schema import PACKING_STATEMENTS, READER_TABLE, VERSION, WRITER_TABLE
 
 _logger = logging.getLogger(__name__)
 _PAGE = 1000
@@ -124,6 +124,24 @@ def _fields(body: bytes) -> IndexedFields | None:
         return None
 
 
+def _nothing(connection: Connection) -> None:
+    pass
+
+
+def _add_packing(connection: Connection) -> None:
+    """Version 3 had dictionaries where something was packed, each made for all spans of its scope."""
+    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'dictionary'"
+    was_packed = connection.execute(query).fetchone() is not None
+    if was_packed:
+        connection.execute("ALTER TABLE dictionary RENAME TO old_dictionary")
+    for statement in PACKING_STATEMENTS:
+        connection.execute(statement)
+    if was_packed:
+        connection.execute(f"INSERT INTO dictionary SELECT number, scope, {_MANY}, sample FROM old_dictionary")
+        connection.execute("DROP TABLE old_dictionary")
+
+
+_MANY = 1 << 20
 _LINEAGE = {"reading": ("reader", READER_TABLE), "writing": ("writer", WRITER_TABLE)}
-STEPS = {1: Step(_read_lineage, _index_lineage), 2: Step(_read_keys, _index_keys)}
+STEPS = {1: Step(_read_lineage, _index_lineage), 2: Step(_read_keys, _index_keys), 3: Step(_nothing, _add_packing)}
 """By the version that they start from."""

@@ -1,25 +1,38 @@
-"""Span bodies made small: what `compact` does to them, each on its own, so that each can still be read alone.
+"""Span bodies made small, each on its own, so that each can still be read alone.
 
 Most of a span is what other spans of its memory say as well: names of attributes, words, ids. So a body is deflated
 with a dictionary: parts of spans of the same scope, kept in the file, or, for spans without a scope, the names alone,
 since nobody's erasure would find a dictionary with their contents. Before that, ids in hex digits become bytes, and the
 ids of the span itself, which its row has, go. A body that is not packed begins as every span does, with its trace id.
 
-    packed   0x01, number of the dictionary (4 bytes), deflated rest
+    packed               0x01, number of the dictionary (4 bytes), deflated rest
+    with texts cut out   0x02, number of the dictionary (4 bytes), their count, where they were, deflated rest
+
+A text that is cut out is the first bytes of a stream (`streams`); where it was are three varints: its place in the body
+as received, its size, the id of the stream.
 """
 
 from __future__ import annotations
 
+import random
 import re
 import zlib
-from binascii import unhexlify
+from binascii import hexlify, unhexlify
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-_PACKED = b"\x01"
+from memtrace_otel.store.texts import long_texts, read_number, write_number
+
+_PACKED, _CUT = b"\x01", b"\x02"
 _HEADER = 5
 _IDS = re.compile(rb"\x0a\x10.{16}\x12\x08.{8}", re.DOTALL)
 _IDS_BYTES = 28
+_TRACE_ID = slice(2, 18)
 _LEVEL = 9
+_END_BYTES = 512
 _ESCAPE = b"\xff"
+_OWN, _OWN_HEX = 0x80, 0x81
+"""Stand behind the sign for the trace id of the span, as it is and in hex digits; files of version 3 have neither."""
 _HEX = re.compile(rb"\xff|(?:[0-9a-f]{2}){8,127}")
 DICTIONARY_BYTES = 24_000
 """Most of a dictionary; deflate looks back 32 KiB."""
@@ -53,65 +66,163 @@ class PackingError(ValueError):
     """A packed body that is not as it was written."""
 
 
+class Cut(NamedTuple):
+    """`size` bytes of a body from `begin` on: the first ones of a stream."""
+
+    begin: int
+    size: int
+    stream: int
+
+
+ReadStream = Callable[[int, int], bytes]
+"""Gives the first bytes, so many, of a stream. Raises PackingError."""
+
+
 class Packer:
     """Packs bodies with one dictionary; `number` is that of the dictionary, `sample` what spans of its scope say."""
 
     def __init__(self, number: int, sample: bytes) -> None:
-        self._header = _PACKED + number.to_bytes(_HEADER - 1, "big")
+        self._number = number.to_bytes(_HEADER - 1, "big")
         self._deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15, 9, zlib.Z_DEFAULT_STRATEGY, _NAMES + sample)
 
-    def pack(self, body: bytes) -> bytes:
-        """Return a body packed, or as it is when that is not shorter."""
-        if not _IDS.match(body):
+    def pack(self, body: bytes, cuts: Sequence[Cut] = ()) -> bytes:
+        """Return a body packed, without what is cut out, or as it is when that is not shorter."""
+        if not is_packable(body):
             return body
-        deflate = self._deflate.copy()
-        packed = self._header + deflate.compress(_without_hex(body[_IDS_BYTES:])) + deflate.flush()
+        packed = self._pack(_without_hex(_without(body, cuts), body[_TRACE_ID]), cuts)
         return packed if len(packed) < len(body) else body
+
+    def pack_again(self, stored: bytes, sample: bytes) -> bytes:
+        """Return a packed body, whose dictionary was `sample`, packed with this dictionary. Raises PackingError."""
+        cuts, at = _cuts(stored)
+        return self._pack(_inflated(stored[at:], sample), cuts)
+
+    def _pack(self, rest: bytes, cuts: Sequence[Cut]) -> bytes:
+        head = _PACKED + self._number
+        if cuts:
+            numbers = (len(cuts), *(number for cut in cuts for number in cut))
+            head = _CUT + self._number + b"".join(map(write_number, numbers))
+        deflate = self._deflate.copy()
+        return head + deflate.compress(rest) + deflate.flush()
+
+
+def is_packable(body: bytes) -> bool:
+    """Tell whether a body is one as received that begins with its ids."""
+    return _IDS.match(body) is not None
 
 
 def make_sample(bodies: list[bytes]) -> bytes:
-    """Return the dictionary of a scope: parts of its spans, at most `DICTIONARY_BYTES`."""
-    wanted = [_without_hex(body[_IDS_BYTES:]) for body in bodies if _IDS.match(body)]
+    """Return the dictionary of a scope: parts of its spans, of long texts their ends, at most `DICTIONARY_BYTES`."""
+    wanted = [
+        _without_hex(
+            _without(body, [Cut(begin, end - begin - _END_BYTES, 0) for begin, end in long_texts(body)]),
+            body[_TRACE_ID],
+        )
+        for body in bodies
+        if is_packable(body)
+    ]
+    random.Random(len(wanted)).shuffle(wanted)  # every so many-th one might be of one kind alone
     size = sum(map(len, wanted))
-    step = max(1, -(-size // DICTIONARY_BYTES))
-    return b"".join(wanted[::step])[-DICTIONARY_BYTES:]
+    return b"".join(wanted[: max(1, len(wanted) * DICTIONARY_BYTES // max(1, size))])[-DICTIONARY_BYTES:]
 
 
 def dictionary_of(stored: bytes) -> int | None:
     """Return the number of the dictionary that a stored body needs; None when it is not packed."""
-    return int.from_bytes(stored[1:_HEADER], "big") if stored[:1] == _PACKED else None
+    return int.from_bytes(stored[1:_HEADER], "big") if stored[:1] in (_PACKED, _CUT) else None
 
 
-def unpack(stored: bytes, sample: bytes, trace_id: str, span_id: str) -> bytes:
+def is_cut(stored: bytes) -> bool:
+    """Tell whether texts were cut out of a stored body."""
+    return stored[:1] == _CUT
+
+
+def unpack(stored: bytes, sample: bytes, trace_id: str, span_id: str, read: ReadStream) -> bytes:
     """Return a packed body as it was received. Raises PackingError."""
+    cuts, at = _cuts(stored)
+    try:
+        ids = unhexlify(trace_id), unhexlify(span_id)
+    except ValueError as error:
+        raise PackingError(f"not as it was packed: {error}") from None
+    body = b"\x0a\x10" + ids[0] + b"\x12\x08" + ids[1] + _with_hex(_inflated(stored[at:], sample), ids[0])
+    if not cuts:
+        return body
+    parts: list[bytes] = []
+    taken = done = 0
+    for begin, size, stream in cuts:
+        parts += (body[taken : taken + begin - done], read(stream, size))
+        taken += begin - done
+        done = begin + size
+    return b"".join((*parts, body[taken:]))
+
+
+def _without(body: bytes, cuts: Sequence[Cut]) -> bytes:
+    """A body without its ids and what is cut out."""
+    if not cuts:
+        return body[_IDS_BYTES:]
+    begins = (_IDS_BYTES, *(cut.begin + cut.size for cut in cuts))
+    ends = (*(cut.begin for cut in cuts), len(body))
+    return b"".join(body[begin:end] for begin, end in zip(begins, ends, strict=True))
+
+
+def _cuts(stored: bytes) -> tuple[list[Cut], int]:
+    """What was cut out, and where the deflated rest begins."""
+    if not is_cut(stored):
+        return [], _HEADER
+    try:
+        count, at = read_number(stored, _HEADER)
+        cuts: list[Cut] = []
+        for _ in range(count):
+            begin, at = read_number(stored, at)
+            size, at = read_number(stored, at)
+            stream, at = read_number(stored, at)
+            cuts.append(Cut(begin, size, stream))
+    except IndexError:
+        raise PackingError("cut off") from None
+    return cuts, at
+
+
+def _inflated(packed: bytes, sample: bytes) -> bytes:
     try:
         inflate = zlib.decompressobj(-15, _NAMES + sample)
-        rest = _with_hex(inflate.decompress(stored[_HEADER:]) + inflate.flush())
-        if not inflate.eof:
-            raise PackingError("cut off")
-        return b"\x0a\x10" + unhexlify(trace_id) + b"\x12\x08" + unhexlify(span_id) + rest
-    except (zlib.error, ValueError, IndexError) as error:
+        rest = inflate.decompress(packed) + inflate.flush()
+    except zlib.error as error:
         raise PackingError(f"not as it was packed: {error}") from None
+    if not inflate.eof:
+        raise PackingError("cut off")
+    return rest
 
 
-def _without_hex(body: bytes) -> bytes:
-    return _HEX.sub(_packed_hex, body)
+def _without_hex(rest: bytes, trace_id: bytes) -> bytes:
+    """Ids in hex digits as bytes, and the trace id of the span, which its row has, as a sign."""
+    trace_hex = hexlify(trace_id)
+
+    def packed(found: re.Match[bytes]) -> bytes:
+        digits = found[0]
+        if digits == _ESCAPE:
+            return _ESCAPE + b"\0"
+        if digits == trace_hex:
+            return _ESCAPE + bytes((_OWN_HEX,))
+        return _ESCAPE + bytes((len(digits) // 2,)) + unhexlify(digits)
+
+    return (_ESCAPE + bytes((_OWN,))).join(_HEX.sub(packed, part) for part in rest.split(trace_id))
 
 
-def _packed_hex(found: re.Match[bytes]) -> bytes:
-    digits = found[0]
-    if digits == _ESCAPE:
-        return _ESCAPE + b"\0"
-    return _ESCAPE + bytes((len(digits) // 2,)) + unhexlify(digits)
-
-
-def _with_hex(packed: bytes) -> bytes:
+def _with_hex(packed: bytes, trace_id: bytes) -> bytes:
+    """Raises PackingError."""
     parts: list[bytes] = []
     at = 0
     while (escape := packed.find(_ESCAPE, at)) >= 0:
+        if escape + 1 == len(packed):
+            raise PackingError("cut off")
         size = packed[escape + 1]
         parts.append(packed[at:escape])
-        at = escape + 2 + size
-        parts.append(packed[escape + 2 : at].hex().encode() if size else _ESCAPE)
+        at = escape + 2
+        if size == _OWN:
+            parts.append(trace_id)
+        elif size == _OWN_HEX:
+            parts.append(hexlify(trace_id))
+        else:
+            parts.append(hexlify(packed[at : at + size]) if size else _ESCAPE)
+            at += size
     parts.append(packed[at:])
     return b"".join(parts)

@@ -20,6 +20,7 @@ from memtrace_otel.store.connection import Locked, in_turns
 from memtrace_otel.store.lineage import readers_of, remove_from_indexes
 from memtrace_otel.store.packing import PackingError
 from memtrace_otel.store.space import size
+from memtrace_otel.store.streams import release_streams
 from memtrace_otel.store.upkeep import Pruned
 
 _BATCH = 32
@@ -139,7 +140,9 @@ def _remove(connection: Connection, spans: Iterable[_Span], targets: Iterable[st
             "DELETE FROM sent WHERE target = ? AND span_id = ?", [(target, span.span_id) for target in targets]
         )
         remove_from_indexes(connection, span.id, span.body)
+        release_streams(connection, span.id)
         connection.execute("DELETE FROM span WHERE id = ?", (span.id,))
+    connection.execute(_NEWEST)
 
 
 def _origins(body: bytes) -> set[str]:
@@ -154,6 +157,8 @@ def _is_there(connection: Connection, origin: str) -> bool:
     return connection.execute(query, (origin[:32], origin[33:])).fetchone() is not None
 
 
+_NEWEST = "UPDATE packing SET up_to = min(up_to, (SELECT coalesce(max(id), 0) FROM span))"
+"""Rows behind the last one are given again."""
 _COLUMNS = "id, trace_id, span_id, body"
 _JUDGE = f"SELECT {_COLUMNS} FROM span WHERE id = ? AND kind = ?"
 _TRACE = f"SELECT {_COLUMNS} FROM span WHERE trace_id = ?"

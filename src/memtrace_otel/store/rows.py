@@ -10,6 +10,7 @@ from sqlite3 import Connection
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
+from memtrace_otel import semconv
 from memtrace_otel.model import AttributeValue, OperationSpan
 from memtrace_otel.otlp.decode import (
     DecodeError,
@@ -39,6 +40,7 @@ class NewSpan:
     start: int
     instrumentation_scope: str
     fields: IndexedFields
+    service: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +70,10 @@ def read_request(body: bytes) -> tuple[list[SpanRow], list[Rejected]]:
     rejected: list[Rejected] = []
     for group in groups:
         source = _request_bytes(group, [])
+        service = _service(attributes(decode_pairs(group.resource.attributes)))
         reasons = [check_ids(span) for span in group.spans]
         rows += [
-            _row(span, group.scope.name, source)
+            _row(span, group.scope.name, service, source)
             for span, reason in zip(group.spans, reasons, strict=True)
             if not reason
         ]
@@ -119,19 +122,22 @@ def read_row(body: bytes, source: Source) -> OperationSpan:
     return decode_span(Span.FromString(body), *source)
 
 
-def read_indexed(
-    trace_id: str, span_id: str, name: str, start: int, instrumentation_scope: str, body: bytes
-) -> NewSpan:
+def read_indexed(trace_id: str, span_id: str, name: str, start: int, source: Source, body: bytes) -> NewSpan:
     """Return what of a row a span is looked up by."""
+    resource, instrumentation_scope = source
     fields = indexed_fields(Span.FromString(body))
-    return NewSpan(trace_id, span_id, name, start, instrumentation_scope, fields)
+    return NewSpan(trace_id, span_id, name, start, instrumentation_scope, fields, _service(resource))
 
 
-def _row(span: Span, instrumentation_scope: str, source: bytes) -> SpanRow:
+def _row(span: Span, instrumentation_scope: str, service: str, source: bytes) -> SpanRow:
     start = min(span.start_time_unix_nano, _INT64_MAX)
     ids = span.trace_id.hex(), span.span_id.hex()
-    read = NewSpan(*ids, span.name, start, instrumentation_scope, indexed_fields(span))
+    read = NewSpan(*ids, span.name, start, instrumentation_scope, indexed_fields(span), service)
     return SpanRow(read, source, span.SerializeToString())
+
+
+def _service(resource: Mapping[str, AttributeValue]) -> str:
+    return str(resource.get(semconv.SERVICE_NAME, ""))
 
 
 def _source_id(connection: Connection, body: bytes) -> int:

@@ -1,6 +1,6 @@
 """The tables of the embedded store. Another shape is another `VERSION`, and a step in `migrations` that leads to it."""
 
-VERSION = 3
+VERSION = 4
 APPLICATION_ID = 0x4D54_4F54
 """`MTOT`: tells our files from any other SQLite database."""
 
@@ -10,6 +10,27 @@ READER_TABLE = """CREATE TABLE reader (
     origin INTEGER NOT NULL, span INTEGER NOT NULL REFERENCES span (id), PRIMARY KEY (origin, span)
 ) WITHOUT ROWID"""
 WRITER_TABLE = READER_TABLE.replace("reader", "writer").replace("origin", "ref")
+
+PACKING_STATEMENTS = (
+    # What spans of a scope say, to pack others with; made when the scope had so many spans.
+    """CREATE TABLE dictionary (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, scope TEXT NOT NULL, spans INTEGER NOT NULL, sample BLOB NOT NULL
+    )""",
+    "CREATE INDEX dictionary_scope ON dictionary (scope, number, spans)",
+    # Texts that grow: `size` bytes in pieces, found by `head` while it may grow.
+    "CREATE TABLE stream (id INTEGER PRIMARY KEY AUTOINCREMENT, head INTEGER, size INTEGER NOT NULL)",
+    "CREATE INDEX stream_head ON stream (head)",
+    # A piece of a stream, deflated: the id has the stream in front of the number of the piece.
+    "CREATE TABLE piece (id INTEGER PRIMARY KEY, text BLOB NOT NULL)",
+    # How many bytes of a stream a span needs.
+    """CREATE TABLE stream_use (
+        span INTEGER NOT NULL, stream INTEGER NOT NULL, size INTEGER NOT NULL, PRIMARY KEY (span, stream)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX stream_use_size ON stream_use (stream, size)",
+    # Rows of spans up to this one are packed, as far as they can be.
+    "CREATE TABLE packing (up_to INTEGER NOT NULL)",
+    "INSERT INTO packing VALUES (0)",
+)
 
 STATEMENTS = (
     # Requests as received, committed before anything else happens to them; gone once their spans are rows.
@@ -46,6 +67,7 @@ STATEMENTS = (
     """CREATE TABLE sent (
         target TEXT NOT NULL, span_id TEXT NOT NULL, sent_at INTEGER NOT NULL, PRIMARY KEY (target, span_id)
     ) WITHOUT ROWID""",
+    *PACKING_STATEMENTS,
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {VERSION}",
 )

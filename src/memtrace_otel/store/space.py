@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from sqlite3 import Connection
 
-from memtrace_otel.store.bodies import pack_spans
-from memtrace_otel.store.connection import Locked, execute_patiently, pragma, transaction
+from memtrace_otel.store.connection import INCREMENTAL, Locked, execute_patiently, pragma, transaction, unsynced
+from memtrace_otel.store.runs import RunPacker, drop_unused_dictionaries
 from memtrace_otel.store.upkeep import Compaction, StoreSize
 
 _LOG_SECONDS = 1.0
 _LOOK_SECONDS = 0.001
+_PAUSE_SECONDS = 0.003
+_PAGES = 64
+_KEPT_PAGES, _KEPT_SHARE = 16, 64
+"""Free pages that are kept: so many, or one of so many in the file."""
 _UNUSED_SOURCES = """
 DELETE FROM source WHERE id NOT IN (SELECT source FROM span) AND id < (SELECT max(id) FROM source)
 """
@@ -27,23 +31,68 @@ def compact(locked: Locked) -> Compaction:
     """Pack the spans, write the database anew without its free pages, and empty the log."""
     with locked() as connection:
         before = size(connection)
-    pack_spans(locked)
+    pack_all(locked)
     with locked() as connection:
         with transaction(connection):
             connection.execute(_UNUSED_SOURCES)
+            drop_unused_dictionaries(connection)
+        connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")  # also in a file that was made without
         execute_patiently(connection, "VACUUM")
         finished = _empty_log(connection)
         after = size(connection)
     return Compaction(before.used + before.free - after.used - after.free, finished)
 
 
-def _empty_log(connection: Connection) -> bool:
+def pack_all(locked: Locked) -> None:
+    """Pack what is not packed yet, in short transactions; between two of them other writers get their turn."""
+    packer = RunPacker(locked)
+    with locked() as connection:
+        last = last_row(connection)
+    while True:
+        taken = time.monotonic()
+        with locked() as connection, unsynced(connection):
+            if not packer.pack(last):
+                return
+        time.sleep(max(_PAUSE_SECONDS, time.monotonic() - taken))
+
+
+def last_row(connection: Connection) -> int:
+    """Return the highest row of a span, 0 when there is none."""
+    return int(connection.execute("SELECT coalesce(max(id), 0) FROM span").fetchone()[0])
+
+
+def give_back(locked: Locked) -> bool:
+    """Give some free pages back to the file system, in one short transaction; False when that is not worth it.
+
+    Some are kept for what comes next. A file that was made by a version that could not do this has to be compacted
+    first.
+    """
+    with locked() as connection:
+        free = pragma(connection, "freelist_count")
+        if free <= max(_KEPT_PAGES, pragma(connection, "page_count") // _KEPT_SHARE):
+            return False
+        if pragma(connection, "auto_vacuum") != INCREMENTAL:
+            return False
+        with unsynced(connection), transaction(connection):
+            for _ in range(_PAGES):
+                connection.execute("PRAGMA incremental_vacuum(1)")
+        return True
+
+
+def settle(locked: Locked) -> None:
+    """Copy the log into the file, and empty it when nobody needs it just now. Neither waits for others."""
+    with locked() as connection:
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        _empty_log(connection, seconds=0.0)
+
+
+def _empty_log(connection: Connection, seconds: float = _LOG_SECONDS) -> bool:
     """Copy the log into the file and cut it to nothing; False when other processes need it all the time.
 
     SQLite would wait for readers with the write lock in its hand: it is told not to, and asked again.
     """
     patience = pragma(connection, "busy_timeout")
-    deadline = time.monotonic() + _LOG_SECONDS
+    deadline = time.monotonic() + seconds
     connection.execute("PRAGMA busy_timeout = 0")
     try:
         while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:

@@ -16,10 +16,10 @@ from memtrace_otel.model import OperationSpan, make_origin
 from memtrace_otel.semconv import OpKind
 from memtrace_otel.store import forgetting, ledger, retention, space
 from memtrace_otel.store.bodies import UNDECODABLE, Bodies
-from memtrace_otel.store.connection import TranslatedErrors, connect
+from memtrace_otel.store.connection import TranslatedErrors, connect, snapshot
 from memtrace_otel.store.damage import find_damage
 from memtrace_otel.store.errors import StoreError
-from memtrace_otel.store.inbox import Batch, add_bodies, drain_batch, waiting_bytes
+from memtrace_otel.store.inbox import Batch, add_bodies, drain_batch, waiting
 from memtrace_otel.store.lineage import readers_of, writers_before, writers_of
 from memtrace_otel.store.migrations import migrate
 from memtrace_otel.store.outlines import Outline, read_outline
@@ -97,7 +97,12 @@ class SqliteStore:
     def waiting_bytes(self) -> int:
         """Return the size of the requests that wait to be decoded."""
         with self._locked() as connection:
-            return waiting_bytes(connection)
+            return waiting(connection)[0]
+
+    def waiting(self) -> tuple[int, int]:
+        """Return the bytes that wait, and since when the oldest of them do (ns since the epoch, 0 when none does)."""
+        with self._locked() as connection:
+            return waiting(connection)
 
     def trace(self, trace_id: str) -> list[OperationSpan]:
         """Return the spans of a trace by start time, [] when it is unknown."""
@@ -119,7 +124,7 @@ class SqliteStore:
         one = len(trace_ids) == 1
         query += "= ?" if one else "IN (SELECT value FROM json_each(?)) ORDER BY trace_id"
         values = tuple(trace_ids) if one else (json.dumps(list(trace_ids)),)
-        with self._locked() as connection:
+        with self._locked() as connection, snapshot(connection):
             rows = connection.execute(query, values).fetchall()
             bodies = [self._body(stored, trace_id, span_id) for trace_id, span_id, *_, stored in rows]
             sources = {source: self._source(source) for source in {row[4] for row in rows}}
@@ -200,12 +205,26 @@ class SqliteStore:
 
     def _indexed(self, after: int, last: int) -> list[tuple[int, NewSpan]]:
         """The next page of spans with row numbers behind `after`, up to `last`."""
-        with self._locked() as connection:
+        with self._locked() as connection, snapshot(connection):
             rows = connection.execute(_INDEXED, (after, last, _PAGE)).fetchall()
-            return [
-                (id, read_indexed(trace, span, name, start, self._source(source)[1], self._body(body, trace, span)))
-                for id, trace, span, name, start, source, body in rows
-            ]
+            return [(id, self._new_span(*row)) for id, *row in rows]
+
+    def _new_span(self, trace_id: str, span_id: str, name: str, start: int, source: int, stored: bytes) -> NewSpan:
+        body = self._body(stored, trace_id, span_id)
+        return read_indexed(trace_id, span_id, name, start, self._source(source), body)
+
+    def indexed_of(self, kind: str, since: int) -> Iterator[NewSpan]:
+        """Yield the same of the spans of one kind that started at `since` (ns) or later, by start time."""
+        self.decode()
+        last = (since, -1)
+        while True:
+            with self._locked() as connection, snapshot(connection):
+                rows = connection.execute(_INDEXED_OF, (kind, *last, _PAGE)).fetchall()
+                page = [self._new_span(*row[1:]) for row in rows]
+            yield from page
+            if len(rows) < _PAGE:
+                return
+            last = page[-1].start, rows[-1][0]
 
     def stats(self) -> StoreStats:
         """Count what the store holds."""
@@ -245,6 +264,7 @@ class SqliteStore:
 
     def compact(self) -> Compaction:
         """Pack spans and give free space back; writers wait for as long as the file takes to be written anew."""
+        self.decode()
         return space.compact(self._locked)
 
     def quarantined(self) -> list[str]:
@@ -299,7 +319,7 @@ class SqliteStore:
     def _page(self, clause: str, values: tuple[str | int, ...]) -> list[tuple[tuple[int, int], OperationSpan]]:
         """Return ((start, row id), span) of the rows found; what waits in the inbox is read first."""
         self.decode()
-        with self._locked() as connection:
+        with self._locked() as connection, snapshot(connection):
             query = f"SELECT start, id, trace_id, span_id, source, body FROM span {clause}"
             return [((start, id), self._span(*row)) for start, id, *row in connection.execute(query, values).fetchall()]
 
@@ -345,6 +365,11 @@ SELECT
 _LAST_ROW = (1 << 63) - 1
 _INDEXED = """
 SELECT id, trace_id, span_id, name, start, source, body FROM span WHERE id > ? AND id <= ? ORDER BY id LIMIT ?
+"""
+
+_INDEXED_OF = """
+SELECT id, trace_id, span_id, name, start, source, body FROM span
+WHERE kind = ? AND (start, id) > (?, ?) ORDER BY start, id LIMIT ?
 """
 
 _SCOPES = """

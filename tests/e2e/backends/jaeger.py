@@ -92,7 +92,7 @@ def running_jaeger(folder: Path, storage: Literal["memory", "badger"] = "memory"
         [installed("jaeger"), *(f"--config={ROOT / 'deploy' / 'jaeger' / file}" for file in files)],
         folder,
         healthy=answers(f"http://127.0.0.1:{ports['HEALTH']}/status"),
-        environ=environ | {"JAEGER_DATA": str(folder)},
+        environ=environ | {"JAEGER_DATA": str(folder), "JAEGER_UI_CONFIG": str(ROOT / "deploy" / "jaeger" / "ui.js")},
     )
     with running(service):
         yield Jaeger(ports, service)

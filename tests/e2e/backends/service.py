@@ -20,7 +20,6 @@ RUNNING: list[Service] = []
 """What runs now: a test that fails shows their logs."""
 
 _START_SECONDS = 90
-_STOP_SECONDS = 15
 _TAIL = 3000
 _PR_SET_PDEATHSIG = 1
 
@@ -36,12 +35,16 @@ class Service:
         *,
         healthy: Callable[[], bool],
         environ: Mapping[str, str] | None = None,
+        patience: float = 15,
     ) -> None:
-        """Keep the log in `folder`; `healthy` tells whether it serves, and may raise OSError while it does not."""
+        """Keep the log in `folder`; `healthy` tells whether it serves, and may raise OSError while it does not.
+
+        `patience` is how many seconds it may take to end when it is asked to.
+        """
         self.name, self.log = name, folder / f"{name}.log"
         self._command = [str(part) for part in command]
         self._environ = {**os.environ, **(environ or {})}
-        self._healthy = healthy
+        self._healthy, self._patience = healthy, patience
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -89,7 +92,7 @@ class Service:
         RUNNING.remove(self)
         process.send_signal(how)
         try:
-            process.wait(_STOP_SECONDS)
+            process.wait(self._patience)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

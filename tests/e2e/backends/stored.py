@@ -75,4 +75,5 @@ def _value(value: dict[str, Any]) -> Any:
     ((kind, held),) = value.items()
     if kind == "arrayValue":
         return [_value(item) for item in held.get("values", [])]
-    return int(held) if kind == "intValue" else held
+    convert = {"intValue": int, "doubleValue": float}.get(kind)
+    return convert(held) if convert else held

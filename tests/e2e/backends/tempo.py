@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
@@ -15,16 +15,17 @@ from urllib.request import Request, urlopen
 from tests.e2e.backends.service import ROOT, Service, answers, installed, ports_of, running, wait_for
 from tests.e2e.backends.stored import StoredSpan, read_spans
 
+SEARCHABLE = {"TEMPO_TRACE_IDLE": "1s", "TEMPO_FLUSH_CHECK": "1s"}
+"""A search finds a trace two seconds after its last span; blocks are left as they are."""
+
 QUICK = {
-    "TEMPO_TRACE_IDLE": "1s",
-    "TEMPO_FLUSH_CHECK": "1s",
+    **SEARCHABLE,
     "TEMPO_MAX_BLOCK_DURATION": "3s",
     "TEMPO_COMPLETE_BLOCK_TIMEOUT": "3s",
-    "TEMPO_COMPACTION_WINDOW": "1m",
     "TEMPO_COMPACTION_CYCLE": "2s",
     "TEMPO_BLOCKLIST_POLL": "1s",
 }
-"""Traces become blocks, and blocks are compacted, within seconds."""
+"""Traces become blocks on disk, and blocks are compacted, within seconds."""
 
 _DAY = 86_400
 
@@ -38,9 +39,9 @@ class Tempo:
         self.url = f"http://127.0.0.1:{ports['HTTP']}"
         self.service = service
 
-    def spans(self, trace_id: str, tenant: str = "") -> list[StoredSpan]:
-        """Return the spans of a trace, [] when it is unknown."""
-        found = self._get(f"/api/v2/traces/{trace_id}", tenant) or {}
+    def spans(self, trace_id: str, tenant: str = "", mode: Literal["all", "ingesters"] = "all") -> list[StoredSpan]:
+        """Return the spans of a trace, [] when it is unknown; of mode `ingesters` those that are not on disk alone."""
+        found = self._get(f"/api/v2/traces/{trace_id}?mode={mode}", tenant) or {}
         return read_spans((found.get("trace") or {}).get("resourceSpans", []))
 
     def search(self, query: str, tenant: str = "", *, start: int = 0, end: int = 0) -> set[str]:
@@ -49,6 +50,18 @@ class Tempo:
         asked = urlencode({"q": query, "start": start or now - _DAY, "end": end or now + 60, "limit": 1000})
         found = self._get(f"/api/search?{asked}", tenant) or {}
         return {trace["traceID"].zfill(32) for trace in found.get("traces", [])}
+
+    def matched(self, query: str) -> list[dict[str, str]]:
+        """Return the attributes that a TraceQL query selects, of every span that it matches."""
+        now = int(time.time())
+        asked = urlencode({"q": query, "start": now - _DAY, "end": now + 60, "limit": 1000, "spss": 100})
+        found = self._get(f"/api/search?{asked}", "") or {}
+        sets = [spans for trace in found.get("traces", []) for spans in trace["spanSets"]]
+        return [
+            {one["key"]: next(iter(one["value"].values())) for one in span.get("attributes", ())}
+            for spans in sets
+            for span in spans["spans"]
+        ]
 
     def failing(self, service: str, failure_type: str) -> set[str]:
         """Return the traces in which a span of `service` says that this type of failure happened."""
@@ -66,12 +79,15 @@ class Tempo:
             lines = reply.read().decode().splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
 
-    def flush(self) -> None:
-        """Cut every trace into a block, write the blocks out and wait until a query finds them there."""
-        before = self.metric("tempo_ingester_blocks_flushed_total")
+    def flush(self, *trace_ids: str) -> None:
+        """Write traces out as blocks, and wait until they are read from there alone."""
         with urlopen(f"{self.url}/flush", timeout=30):
             pass
-        wait_for(lambda: self.metric("tempo_ingester_blocks_flushed_total") > before, "Tempo flushes its traces")
+        wait_for(lambda: not any(self.spans(id, mode="ingesters") for id in trace_ids), "Tempo lets go of its traces")
+
+    def compact(self) -> None:
+        """Wait until traces of several blocks were put together."""
+        wait_for(lambda: self.metric("tempodb_compaction_objects_combined_total") > 0, "Tempo compacts its blocks", 60)
 
     def _get(self, path: str, tenant: str) -> Any:
         headers = {"accept": "application/json"} | ({"X-Scope-OrgID": tenant} if tenant else {})
@@ -95,6 +111,7 @@ def running_tempo(folder: Path, **settings: str) -> Iterator[Tempo]:
         folder,
         healthy=answers(f"http://127.0.0.1:{ports['HTTP']}/ready"),
         environ=environ | {"TEMPO_DATA": str(folder / "data")} | settings,
+        patience=2,  # it has closed its files by then; its query frontend never ends once it was asked something
     )
     with running(service):
         yield Tempo(ports, service)

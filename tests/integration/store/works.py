@@ -16,11 +16,12 @@ from string import ascii_letters
 from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.otlp.feedback import encode_feedback
+from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.store import SqliteStore, StoreError
 from memtrace_otel.store.exporter import MemtraceSpanExporter
 from memtrace_otel.store.importing import import_requests
 from memtrace_otel.testing import contract_span
-from tests.unit.store import version_1, version_2
+from tests.unit.store import version_1, version_2, version_3
 
 Say = Callable[[str], None]
 HERE, THERE = "a" * 16, "b" * 16
@@ -105,6 +106,33 @@ def newer(path: Path) -> None:
     version_2.write(path, OLD[:-3], waiting=OLD[-3:])
 
 
+def newest(path: Path) -> None:
+    """A file of the third version, packed."""
+    version_3.write_packed(path, OLD[:-3], waiting=OLD[-3:])
+
+
+def growing(path: Path) -> None:
+    """Versions of a text that grows, in two memories, beside other spans."""
+    filled(path)
+    texts = {HERE: _talk(1, 5000), THERE: _talk(1, 5000)}
+    spans: list[OperationSpan] = []
+    for n in range(40, 56):
+        scope = HERE if n % 2 else THERE
+        texts[scope] += SECRET + _talk(n, 1500)
+        buffer = Variable("state:buffer", action="UPDATE", content=texts[scope])
+        spans.append(contract_span(n, n, n, kind="update", scope=scope, outputs=(buffer,)))
+    with SqliteStore.open(path) as store:
+        store.add_request(encode_request(spans))
+        store.decode()
+
+
+def packed(path: Path) -> None:
+    """The same, packed."""
+    growing(path)
+    with SqliteStore.open(path) as store:
+        store.compact()
+
+
 def receive(path: Path, say: Say) -> None:
     with SqliteStore.open(path) as store:
         for n in range(1, 4):
@@ -165,6 +193,16 @@ def compact(path: Path, say: Say) -> None:
         store.compact()
 
 
+def pack(path: Path, say: Say) -> None:
+    """What an idle server does."""
+    with WatchedStore.open(path) as store:
+        while store.pack(store.newest()):
+            pass
+        while store.give_back():
+            pass
+        store.settle()
+
+
 @dataclass(frozen=True)
 class Work:
     """See the module."""
@@ -212,6 +250,7 @@ WORKS = {
     "create": Work(nothing, create),
     "migrate": Work(old, create),
     "migrate from version 2": Work(newer, create),
+    "migrate from version 3": Work(newest, create),
     "receive": Work(opened, receive),
     "export": Work(opened, export),
     "import": Work(opened, bring_in),
@@ -219,6 +258,9 @@ WORKS = {
     "verdicts and sent spans": Work(filled, conclude),
     "feedback": Work(filled, judge),
     "prune": Work(filled, prune),
+    "prune what is packed": Work(packed, prune),
     "forget": Work(filled, forget),
-    "compact": Work(filled, compact),
+    "forget what is packed": Work(packed, forget),
+    "compact": Work(growing, compact),
+    "pack when idle": Work(growing, pack),
 }

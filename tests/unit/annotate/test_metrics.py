@@ -39,6 +39,18 @@ def test_failures_are_counted_by_type_with_the_failing_span_as_exemplar() -> Non
         assert (exemplar.trace_id, exemplar.span_id) == (int(ASKED, 16), int(ANSWER.span_id, 16))
 
 
+def test_verdicts_made_with_something_missing_are_counted_on_top() -> None:
+    reader = InMemoryMetricReader()
+    measured = AttributionMetrics(MeterProvider([reader]))
+    measured.attributed(verdict_on(UPDATE), 1)
+    assert "memtrace.attribution.incomplete" not in points(reader.get_metrics_data())
+    measured.attributed(verdict_on(UPDATE, complete=False), 1)
+    found = points(reader.get_metrics_data())
+    (incomplete,) = found["memtrace.attribution.incomplete"]
+    assert (incomplete.value, incomplete.attributes) == (1, {"memtrace.system": "mem0", "service.name": "assistant"})
+    assert [point.value for point in found["memtrace.attribution.failures"]] == [2]
+
+
 @pytest.mark.parametrize(
     ("failure_type", "outcome"),
     [("extraction", "attributed"), ("unknown", "abstained"), ("judge", "non_system"), ("annotation", "non_system")],

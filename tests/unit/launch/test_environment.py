@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memtrace_otel.launch import LaunchError, recording_environment, trace_exporters
+from memtrace_otel.launch import LaunchError, recording_environment, sending_environment, trace_exporters
 
 CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
@@ -119,3 +119,46 @@ def test_an_endpoint_that_is_no_url_is_refused(endpoint: str) -> None:
 def test_what_rules_recording_out_is_refused(environ: dict[str, str]) -> None:
     with pytest.raises(LaunchError, match=f"unset {next(iter(environ))}"):
         made(environ)
+
+
+@pytest.mark.parametrize(
+    ("given", "endpoint", "protocol"),
+    [
+        ("http://localhost:4317", "http://localhost:4317", "grpc"),
+        ("localhost:4317", "http://localhost:4317", "grpc"),
+        ("https://backend", "https://backend", "grpc"),
+        ("http://localhost:4318", "http://localhost:4318", "http/protobuf"),
+        ("http://localhost:4318/v1/traces", "http://localhost:4318", "http/protobuf"),
+        ("https://backend/otlp/", "https://backend/otlp", "http/protobuf"),
+    ],
+)
+def test_every_signal_goes_to_the_address_given(given: str, endpoint: str, protocol: str) -> None:
+    environ = sending_environment({"OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": "http://elsewhere:1", "HOME": "/root"}, given)
+    assert environ == {
+        "HOME": "/root",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+        "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
+        "OTEL_TRACES_EXPORTER": "otlp",
+    }
+
+
+def test_headers_and_protocol_of_the_environment_stay() -> None:
+    own = {"OTEL_EXPORTER_OTLP_HEADERS": "api-key=1", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}
+    environ = sending_environment({**own, "OTEL_TRACES_EXPORTER": "console,otlp"}, "http://backend:9999")
+    assert environ["OTEL_EXPORTER_OTLP_HEADERS"] == "api-key=1"
+    assert environ["OTEL_EXPORTER_OTLP_PROTOCOL"] == "http/protobuf"
+    assert environ["OTEL_TRACES_EXPORTER"] == "console,otlp"
+
+
+def test_headers_of_another_receiver_do_not_go_along() -> None:
+    own = {"OTEL_EXPORTER_OTLP_HEADERS": "api-key=1", "OTEL_EXPORTER_OTLP_ENDPOINT": "https://backend"}
+    assert sending_environment(own, "https://backend")["OTEL_EXPORTER_OTLP_HEADERS"] == "api-key=1"
+    with pytest.raises(LaunchError, match="type: unset OTEL_EXPORTER_OTLP_ENDPOINT") as refused:
+        sending_environment(own, "http://localhost:4317")
+    assert "api-key" not in str(refused.value)
+
+
+@pytest.mark.parametrize("endpoint", ["", "ftp://x", "http://", "http://x:port"])
+def test_an_address_that_is_none_is_refused(endpoint: str) -> None:
+    with pytest.raises(LaunchError, match="--otlp-endpoint"):
+        sending_environment({}, endpoint)

@@ -210,6 +210,8 @@ def test_the_indexed_fields_are_those_of_the_whole_span() -> None:
         assert (fields.kind, fields.scope) == (whole.kind, whole.scope)
         assert fields.origins == {variable.origin for variable in whole.inputs if variable.origin}
         assert fields.written == {variable.ref for variable in whole.outputs}
+        assert (fields.system, fields.part, fields.lost) == (whole.system, whole.part, 0)
+        assert fields.incomplete == set(whole.incomplete) - {semconv.Incomplete.MALFORMED}
 
 
 @pytest.mark.parametrize("said", ['["memory:1", "memory:\\u00e9"]', '["memory:1","memory:é"]'])

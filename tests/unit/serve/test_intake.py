@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
@@ -30,8 +31,8 @@ class Disk:
             raise StoreError("spans.db", "database or disk is full")
         self.bodies += bodies
 
-    def size(self) -> int:
-        return sum(map(len, self.bodies))
+    def waiting(self) -> tuple[int, int]:
+        return sum(map(len, self.bodies)), time.time_ns() - 10**10 if self.bodies else 0
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def metrics() -> Metrics:
 @pytest.fixture
 async def intake(disk: Disk, metrics: Metrics) -> AsyncIterator[StoreIntake]:
     commits = GroupCommit(disk.commit)
-    yield StoreIntake(commits, Backlog(2 * len(BODY), disk.size), Limits(1 << 20), metrics)
+    yield StoreIntake(commits, Backlog(2 * len(BODY), disk.waiting), Limits(1 << 20), metrics)
     await asyncio.to_thread(commits.close)
 
 
@@ -63,7 +64,7 @@ async def test_nothing_to_keep_is_not_written(intake: StoreIntake, disk: Disk) -
 
 
 async def test_past_the_bound_nothing_is_taken_until_it_is_decoded(disk: Disk, metrics: Metrics) -> None:
-    commits, backlog = GroupCommit(disk.commit), Backlog(2 * len(BODY), disk.size)
+    commits, backlog = GroupCommit(disk.commit), Backlog(2 * len(BODY), disk.waiting)
     intake = StoreIntake(commits, backlog, Limits(1 << 20), metrics)
     for _ in range(2):
         await intake.accept(BODY, Signal.TRACES)
@@ -92,13 +93,12 @@ async def test_what_cannot_be_read_is_refused(intake: StoreIntake, metrics: Metr
     assert (metrics.requests, caught.value.cause) == (0, Cause.UNREADABLE)
 
 
-def test_the_metrics_are_prometheus_text(metrics: Metrics) -> None:
-    metrics.acknowledged(5, 100, 1)
-    metrics.refused(Cause.LATE)
-    lines = metrics.prometheus(7).splitlines()
-    samples = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-    assert samples["memtrace_serve_acknowledged_spans_total"] == "5"
-    assert samples["memtrace_serve_inbox_bytes"] == "7"
-    assert samples['memtrace_serve_refused_requests_total{reason="late"}'] == "1"
-    names = {line.split()[2] for line in lines if line.startswith("# TYPE")}
-    assert names == {sample.partition("{")[0] for sample in samples}
+async def test_the_backlog_knows_how_long_its_oldest_waits(disk: Disk, intake: StoreIntake) -> None:
+    backlog = Backlog(2 * len(BODY), disk.waiting)
+    assert backlog.seconds == 0
+    await intake.accept(BODY, Signal.TRACES)
+    backlog.measure()
+    assert 10 <= backlog.seconds < 60
+    disk.bodies.clear()
+    backlog.measure()
+    assert backlog.seconds == 0

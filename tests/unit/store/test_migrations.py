@@ -19,7 +19,7 @@ from memtrace_otel.store.exporter import MemtraceSpanExporter
 from memtrace_otel.store.migrations import STEPS, Step
 from memtrace_otel.store.schema import VERSION
 from tests.unit.graph.conftest import life_of_a_fact
-from tests.unit.store import version_1, version_2
+from tests.unit.store import version_1, version_2, version_3
 
 STORY = life_of_a_fact()
 INDEXES = ("reader", "writer")
@@ -60,7 +60,7 @@ def test_every_older_version_has_its_step() -> None:
     assert list(STEPS) == list(range(1, VERSION))
 
 
-@pytest.mark.parametrize("write", [version_1.write, version_2.write])
+@pytest.mark.parametrize("write", [version_1.write, version_2.write, version_3.write])
 def test_an_old_file_becomes_what_this_version_writes(write: Callable[..., None], tmp_path: Path) -> None:
     old = tmp_path / "old.db"
     write(old, STORY[:-2], waiting=STORY[-2:])
@@ -76,6 +76,23 @@ def test_an_old_file_becomes_what_this_version_writes(write: Callable[..., None]
     for name in ("writer", "reader", "span", "source"):
         assert migrated[name] == fresh[name]
     assert len(migrated["writer"]) > 5
+
+
+def test_what_an_older_version_packed_is_read_and_gone_when_forgotten(tmp_path: Path) -> None:
+    old = tmp_path / "old.db"
+    version_3.write_packed(old, STORY)
+    with SqliteStore.open(as_written_today(tmp_path, STORY)) as store:
+        spans = list(store.spans())
+    with SqliteStore.open(old, create=False) as store:
+        assert list(store.spans()) == spans
+        assert store.check() == []
+        store.compact()
+        assert list(store.spans()) == spans
+        for scope in store.scopes():
+            store.forget(scope.scope)
+        assert store.check() == []
+    with closing(sqlite3.connect(old)) as connection:
+        assert connection.execute("SELECT count(*) FROM dictionary WHERE number = 1").fetchone() == (0,)
 
 
 def test_what_is_decoded_while_one_index_is_read_and_the_other_not_yet_is_in_both(

@@ -1,0 +1,66 @@
+"""Verdicts of a database that does not know what was sent: the backend is looked at first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+
+from memtrace_otel import semconv
+from memtrace_otel.annotate.publish import AnnotationStore
+from memtrace_otel.model import OperationSpan
+from memtrace_otel.otlp import encode_request
+
+
+class LookingAnnotations:
+    """An `AnnotationStore` that takes over what a backend shows of verdicts, and does not send that again.
+
+    Another machine may have sent them from the same spans, or a run that was killed before it could remember. `read`
+    returns the spans of a trace as the backend has them now; what it raises goes through. For verdicts sent at once:
+    each trace is read once.
+    """
+
+    def __init__(self, store: AnnotationStore, read: Callable[[str], Iterable[OperationSpan]]) -> None:
+        self._store, self._read = store, read
+        self._seen: set[str] = set()
+        self._there: set[str] = set()
+
+    def trace(self, trace_id: str) -> list[OperationSpan]:
+        """Return the spans of a trace, the verdicts that the backend shows in it included."""
+        known = self._store.trace(trace_id)
+        if trace_id in self._seen:
+            return known
+        shown = [span for span in self._read(trace_id) if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE]
+        self._seen.add(trace_id)
+        self._there.update(span.span_id for span in shown)
+        ids = {span.span_id for span in known}
+        new = [span for span in shown if span.span_id not in ids]
+        if not new:
+            return known
+        self._store.add_request(encode_request(new))
+        return self._store.trace(trace_id)
+
+    def unsent(self, target: str, span_ids: Iterable[str]) -> list[str]:
+        """Return those ids that were never marked as sent to `target` and that the backend does not show."""
+        unsent = self._store.unsent(target, span_ids)
+        self._store.mark_sent(target, [span_id for span_id in unsent if span_id in self._there])
+        return [span_id for span_id in unsent if span_id not in self._there]
+
+    def add_request(self, body: bytes) -> None:
+        """Keep an OTLP trace request durably."""
+        self._store.add_request(body)
+
+    def mark_sent(self, target: str, span_ids: Iterable[str]) -> None:
+        """Remember that the ids were sent to `target`."""
+        self._store.mark_sent(target, span_ids)
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Return the turn of the database: who uses another one is seen by what it has sent."""
+        return self._store.turn()
+
+    def save_verdict(self, answer: str, attribution_id: str, document: str) -> bool:
+        """Keep a verdict on an answer; tell whether it was not there."""
+        return self._store.save_verdict(answer, attribution_id, document)
+
+    def withdraw_verdicts(self, attribution_ids: Iterable[str]) -> None:
+        """Forget verdicts on answers that fail no longer."""
+        self._store.withdraw_verdicts(attribution_ids)

@@ -1,0 +1,108 @@
+"""`canary`: a known fault through the whole path."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
+from memtrace_otel.cli.options import examples, page_option
+
+if TYPE_CHECKING:
+    from memtrace_otel.pages import Page
+
+_SECONDS = click.FloatRange(min=0, min_open=True)
+_ADVICE = {
+    "send": "is the receiver there, and does it take OTLP?",
+    "store": "do spans get from the receiver to the backend, and is --source that backend?",
+    "verdict": "does `serve` or `watch` run and get the spans? A verdict comes after its quiet period",
+    "marker": "does what `serve` or `watch` sends (OTEL_EXPORTER_OTLP_ENDPOINT there) reach the backend?",
+    "match": "spans or contents may be lost or changed on the way: open the trace",
+}
+
+
+@click.command(
+    epilog=examples(
+        "memtrace-otel canary --otlp-endpoint http://localhost:4317 --source jaeger+http://localhost:16686",
+        "memtrace-otel canary --source tempo+http://tempo:3200 --interval 300 --textfile canary.prom",
+    )
+)
+@click.option(
+    "--source",
+    required=True,
+    metavar="URL",
+    help="The backend in which the verdict has to be readable: jaeger+http://HOST[:PORT] or tempo+http://HOST[:PORT], "
+    "also +https. MEMTRACE_SOURCE_* hold tenant, token and limits.",
+)
+@click.option(
+    "--otlp-endpoint",
+    "endpoint",
+    metavar="URL",
+    help="Where applications send their spans: HTTP on port 4318 or with a path, else gRPC. "
+    "Default: as OTEL_EXPORTER_OTLP_* say.",
+)
+@click.option("--timeout", type=_SECONDS, default=180.0, show_default=True, help="Seconds until a verdict is lost.")
+@click.option("--interval", type=_SECONDS, help="Fly again so many seconds after the last start, until stopped.")
+@click.option(
+    "--textfile",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the metrics here, for the textfile collector of Prometheus' node exporter.",
+)
+@page_option
+@clear_errors
+def canary(
+    source: str, endpoint: str | None, timeout: float, interval: float | None, textfile: Path | None, page: Page | None
+) -> None:
+    """Send a known memory history with a known fault, and read its verdict back from the backend.
+
+    Exit status 0: the verdict came and is right. 1: it did not, and the stage that lost it is named: send (no receiver
+    took the spans), store (the backend does not show them), verdict (nobody made one), marker (it cannot be read in
+    both traces), match (it names something else). With --interval the status is that of the last flight. The spans are
+    those of the service memtrace-canary, each flight in a memory of its own.
+    """
+    from memtrace_otel.annotate.target import read_target
+    from memtrace_otel.canary import fly, write_history
+    from memtrace_otel.canary.metrics import CanaryMetrics
+    from memtrace_otel.launch import sending_environment
+    from memtrace_otel.monitoring import export_metrics
+    from memtrace_otel.pages import find_page
+    from memtrace_otel.store import open_source
+
+    target = read_target("traces", environ=sending_environment(os.environ, endpoint) if endpoint else None)
+    if target is None:
+        raise click.UsageError(
+            "say where applications send their spans: --otlp-endpoint or OTEL_EXPORTER_OTLP_ENDPOINT"
+        )
+    page = page or find_page(target.endpoint)
+    open_source(source).close()  # one that cannot be is told now
+    export_metrics()
+    metrics = CanaryMetrics(textfile)
+    lost = False
+    if interval:
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(NOTHING_FOUND if lost else 0))
+    while True:
+        started = time.monotonic()
+        with closing(open_source(source)) as backend:  # its bounds are those of one flight
+            outcome = fly(write_history(time.time_ns()), target, backend, timeout)
+        metrics.flown(outcome, time.time())
+        lost = outcome.lost is not None
+        if outcome.lost is None:
+            click.echo(f"canary: {outcome.told}, read back after {outcome.seconds:.1f} s")
+        else:
+            message = (
+                f"canary: lost at stage {outcome.lost} after {outcome.seconds:.1f} s: {outcome.told}\n"
+                f"  {_ADVICE[outcome.lost]}\n  {page.trace(outcome.trace_id)}"
+            )
+            if not interval:
+                fail(message, NOTHING_FOUND)
+            click.echo(f"memtrace-otel: {message}", err=True)
+        if not interval:
+            return
+        time.sleep(max(0.0, started + interval - time.monotonic()))

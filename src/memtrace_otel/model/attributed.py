@@ -1,0 +1,41 @@
+"""What metrics tell of an attribution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memtrace_otel.model.verdicts import Verdict
+from memtrace_otel.semconv import FailureType
+
+_NOT_THE_SYSTEM = frozenset({FailureType.JUDGE, FailureType.ANNOTATION})
+OUTCOMES = ("attributed", "abstained", "non_system", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Attributed:
+    """One finished attribution: of which failing span (ids in hex), of which service, in how many seconds.
+
+    It is not `complete` when spans, contents or origins were missing.
+    """
+
+    failure_type: str
+    system: str
+    service: str
+    complete: bool
+    seconds: float
+    trace_id: str
+    span_id: str
+
+    @classmethod
+    def of(cls, verdict: Verdict, seconds: float) -> Attributed:
+        """Return what metrics tell of a verdict."""
+        answer = verdict.failure.answer_span
+        ids = answer.trace_id, answer.span_id
+        return cls(verdict.failure_type, answer.system, answer.service, verdict.complete, seconds, *ids)
+
+    @property
+    def outcome(self) -> str:
+        """One of `OUTCOMES`; an error of ours has no verdict."""
+        if self.failure_type == FailureType.UNKNOWN:
+            return "abstained"
+        return "non_system" if self.failure_type in _NOT_THE_SYSTEM else "attributed"

@@ -1,0 +1,85 @@
+"""What the decoding process tells the server: one line of JSON each time it has done something."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, cast
+
+from memtrace_otel.model import Attributed
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE, Incomplete, OpKind
+from memtrace_otel.store import NewSpan
+
+_MOST_CHARACTERS = 200
+"""Of the name of a system or service; it comes from whoever sends spans."""
+
+
+class Seen(StrEnum):
+    """What is counted of the spans that arrive, by system and service."""
+
+    OPERATIONS = "operations"
+    ANSWERS = "answers"
+    EVALUATIONS = "evaluations"
+    UNKNOWN_ORIGINS = "unknown_origins"
+    LOST_SPANS = "lost_spans"
+
+
+By = tuple[Seen, str, str]
+"""What, of which system, of which service."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """New spans and what is seen in them, requests set aside, new verdicts, attributions that broke, packed spans.
+
+    `attributed` are those of the verdicts that telemetry can name.
+    """
+
+    spans: int = 0
+    quarantined: int = 0
+    verdicts: int = 0
+    errors: int = 0
+    attributed: tuple[Attributed, ...] = ()
+    seen: Counter[By] = field(default_factory=Counter[By])
+    packed: int = 0
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to tell."""
+        return bool(self.spans or self.quarantined or self.verdicts or self.errors or self.packed)
+
+    def line(self) -> str:
+        """Return the line, without its end."""
+        document = {name: getattr(self, name) for name in ("spans", "quarantined", "verdicts", "errors", "packed")}
+        told = {"attributed": list(map(asdict, self.attributed)), "seen": [[*by, n] for by, n in self.seen.items()]}
+        return json.dumps({**document, **told})
+
+    @classmethod
+    def read(cls, line: bytes) -> Progress:
+        """Read a line of `line`."""
+        document = cast("dict[str, Any]", json.loads(line))
+        document["attributed"] = tuple(Attributed(**told) for told in document["attributed"])
+        document["seen"] = Counter({(Seen(what), *pair): count for what, *pair, count in document["seen"]})
+        return cls(**document)
+
+
+def seen_in(spans: Iterable[NewSpan]) -> Counter[By]:
+    """Count spans that are new to the store. Operations and answers are counted once, whatever they are made of."""
+    seen: Counter[By] = Counter()
+    for span in spans:
+        fields = span.fields
+        if span.instrumentation_scope == ATTRIBUTION_SCOPE or not (fields.kind or fields.is_evaluated):
+            continue
+        by = fields.system[:_MOST_CHARACTERS], span.service[:_MOST_CHARACTERS]
+        if fields.lost:
+            seen[Seen.LOST_SPANS, *by] += fields.lost
+            continue
+        if fields.part:
+            continue
+        seen[Seen.OPERATIONS, *by] += 1
+        seen[Seen.ANSWERS, *by] += fields.kind == OpKind.RESPOND
+        seen[Seen.EVALUATIONS, *by] += fields.is_evaluated
+        seen[Seen.UNKNOWN_ORIGINS, *by] += Incomplete.UNKNOWN_ORIGIN in fields.incomplete
+    return +seen

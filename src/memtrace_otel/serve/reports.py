@@ -1,0 +1,82 @@
+"""`GET /report/TRACE_ID`: the report on one trace, for a link in a backend's page.
+
+`memtrace-otel report` makes it in a process of its own: what a large memory needs is not taken from the receiver. One
+is made at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from memtrace_otel.otlp.receiver import is_loopback
+
+_SECONDS = 60
+_WAITING = 8
+"""Requests that may wait for their turn."""
+_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
+
+
+class Reports:
+    """Makes reports from `database`."""
+
+    def __init__(self, database: Path, token: str) -> None:
+        self._database = database
+        self._token = token
+        self._turn = asyncio.Semaphore(1)
+        self._waiting = 0
+
+    def route(self) -> Route:
+        """Return the route of the endpoint."""
+        return Route("/report/{trace_id}", self._report)
+
+    async def _report(self, request: Request) -> Response:
+        trace_id: str = request.path_params["trace_id"]
+        host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+        if not self._token and not is_loopback(host):
+            return _text(
+                "not by this name\n", 403
+            )  # a foreign page whose name leads here would read what memories hold
+        if len(trace_id) != 32 or not set(trace_id) <= set("0123456789abcdef"):
+            return _text("a trace id is 32 hex digits\n", 404)
+        if self._waiting >= _WAITING:
+            return _text("other reports are being made\n", 503)
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return await self._made(trace_id)
+        finally:
+            self._waiting -= 1
+
+    async def _made(self, trace_id: str) -> Response:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "report.html"
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "memtrace_otel.cli", "report", trace_id),
+                *("--db", str(self._database), "--output", str(file), "--title", "Memory failures"),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+            try:
+                await asyncio.wait_for(process.wait(), _SECONDS)
+            except TimeoutError:
+                return _text(f"no report within {_SECONDS} s: try `memtrace-otel report {trace_id}`\n", 503)
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+            if not file.exists():
+                return _text(f"no trace {trace_id} here\n", 404)
+            return HTMLResponse(await asyncio.to_thread(file.read_bytes), headers=_HEADERS)
+
+
+def _text(text: str, status: int) -> Response:
+    return PlainTextResponse(text, status, _HEADERS)

@@ -1,0 +1,128 @@
+"""The canary through a real path (gateway, `serve`, backend) of which one part after another is dead."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from tests.e2e.backends import Backend
+from tests.e2e.backends.jaeger import running_jaeger
+from tests.e2e.backends.service import free_ports, running, wait_for
+from tests.e2e.backends.tempo import running_tempo
+from tests.e2e.collector.processes import Collector, Serve
+
+PATIENT, IMPATIENT = 90, 8
+"""Seconds: until a verdict must have come, and until one that cannot come is given up."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """Application -> gateway -> backend and `serve`, whose verdicts go through the gateway, too."""
+
+    gateway: Collector
+    serve: Serve
+    backend: Backend
+    source: str
+
+    def command(self, timeout: float, *options: str) -> list[str]:
+        return [
+            *(sys.executable, "-m", "memtrace_otel.cli", "canary", "--otlp-endpoint", f"http://{self.gateway.otlp}"),
+            *("--source", self.source, "--timeout", str(timeout), *options),
+        ]
+
+    def fly(self, timeout: float, *options: str) -> tuple[int, str]:
+        """Return the exit status and what is said."""
+        done = subprocess.run(self.command(timeout, *options), env=quiet(), capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+
+def quiet() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+
+
+@pytest.fixture(scope="module", params=["jaeger", "tempo"])
+def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
+    """Backends of its own: they are killed."""
+    kind: Literal["jaeger", "tempo"] = request.param
+    folder = tmp_path_factory.mktemp(kind)
+    (port,) = free_ports(1)
+    otlp = f"127.0.0.1:{port}"
+    serve = Serve(folder, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://{otlp}", MEMTRACE_QUIET_SECONDS=1)
+    with running_jaeger(folder) if kind == "jaeger" else running_tempo(folder) as backend:
+        names = {"BACKEND_OTLP": backend.otlp_grpc.removeprefix("http://"), "MEMTRACE_SERVE": serve.otlp}
+        gateway = Collector(folder, "gateway", name="gateway", COLLECTOR_OTLP_GRPC=otlp, **names)
+        with running(serve), running(gateway):
+            yield Way(gateway, serve, backend, f"{kind}+{backend.url}")
+
+
+def values(file: Path) -> dict[str, float]:
+    lines = [line for line in file.read_text().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def test_what_works_is_status_0_and_what_is_dead_is_named(way: Way, tmp_path: Path) -> None:
+    file = tmp_path / "canary.prom"
+    before = time.time()
+    status, told = way.fly(PATIENT, "--textfile", str(file))
+    assert (status, "update by span" in told) == (0, True), told
+    worked = values(file)["memtrace_canary_last_success_seconds"]
+    assert before < worked < time.time()
+
+    way.serve.stop()
+    status, told = way.fly(IMPATIENT, "--textfile", str(file))
+    assert (status, "lost at stage verdict" in told) == (1, True), told
+    assert values(file)['memtrace_canary_lost{memtrace_canary_stage="verdict"}'] == 1
+    assert values(file)["memtrace_canary_last_success_seconds"] == worked
+
+    way.serve.start()
+    way.backend.service.kill()
+    status, told = way.fly(IMPATIENT)
+    assert (status, "lost at stage store" in told, "cannot be read" in told) == (1, True, True), told
+
+    way.backend.service.start()
+    way.gateway.kill()
+    status, told = way.fly(IMPATIENT)
+    assert (status, "lost at stage send" in told) == (1, True), told
+
+    way.gateway.start()
+    status, told = way.fly(PATIENT)
+    assert status == 0, told
+
+
+def test_it_flies_again_and_again_and_ends_as_its_last_flight(way: Way, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    def said(text: str, times: int = 1) -> bool:
+        return log.read_text().count(text) >= times
+
+    with log.open("w") as output:
+        command = way.command(3 * IMPATIENT, "--interval", "0.5")
+        process = subprocess.Popen(command, env=quiet(), stdout=output, stderr=output)
+    try:
+        wait_for(lambda: said("read back after", 2), "two flights", PATIENT)
+        way.serve.stop()
+        wait_for(lambda: said("lost at stage verdict"), "a lost flight", PATIENT)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 1
+        way.serve.start()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_source_or_receiver_that_is_none_is_bad_input(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "memtrace_otel.cli", "canary", "--source"]
+    done = subprocess.run([*command, "jaeger+http://127.0.0.1:9"], env=quiet(), capture_output=True, text=True)
+    assert (done.returncode, "--otlp-endpoint" in done.stderr) == (2, True)
+    endpoint = ["--otlp-endpoint", "http://127.0.0.1:9"]
+    done = subprocess.run([*command, "zipkin", *endpoint], env=quiet(), capture_output=True, text=True)
+    assert (done.returncode, "--source 'zipkin'" in done.stderr) == (2, True)

@@ -1,0 +1,224 @@
+"""Whoever sends a verdict again, after whatever happened: a backend shows it once.
+
+Jaeger in memory shows identical spans twice, Jaeger on disk those that begin at another time: nothing may arrive twice there.
+Tempo keeps one span of an id, and ids are the same on every machine.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Literal
+from urllib.request import Request, urlopen
+
+import pytest
+
+from memtrace_otel.annotate import Annotation, annotate, deliver
+from memtrace_otel.model import OperationSpan
+from memtrace_otel.otlp import encode_request
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE
+from memtrace_otel.store import SqliteStore
+from tests.e2e.backends import Backend
+from tests.e2e.backends.service import wait_for
+from tests.e2e.backends.tempo import QUICK, Tempo, running_tempo
+from tests.e2e.story import SECOND, Story, crowd, new_story, send_spans, tell
+
+ANSWERS = 40
+"""That fail: their verdicts fill more than one request."""
+
+KINDS = {"jaeger": "jaeger", "badger": "jaeger", "tempo": "tempo"}
+
+
+@pytest.fixture(params=KINDS)
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def backend(request: pytest.FixtureRequest, name: str) -> Backend:
+    return request.getfixturevalue(name)
+
+
+@pytest.fixture(autouse=True)
+def protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+
+
+class Run:
+    """A run of `memtrace-otel attribute` that sends to `endpoint`."""
+
+    def __init__(self, endpoint: str, *options: str | Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "memtrace_otel.cli", "attribute", *map(str, options)],
+            env=os.environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def sent(self) -> int:
+        """Return how many spans it says it has sent, once it has ended well."""
+        output, errors = self.process.communicate(timeout=120)
+        assert self.process.returncode == 0, output + errors
+        found = re.search(r"sent (\d+) spans", errors)
+        assert found, errors
+        return int(found[1])
+
+
+@contextmanager
+def deadly_relay(endpoint: str, victims: list[Run], cut: Literal["before", "after"]) -> Iterator[str]:
+    """Hand requests on to `endpoint`, and kill who sends the second, before it is handed on or answered."""
+    requests: list[int] = []
+
+    class Relay(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            requests.append(len(body))
+            fatal = len(requests) == 2
+            if not (fatal and cut == "before"):
+                kept = {name: self.headers[name] for name in ("content-type", "content-encoding") if self.headers[name]}
+                with urlopen(Request(endpoint + self.path, body, kept, method="POST"), timeout=30) as reply:
+                    answer = reply.read()
+            if fatal:
+                victims[0].process.send_signal(signal.SIGKILL)
+                return
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Relay) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+
+
+def stored(database: Path, spans: list[OperationSpan]) -> Path:
+    """Write spans to a database."""
+    with SqliteStore.open(database) as store:
+        store.add_request(encode_request(spans))
+    return database
+
+
+def own_spans(database: Path) -> dict[str, list[str]]:
+    """The ids of the spans of the verdicts in a database, by trace."""
+    found: dict[str, list[str]] = {}
+    with SqliteStore.open(database, create=False) as store:
+        for span in store.spans():
+            if span.instrumentation_scope == ATTRIBUTION_SCOPE:
+                found.setdefault(span.trace_id, []).append(span.span_id)
+    return {trace_id: sorted(ids) for trace_id, ids in found.items()}
+
+
+def shown(backend: Backend, traces: dict[str, list[str]], told: list[OperationSpan]) -> dict[str, list[str]]:
+    """The ids of the spans that a backend shows in these traces beside what was told, as often as it shows them."""
+    ids = {span.span_id for span in told}
+    return {id: sorted(span.span_id for span in backend.spans(id) if span.span_id not in ids) for id in traces}
+
+
+@pytest.fixture
+def told(backend: Backend) -> list[OperationSpan]:
+    """A trace that the backend knows."""
+    spans = crowd(ANSWERS)
+    send_spans(spans, backend.otlp_http)
+    wait_for(lambda: len(backend.spans(spans[0].trace_id)) == len(spans), "the failing trace")
+    return spans
+
+
+@pytest.mark.parametrize("cut", ["before", "after"])
+def test_a_run_that_is_killed_between_two_requests_is_finished_by_the_next(
+    cut: Literal["before", "after"], name: str, backend: Backend, told: list[OperationSpan], tmp_path: Path
+) -> None:
+    database = stored(tmp_path / "memtrace.db", told)
+    victims: list[Run] = []
+    with deadly_relay(backend.otlp_http, victims, cut) as endpoint:
+        victims.append(Run(endpoint, "--all", "--db", database))
+        assert victims[0].process.wait(120) == -signal.SIGKILL
+        wanted = own_spans(database)
+        whole = sum(map(len, wanted.values()))
+        arrived = 64 if cut == "before" else whole
+        wait_for(lambda: sum(map(len, shown(backend, wanted, told).values())) == arrived, f"{arrived} spans arrived")
+        assert 64 < whole <= 128
+
+        # The first request is remembered; what became of the second only the backend knows.
+        look = [] if cut == "before" else ["--look-in", f"{KINDS[name]}+{backend.url}"]
+        assert Run(endpoint, "--all", "--db", database, *look).sent() == whole - arrived
+        wait_for(lambda: shown(backend, wanted, told) == wanted, "every verdict, once")
+        assert Run(endpoint, "--all", "--db", database).sent() == 0
+
+
+def test_another_machine_adds_nothing(name: str, backend: Backend, told: list[OperationSpan], tmp_path: Path) -> None:
+    database = stored(tmp_path / "memtrace.db", told)
+    assert Run(backend.otlp_http, "--all", "--db", database).sent() > 64
+    wanted = own_spans(database)
+    wait_for(lambda: shown(backend, wanted, told) == wanted, "every verdict, once")
+
+    source = f"{KINDS[name]}+{backend.url}"
+    assert Run(backend.otlp_http, "--source", source, told[0].trace_id).sent() == 0
+    elsewhere = stored(tmp_path / "elsewhere.db", told)
+    assert Run(backend.otlp_http, "--all", "--db", elsewhere, "--look-in", source).sent() == 0
+    assert own_spans(elsewhere) == wanted
+    if name == "tempo":  # it keeps the first span of an id: even without a look nothing changes
+        blind = stored(tmp_path / "blind.db", told)
+        assert Run(backend.otlp_http, "--all", "--db", blind).sent() == sum(map(len, wanted.values()))
+    assert shown(backend, wanted, told) == wanted
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tempo]:
+    """A Tempo that has blocks on disk after seconds."""
+    with running_tempo(tmp_path_factory.mktemp("quick"), **QUICK) as tempo:
+        yield tempo
+
+
+def test_tempo_shows_a_verdict_once_fresh_flushed_and_compacted(quick: Tempo, tmp_path: Path) -> None:
+    story = new_story()
+    tell(story, quick, quick.otlp_http)
+    quick.flush(*story.traces)  # the verdict comes when its traces lie on disk
+    first = deliver_from(stored(tmp_path / "one.db", story.spans), story, quick)
+    traces = {span.trace_id for span in first.spans}
+    looks_once(quick, story, first)  # fresh
+    quick.flush(*traces)
+    looks_once(quick, story, first)
+    again = deliver_from(stored(tmp_path / "two.db", story.spans), story, quick)
+    assert [span.span_id for span in again.spans] == [span.span_id for span in first.spans]
+    looks_once(quick, story, first)  # one on disk, one fresh
+    quick.flush(*traces)
+    looks_once(quick, story, first)  # both on disk
+    quick.compact()
+    looks_once(quick, story, first)
+    # A search of the hour of the failure finds what was said of it later.
+    query = f'{{ resource.service.name = "{story.service}" && span.memtrace.failure.type = "update" }}'
+    then = story.answer.end // SECOND
+    assert quick.search(query, start=then - 60, end=then + 60) == {story.answer.trace_id}
+
+
+def deliver_from(database: Path, story: Story, backend: Backend) -> Annotation:
+    """Send the story's verdict from a database that has never sent anything."""
+    with SqliteStore.open(database, create=False) as store:
+        (annotation,) = annotate([story.verdict()], store)
+        assert deliver([annotation], store, backend.otlp_http).spans == len(annotation.spans)
+        return annotation
+
+
+def looks_once(tempo: Tempo, story: Story, annotation: Annotation) -> None:
+    """Check that every trace holds each of its spans once, the verdict's included."""
+    wanted = sorted(span.origin for span in (*story.spans, *annotation.spans))
+    traces = {span.trace_id for span in annotation.spans}
+
+    def there() -> list[str]:
+        return sorted(f"{span.trace_id}-{span.span_id}" for id in traces for span in tempo.spans(id))
+
+    wait_for(lambda: there() == wanted, "every span, once")

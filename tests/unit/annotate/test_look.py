@@ -1,0 +1,76 @@
+"""A database that does not know what was sent looks into the backend first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from memtrace_otel.annotate import LookingAnnotations, annotate, deliver
+from memtrace_otel.model import OperationSpan
+from memtrace_otel.otlp import decode_request, encode_request
+from memtrace_otel.store import SqliteStore
+from tests.unit.annotate.conftest import ANSWER, UPDATE, Receiver, verdict_on
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Iterator[SqliteStore]:
+    """A database elsewhere that has imported the same spans."""
+    with SqliteStore.open(tmp_path / "copy.db") as copy:
+        copy.add_request(encode_request([UPDATE, ANSWER]))
+        yield copy
+
+
+def shown(receiver: Receiver, trace_id: str) -> list[OperationSpan]:
+    """What the receiver would show of a trace."""
+    spans = [span for body in receiver.traces for span in decode_request(body)]
+    return [span for span in [UPDATE, ANSWER, *spans] if span.trace_id == trace_id]
+
+
+def send_from(store: SqliteStore, receiver: Receiver, *types: str) -> list[int]:
+    """Send verdicts of these types one after the other, looking first; return how many spans each sent."""
+    sent: list[int] = []
+    for failure_type in types:
+        looking = LookingAnnotations(store, lambda trace_id: shown(receiver, trace_id))
+        annotations = annotate([verdict_on(UPDATE, failure_type=failure_type)], looking)
+        sent.append(deliver(annotations, looking).spans)
+    return sent
+
+
+def test_a_copy_sends_nothing_that_the_backend_shows(
+    store: SqliteStore, copy: SqliteStore, http_receiver: Receiver
+) -> None:
+    (annotation,) = annotate([verdict_on(UPDATE)], store)
+    assert deliver([annotation], store).spans == len(annotation.spans)
+    assert send_from(copy, http_receiver, "update") == [0]
+    assert len(http_receiver.span_ids()) == len(set(http_receiver.span_ids())) == len(annotation.spans)
+    assert {span.span_id for span in annotation.spans} <= {span.span_id for span in copy.spans()}
+    # It knows now, without looking.
+    assert deliver(annotate([verdict_on(UPDATE)], copy), copy).spans == 0
+
+
+def test_a_copy_goes_on_from_the_newest_verdict_of_the_backend(
+    store: SqliteStore, copy: SqliteStore, http_receiver: Receiver
+) -> None:
+    assert all(send_from(store, http_receiver, "update", "deletion", "update"))
+    assert send_from(copy, http_receiver, "update") == [0]
+    assert send_from(copy, http_receiver, "response")[0] > 0
+    ids = http_receiver.span_ids()
+    assert len(ids) == len(set(ids))
+
+
+def test_what_a_killed_run_had_not_sent_is_sent(store: SqliteStore, http_receiver: Receiver) -> None:
+    (annotation,) = annotate([verdict_on(UPDATE)], store)
+    http_receiver.traces.append(encode_request(annotation.spans[:1]))  # sent, and not remembered
+    assert send_from(store, http_receiver, "update") == [len(annotation.spans) - 1]
+    assert sorted(http_receiver.span_ids()) == sorted(span.span_id for span in annotation.spans)
+
+
+def test_a_backend_that_cannot_be_read_is_an_error(store: SqliteStore, http_receiver: Receiver) -> None:
+    def read(trace_id: str) -> Iterable[OperationSpan]:
+        raise ConnectionError("no answer")
+
+    with pytest.raises(ConnectionError):
+        annotate([verdict_on(UPDATE)], LookingAnnotations(store, read))
+    assert http_receiver.traces == []

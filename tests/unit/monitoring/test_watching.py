@@ -1,0 +1,41 @@
+"""What a watch shows to a scrape."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from prometheus_client import CollectorRegistry
+
+from memtrace_otel.monitoring.watching import WatchScrape
+from tests.unit.serve.test_progress import TOLD
+
+LABELS = {"memtrace_failure_type": "update", "memtrace_system": "mem0", "service_name": "assistant"}
+
+
+def test_a_service_begins_at_zero_and_a_verdict_counts_once() -> None:
+    registry = CollectorRegistry()
+    scrape = WatchScrape(registry)
+    scrape.expects("mem0", "assistant")
+    values = [registry.get_sample_value("memtrace_attribution_failures_total", LABELS)]
+    for attribution_id in ("a", "a", "b"):  # the backend was slow to show the first one
+        scrape.attributed(attribution_id, TOLD)
+        values.append(registry.get_sample_value("memtrace_attribution_failures_total", LABELS))
+    assert values == [0, 1, 1, 2]
+    scrape.attributed("c", replace(TOLD, failure_type="deletion"))
+    assert (
+        registry.get_sample_value("memtrace_attribution_runs_total", {"memtrace_attribution_outcome": "attributed"})
+        == 3
+    )
+
+
+def test_searches_are_counted_by_whether_the_backend_answered() -> None:
+    registry = CollectorRegistry()
+    scrape = WatchScrape(registry)
+    for succeeded, waiting in ((True, 3), (False, 4), (True, 0)):
+        scrape.searched(succeeded, waiting)
+    counts = {
+        outcome: registry.get_sample_value("memtrace_watch_searches_total", {"outcome": outcome})
+        for outcome in ("ok", "error")
+    }
+    assert counts == {"ok": 2, "error": 1}
+    assert registry.get_sample_value("memtrace_watch_waiting_traces") == 0
