@@ -17,7 +17,8 @@ HERE = Path(__file__).parent
 SOURCE = HERE.parent / "prometheus" / "memtrace.alerts.yml"
 TARGET = HERE / "provisioning" / "alerting" / "memtrace.yml"
 _HEAD = "# Written by deploy/grafana/alerts.py from deploy/prometheus/memtrace.alerts.yml; change it there.\n"
-_DASHBOARDS = {"memtrace-failures": "memtrace-failures", "memtrace-pipeline": "memtrace-health"}
+_DASHBOARD_OF = {"memtrace-failures": "memtrace-failures"}
+"""By group; that of the others is the health of memory."""
 _TEMPLATES = (
     ("$externalLabels.grafana }}/", "externalURL }}"),  # ends with a slash
     ("{{ $externalLabels.jaeger }}", "http://localhost:16686"),
@@ -36,7 +37,7 @@ def alert_rules() -> dict[str, Any]:
                 "name": group["name"],
                 "folder": "memtrace",
                 "interval": "1m",
-                "rules": [_rule(rule, _DASHBOARDS[group["name"]]) for rule in group["rules"]],
+                "rules": [_rule(rule, _DASHBOARD_OF.get(group["name"], "memtrace-health")) for rule in group["rules"]],
             }
             for group in groups
         ],

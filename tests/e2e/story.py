@@ -128,7 +128,23 @@ def send_spans(spans: list[OperationSpan], endpoint: str) -> None:
 def tell(story: Story, backend: Backend, endpoint: str) -> None:
     """Let the application's spans arrive in a backend."""
     send_spans(story.spans, endpoint)
-    wait_for(lambda: [len(backend.spans(id)) for id in story.traces] == [3, 2], "the backend shows the story")
+    for trace_id, count in zip(story.traces, (3, 2), strict=True):
+        read(backend, trace_id, count)
+
+
+def read(backend: Backend, trace_id: str, count: int) -> list[StoredSpan]:
+    """Return the spans of a trace once there are so many of them.
+
+    Tempo shows none for a moment, while it moves a trace from memory to its log.
+    """
+    found: list[StoredSpan] = []
+
+    def complete() -> bool:
+        found[:] = backend.spans(trace_id)
+        return len(found) == count
+
+    wait_for(complete, f"{count} spans in the trace {trace_id}")
+    return found
 
 
 def bounds(spans: list[StoredSpan]) -> tuple[int, int]:

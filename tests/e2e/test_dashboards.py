@@ -23,8 +23,8 @@ from tests.e2e.monitored import DEPLOY, FAILURES, SERVICE, Monitored
 
 FOLDER = DEPLOY / "grafana"
 _TRACE_ID = re.compile(r"[0-9a-f]{32}")
-_APPLICATIONS = "memtrace:capture_drops:"
-"""Needs the metrics of applications, which come by way of a Collector."""
+_NOT_HERE = re.compile(r"memtrace:capture_drops:|memtrace_canary_|offset 7d")
+"""The metrics of applications come by way of a Collector, nothing flies, and a week has not passed."""
 NOT_PLANTED = {
     "Answers without a hit: retrievals that returned nothing",
     "Slow memory operations",
@@ -90,7 +90,7 @@ def ask(monitored: Monitored, query: Query) -> list[Any]:
 def test_panels_of_prometheus_show_data(monitored: Monitored, query: Query) -> None:
     expression = query.model["expr"]
     series = ask(monitored, query)
-    if _APPLICATIONS in expression or "offset 7d" in expression:
+    if _NOT_HERE.search(expression):
         assert series == []
     else:
         wait_for(lambda: ask(monitored, query) != [], f"data for {expression}")
@@ -123,7 +123,7 @@ def test_the_answer_to_a_query_of_tempo_has_the_columns_of_the_table(monitored: 
 
 @pytest.mark.parametrize("variable", VARIABLES)
 def test_variables_offer_what_is_there(monitored: Monitored, variable: str) -> None:
-    match = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable)
+    match = re.fullmatch(r"label_values\((.+), (\w+)\)", variable)
     assert match
     metric, label = match.groups()
     offered = monitored.prometheus.get(f"/api/v1/label/{label}/values", **{"match[]": metric})

@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -315,3 +316,33 @@ def test_a_demo_that_misses_a_planted_fault_fails(
 ) -> None:
     monkeypatch.setattr("memtrace_otel.demo.show.show_demo", lambda directory, console, **more: named)
     assert run("demo", "--dir", tmp_path / "demo").exit_code == status
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--ui", "zipkin=http://localhost:9411"), "names no page"),
+        (("--otlp-endpoint", "ftp://backend"), "--otlp-endpoint ftp://backend is no URL"),
+    ],
+)
+def test_a_backend_of_the_demo_that_cannot_be_is_told_before_it_runs(
+    options: tuple[str, str], told: str, tmp_path: Path
+) -> None:
+    done = run("demo", "--dir", tmp_path / "demo", *options)
+    assert (done.exit_code, told in done.stderr) == (2, True)
+    assert not (tmp_path / "demo").exists()
+
+
+def test_the_demo_goes_to_the_backend_and_page_that_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("memtrace_otel.annotate.send.send", lambda target, body: given.update(target=target, body=body))
+    monkeypatch.setattr(
+        "memtrace_otel.demo.show.show_demo", lambda directory, console, **more: bool(given.update(more))
+    )
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=1")
+    page = ("--ui", "tempo=https://grafana/base?datasource=T1")
+    run("demo", "--dir", tmp_path / "demo", "--otlp-endpoint", "http://backend:4318", *page)
+    assert (given["target"].endpoint, given["body"]) == ("http://backend:4318/v1/traces", b"")
+    assert given["target"].headers == {"api-key": "1"}
+    assert given["environ"]["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://backend:4318"
+    assert given["page"].trace("a" * 32).startswith("https://grafana/base/explore?")

@@ -93,7 +93,7 @@ def snapshot(connection: sqlite3.Connection) -> Generator[None]:
 
 @contextmanager
 def unsynced(connection: sqlite3.Connection) -> Generator[None]:
-    """Commit without waiting for the disk: with a power failure what was committed may be lost, the file stays sound."""
+    """Commit without waiting for the disk: with a power failure what was committed may be lost, the file is sound."""
     connection.execute("PRAGMA synchronous = NORMAL")
     try:
         yield
@@ -139,10 +139,9 @@ def in_turns(
     """
     for start in range(0, len(items), size):
         is_last = start + size >= len(items)
-        with locked() as connection, nullcontext() if is_last else unsynced(connection):
-            with transaction(connection):
-                taken = time.monotonic()
-                work(connection, items[start : start + size])
+        with locked() as connection, nullcontext() if is_last else unsynced(connection), transaction(connection):
+            taken = time.monotonic()
+            work(connection, items[start : start + size])
         if not is_last:
             time.sleep(max(_PAUSE_SECONDS, time.monotonic() - taken))
 

@@ -1,9 +1,9 @@
 """Finds of a long text how much of it a stream has, and lets streams grow.
 
-A text that grows is recognised by its head, the longest of 4,096, 8,192, 16,384, ... bytes that it has: the next version
-has it too. A stream gets what two versions have in common, the one before and this one, so that what only stands at the end
-of a version (the bracket that closes a list) does not come into it; the whole of one that begins with the whole of the
-one before.
+A text that grows is known by its head, the longest of 4,096, 8,192, 16,384, ... bytes that it has: the next version has
+it too. A stream gets what two versions have in common, the one before and this one, so that what only stands at the end
+of a version (the bracket that closes a list) does not come into it; the whole of a version that begins with the whole
+of the one before.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Streams: what texts that grow have in common, kept once, in pieces that are deflated each by itself.
 
-A version of a growing text is the first bytes of a stream and a rest, which its span keeps. So a version is read without
-reading any other, however many there are. A stream is never longer than the longest version that uses it: when that
-goes, what only it said goes too, and the stream grows no more, so that what is at a place of a stream never changes.
+A version of a growing text is the first bytes of a stream and a rest, which its span keeps. So a version is read
+without reading any other, however many there are. A stream is never longer than the longest version that uses it: when
+that goes, what only it said goes too, and the stream grows no more, so that what is at a place of it never changes.
 """
 
 from __future__ import annotations

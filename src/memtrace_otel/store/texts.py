@@ -11,7 +11,7 @@ _Fields = dict[int, "_Fields"]
 _TEXT: _Fields = {}
 _VALUE: _Fields = {1: _TEXT, 7: _TEXT}
 _PAIR: _Fields = {2: _VALUE}
-_VALUE |= {5: {1: _VALUE}, 6: {1: _PAIR}}
+_VALUE.update({5: {1: _VALUE}, 6: {1: _PAIR}})
 _SPAN: _Fields = {9: _PAIR, 11: {3: _PAIR}, 13: {4: _PAIR}}
 """Which fields of a span lead to values: attributes, those of events, those of links."""
 _FIXED = {1: 8, 5: 4}

@@ -1,10 +1,15 @@
-"""The store: how long a trace takes, what the file weighs, and what a million operations cost."""
+"""The store: how long a trace takes, what the file weighs, and what a million operations cost.
+
+Files are weighed as an idle `serve` leaves them, free pages and log and all.
+"""
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import random
+import re
 import sqlite3
 import statistics
 import subprocess
@@ -38,6 +43,7 @@ def measure() -> Iterator[Measure]:
         yield from files(Path(folder))
         yield from buffers(Path(folder))
         yield from waits(Path(folder))
+        yield from commands(Path(folder))
 
 
 def growth() -> Iterator[Measure]:
@@ -83,26 +89,22 @@ def copy_workload(operations: int, path: Path) -> None:
 
 
 def files(folder: Path) -> Iterator[Measure]:
-    """The file of the memory workload, once compacted, and the peer's."""
+    """The file of the memory workload, and the peer's."""
     progress("the peer's file")
     theirs = folder / "peer.json"
     in_child("export", str(SIZES[2]), str(theirs))
-    progress("compact")
+    progress("an idle server packs")
     ours = folder / "ours.db"
     copy_workload(SIZES[2], ours)
-    with SqliteStore.open(ours) as store:
-        started = time.perf_counter()
-        assert store.compact().finished
-        seconds = time.perf_counter() - started
-    progress(f"compacted in {seconds:.0f} s")
-    name = f"file of {SIZES[2]:,} operations, compacted; peer: export, indented"
-    yield at_most(name, ours.stat().st_size / MB, 60, "MB", peer=theirs.stat().st_size / MB)
-    fresh, peer = workload.database(SIZES[2]).path.stat().st_size / MB, theirs.stat().st_size / MB
-    yield at_most(f"file of {SIZES[2]:,} operations, as written", fresh, 0.5, "MB", peer=peer, ratio=fresh / peer)
+    weight, peer = packed_by_serve(ours) / MB, theirs.stat().st_size / MB
+    name = f"file of {SIZES[2]:,} operations, as kept by an idle serve; peer: export, indented"
+    yield at_most(name, weight, 60, "MB", peer=peer)
+    fresh = workload.database(SIZES[2]).path.stat().st_size / MB
+    yield at_most(f"file of {SIZES[2]:,} operations, not yet packed", fresh, 0.5, "MB", peer=peer, ratio=fresh / peer)
 
 
 def buffers(folder: Path) -> Iterator[Measure]:
-    """A list to which messages are appended; every version of it is recorded, with contents."""
+    """A list to which messages are appended; every version of it is recorded, with the whole of its contents."""
     messages = [message(number) for number in range(MESSAGES)]
     text = sum(len(message.encode()) for message in messages)
     progress("a growing buffer of the peer")
@@ -110,16 +112,55 @@ def buffers(folder: Path) -> Iterator[Measure]:
     export_buffer(messages, theirs)
     progress("a growing buffer of ours")
     ours = folder / "buffer.db"
+    whole = dict.fromkeys(("MEMTRACE_PREVIEW_BYTES", "MEMTRACE_SPAN_BYTES"), str(2 * text))
+    os.environ.update(whole)
     record_buffer(messages, ours)
+    for name in whole:
+        del os.environ[name]
     with SqliteStore.open(ours) as store:
-        assert store.stats().spans == MESSAGES
-        written = store.size().used / text
-        store.compact()
-        packed = ours.stat().st_size / text
-    name = f"growing buffer of {MESSAGES:,} messages, each version cut at the preview limit: file over text"
+        assert store.stats().traces == MESSAGES
     peer = theirs.stat().st_size / text
-    yield at_most(f"{name}, compacted", packed, 4, "x", peer=peer)
-    yield at_most(f"{name}, as written", written, 0.05, "x", peer=peer, ratio=written / peer)
+    progress("an idle server packs")
+    name = (
+        f"growing buffer of {MESSAGES:,} messages, versions whole in one span, as kept by an idle serve: file over text"
+    )
+    yield at_most(name, packed_by_serve(ours) / text, 4, "x", peer=peer)
+    times: list[float] = []
+    with SqliteStore.open(ours) as store:
+        for trace_id in store.trace_ids():
+            started = time.perf_counter()
+            spans = store.trace(trace_id)
+            times.append((time.perf_counter() - started) * 1000)
+            written = max((variable.content for span in spans for variable in span.outputs), key=len)
+            assert written.endswith(spans[0].inputs[0].content)
+    yield at_most("a version of it, read, p95", percentile(times, 95), 50, "ms")
+
+
+def packed_by_serve(path: Path) -> int:
+    """Bytes of a file, log and all, when a server on it has nothing left to do."""
+    command = [sys.executable, "-m", "memtrace_otel.cli", "serve", "--db", str(path)]
+    command += ["--grpc-port", "0", "--http-port", "0"]
+    environment = {**os.environ, "MEMTRACE_PACK_SECONDS": "1"}
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    assert server.stderr is not None
+    try:
+        port = int(re.findall(r" on \S+:(\d+)", server.stderr.readline())[1])
+        with SqliteStore.open(path, create=False) as store:
+            spans = store.stats().spans
+        while packed_spans(port) < spans:
+            time.sleep(0.5)
+        return sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*") if not file.name.endswith("-shm"))
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def packed_spans(port: int) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read().decode()
+    connection.close()
+    return int(re.findall(r"^memtrace_serve_packed_spans_total (\d+)", text, re.MULTILINE)[0])
 
 
 def record_buffer(messages: list[str], path: Path) -> None:
@@ -157,6 +198,35 @@ def waits(folder: Path) -> Iterator[Measure]:
         prune = longest_wait(path, lambda: store.prune(scope=scopes[1]))
     yield at_most("a write beside forget of 2,000 spans, without compact: p99", forget, 100, "ms")
     yield at_most("a write beside prune of 2,000 spans: p99", prune, 100, "ms")
+
+
+def commands(folder: Path) -> Iterator[Measure]:
+    """Commands that go through a whole file, each in a process of its own."""
+    path = folder / "commands.db"
+    copy_workload(SIZES[2], path)
+    with closing(sqlite3.connect(path)) as connection:
+        query = "SELECT trace_id FROM span WHERE kind = 'update' ORDER BY id DESC LIMIT 1"
+        (trace_id,) = connection.execute(query).fetchone()
+    with SqliteStore.open(path) as store:
+        ref = next(variable.ref for span in store.trace(trace_id) if span.kind == "update" for variable in span.outputs)
+    for words, seconds, mib in (
+        (("attribute", "--all", "--no-annotate"), 120, 300),
+        (("graph", "history", ref), 10, 150),
+    ):
+        progress(" ".join(words[:2]))
+        taken, held = run_command(*words, "--db", str(path))
+        name = f"{' '.join(words[:2])}, file of {SIZES[2]:,} operations, new process"
+        yield at_most(f"{name}: CPU time", taken, seconds, "s")
+        yield at_most(f"{name}: memory", held, mib, "MiB")
+
+
+def run_command(*words: str) -> tuple[float, float]:
+    """Seconds of CPU and most MiB of a command."""
+    process = subprocess.Popen([sys.executable, "-m", "memtrace_otel.cli", *words], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode in (0, 1), words
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
 def longest_wait(path: Path, work: Callable[[], object]) -> float:

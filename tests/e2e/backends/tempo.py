@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
@@ -39,9 +39,10 @@ class Tempo:
         self.url = f"http://127.0.0.1:{ports['HTTP']}"
         self.service = service
 
-    def spans(self, trace_id: str, tenant: str = "", mode: Literal["all", "ingesters"] = "all") -> list[StoredSpan]:
-        """Return the spans of a trace, [] when it is unknown; of mode `ingesters` those that are not on disk alone."""
-        found = self._get(f"/api/v2/traces/{trace_id}?mode={mode}", tenant) or {}
+    def spans(self, trace_id: str, tenant: str = "", *, on_disk: bool = True) -> list[StoredSpan]:
+        """Return the spans of a trace, [] when it is unknown; with `on_disk=False` those that the ingester has."""
+        mode = "" if on_disk else "?mode=ingesters"
+        found = self._get(f"/api/v2/traces/{trace_id}{mode}", tenant) or {}
         return read_spans((found.get("trace") or {}).get("resourceSpans", []))
 
     def search(self, query: str, tenant: str = "", *, start: int = 0, end: int = 0) -> set[str]:
@@ -83,7 +84,7 @@ class Tempo:
         """Write traces out as blocks, and wait until they are read from there alone."""
         with urlopen(f"{self.url}/flush", timeout=30):
             pass
-        wait_for(lambda: not any(self.spans(id, mode="ingesters") for id in trace_ids), "Tempo lets go of its traces")
+        wait_for(lambda: not any(self.spans(id, on_disk=False) for id in trace_ids), "Tempo lets go of its traces")
 
     def compact(self) -> None:
         """Wait until traces of several blocks were put together."""

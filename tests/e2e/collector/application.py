@@ -15,7 +15,7 @@ from opentelemetry.trace import format_span_id, format_trace_id
 from memtrace_otel.capture import operation
 from memtrace_otel.capture.processor import LosslessSpanProcessor
 
-_PAUSE = 0.01
+_PAUSE = 0.02
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Application:
         return {span_id for trace in self.traces.values() for span_id in trace}
 
     def run(self, seconds: float) -> None:
-        """Answer requests, about a hundred per second."""
+        """Answer requests, fewer than fifty per second."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             started = time.perf_counter()

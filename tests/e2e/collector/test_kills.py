@@ -43,7 +43,7 @@ def kill_beneath(
     `settle` is called before the kill.
     """
     figures: list[str] = []
-    for phase, seconds in (("before", 1.5), ("without", 4.0), ("after", 1.5)):
+    for phase, seconds in (("before", 1.0), ("without", 4.0), ("after", 1.0)):
         if phase == "without":
             settle()
             victim.kill()
@@ -120,14 +120,14 @@ def test_nothing_acknowledged_is_lost_by_way_of_kafka(
 
 
 def test_a_full_side_branch_is_not_felt_by_the_main_path(jaeger: Jaeger, tmp_path: Path) -> None:
-    """Its queue holds 1 MB and `serve` is dead: nobody is refused, and no span comes twice because of it."""
+    """Its queue holds 2.5 MB and `serve` is dead: nobody is refused, and no span comes twice because of it."""
     serve = Serve(tmp_path)
     backend = jaeger.otlp_grpc.removeprefix("http://")
-    names = {"BACKEND_OTLP": backend, "MEMTRACE_SERVE": serve.otlp, "MEMTRACE_QUEUE_BYTES": "1000000"}
+    names = {"BACKEND_OTLP": backend, "MEMTRACE_SERVE": serve.otlp, "MEMTRACE_QUEUE_BYTES": "2500000"}
     with running(Collector(tmp_path, "gateway", **names)) as gateway:
         assert isinstance(gateway, Collector)
         trace_id = new_trace()
-        told = [tell(gateway.otlp, [memory(trace_id, "x" * 100_000)])[0].span_id for _ in range(20)]
+        told = [tell(gateway.otlp, [memory(trace_id, "x" * 100_000)])[0].span_id for _ in range(40)]
         wait_for(lambda: len(jaeger.spans(trace_id)) == len(told), "the trace in Jaeger")
         assert sorted(span.span_id for span in jaeger.spans(trace_id)) == sorted(told)
         dropped = int(gateway.metric("memtrace_isolate_dropped_spans"))

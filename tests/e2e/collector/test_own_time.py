@@ -21,7 +21,7 @@ from memtrace_otel.launch import find_program
 from tests.e2e.backends.service import free_ports, running
 from tests.e2e.collector.processes import Collector
 
-_ROUNDS = 8
+_ROUNDS = 5
 _MODEL_SECONDS = 0.5
 """What a small model takes for a short reply."""
 _BAR = 1.05

@@ -88,6 +88,16 @@ def test_other_instrumentations_and_evaluations_reach_the_branch(path: Route) ->
     assert not any("collector.memory" in one.attributes for one in path.kept(trace_id))
 
 
+def test_requests_of_many_small_spans_are_not_too_many_for_serve(path: Route) -> None:
+    """It takes 20,000 in one request, and what it refuses for good would be dropped."""
+    trace_id, chat = new_trace(), {"gen_ai.operation.name": "chat"}
+    path.serve.kill()  # so that they wait, and go out together
+    for _ in range(6):
+        tell(path.gateway.otlp, [span(trace_id, "c", attributes=chat, resource={}) for _ in range(10_000)])
+    path.serve.start()
+    wait_for(lambda: path.serve.acknowledged() == 60_000, "all of them in serve", 60)
+
+
 def test_secrets_leave_neither_in_strings_nor_in_arrays_and_nothing_else_changes(path: Route) -> None:
     trace_id = new_trace()
     contents = ["before", *(f"it is {secret} indeed" for secret in SECRETS.values()), "after"]

@@ -119,7 +119,8 @@ def test_every_metric_that_is_asked_for_exists() -> None:
         re.findall(r"^([a-z_]+)(?:\{| )", (metrics.exposition("")[0] + generate_latest(watched)).decode(), re.MULTILINE)
     )
     for metric in tables.read_registry()["metrics"]:  # of applications, by way of a Collector
-        exposed.add(metric["name"].replace(".", "_") + ("_total" if metric["instrument"] == "counter" else ""))
+        unit = "_seconds" if metric["unit"] == "s" else ""
+        exposed.add(metric["name"].replace(".", "_") + unit + ("_total" if metric["instrument"] == "counter" else ""))
     recorded = {
         rule["record"]
         for path in RULES

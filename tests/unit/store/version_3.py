@@ -35,7 +35,7 @@ def write(path: Path, spans: Sequence[OperationSpan], waiting: Sequence[Operatio
 
 
 def write_packed(path: Path, spans: Sequence[OperationSpan], waiting: Sequence[OperationSpan] = ()) -> None:
-    """As `write`, and the bodies are packed with a dictionary, as far as deflate does it: ids in hex digits are left."""
+    """As `write`, and the bodies are packed with a dictionary; ids in hex digits are left."""
     write(path, spans, waiting)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(DICTIONARY)
