@@ -16,7 +16,7 @@ AGAIN = { test $$? -eq 1 && echo "AGAIN, alone, what failed:" && \
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -vv; }
 PIP = -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test systems lint bench e2e soak wheel clean help
+.PHONY: demo test systems lint bench e2e measure-sources soak wheel clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -74,6 +74,11 @@ e2e: $(VENV)/.dev
 soak: $(VENV)/.dev
 	scripts/backends install collector jaeger
 	$(BIN)/python -m tests.soak --minutes $(MINUTES)
+
+# What attribution from Tempo costs, in stores of two sizes: rate, requests and cost per case.
+measure-sources: $(VENV)/.dev
+	scripts/backends install tempo
+	$(BIN)/python -m tests.e2e.measure_sources
 
 bench: $(VENV_BENCH)/.bench
 	$(VENV_BENCH)/bin/python -m tests.bench --page docs/benchmarks.md

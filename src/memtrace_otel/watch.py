@@ -98,6 +98,7 @@ class Watch:
         self._told = told
         self._observer = observer
         self._counted: set[str] = set()
+        self._known: set[str] = set()
         self._cases: dict[str, _Case] = {}
         self._sent: dict[str, set[str]] = {}
         self._evaluations: dict[str, int] = {}
@@ -200,7 +201,8 @@ class Watch:
             for annotation in made:
                 self._cases[annotation.verdict.failure.trace_id].due = time.monotonic() + self._quiet
             raise
-        new = [annotation for annotation in made if annotation.is_new]
+        new = [one for one in made if one.is_new and one.verdict.attribution_id not in self._known]
+        self._known.update(one.verdict.attribution_id for one in new)  # the backend may never show it
         for annotation in new:
             self._told(annotation)
             if annotation.spans:  # else its ids may be anything
@@ -235,6 +237,8 @@ class Watch:
             self._sent.clear()
         if len(self._counted) > _MOST:
             self._counted.clear()
+        if len(self._known) > _MOST:
+            self._known.clear()
         while len(self._evaluations) > _MOST:
             del self._evaluations[next(iter(self._evaluations))]
         for trace_id in [id for id, case in self._cases.items() if case.due is None][

@@ -145,6 +145,17 @@ def test_a_span_that_comes_later_changes_the_verdict(told: Told, clock: Clock) -
     assert sum(told.source.asked.values()) < asked + 200  # it is let alone after some time
 
 
+def test_a_verdict_that_goes_nowhere_is_told_once(told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT")
+    told.source.tell(story())
+    assert settle(told, clock) == 1
+    for _ in range(100):
+        clock.now += QUIET
+        assert told.watch.attribute_due() == 0
+    assert len(told.verdicts) == 1
+    assert told.ours == []
+
+
 def test_a_receiver_that_is_down_gets_the_verdict_later_once(told: Told, clock: Clock) -> None:
     told.source.tell(story())
     told.down = True

@@ -124,16 +124,18 @@ class RemoteSource(ABC):
         """
         wanted = Wanted(failing=True)
         found: dict[str, int] = {}
+        read: dict[str, int] = {}
         for _, _, traces in self._searched(wanted, since, None):
             fresh = [id for id, number in traces.items() if known is None or known.get(id) != number]
-            if known is not None:
-                known.update(traces)
+            read.update(traces)
             self.fetch(fresh)
             for trace_id in fresh:
                 for span in self.trace(trace_id):
                     if wanted.holds(span) and span.start >= since:
                         for judged in judged_traces(span):
                             found[judged] = min(found.get(judged, span.start), span.start)
+        if known is not None:  # not before: what could not be read would be missed the next time
+            known.update(read)
         return sorted(found, key=lambda trace_id: (found[trace_id], trace_id))
 
     # --- of several at once --------------------------------------------------------------------------------------

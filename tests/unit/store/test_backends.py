@@ -99,7 +99,7 @@ def test_a_certificate_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) ->
         ),
         (
             Wanted(origins=frozenset("o"), kinds=frozenset({"judge"})),
-            '{ span.memtrace.inputs.origins = "o" && span.memtrace.op.kind = "judge" }',
+            '{ span.memtrace.op.kind = "judge" && span.memtrace.inputs.origins = "o" }',
         ),
     ],
 )

@@ -104,6 +104,20 @@ def test_failing_traces_are_those_that_are_judged_and_known_ones_are_not_read_ag
     assert source.asked == {"search": 1}
 
 
+def test_an_evaluation_that_could_not_be_read_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    spans = told_and_asked(1)
+    source, known = ListedSource().tell(spans), dict[str, int]()
+    with monkeypatch.context() as broken:
+
+        def refuse(self: ListedSource, trace_id: str) -> list[OperationSpan]:
+            raise StoreError("listed", "down")
+
+        broken.setattr(ListedSource, "_read", refuse)
+        with pytest.raises(StoreError):
+            source.failing(0, known)
+    assert source.failing(0, known) == [spans[3].trace_id]
+
+
 def test_past_the_bound_reading_ahead_leaves_the_rest_to_who_asks() -> None:
     spans = told_and_asked(1)
     source = ListedSource(BackendApi(Address(False, "listed", 1), bounds=Bounds(requests=2))).tell(spans).keeping()
