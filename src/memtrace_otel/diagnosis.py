@@ -38,6 +38,12 @@ class Diagnosis:
     seconds: tuple[float, ...]
     outdated: tuple[str, ...] = ()
 
+    def only(self, wanted: Callable[[Verdict], bool]) -> Diagnosis:
+        """Return it with those verdicts only that are wanted; the others are not outdated."""
+        pairs = [pair for pair in zip(self.verdicts, self.seconds, strict=True) if wanted(pair[0])]
+        verdicts, seconds = (tuple(each) for each in zip(*pairs, strict=True)) if pairs else ((), ())
+        return replace(self, verdicts=verdicts, seconds=seconds)
+
 
 def diagnose(
     store: SqliteStore, trace_ids: Collection[str] = (), *, progress: Progress = lambda done, total: None

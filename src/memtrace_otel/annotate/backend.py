@@ -6,8 +6,12 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 
 from memtrace_otel import semconv
+from memtrace_otel.annotate.identity import root_of
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import decode_request
+
+_INCOMPLETE = "verdicts"
+"""Among the receivers of `sent`: the roots of verdicts of which this process has found a span missing."""
 
 
 class BackendAnnotations:
@@ -15,6 +19,12 @@ class BackendAnnotations:
 
     `read` returns the spans of a trace as the backend has them now. `sent` are the ids that this process has sent,
     by receiver: a backend may take a moment to show them.
+
+    A backend of traces does not show events. Spans go first: while one of a verdict is missing, its event was not sent,
+    and it goes out with them, in a later try of this process when the receiver of logs is down. A verdict that is there
+    as a whole, found by a process that has sent nothing of it, counts as sent with its event. Another process cannot
+    know, and runs that come by the hour would repeat each event every time; so one is lost when the process ends
+    between the spans and the event.
     """
 
     def __init__(self, read: Callable[[str], list[OperationSpan]], sent: dict[str, set[str]] | None = None) -> None:
@@ -37,11 +47,13 @@ class BackendAnnotations:
         """Take spans that are about to be sent; only the backend keeps them."""
         for span in decode_request(body):
             self.trace(span.trace_id).append(span)
+            self._sent.setdefault(_INCOMPLETE, set()).add(root_of(span))
 
     def unsent(self, target: str, span_ids: Iterable[str]) -> list[str]:
         """Return those ids that the backend does not show and that were not sent to `target`."""
         sent = self._sent.get(target, set())
-        return [span_id for span_id in span_ids if span_id not in self._there and span_id not in sent]
+        there = self._there - self._sent.get(_INCOMPLETE, set()) if target.startswith("logs ") else self._there
+        return [span_id for span_id in span_ids if span_id not in there and span_id not in sent]
 
     def mark_sent(self, target: str, span_ids: Iterable[str]) -> None:
         """Remember that the ids were sent to `target`."""

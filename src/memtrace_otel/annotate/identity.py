@@ -42,6 +42,12 @@ def span_id(verdict: Verdict, part: str) -> str:
     return _digest(verdict.attribution_id, part, size=16)
 
 
+def root_of(span: OperationSpan) -> str:
+    """Return the id of the root of the attribution that a span of ours belongs to."""
+    attribution_id = str(span.attributes.get(semconv.ATTRIBUTION_ID, ""))
+    return _digest(attribution_id, "root", size=16) if attribution_id else span.parent_id
+
+
 def _successor(claim: str, previous: str) -> str:
     return _digest(claim, previous, size=32) if previous else claim
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 
 from memtrace_otel import semconv
+from memtrace_otel.annotate.identity import root_of
 from memtrace_otel.annotate.publish import AnnotationStore
 from memtrace_otel.model import OperationSpan
-from memtrace_otel.otlp import encode_request
+from memtrace_otel.otlp import decode_request, encode_request
 
 
 class LookingAnnotations:
@@ -17,16 +18,24 @@ class LookingAnnotations:
     Another machine may have sent them from the same spans, or a run that was killed before it could remember. `read`
     returns the spans of a trace as the backend has them now; what it raises goes through. For verdicts sent at once:
     each trace is read once.
+
+    A backend of traces does not show events, which go after the spans: that of a verdict counts as sent when the
+    backend shows all of the verdict and nothing of it was sent from this database. What was sent from here, or is sent
+    now, has its event sent unless the database remembers that, too.
     """
 
     def __init__(self, store: AnnotationStore, read: Callable[[str], Iterable[OperationSpan]]) -> None:
         self._store, self._read = store, read
         self._seen: set[str] = set()
         self._there: set[str] = set()
+        self._roots: dict[str, str] = {}
+        self._own: set[str] = set()  # roots of verdicts that are sent from here
 
     def trace(self, trace_id: str) -> list[OperationSpan]:
         """Return the spans of a trace, the verdicts that the backend shows in it included."""
         known = self._store.trace(trace_id)
+        ours = [span for span in known if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE]
+        self._roots.update((span.span_id, root_of(span)) for span in ours)
         if trace_id in self._seen:
             return known
         shown = [span for span in self._read(trace_id) if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE]
@@ -41,12 +50,18 @@ class LookingAnnotations:
 
     def unsent(self, target: str, span_ids: Iterable[str]) -> list[str]:
         """Return those ids that were never marked as sent to `target` and that the backend does not show."""
-        unsent = self._store.unsent(target, span_ids)
-        self._store.mark_sent(target, [span_id for span_id in unsent if span_id in self._there])
-        return [span_id for span_id in unsent if span_id not in self._there]
+        asked = list(span_ids)
+        unsent = self._store.unsent(target, asked)
+        there = self._there - self._own if target.startswith("logs ") else self._there
+        if target.startswith("traces "):
+            ours = (set(asked) - set(unsent)) | (set(unsent) - there)
+            self._own.update(self._roots.get(span_id, span_id) for span_id in ours)
+        self._store.mark_sent(target, [span_id for span_id in unsent if span_id in there])
+        return [span_id for span_id in unsent if span_id not in there]
 
     def add_request(self, body: bytes) -> None:
         """Keep an OTLP trace request durably."""
+        self._roots.update((span.span_id, root_of(span)) for span in decode_request(body))
         self._store.add_request(body)
 
     def mark_sent(self, target: str, span_ids: Iterable[str]) -> None:

@@ -40,7 +40,7 @@ class AnnotationStore(Protocol):
         ...
 
     def unsent(self, target: str, span_ids: Iterable[str]) -> list[str]:
-        """Return those ids that were never marked as sent to `target`."""
+        """Return those ids that were never marked as sent to `target`, which begins with its signal."""
         ...
 
     def mark_sent(self, target: str, span_ids: Iterable[str]) -> None:
@@ -110,8 +110,9 @@ def annotation_spans(
 def annotate(verdicts: Iterable[Verdict], store: AnnotationStore, *, started: int | None = None) -> list[Annotation]:
     """Write the verdicts to `store` as spans; `started` is when their attribution began (ns since the epoch).
 
-    A verdict that is there already adds nothing; one that differs from the newest of its answer replaces it under a new
-    XX"""
+    A verdict that is there already adds nothing; one that differs from the newest of its answer replaces it under a
+    new id.
+    """
     ended = time.time_ns()
     annotations: list[Annotation] = []
     for claimed in verdicts:

@@ -38,11 +38,13 @@ class SendError(Exception):
     """A request was not accepted, or not all of it. Names the receiver and its reason.
 
     `unsupported` is true when the receiver does not take this signal at all (Jaeger and logs, for example).
+    `partial` is true when it has answered, and taken the rest: OTLP says not to repeat such a request by oneself.
     """
 
-    def __init__(self, target: Target, reason: str, *, unsupported: bool = False) -> None:
+    def __init__(self, target: Target, reason: str, *, unsupported: bool = False, partial: bool = False) -> None:
         super().__init__(f"cannot send {target.signal} to {target} ({target.protocol}): {reason}")
         self.unsupported = unsupported
+        self.partial = partial
 
 
 def send(target: Target, body: bytes) -> None:
@@ -115,10 +117,10 @@ def _check_reply(target: Target, reply: bytes) -> None:
             part = ExportLogsServiceResponse.FromString(reply).partial_success
             rejected, reason = part.rejected_log_records, part.error_message
     except DecodeError:
-        _refuse(target, "the reply is not an OTLP reply")
+        _refuse(target, "the reply is not an OTLP reply", partial=True)
     if rejected:
-        _refuse(target, f"{rejected} rejected: {reason}")
+        _refuse(target, f"{rejected} rejected: {reason}", partial=True)
 
 
-def _refuse(target: Target, reason: str, *, unsupported: bool = False) -> NoReturn:
-    raise SendError(target, reason, unsupported=unsupported) from None
+def _refuse(target: Target, reason: str, *, unsupported: bool = False, partial: bool = False) -> NoReturn:
+    raise SendError(target, reason, unsupported=unsupported, partial=partial) from None

@@ -77,11 +77,14 @@ def attribute(
     if look_in and source:
         raise click.UsageError("--look-in goes with --db: with --source, that backend is looked into anyway")
     export_metrics()
-    if source:
-        found, sent = _from_backend(source, trace_ids, since, annotate)
-    else:
-        found, sent = _from_database(database, trace_ids, annotate, look_in)
-    _print(found, as_json)
+    found: list[Found] = []
+    try:
+        if source:
+            sent = _from_backend(source, trace_ids, since, annotate, found)
+        else:
+            sent = _from_database(database, trace_ids, annotate, look_in, found)
+    finally:  # a receiver that is down takes no verdict away
+        _print(found, as_json)
     if sent.traces is not None:
         click.echo(f"sent {sent.spans} spans and {sent.events} events to {sent.traces}", err=True)
     elif source and annotate and found:
@@ -92,15 +95,15 @@ def attribute(
 
 
 def _from_database(
-    database: Path, trace_ids: tuple[str, ...], annotate: bool, look_in: str
-) -> tuple[list[Found], Delivery]:
+    database: Path, trace_ids: tuple[str, ...], annotate: bool, look_in: str, found: list[Found]
+) -> Delivery:
+    """Add what is found to `found`, send it."""
     from memtrace_otel.annotate import AnnotationStore, LookingAnnotations, deliver
     from memtrace_otel.diagnosis import diagnose, record
     from memtrace_otel.store import SqliteStore, open_source
 
     started = time.time_ns()
     annotations: list[Annotation] = []
-    found: list[Found] = []
     with (
         SqliteStore.open(database, create=False) as store,
         closing(open_source(look_in)) if look_in else nullcontext() as backend,
@@ -114,19 +117,19 @@ def _from_database(
                 made = record(kept, diagnosis, started=started) if annotate else []
                 found += _found(diagnosis, made)
                 annotations += made
-        return found, deliver(annotations, kept)
+        return deliver(annotations, kept)
 
 
 def _from_backend(
-    url: str, trace_ids: tuple[str, ...], since: int | None, annotate: bool
-) -> tuple[list[Found], Delivery]:
+    url: str, trace_ids: tuple[str, ...], since: int | None, annotate: bool, found: list[Found]
+) -> Delivery:
+    """Add what is found to `found`, send it."""
     from memtrace_otel.annotate import BackendAnnotations, Delivery, deliver
     from memtrace_otel.diagnosis import diagnose_backend, record
     from memtrace_otel.store import open_source
     from memtrace_otel.store.ahead import TOGETHER
 
     started = time.time_ns()
-    found: list[Found] = []
     total = Delivery()
     with closing(open_source(url)) as source, progress_bar("attribute") as progress:
         reading = source.keeping()
@@ -137,7 +140,7 @@ def _from_backend(
             made = record(store, diagnosis, started=started) if annotate else []
             found += _found(diagnosis, made)
             total += deliver(made, store)
-    return found, total
+    return total
 
 
 def _found(diagnosis: Diagnosis, made: list[Annotation]) -> list[Found]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from memtrace_otel.model import Attributed
+from memtrace_otel.model import Attributed, OperationSpan
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
 from memtrace_otel.serve.progress import Progress
 from memtrace_otel.store import NewSpan, SqliteStore, StoreError
@@ -24,7 +24,10 @@ _AWAITED_SECONDS = 24 * 3600.0
 """How long an evaluation waits for the spans of its trace, like the evaluations that the next server looks at."""
 _TURN_SECONDS = 0.2
 """When to look again while another process attributes on the same file."""
+_LONGEST_PAUSE = 300.0
+"""Between tries while the receiver of verdicts does not take them."""
 _TRACE_ID = 32
+_NEVER = float("inf")
 _PATIENCE = 10
 """A trace that never gets quiet is attributed after so many quiet periods."""
 _RESUMED_NANOSECONDS = int(_AWAITED_SECONDS) * 10**9
@@ -34,15 +37,29 @@ _RESUMED_NANOSECONDS = int(_AWAITED_SECONDS) * 10**9
 class _Watched:
     """A trace with an evaluation: its newest span starts at `last` (ns), its memories are `scopes`.
 
-    It is `awaited` while it holds no answer.
+    It is `awaited` while it holds no answer, or not the one that was evaluated, and `unsent` while a verdict of it is.
     """
 
     last: int = 0
     scopes: set[str] = field(default_factory=set[str])
     awaited: bool = True
+    unsent: bool = False
     changed: float = 0.0
     due: float | None = None
     latest: float = 0.0  # when it is attributed whatever comes
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of attributing a trace. `sent` and `unsent`: the receiver took something now, or did not take it.
+
+    `awaited`: an evaluated answer is not here.
+    """
+
+    progress: Progress
+    sent: bool = False
+    unsent: bool = False
+    awaited: bool = False
 
 
 class Attribution:
@@ -51,6 +68,7 @@ class Attribution:
     def __init__(self, quiet_seconds: float) -> None:
         self._quiet = quiet_seconds
         self._watched: dict[str, _Watched] = {}
+        self._pause = self._send_again = 0.0  # of one receiver: while it is down, one try tells for all traces
 
     def resume(self, store: SqliteStore) -> None:
         """Watch the evaluated traces of the last day: what was due when an earlier process ended is due again.
@@ -88,10 +106,9 @@ class Attribution:
 
     def attribute_one(self, store: SqliteStore) -> Progress:
         """Attribute the trace that waits longest, when one has been quiet; return what came of it."""
-        due = [(watched.due, trace_id) for trace_id, watched in self._watched.items() if watched.due is not None]
-        if not due or min(due)[0] > time.monotonic():
+        when, trace_id = min(((self._when(one), id) for id, one in self._watched.items()), default=(_NEVER, ""))
+        if when > time.monotonic():
             return Progress()
-        trace_id = min(due)[1]
         watched = self._watched[trace_id]
         watched.due = None
         try:
@@ -104,19 +121,38 @@ class Attribution:
                 watched.awaited = not any(span.kind == OpKind.RESPOND for span in spans)
                 watched.last = max([watched.last, *(span.start for span in spans)])
                 if not spans:  # its evaluation was faster: its spans make it due
+                    watched.unsent = False
                     return Progress()
-                return _attribute(store, trace_id)
+                outcome = _attribute(store, trace_id)
+                watched.awaited |= outcome.awaited
+                self._remember(watched, outcome)
+                return outcome.progress
         except StoreError:
             watched.due = time.monotonic() + self._quiet
             raise
         except Exception as error:  # one odd trace must not stop the decoding; its contents stay out of the log
+            watched.unsent = False
             _logger.warning("attribution of trace %s failed: %s", trace_id, type(error).__name__)
             return Progress(errors=1)
 
     def wait(self) -> float:
         """Return the seconds until a trace is due, infinity when none is."""
-        due = [watched.due for watched in self._watched.values() if watched.due is not None]
-        return max(0.0, min(due) - time.monotonic()) if due else float("inf")
+        when = min(map(self._when, self._watched.values()), default=_NEVER)
+        return max(0.0, when - time.monotonic())
+
+    def _when(self, watched: _Watched) -> float:
+        if watched.due is None:
+            return self._send_again if watched.unsent else _NEVER
+        return watched.due
+
+    def _remember(self, watched: _Watched, outcome: Outcome) -> None:
+        """Put what was not sent off, longer each time; once something is sent the rest goes out, too."""
+        watched.unsent = outcome.unsent
+        if outcome.unsent:
+            self._pause = min(max(2 * self._pause, self._quiet, 1.0), _LONGEST_PAUSE)
+            self._send_again = time.monotonic() + self._pause
+        elif outcome.sent:
+            self._pause = self._send_again = 0.0
 
     def _watch(self, trace_id: str, start: int, scope: str, now: float) -> None:
         if not trace_id:
@@ -135,31 +171,43 @@ class Attribution:
     def _forget(self, now: float) -> None:
         for trace_id, watched in list(self._watched.items()):
             excess = len(self._watched) > _MOST_TRACES
-            patience = _AWAITED_SECONDS if watched.awaited else _WATCHED_SECONDS
+            patience = _AWAITED_SECONDS if watched.awaited or watched.unsent else _WATCHED_SECONDS
             if watched.due is None and (excess or now - watched.changed > patience):
                 del self._watched[trace_id]
 
 
-def _attribute(store: SqliteStore, trace_id: str) -> Progress:
-    """Attribute the failures of a trace, write the verdicts, send them where the environment says."""
+def _attribute(store: SqliteStore, trace_id: str) -> Outcome:
+    """Attribute the failures of a trace, write the verdicts, send them where the environment says.
+
+    None on an answer that is not here: it comes later, or to another server, which has the memory that it worked on.
+    """
     from memtrace_otel.annotate import AttributionMetrics, SendError, TargetError, deliver
     from memtrace_otel.diagnosis import diagnose, record  # with networkx: not for an idle server
 
     started, clock = time.time_ns(), time.perf_counter()
     annotations: list[Annotation] = []
+    awaited = unsent = sent = False
     try:
         for found in diagnose(store, (trace_id,)):
-            annotations += record(store, found, started=started)
+            held = found.only(lambda verdict: _holds(store, verdict.failure.answer_span))
+            awaited |= len(held.verdicts) < len(found.verdicts)
+            annotations += record(store, held, started=started)
     except StoreError:
         raise
     except Exception:
         AttributionMetrics().failed(time.perf_counter() - clock)
         raise
     try:
-        deliver(annotations, store)
+        delivery = deliver(annotations, store)
+        sent = bool(delivery.spans or delivery.events)
     except (SendError, TargetError) as error:
-        _logger.warning("%s", error)
+        unsent = isinstance(error, SendError) and not error.partial
+        _logger.warning("%s%s", error, "; tried again later" if unsent else "")
     new = [one for one in annotations if one.is_new]
-    return Progress(
-        verdicts=len(new), attributed=tuple(Attributed.of(one.verdict, one.seconds) for one in new if one.spans)
-    )
+    attributed = tuple(Attributed.of(one.verdict, one.seconds) for one in new if one.spans)
+    progress = Progress(verdicts=len(new), attributed=attributed, failed_sends=int(unsent))
+    return Outcome(progress, sent, unsent, awaited)
+
+
+def _holds(store: SqliteStore, answer: OperationSpan) -> bool:
+    return any(span.span_id == answer.span_id for span in store.trace(answer.trace_id))

@@ -38,6 +38,7 @@ class Metrics(Collector):
         self.quarantined = 0
         self.verdicts = 0
         self.packed_spans = 0
+        self.failed_sends = 0
         self.restarts = 0
         self.inbox_bytes = 0
         self.inbox_limit = 0
@@ -65,6 +66,7 @@ class Metrics(Collector):
         self.quarantined += progress.quarantined
         self.verdicts += progress.verdicts
         self.packed_spans += progress.packed
+        self.failed_sends += progress.failed_sends
         seen = self._seen.copy()  # a scrape reads it in another thread
         for (what, *names), count in progress.seen.items():
             pair = self._pairs.bounded(*names)
@@ -96,6 +98,7 @@ class Metrics(Collector):
         yield _counter("decoded_spans", "New spans decoded and indexed.", self.decoded_spans)
         yield _counter("quarantined_requests", "Requests, or parts of one, set aside as unreadable.", self.quarantined)
         yield _counter("verdicts", "New verdicts on failed answers.", self.verdicts)
+        yield _counter("failed_sends", "Times that a receiver did not take verdicts.", self.failed_sends)
         yield _counter("packed_spans", "Spans packed.", self.packed_spans)
         yield _counter("decoder_restarts", "Restarts of the decoding process.", self.restarts)
         yield _gauge("inbox_bytes", "Bytes acknowledged and not yet decoded.", self.inbox_bytes)

@@ -17,6 +17,9 @@ _MOST_CHARACTERS = 200
 """Of the name of a system or service; it comes from whoever sends spans."""
 
 
+_NUMBERS = ("spans", "quarantined", "verdicts", "errors", "packed", "failed_sends")
+
+
 class Seen(StrEnum):
     """What is counted of the spans that arrive, by system and service."""
 
@@ -33,7 +36,8 @@ By = tuple[Seen, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """New spans and what is seen in them, requests set aside, new verdicts, attributions that broke, packed spans.
+    """New spans and what is seen in them, requests set aside, new verdicts, attributions that broke, packed spans,
+    traces whose verdicts the receiver did not take.
 
     `attributed` are those of the verdicts that telemetry can name.
     """
@@ -45,14 +49,15 @@ class Progress:
     attributed: tuple[Attributed, ...] = ()
     seen: Counter[By] = field(default_factory=Counter[By])
     packed: int = 0
+    failed_sends: int = 0
 
     def __bool__(self) -> bool:
         """Whether there is anything to tell."""
-        return bool(self.spans or self.quarantined or self.verdicts or self.errors or self.packed)
+        return any(getattr(self, name) for name in _NUMBERS)
 
     def line(self) -> str:
         """Return the line, without its end."""
-        document = {name: getattr(self, name) for name in ("spans", "quarantined", "verdicts", "errors", "packed")}
+        document = {name: getattr(self, name) for name in _NUMBERS}
         told = {"attributed": list(map(asdict, self.attributed)), "seen": [[*by, n] for by, n in self.seen.items()]}
         return json.dumps({**document, **told})
 

@@ -7,6 +7,7 @@ is made at a time.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import tempfile
 from pathlib import Path
@@ -18,9 +19,13 @@ from starlette.routing import Route
 
 from memtrace_otel.otlp.receiver import is_loopback
 
+_logger = logging.getLogger(__name__)
 _SECONDS = 60
+_ERROR_BYTES = 2000
+"""Of what the process that makes a report says last."""
 _WAITING = 8
 """Requests that may wait for their turn."""
+_UNKNOWN = "memtrace-otel: no such trace"
 _HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 
 
@@ -39,8 +44,7 @@ class Reports:
 
     async def _report(self, request: Request) -> Response:
         trace_id: str = request.path_params["trace_id"]
-        host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
-        if not self._token and not is_loopback(host):
+        if not self._token and not is_loopback(_host(request)):
             return _text(
                 "not by this name\n", 403
             )  # a foreign page whose name leads here would read what memories hold
@@ -57,14 +61,15 @@ class Reports:
 
     async def _made(self, trace_id: str) -> Response:
         with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "report.html"
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "memtrace_otel.cli", "report", trace_id),
-                *("--db", str(self._database), "--output", str(file), "--title", "Memory failures"),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.DEVNULL,
-            )
+            file, said = Path(folder) / "report.html", Path(folder) / "said"
+            with said.open("wb") as errors:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "memtrace_otel.cli", "report", trace_id),
+                    *("--db", str(self._database), "--output", str(file), "--title", "Memory failures"),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=errors,
+                )
             try:
                 await asyncio.wait_for(process.wait(), _SECONDS)
             except TimeoutError:
@@ -74,8 +79,20 @@ class Reports:
                     process.kill()
                     await process.wait()
             if not file.exists():
-                return _text(f"no trace {trace_id} here\n", 404)
+                error = said.read_bytes()[-_ERROR_BYTES:].decode("utf-8", "replace").strip()
+                if _UNKNOWN in error:
+                    return _text(f"no trace {trace_id} here\n", 404)
+                _logger.warning("no report on trace %s (status %d): %s", trace_id, process.returncode, error)
+                return _text("the report could not be made: the log of the server says why\n", 500)
             return HTMLResponse(await asyncio.to_thread(file.read_bytes), headers=_HEADERS)
+
+
+def _host(request: Request) -> str:
+    """Return the name that the request was sent to, '' when it is none."""
+    try:
+        return urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+    except ValueError:
+        return ""
 
 
 def _text(text: str, status: int) -> Response:

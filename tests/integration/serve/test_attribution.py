@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
 from functools import partial
+from socket import create_server
 
 from memtrace_otel.otlp.sdk import encode_sdk_spans
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE
 from memtrace_otel.store import SqliteStore
 from tests.conftest import Recording
 from tests.integration.serve.conftest import Server, Start
+from tests.unit.annotate.conftest import Receiver, http_receiver_on
 from tests.unit.test_cli import tell
 
 
@@ -88,3 +92,42 @@ def test_what_was_due_when_the_server_was_killed_is_attributed_by_the_next(
     second = start(MEMTRACE_QUIET_SECONDS="0.2")
     second.until(lambda: second.metric("verdicts") == 1)
     assert verdicts(second) == ["update"]
+
+
+def test_a_verdict_made_while_the_receiver_is_down_arrives_once_it_is_up(
+    start: Start, recording: Recording, content_on: None
+) -> None:
+    with closing(create_server(("127.0.0.1", 0))) as free:
+        port: int = free.getsockname()[1]
+    server = start(
+        MEMTRACE_QUIET_SECONDS="0.3",
+        OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{port}",
+        OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
+    )
+    tell(recording)
+    server.post("/v1/traces", encode_sdk_spans(recording.spans()))
+    server.until(lambda: server.metric("verdicts") == 1 and server.metric("failed_sends") >= 1)
+    received = Receiver()
+    with http_receiver_on(port, received):
+        server.until(lambda: len(received.logs) == 1)
+        time.sleep(1.5)
+    assert len(received.span_ids()) == len(set(received.span_ids())) == attribution_spans(server)
+    assert len(received.logs) == server.metric("verdicts") == 1
+
+
+def attribution_spans(server: Server) -> int:
+    with SqliteStore.open(server.database, create=False) as store:
+        return sum(span.instrumentation_scope == ATTRIBUTION_SCOPE for span in store.spans())
+
+
+def test_a_judgement_waits_for_its_answer(start: Start, recording: Recording, content_on: None) -> None:
+    server = start(MEMTRACE_QUIET_SECONDS="0.3")
+    tell(recording)
+    judge = [span for span in recording.spans() if span.name == "memtrace.judge"]
+    assert len(judge) == 1
+    server.post("/v1/traces", encode_sdk_spans(judge))
+    time.sleep(1.5)
+    assert (server.metric("decoded_spans"), server.metric("verdicts"), attribution_spans(server)) == (1, 0, 0)
+    server.post("/v1/traces", encode_sdk_spans([span for span in recording.spans() if span not in judge]))
+    server.until(lambda: server.metric("verdicts") == 1)
+    assert verdicts(server) == ["update"]

@@ -46,9 +46,20 @@ def test_what_is_not_there(start: Start, path: str, status: int, told: str) -> N
     assert (got, told in page) == (status, True)
 
 
+def test_a_report_that_cannot_be_made_is_no_missing_trace(start: Start) -> None:
+    server = start()
+    server.database.rename(server.database.with_name("elsewhere.db"))
+    status, page, _ = asked(server, f"/report/{'0' * 31}a")
+    assert (status, "could not be made" in page) == (500, True)
+    server.terminate()
+    assert server.process.stderr is not None
+    assert "spans.db" in server.process.stderr.read()
+
+
 def test_who_may_not_read_it(start: Start) -> None:
     path = f"/report/{'0' * 31}a"
     open_server = start()
     assert asked(open_server, path, host="evil.test")[0] == 403
+    assert asked(open_server, path, host="[abc")[0] == 403
     assert asked(open_server, path, origin="http://evil.test")[0] == 403
     assert asked(start(MEMTRACE_SERVE_TOKEN="secret"), path)[0] == 401

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent import futures
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -105,6 +106,15 @@ class Receiver:
 def http_receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     """An OTLP/HTTP receiver, named by the environment."""
     received = Receiver()
+    with http_receiver_on(0, received):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.endpoint)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+        yield received
+
+
+@contextmanager
+def http_receiver_on(port: int, received: Receiver) -> Iterator[None]:
+    """Receive on a port of loopback, 0: a free one."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -120,16 +130,16 @@ def http_receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     received.endpoint = f"http://127.0.0.1:{server.server_port}"
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.endpoint)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
-    yield received
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 @pytest.fixture

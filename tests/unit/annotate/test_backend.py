@@ -37,11 +37,18 @@ class Backend:
         self.spans: list[OperationSpan] = [CAUSE, ANSWER]
         self.requests = 0
         self.broken = False
+        self.logs: list[bytes] = []
+        self.takes_logs = self.logs_down = False
 
     def read(self, trace_id: str) -> list[OperationSpan]:
         return [span for span in self.spans if span.trace_id == trace_id]
 
     def take(self, target: Target, body: bytes) -> None:
+        if target.signal == "logs" and self.takes_logs:
+            if self.logs_down:
+                raise SendError(target, "it is down")
+            self.logs.append(body)
+            return
         if target.signal == "logs":
             raise SendError(target, "no logs", unsupported=True)
         self.requests += 1
@@ -62,9 +69,11 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
     assert sorted(backend.ids) == sorted(set(backend.ids))
 
 
-def run(backend: Backend, verdict: Verdict = VERDICT) -> tuple[Annotation, int]:
-    """What one run does; another process starts with nothing."""
-    store = BackendAnnotations(backend.read)
+def run(
+    backend: Backend, verdict: Verdict = VERDICT, sent: dict[str, set[str]] | None = None
+) -> tuple[Annotation, int]:
+    """What one run does; another process starts with nothing, the same has `sent`."""
+    store = BackendAnnotations(backend.read, sent)
     (made,) = record(store, Diagnosis(EvolutionGraph(), (verdict,), (0.1,)))
     return made, deliver([made], store, "http://localhost:4317").spans
 
@@ -107,3 +116,24 @@ def test_what_this_process_has_sent_is_not_sent_again_while_the_backend_is_behin
         store = BackendAnnotations(lambda trace_id: [s for s in (CAUSE, ANSWER) if s.trace_id == trace_id], sent)
         made = annotate([VERDICT], store)
         assert (deliver(made, store, "http://localhost:4317").spans > 0) is expected
+
+
+def test_the_event_goes_out_when_the_receiver_of_logs_is_up_again(backend: Backend) -> None:
+    sent: dict[str, set[str]] = {}
+    backend.takes_logs = backend.logs_down = True
+    with pytest.raises(SendError):
+        run(backend, sent=sent)
+    backend.logs_down = False
+    for _ in range(2):
+        assert run(backend, sent=sent)[1] == 0  # the spans are there
+        assert len(backend.logs) == 1
+    run(backend)  # another process
+    assert len(backend.logs) == 1
+
+
+def test_what_a_crash_left_out_brings_its_event(backend: Backend) -> None:
+    run(backend)
+    del backend.spans[-1]  # sent after the root
+    backend.takes_logs = True
+    assert run(backend)[1] == 1
+    assert len(backend.logs) == 1

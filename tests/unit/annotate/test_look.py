@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memtrace_otel.annotate import LookingAnnotations, annotate, deliver
+from memtrace_otel.annotate import LookingAnnotations, SendError, annotate, deliver
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import decode_request, encode_request
 from memtrace_otel.store import SqliteStore
@@ -74,3 +74,25 @@ def test_a_backend_that_cannot_be_read_is_an_error(store: SqliteStore, http_rece
     with pytest.raises(ConnectionError):
         annotate([verdict_on(UPDATE)], LookingAnnotations(store, read))
     assert http_receiver.traces == []
+
+
+def test_an_event_that_the_receiver_of_logs_did_not_take_goes_out_later(
+    store: SqliteStore, copy: SqliteStore, http_receiver: Receiver
+) -> None:
+    http_receiver.status = {"/v1/logs": 503}
+    with pytest.raises(SendError):
+        send_from(store, http_receiver, "update")
+    http_receiver.status = {}
+    assert send_from(store, http_receiver, "update") == [0]
+    assert send_from(store, http_receiver, "update") == [0]
+    assert send_from(copy, http_receiver, "update") == [0]
+    assert len(http_receiver.logs) == 1
+
+
+def test_the_event_of_a_verdict_that_a_killed_run_had_not_finished_is_sent(
+    store: SqliteStore, http_receiver: Receiver
+) -> None:
+    (annotation,) = annotate([verdict_on(UPDATE)], store)
+    http_receiver.traces.append(encode_request(annotation.spans[:-1]))  # the root among them
+    assert send_from(store, http_receiver, "update", "update") == [1, 0]
+    assert len(http_receiver.logs) == 1

@@ -12,7 +12,8 @@ from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp.decode import IndexedFields
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE
 from memtrace_otel.serve import attribution
-from memtrace_otel.serve.attribution import Attribution
+from memtrace_otel.serve.attribution import Attribution, Outcome
+from memtrace_otel.serve.progress import Progress
 from memtrace_otel.store import NewSpan
 
 A, B = "a" * 32, "b" * 32
@@ -42,8 +43,29 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def attributed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The traces that were attributed."""
     traces: list[str] = []
-    monkeypatch.setattr(attribution, "_attribute", lambda store, trace_id: traces.append(trace_id) or 1)
+
+    def attribute(store: object, trace_id: str) -> Outcome:
+        traces.append(trace_id)
+        return Outcome(Progress(verdicts=1))
+
+    monkeypatch.setattr(attribution, "_attribute", attribute)
     return traces
+
+
+class Receiver:
+    """Takes the verdicts on traces, once each, unless it is `down`."""
+
+    def __init__(self) -> None:
+        self.down = True
+        self.tries = 0
+        self.taken: list[str] = []
+
+    def attribute(self, store: object, trace_id: str) -> Outcome:
+        self.tries += 1
+        if self.down:
+            return Outcome(Progress(failed_sends=1), unsent=True)
+        self.taken.append(trace_id)
+        return Outcome(Progress(verdicts=1), sent=True)
 
 
 class Stored:
@@ -183,3 +205,57 @@ def test_a_trace_is_not_watched_for_ever(clock: Clock, attributed: list[str], ki
     watching.notice([span(B, 9)])
     watching.notice([span(B, 1, scope="ana")])
     assert watching.wait() == float("inf")
+
+
+def test_what_the_receiver_did_not_take_is_tried_again_ever_less_often(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver = Receiver()
+    monkeypatch.setattr(attribution, "_attribute", receiver.attribute)
+    watching = Attribution(10)
+    watching.notice([span(A, 5, evaluated=True)])
+    waits: list[float] = []
+    for _ in range(8):
+        waits.append(watching.wait())
+        clock.now += watching.wait()
+        run(watching, Stored(kind="respond"))
+        watching.notice([span(B, 9)])  # forgets what is done
+    assert waits == [10, 10, 20, 40, 80, 160, 300, 300]
+    receiver.down = False
+    clock.now += watching.wait()
+    run(watching)
+    assert (receiver.taken, watching.wait()) == ([A], float("inf"))
+
+
+def test_one_try_tells_for_all_traces_that_the_receiver_is_down(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    receiver = Receiver()
+    monkeypatch.setattr(attribution, "_attribute", receiver.attribute)
+    watching = Attribution(10)
+    watching.notice([span(A, 5, evaluated=True), span(B, 5, evaluated=True)])
+    clock.now += 10
+    run(watching)
+    assert receiver.tries == 2
+    clock.now += watching.wait()
+    run(watching)
+    assert receiver.tries == 3
+    receiver.down = False
+    clock.now += watching.wait()
+    run(watching)
+    assert (sorted(receiver.taken), watching.wait()) == ([A, B], float("inf"))
+
+
+def test_an_answer_that_is_missing_is_waited_for_as_long_as_a_trace(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = [Outcome(Progress(), awaited=True), Outcome(Progress(verdicts=1))]
+    monkeypatch.setattr(attribution, "_attribute", lambda store, trace_id: outcomes.pop(0))
+    watching = Attribution(10)
+    watching.notice([span(A, 5, evaluated=True)])
+    clock.now += 10
+    run(watching, Stored(kind="respond"))  # another answer is there
+    clock.now += 20 * 3600
+    watching.notice([span(B, 9)])
+    watching.notice([span(A, 4)])
+    clock.now += 10
+    run(watching)
+    assert outcomes == []
