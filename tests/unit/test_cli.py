@@ -8,12 +8,15 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from memtrace_otel.annotate import SendError, publish
+from memtrace_otel.annotate.target import Target
 from memtrace_otel.capture import feedback, operation, scope_id
 from memtrace_otel.cli import main
 from memtrace_otel.model import content_digest
@@ -21,7 +24,10 @@ from memtrace_otel.otlp.json import request_to_json
 from memtrace_otel.store import SqliteStore
 from memtrace_otel.store.exporter import MemtraceSpanExporter
 from tests.conftest import Recording
+from tests.contract.planted import Fault, System, record
+from tests.contract.story import STORY
 from tests.unit.store.backend_api import Reply, answering
+from tests.unit.store.listed_source import ListedSource
 
 SCOPE = scope_id("store", user="ana")
 COMMANDS = (
@@ -274,6 +280,34 @@ def test_a_trace_that_a_source_does_not_hold_is_bad_input_and_no_failure_is_noth
     assert (unknown.exit_code, nothing.exit_code) == (2, 1)
     assert f"no such trace: {'f' * 32}" in unknown.output
     assert f"no failing answer in {source}" in nothing.output
+
+
+def test_verdicts_are_printed_though_the_receiver_takes_none(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    result = run("attribute", "--all", "--json", "--db", database)
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["failure_type"] == "update"
+    assert "cannot send traces to http://127.0.0.1:1" in result.stderr
+
+
+def test_a_receiver_that_fails_halfway_loses_no_verdict_of_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, sent = ListedSource(), list[bytes]()
+    first = record(System.ADDITIVE, Fault.GARBLED, STORY[0], STORY[3]).spans
+    second = record(System.ADDITIVE, Fault.GARBLED, STORY[1], STORY[3]).spans
+    source.tell(first, [replace(span, scope=span.scope and "b" * 16) for span in second])
+
+    def send(target: Target, body: bytes) -> None:
+        sent.append(body)
+        if len(sent) > 1:
+            raise SendError(target, "it is down")
+
+    monkeypatch.setattr("memtrace_otel.store.open_source", lambda url: source)
+    monkeypatch.setattr(publish, "send", send)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("OTEL_LOGS_EXPORTER", "none")
+    result = run("attribute", "--all", "--since", "2020-01-01T00:00:00Z", "--json", "--source", "tempo+http://x")
+    assert (result.exit_code, len(sent), len(result.stdout.splitlines())) == (2, 2, 2)
+    assert "it is down" in result.stderr
 
 
 def test_a_database_that_is_missing_foreign_or_of_another_version_is_refused(database: Path, tmp_path: Path) -> None:
