@@ -79,12 +79,18 @@ class Reports:
                     process.kill()
                     await process.wait()
             if not file.exists():
-                error = said.read_bytes()[-_ERROR_BYTES:].decode("utf-8", "replace").strip()
+                error = _end(said)
                 if _UNKNOWN in error:
                     return _text(f"no trace {trace_id} here\n", 404)
                 _logger.warning("no report on trace %s (status %d): %s", trace_id, process.returncode, error)
                 return _text("the report could not be made: the log of the server says why\n", 500)
             return HTMLResponse(await asyncio.to_thread(file.read_bytes), headers=_HEADERS)
+
+
+def _end(file: Path) -> str:
+    with file.open("rb") as said:
+        said.seek(max(0, file.stat().st_size - _ERROR_BYTES))
+        return said.read().decode("utf-8", "replace").strip()
 
 
 def _host(request: Request) -> str:
