@@ -26,10 +26,8 @@ GRAFANA = DEPLOY / "grafana"
 DASHBOARDS = sorted((GRAFANA / "dashboards").glob("*.json"))
 RULES = sorted((DEPLOY / "prometheus").glob("memtrace.*.yml"))
 _NAME = re.compile(r"\b(?:memtrace|gen_ai|otelcol)[_:][a-z0-9_:]+")
-_OF_THE_COLLECTOR = {
-    *("otelcol_exporter_queue_size", "otelcol_exporter_queue_capacity", "otelcol_exporter_send_failed_spans"),
-}
-"""What the Collector 0.158 of collector/builder.yaml shows Prometheus of its exporters; counters have no `_total` there."""
+_OF_THE_COLLECTOR = {f"otelcol_exporter_{name}" for name in ("queue_size", "queue_capacity", "send_failed_spans")}
+"""What the Collector of collector/builder.yaml (0.158) shows of its exporters; its counters have no `_total`."""
 
 
 def read(path: Path) -> dict[str, Any]:

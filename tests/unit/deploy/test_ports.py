@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from memtrace_otel.serve.options import Options
+
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
 _PORT = re.compile(r"(?<=[:-])\d{4,5}\b")
@@ -18,13 +20,13 @@ def test_the_report_link_leads_to_serve_in_compose() -> None:
     services = yaml.safe_load((DEPLOY / "compose" / "jaeger.yaml").read_text("utf-8"))["services"]
     published = {int(port.split(":")[1]): port.split(":")[2] for port in services["pod"]["ports"]}
     inside = published[urlsplit(link).port]
+    serve = Options(Path("memtrace.db"))
     command = services["report"]["command"]
     assert command[command.index("--from") + 1] == f"http://:{inside}"
-    assert command[command.index("--to") + 1] == services["collector"]["environment"]["MEMTRACE_SERVE"].replace(
-        "4317", "4318"
-    )
-    assert not {"--http-port", "--host"} & {*services["memtrace"]["command"]}  # so 4318, on loopback
-    taken = {str(value).rpartition(":")[2] for one in services.values() for value in one.get("environment", {}).values()}
+    assert not {"--http-port", "--host"} & {*services["memtrace"]["command"]}  # where it listens by default:
+    assert command[command.index("--to") + 1] == f"{serve.host}:{serve.http_port}"
+    values = [value for one in services.values() for value in one.get("environment", {}).values()]
+    taken = {str(value).rpartition(":")[2] for value in values}
     assert inside not in taken
 
 
