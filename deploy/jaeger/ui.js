@@ -2,7 +2,8 @@
 // and links from them to the traces and spans that they name, and to the report.
 // Jaeger puts this file into its page by a Go regexp replacement: a dollar sign here would be taken for a group.
 function UIConfig() {
-  // Where `memtrace-otel serve` answers by HTTP (beside Jaeger or a Collector not on 4318); '' for no links to the report.
+  // Where `memtrace-otel serve` answers by HTTP (beside Jaeger or a Collector not on 4318; compose/jaeger.yaml publishes it
+  // there); '' for no links to the report.
   const REPORT = 'http://localhost:24318/report/';
   const MOST = 12; // links of one attribute
 
@@ -20,7 +21,7 @@ function UIConfig() {
   };
   const page = path => new URL(path, document.baseURI).pathname;
   const toSpan = origin => {
-    const [trace, span] = origin.split('-');
+    const [trace, span] = String(origin).split('-');
     return page('trace/' + trace) + (span ? '?uiFind=' + span : '');
   };
 
@@ -65,8 +66,15 @@ function UIConfig() {
       .map(([type, origin, confidence]) => ({ origin, text: type + ', confidence ' + confidence }));
 
   const isOrigin = value => ORIGIN.test(value);
-  const decisive = data => toSpan(data['memtrace.failure.trace_id'] + '-' + data['memtrace.failure.span_id']);
-  const report = data => REPORT + data['memtrace.failure.answer'].slice(0, 32);
+  // A pattern looks at one attribute; the others that its link is made of may hold anything.
+  const decisive = data => {
+    const origin = data['memtrace.failure.trace_id'] + '-' + data['memtrace.failure.span_id'];
+    return isOrigin(origin) ? toSpan(origin) : page('search');
+  };
+  const report = data => {
+    const answer = String(data['memtrace.failure.answer']);
+    return isOrigin(answer) ? REPORT + answer.slice(0, 32) : REPORT;
+  };
 
   return {
     topTagPrefixes: [

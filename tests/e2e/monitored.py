@@ -119,7 +119,7 @@ def prometheus_config(
 
 def _alertmanager_config(folder: Path, messages: Messages) -> Path:
     source = DEPLOY / "alertmanager" / "alertmanager.yml"
-    config = yaml.safe_load(source.read_text().replace("localhost:9095", messages.address))
+    config = yaml.safe_load(source.read_text().replace("localhost:5001", messages.address))
     config["templates"] = [str(source.parent / name) for name in config["templates"]]
     config["route"] |= {"group_wait": "0s", "group_interval": "1s"}
     return _written(folder / "alertmanager.yml", config)

@@ -298,3 +298,14 @@ def test_origins_link_to_the_spans_that_produced_what_was_read(shown: Shown, jae
 def test_what_is_no_origin_is_no_link(page: Tab, value: str) -> None:
     keys = ("inputs", "inputs.origins", "step.origin", "failure.answer", "failure.evidence", "failure.alternatives")
     assert links(page, {f"memtrace.{key}": value for key in (*keys, "failure.trace_id")}) == {}
+
+
+@pytest.mark.parametrize("value", [7, True, "", "..//evil.example", "javascript:alert(1)"])
+def test_a_link_of_several_attributes_holds_nothing_that_is_no_origin(page: Tab, value: object) -> None:
+    tags = {"failure.type": "update", "failure.answer": value, "failure.trace_id": value, "failure.span_id": "b" * 16}
+    found = links(page, {f"memtrace.{key}": one for key, one in tags.items()})
+    assert {key: urlsplit(url).path for key, ((url, _),) in found.items()} == {
+        "memtrace.failure.type": "/report/",
+        "memtrace.failure.span_id": "/search",
+    }
+    assert {urlsplit(url).hostname for ((url, _),) in found.values()} <= {None, "localhost"}

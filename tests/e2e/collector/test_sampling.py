@@ -31,12 +31,13 @@ def kinds_of_trace() -> dict[str, list[OperationSpan]]:
     def trace(*because: OperationSpan) -> list[OperationSpan]:
         return [*because, span(because[0].trace_id, "SELECT")]
 
-    ids = [new_trace() for _ in range(5)]
+    ids = [new_trace() for _ in range(6)]
     verdict = span(ids[4], "memtrace.attribution update", instrumentation_scope="memtrace_otel.attribution")
     return {
         "a memory write": trace(memory(ids[0], "Ana lives in Lisbon.")),
         "an error": trace(span(ids[1], "POST", status="error")),
         "a failed evaluation": trace(span(ids[2], "answer", events=(evaluation("fail"),))),
+        "a score": trace(span(ids[5], "score", attributes={"gen_ai.evaluation.score.value": 0.2})),
         "a judge": trace(span(ids[3], "memtrace.judge", "judge", scope="")),
         "a verdict": trace(verdict),
     }

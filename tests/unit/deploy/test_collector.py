@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,7 +11,10 @@ import pytest
 import yaml
 
 from memtrace_otel import semconv
+from memtrace_otel.capture.redaction.patterns import read_patterns
 
+A = "a1" * 18
+KEY = "sk-proj-" + "a1B2c3D4" * 4
 FOLDER = Path(__file__).parents[3] / "collector"
 
 
@@ -37,6 +41,87 @@ def test_strings_and_arrays_are_redacted_alike() -> None:
     for group in processors["transform/contents"]["trace_statements"]:
         found = [re.search(r'"value", "(.*)", "\*{4}"', statement) for statement in group["statements"]]
         assert [one[1].replace("\\\\", "\\") for one in found if one] == processors["redaction"]["blocked_values"]
+
+
+SECRETS = {
+    "sk-": KEY,
+    "rk_live_": f"rk_live_{A}",
+    "ghs_": f"ghs_{A}",
+    "github_pat_": f"github_pat_{A}",
+    "glpat-": f"glpat-{A}",
+    "ASIA": "ASIAIOSFODNN7EXAMPLE",
+    "AIza": "AIza" + "b" * 35,
+    "xoxb-": "xoxb-1234567890-abcdef",
+    "hf_": f"hf_{A}",
+    "m0-": f"m0-{A}",
+    "lsv2_": f"lsv2_pt_{A}",
+    "npm_": f"npm_{A}",
+    "pypi-": "pypi-" + "a1" * 30,
+    "SG.": f"SG.{A}.{A}",
+    "gsk_": f"gsk_{A}",
+    "xai-": f"xai-{A}",
+    "pplx-": f"pplx-{A}",
+    "r8_": f"r8_{A}",
+    "pcsk_": f"pcsk_2a_{A}",
+    "tvly-": f"tvly-dev-{A}",
+    "hvs.": f"hvs.{A}",
+    "dapi": "dapi" + "0af1" * 8,
+    "dop_v1_": "dop_v1_" + "0af1" * 16,
+    "shpat_": "shpat_" + "0af1" * 8,
+    "ntn_": f"ntn_{A}",
+    "lin_api_": f"lin_api_{A}",
+    "figd_": f"figd_{A}",
+    "telegram": "123456789:AA" + "Hd" * 16,
+    "hooks.slack": "hooks.slack.com/services/T00000000/B00000000/XXXX",
+    "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl",
+    "private_key": "-----BEGIN RSA PRIVATE KEY-----\nMIIB\n-----END RSA PRIVATE KEY-----",
+    "private_key, cut": "-----BEGIN OPENSSH PRIVATE KEY-----\nMIIB",
+    "bearer": "Authorization: Bearer abcdef0123456789.-_",
+    "url_password": "postgres://me:s3cr3t@host/db",
+    "url_password, with @": "postgres://bob@example.org:s3@cr3t@host/db",
+    "url_signature": "https://b.example/k?X-Amz-Algorithm=A&X-Amz-Signature=s3cr3t&X-Amz-Expires=60",
+    "url_signature, sig": "https://b.example/k?sv=1&sig=s3cr3t#top",
+    "url_signature, key": "/k?AWSAccessKeyId=s3cr3t",
+}
+"""One for each alternative of capture's expressions."""
+
+
+def redact(text: str) -> str:
+    """What the Collector makes of it; RE2 and Python mean the same by these expressions, but for the end of a text."""
+    for expression in read("gateway")["processors"]["redaction"]["blocked_values"]:
+        text = re.sub(expression.replace(r"\z", r"\Z"), "****", text, flags=re.ASCII)
+    return text
+
+
+@pytest.mark.parametrize("text", SECRETS.values(), ids=SECRETS)
+def test_what_capture_removes_by_default_is_removed_here_as_well(text: str) -> None:
+    assert read_patterns("secrets").apply(text, Counter()) != text
+    left = redact(f"before {text} ")
+    assert left.startswith("before ")
+    assert "****" in left
+    for part in ("s3cr3t", "cr3t", "MIIB", "abcdef0123", A, *([text] if "/" not in text else [])):
+        assert part not in left
+
+
+def test_a_sample_stands_for_every_prefix_that_capture_knows() -> None:
+    hints = {hint for rule in read_patterns("secrets").rules for hint in rule.hints if rule.name == "api_key"}
+    known = {*("_test_", "_live_"), *("ghp_", "gho_", "ghu_", "ghr_", "AKIA"), *("shpca_", "shppa_", "shpss_")}
+    assert {hint for hint in hints - known if not any(hint in text for text in SECRETS.values())} == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a risk-adjusted sk-learn pipeline",
+        "the bearer of bad news, basic training",
+        "see https://example.org:8080/a@b and ana@example.org",
+        '{"a":"https://h:80/x","mail":"ana@example.org"}',
+        "https://b.example/k?page=2&design=blue",
+        "at 12345678:30",
+    ],
+)
+def test_other_texts_are_left_as_they_are(text: str) -> None:
+    assert redact(text) == text
 
 
 @pytest.mark.parametrize("settings", EXPORTERS)
@@ -66,6 +151,14 @@ def test_names_are_those_of_the_wire() -> None:
     assert written <= known
     (pattern,) = re.findall(r'gen_ai.operation.name"\], "\^(.*)\$\$"\)', text)
     assert {name for name in semconv.KIND_OF_OPERATION if re.fullmatch(pattern, name)} == {*semconv.KIND_OF_OPERATION}
+
+
+def test_every_evaluation_that_serve_knows_is_marked() -> None:
+    groups = read("gateway")["processors"]["transform/mark"]["trace_statements"]
+    statements = {group["context"]: " ".join(group["statements"]) for group in groups}
+    for name in (semconv.EVALUATION_LABEL, semconv.EVALUATION_SCORE):
+        assert f'span.attributes["{name}"] != nil' in statements["span"]
+    assert f'spanevent.name == "{semconv.EVALUATION_EVENT}"' in statements["spanevent"]
 
 
 def test_the_image_is_built_by_the_builder_of_the_same_version() -> None:
