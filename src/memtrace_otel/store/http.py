@@ -151,7 +151,9 @@ class BackendApi:
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
-            raise StoreError(str(self), f"{path}: the reply is no JSON object; is this the port of the HTTP API?")
+            reason = f"{path}: the reply is no JSON object; is this the port of the HTTP API?"
+            # what may not be there may be left out, too
+            raise SourceLimitError(str(self), reason, is_reply=True) if may_miss else StoreError(str(self), reason)
         return cast("dict[str, object]", document)
 
     def close(self) -> None:

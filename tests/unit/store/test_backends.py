@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.store import SourceError, StoreError, open_source
+from memtrace_otel.store import SourceError, SourceLimitError, StoreError, open_source
 from memtrace_otel.store.jaeger import JaegerSource
 from memtrace_otel.store.tempo import TempoSource, traceql
 from memtrace_otel.store.tempo_reply import read_trace_reply
@@ -212,8 +212,9 @@ def test_jaeger_is_asked_service_by_service_but_not_for_our_own() -> None:
     [b'{"result": {"resourceSpans": 1}}', b'\x0a\x05{"re"', b'{"result": {"resourceSpans": [{"scopeSpans": 5}]}}'],
 )
 def test_a_trace_that_is_none_is_an_error(kind: str, body: bytes) -> None:
-    with answering(lambda path, query: (200, body)) as asked, pytest.raises(StoreError):
+    with answering(lambda path, query: (200, body)) as asked, pytest.raises(SourceLimitError) as raised:
         open_source(f"{kind}+{asked.url}").trace("a" * 32)
+    assert raised.value.is_reply  # a graph goes on without it
 
 
 def test_a_trace_that_tempo_gives_in_part_says_so() -> None:

@@ -139,8 +139,12 @@ def test_a_reply_has_a_bound_of_its_own() -> None:
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"\xff", b"[" * 100_000])
 def test_what_is_no_json_object_is_an_error(body: bytes) -> None:
-    with answering(lambda path, query: (200, body)) as asked, pytest.raises(StoreError, match="no JSON object"):
+    with (
+        answering(lambda path, query: (200, body)) as asked,
+        pytest.raises(StoreError, match="no JSON object") as raised,
+    ):
         api(asked).get_json("/")
+    assert not isinstance(raised.value, SourceLimitError)
 
 
 def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:
