@@ -28,9 +28,9 @@ from memtrace_otel.otlp import encode_request
 from memtrace_otel.pages import GrafanaPage
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE
 from memtrace_otel.store import SqliteStore
-from tests.e2e.backends.jaeger import Jaeger
+from tests.e2e.backends.jaeger import Jaeger, running_jaeger
 from tests.e2e.backends.service import wait_for
-from tests.e2e.backends.tempo import Tempo
+from tests.e2e.backends.tempo import SEARCHABLE, Tempo, running_tempo
 from tests.e2e.tab import Tab, open_tab
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "searching.md"
@@ -53,6 +53,19 @@ class Shown:
         """The failing traces."""
         verdicts = [annotation.verdict for annotation in self.annotations]
         return {one.failure.trace_id for one in verdicts if failure_type in ("", one.failure_type)}
+
+
+@pytest.fixture(scope="module")
+def jaeger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jaeger]:
+    """One of its own: searches find this demo, and no other."""
+    with running_jaeger(tmp_path_factory.mktemp("jaeger")) as jaeger:
+        yield jaeger
+
+
+@pytest.fixture(scope="module")
+def tempo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tempo]:
+    with running_tempo(tmp_path_factory.mktemp("tempo"), **SEARCHABLE) as tempo:
+        yield tempo
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from memtrace_otel import settings
 from memtrace_otel.model import Event, Link, OperationSpan, Variable, make_origin
 from memtrace_otel.store import RemoteSource, open_source
 from memtrace_otel.testing import Fill, SourceContract, contract_span
-from tests.e2e.backends.jaeger import Jaeger
+from tests.e2e.backends.jaeger import Jaeger, running_jaeger
 from tests.e2e.backends.service import wait_for
 from tests.e2e.backends.tempo import QUICK, Tempo, running_tempo
 from tests.e2e.moved import Move, MovedSource, export, wait_until_readable
@@ -58,6 +58,19 @@ def jaeger_filler(jaeger: Jaeger) -> Fill:
     hours = next(_hours)
     source = open_source(f"jaeger+{jaeger.url}", hours=hours)
     return filler(source, jaeger.otlp_http, time.time_ns() - hours * HOUR + 10 * MINUTE)
+
+
+@pytest.fixture(scope="module")
+def jaeger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jaeger]:
+    """One of its own: every trace in it is read."""
+    with running_jaeger(tmp_path_factory.mktemp("jaeger")) as jaeger:
+        yield jaeger
+
+
+@pytest.fixture(scope="module")
+def badger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jaeger]:
+    with running_jaeger(tmp_path_factory.mktemp("badger"), "badger") as jaeger:
+        yield jaeger
 
 
 class TestJaegerMemory(BackendContract):

@@ -41,6 +41,10 @@ class Application:
     def __exit__(self, *_: object) -> None:
         self._provider.shutdown()
 
+    def delivered(self) -> bool:
+        """Try to deliver what it kept meanwhile; tell whether everything is acknowledged."""
+        return self._provider.force_flush(10_000)
+
     @property
     def spans(self) -> set[str]:
         """The ids of everything that was sent."""

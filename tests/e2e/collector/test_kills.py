@@ -54,6 +54,7 @@ def kill_beneath(
         mean = (application.busy - busy) / (len(application.traces) - requests)
         figures.append(f"{phase} {mean * 1000:.2f} ms (slowest {application.slowest * 1000:.0f} ms)")
         assert application.slowest < _WAITED
+    wait_for(application.delivered, "what was kept while nobody took it is acknowledged", 60)
     with capsys.disabled():
         print(f"\n{victim.name} killed: own time of a request {', '.join(figures)}")
 
