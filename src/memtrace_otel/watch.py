@@ -21,7 +21,7 @@ from memtrace_otel.model import Attributed, OperationSpan
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
 from memtrace_otel.store import RemoteSource, StoreError
 from memtrace_otel.store.ahead import TOGETHER
-from memtrace_otel.store.http import UnreachableError
+from memtrace_otel.store.http import UnreachableError, one_line
 
 _logger = logging.getLogger(__name__)
 _SECOND = 1_000_000_000
@@ -38,6 +38,8 @@ _PATIENCE = 10
 _LONGEST_PAUSE = 60.0
 """Between tries while the backend does not answer."""
 _MOST = 100_000
+_SHOWN = 100
+"""Characters of an operation's name."""
 
 
 @dataclass(slots=True)
@@ -128,7 +130,7 @@ class Watch:
         now = time.monotonic()
         whole = now - self._searched_whole >= _WHOLE_SECONDS
         back = time.time_ns() - int(_BACK_SECONDS * _SECOND)
-        self._source.api.allow(_MOST)
+        self._source.api.allow(TOGETHER)
         new = 0
         for trace_id in self._source.failing(self._since if whole else max(self._since, back), self._evaluations):
             case = self._cases.get(trace_id)
@@ -254,7 +256,11 @@ def _is_ours(span: OperationSpan) -> bool:
 def summary(annotation: Annotation) -> str:
     """Return one line on a verdict, without contents."""
     verdict = annotation.verdict
-    where = f"{verdict.operation} ({verdict.trace_id}-{verdict.span_id})" if verdict.span_id else "no operation"
+    where = (
+        f"{one_line(verdict.operation, _SHOWN)} ({verdict.trace_id}-{verdict.span_id})"
+        if verdict.span_id
+        else "no operation"
+    )
     replaced = f", replaces {verdict.replaces}" if verdict.replaces else ""
     return (
         f"{verdict.failure.answer_span.origin}: {verdict.failure_type} at {where}, "

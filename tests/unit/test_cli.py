@@ -254,6 +254,10 @@ def test_arguments_that_make_no_sense_are_refused(database: Path) -> None:
         assert (result.exit_code, "--all" in result.stderr) == (2, True)
 
 
+_FIRST = "0001-01-01T00:00:00+14:00"
+"""A time before the first one."""
+
+
 def test_a_source_that_cannot_be_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     for arguments, said in (
@@ -261,6 +265,7 @@ def test_a_source_that_cannot_be_is_bad_input(monkeypatch: pytest.MonkeyPatch) -
         (("attribute", "--all", "--source", "tempo+http://127.0.0.1:1"), "Connection refused"),
         (("attribute", "--all", "--since", "2h"), "--since goes with --source"),
         (("attribute", "--all", "--source", "tempo+http://x", "--since", "soon"), "neither a duration"),
+        (("attribute", "--all", "--source", "tempo+http://x", "--since", _FIRST), "neither a duration"),
         (("attribute", "f" * 32, "--source", "tempo+http://x", "--since", "2h"), "--since goes with"),
         (("watch",), "--source is needed"),
     ):

@@ -92,6 +92,15 @@ def test_a_failing_trace_is_attributed_when_it_has_been_quiet(told: Told, clock:
     assert f"{made.verdict.failure.answer_span.origin}: extraction at memtrace.extract" in summary(made)
 
 
+def test_a_name_of_anybody_steers_no_terminal(told: Told, clock: Clock) -> None:
+    told.source.tell([replace(span, name=f"a\n\x1b[31m{'b' * 500}") for span in story()])
+    assert settle(told, clock) == 1
+    line = summary(told.verdicts[0])
+    assert " at a [31mbbb" in line
+    assert line.isprintable()
+    assert len(line) < 400
+
+
 def test_a_trace_that_never_gets_quiet_is_attributed_all_the_same(told: Told, clock: Clock) -> None:
     spans = story()
     told.source.tell(spans)

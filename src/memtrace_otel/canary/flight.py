@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -15,10 +16,14 @@ from memtrace_otel.canary.history import History
 from memtrace_otel.graph import build_graph
 from memtrace_otel.model import OperationSpan, Verdict
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.store import StoreError, TraceSource
+from memtrace_otel.store import RemoteSource, StoreError, TraceSource
+from memtrace_otel.store.http import one_line
 
 _LOOKS = 180
 """Times that the backend is looked at, at most once a second: a source answers a bounded number of requests."""
+_SHOWN = 100
+_LEAST = 1.0
+"""Seconds that a request gets however late it is."""
 
 
 class Stage(StrEnum):
@@ -64,9 +69,15 @@ def fly(history: History, target: Target, source: TraceSource, timeout: float) -
         send(target, encode_request(history.spans))
     except SendError as error:
         return outcome(Stage.SEND, str(error))
+
+    def read(trace_id: str) -> list[OperationSpan]:
+        if isinstance(source, RemoteSource):  # it is looked at again anyway
+            source.api.hurry(max(_LEAST, began + timeout - time.monotonic()))
+        return source.trace(trace_id)
+
     while True:
         try:
-            seen = _look(history, source)
+            seen = _look(history, read)
         except StoreError as error:
             seen = _Seen(Stage.STORE, f"the backend cannot be read: {error}")
         if seen.lost is None or seen.final or time.monotonic() - began >= timeout:
@@ -74,15 +85,15 @@ def fly(history: History, target: Target, source: TraceSource, timeout: float) -
         time.sleep(min(max(1.0, timeout / _LOOKS), max(0.0, began + timeout - time.monotonic())))
 
 
-def _look(history: History, source: TraceSource) -> _Seen:
-    stored = {trace_id: source.trace(trace_id) for trace_id in history.traces()}
+def _look(history: History, read: Callable[[str], list[OperationSpan]]) -> _Seen:
+    stored = {trace_id: read(trace_id) for trace_id in history.traces()}
     for trace_id, ids in history.traces().items():
         if missing := ids - {span.span_id for span in stored[trace_id]}:
             return _Seen(Stage.STORE, f"{len(missing)} of {len(ids)} spans of trace {trace_id} are not in the backend")
     answer, fault = history.answer, history.fault
     marker = _newest_marker(stored[answer.trace_id], answer)
     if marker is None:
-        if any(source.trace(identity.trace_id(verdict)) for verdict in _verdicts(history)):
+        if any(read(identity.trace_id(verdict)) for verdict in _verdicts(history)):
             return _Seen(
                 Stage.MARKER, f"the verdict is there, its marker in the failing trace {answer.trace_id} is not"
             )
@@ -91,6 +102,7 @@ def _look(history: History, source: TraceSource) -> _Seen:
     named = str(marker.attributes.get(semconv.FAILURE_SPAN_ID, ""))
     if (told, named) != (history.failure_type, fault.span_id):
         wanted = f"{history.failure_type} by span {fault.span_id}"
+        told, named = one_line(told, _SHOWN), one_line(named, _SHOWN)
         return _Seen(Stage.MATCH, f"the verdict is {told or 'nothing'} by span {named or 'unknown'}, not {wanted}")
     if _newest_marker(stored[fault.trace_id], answer) is None:
         return _Seen(Stage.MARKER, f"the marker in the causing trace {fault.trace_id} is not in the backend")

@@ -67,10 +67,10 @@ def _since(context: click.Context, parameter: click.Parameter, value: str | None
     if (found := _AGO.fullmatch(value)) is not None:
         return time.time_ns() - int(found[1]) * _SECONDS[found[2]] * 10**9
     try:
-        then = datetime.fromisoformat(value)
-    except ValueError:
+        then = datetime.fromisoformat(value).astimezone(UTC)
+    except (ValueError, OverflowError, OSError):
         raise click.BadParameter(f"{value!r} is neither a duration such as 24h nor a time") from None
-    return int(then.astimezone(UTC).timestamp()) * 10**9
+    return int(then.timestamp()) * 10**9
 
 
 def page_option(command: Callable[P, R]) -> Callable[P, R]:

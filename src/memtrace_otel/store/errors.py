@@ -17,7 +17,7 @@ class StoreError(Exception):
 class SourceLimitError(StoreError):
     """What was asked for takes more requests or bytes than allowed; a graph goes on without it and says so.
 
-    `is_reply` says that a single reply does: a part of what was asked for may be had.
+    `is_reply` says that a single reply does, or that it cannot be read: a part of what was asked for may be had.
     """
 
     def __init__(self, path: str | Path, reason: str, *, is_reply: bool = False) -> None:

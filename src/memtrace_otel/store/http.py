@@ -8,7 +8,7 @@ import ssl
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Final, cast
 from urllib.parse import urlencode
@@ -82,9 +82,11 @@ class BackendApi:
         self.address = address
         self.bounds = bounds or Bounds()
         self.spent = Spent()
+        self._seconds = self.bounds.seconds
         self._allowed = Spent(self.bounds.requests, self.bounds.bytes)
         self._headers = {"user-agent": f"memtrace-otel/{__version__}", **(headers or {})}
-        self._secrets = [value for value in (headers or {}).values() if value]
+        values = {part for value in (headers or {}).values() for part in (value, *value.split()[1:])} - {""}
+        self._secrets = sorted(values, key=len, reverse=True)  # a backend may repeat a token without `Bearer`
         self._tls = tls
         self._idle: list[HTTPConnection] = []
         self._lock = threading.Lock()
@@ -98,8 +100,21 @@ class BackendApi:
             self._allowed.requests = self.spent.requests + cases * self.bounds.requests
             self._allowed.bytes = self.spent.bytes + cases * self.bounds.bytes
 
-    def get(self, path: str, query: Mapping[str, str | int] | None = None, accept: str = "application/json") -> bytes:
-        """Return the body of a reply, b'' of one that says that there is no such thing (404).
+    def hurry(self, seconds: float) -> None:
+        """From now on try each request once, for so many seconds or what the bounds say, whichever is shorter."""
+        self.bounds = replace(self.bounds, tries=1, seconds=min(seconds, self._seconds))
+        self.close()  # those that are open wait longer
+
+    def get(
+        self,
+        path: str,
+        query: Mapping[str, str | int] | None = None,
+        accept: str = "application/json",
+        *,
+        may_miss: bool = False,
+    ) -> bytes:
+        """Return the body of a reply; b'' of one that says that there is no such thing (404), when that `may_miss`: a
+        search has an answer, else the address is another one.
 
         Raises SourceLimitError past the bounds, RefusedError when the backend takes no such request, StoreError when it
         cannot be reached or does not answer.
@@ -117,7 +132,7 @@ class BackendApi:
             else:
                 if status == 200:
                     return body
-                if status == 404:
+                if status == 404 and may_miss:
                     return b""
                 problem = f"HTTP {status} {self._shown(body)}".strip()
                 if status not in _BUSY:
@@ -126,15 +141,19 @@ class BackendApi:
                 time.sleep(min(_LONGEST_WAIT, wait if wait is not None else 0.2 * 2**attempt * (1 + random.random())))
         raise UnreachableError(str(self), f"{path}: {problem} ({self.bounds.tries} tries)")
 
-    def get_json(self, path: str, query: Mapping[str, str | int] | None = None) -> dict[str, object]:
+    def get_json(
+        self, path: str, query: Mapping[str, str | int] | None = None, *, may_miss: bool = False
+    ) -> dict[str, object]:
         """Return the JSON object that a reply is, an empty one where there is no such thing; see `get`."""
-        body = self.get(path, query)
+        body = self.get(path, query, may_miss=may_miss)
         try:
             document = cast("object", json.loads(body or b"{}"))
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
-            raise StoreError(str(self), f"{path}: the reply is no JSON object; is this the port of the HTTP API?")
+            reason = f"{path}: the reply is no JSON object; is this the port of the HTTP API?"
+            # what may not be there may be left out, too
+            raise SourceLimitError(str(self), reason, is_reply=True) if may_miss else StoreError(str(self), reason)
         return cast("dict[str, object]", document)
 
     def close(self) -> None:
@@ -148,6 +167,8 @@ class BackendApi:
         if status in (401, 403):
             told = (settings.SOURCE_TOKEN, settings.SOURCE_TENANT, settings.SOURCE_HEADERS)
             problem += f" ({', '.join(setting.env for setting in told)} say who asks)"
+        if status == 404:
+            problem += " (is this the port of the HTTP API, and the path of a proxy in front of it?)"
         raise (RefusedError if status in (400, 413, 422) else UnreachableError)(str(self), f"{path}: {problem}")
 
     def _count_request(self) -> None:
@@ -189,10 +210,15 @@ class BackendApi:
 
     def _shown(self, body: bytes) -> str:
         """The beginning of what the backend says, on one line and without what we told it."""
-        text = body[:_SHOWN].decode("utf-8", "replace")
-        for secret in self._secrets:
+        text = body.decode("utf-8", "replace")
+        for secret in self._secrets:  # before it is cut: a part of one would stay
             text = text.replace(secret, "***")
-        return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+        return one_line(text)
+
+
+def one_line(text: str, most: int = _SHOWN) -> str:
+    """Return the beginning of anybody's text as a terminal may show it: one line, nothing that steers."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * most]).split())[:most]
 
 
 def _said(error: Exception) -> str:

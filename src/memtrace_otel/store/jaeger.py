@@ -9,14 +9,14 @@ and no link attributes, which nothing here needs.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import cast
 
 from memtrace_otel import semconv
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import DecodeError, decode_request
 from memtrace_otel.otlp.json import json_to_request
-from memtrace_otel.store.errors import SourceLimitError, StoreError
+from memtrace_otel.store.errors import SourceLimitError
 from memtrace_otel.store.http import listed, objects, trace_id
 from memtrace_otel.store.remote import Found, RemoteSource, TooMuchError
 from memtrace_otel.store.wanted import Wanted, operation_names
@@ -28,21 +28,37 @@ _TRACES = 200
 class JaegerSource(RemoteSource):
     """Jaeger 1.35 or newer, v2 included."""
 
+    _finest = 1000
+
     def _read(self, trace_id: str) -> list[OperationSpan]:
         # raw: else times are moved where clocks seem to differ
-        result = self.api.get_json(f"/api/v3/traces/{trace_id}", {"raw_traces": "true"}).get("result")
+        path = f"/api/v3/traces/{trace_id}"
+        result = self.api.get_json(path, {"raw_traces": "true"}, may_miss=True).get("result")
         document = cast("dict[str, object]", result) if isinstance(result, dict) else dict[str, object]()
         try:
             return decode_request(json_to_request({"resourceSpans": [], **document}))
         except DecodeError as error:
-            raise StoreError(str(self), f"trace {trace_id}: {error}") from None
+            raise SourceLimitError(str(self), f"trace {trace_id}: {error}", is_reply=True) from None
 
     def _search(self, wanted: Wanted, since: int, until: int) -> Found:
         found: dict[str, int] = {}
+        too_much = ""
         for service in self._services():
             for tags in _tags(wanted):
-                found.update(self._found(service, tags, since, until))
+                try:
+                    found.update(self._found(service, tags, since, until))
+                except TooMuchError as error:
+                    if self._middle(since, until):
+                        raise
+                    found.update(error.found)
+                    too_much = str(error)
+        if too_much:
+            raise TooMuchError(too_much, found)
         return found
+
+    def _for_failing(self) -> Collection[Wanted]:
+        # apart: judgements, whatever they say, are many and divide the time; the many spellings of a label need not
+        return Wanted(kinds=frozenset({semconv.OpKind.JUDGE}), failing=True), Wanted(failing=True)
 
     def _at_once(self) -> int:
         return 1 << 63
@@ -62,17 +78,16 @@ class JaegerSource(RemoteSource):
             if not error.is_reply:
                 raise
             raise TooMuchError(error.reason) from None
+        traces = {trace_id(trace): len(listed(trace, "spans")) for trace in found}
         if len(found) >= _TRACES:
-            raise TooMuchError(f"{_TRACES} or more of {service}")
-        return {trace_id(trace): len(listed(trace, "spans")) for trace in found}
+            raise TooMuchError(f"{_TRACES} or more of {service}", traces)
+        return traces
 
 
 def _tags(wanted: Wanted) -> Iterator[dict[str, str]]:
     """Yield the attributes of each search that is needed, {} when none of them says what is wanted."""
-    if wanted.failing:
-        yield {semconv.OP_KIND: semconv.OpKind.JUDGE}
-        for label in sorted(semconv.FAILING_LABELS):
-            yield {semconv.EVALUATION_LABEL: label}
+    if wanted.failing and not wanted.kinds:
+        yield from ({semconv.EVALUATION_LABEL: label} for label in _spellings())
     elif wanted.scopes and "" not in wanted.scopes:
         yield from ({semconv.SCOPE: scope} for scope in sorted(wanted.scopes))
     elif wanted.kinds:
@@ -81,3 +96,9 @@ def _tags(wanted: Wanted) -> Iterator[dict[str, str]]:
             yield from ({semconv.GEN_AI_OPERATION_NAME: name} for name in operation_names(kind))
     else:
         yield {}
+
+
+def _spellings() -> list[str]:
+    """The failing labels as they are usually written: a search compares whole texts."""
+    words = [text for label in semconv.FAILING_LABELS for text in (label, label.replace("_", " "))]
+    return sorted({text for word in words for text in (word, word.capitalize(), word.title(), word.upper())})

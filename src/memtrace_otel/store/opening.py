@@ -43,6 +43,7 @@ def _address(url: str, address: str, port: int) -> Address:
     try:
         parts = urlsplit(address)
         given = parts.port
+        (parts.hostname or "").encode("idna")
     except ValueError as error:
         raise SourceError(f"--source {_shown(url)}: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
@@ -51,6 +52,8 @@ def _address(url: str, address: str, port: int) -> Address:
         raise SourceError(
             f"--source holds a password: give it by {settings.SOURCE_HEADERS.env}=authorization=Basic ..."
         )
+    if not parts.path.isascii() or not parts.path.isprintable() or " " in parts.path:
+        raise SourceError(f"--source {_shown(url)}: the path holds a character that has to be written as %XX")
     return Address(parts.scheme == "https", parts.hostname, port if given is None else given, parts.path.rstrip("/"))
 
 

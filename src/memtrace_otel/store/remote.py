@@ -7,22 +7,28 @@ again here: backends differ in what exactly they match.
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import ABC, abstractmethod
+from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Self
 
 from memtrace_otel import settings
 from memtrace_otel.model import OperationSpan
-from memtrace_otel.store.errors import StoreError
-from memtrace_otel.store.http import BackendApi
+from memtrace_otel.store.errors import SourceLimitError, StoreError
+from memtrace_otel.store.http import BackendApi, UnreachableError
 from memtrace_otel.store.kept import KeptTraces
-from memtrace_otel.store.wanted import Wanted, judged_traces
+from memtrace_otel.store.wanted import Wanted, evaluates, judged_traces
 
+_logger = logging.getLogger(__name__)
 _SECOND = 1_000_000_000
 _HOUR = 3600 * _SECOND
 _AT_A_TIME = 4
+_WARNINGS = 10_000
+"""Traces of which it is remembered that it was warned of them."""
 _AHEAD = _HOUR
 """How far the clock of who writes spans may be ahead of ours."""
 _BEHIND = 600 * _SECOND
@@ -33,16 +39,24 @@ Found = Mapping[str, int]
 
 
 class TooMuchError(Exception):
-    """A search that a backend does not answer whole for so long a time."""
+    """A search that a backend does not answer whole for so long a time; `found` is what it did answer."""
+
+    def __init__(self, reason: str, found: Found | None = None) -> None:
+        super().__init__(reason)
+        self.found = found or {}
 
 
 class RemoteSource(ABC):
     """Reads a backend. `keeping` makes one that asks for nothing twice; both may be shared by threads."""
 
+    _finest = _SECOND
+    """The shortest time (ns) that a search can be told."""
+
     def __init__(self, api: BackendApi, hours: int | None = None) -> None:
         self.api = api
         self._history = (settings.SOURCE_HOURS.read() if hours is None else hours) * _HOUR
         self._kept: KeptTraces | None = None
+        self._left_out: set[str] = set()
 
     def __str__(self) -> str:
         return str(self.api)
@@ -55,6 +69,10 @@ class RemoteSource(ABC):
     def _search(self, wanted: Wanted, since: int, until: int) -> Found:
         """Return every trace with a span like `wanted` that started at `since` or later and before `until` (ns); more
         may be among them. Raises TooMuchError when the backend cannot do so for so long a time."""
+
+    def _for_failing(self) -> Collection[Wanted]:
+        """Return the searches that find every evaluation that calls an answer a failure."""
+        return (Wanted(failing=True),)
 
     @abstractmethod
     def _at_once(self) -> int:
@@ -120,20 +138,31 @@ class RemoteSource(ABC):
         """Return the ids of the traces with an answer that an evaluation calls a failure, there or in another trace,
         where that evaluation started at `since` (ns) or later; by when it did. A later one may say that it is none.
 
-        Evaluations that are in `known` as they were are not read again; the others are added to it.
+        Evaluations that are in `known` as they were are not read again; the others, once they can be read, are added
+        to it, and past what may be asked for the rest is left to the next time. What cannot be read keeps nothing else
+        from being found: it is warned of.
         """
+        searches = self._for_failing()
         wanted = Wanted(failing=True)
         found: dict[str, int] = {}
         read: dict[str, int] = {}
-        for _, _, traces in self._searched(wanted, since, None):
-            fresh = [id for id, number in traces.items() if known is None or known.get(id) != number]
-            read.update(traces)
-            self.fetch(fresh)
-            for trace_id in fresh:
-                for span in self.trace(trace_id):
-                    if wanted.holds(span) and span.start >= since:
-                        for judged in judged_traces(span):
-                            found[judged] = min(found.get(judged, span.start), span.start)
+        try:
+            for _, _, traces in chain.from_iterable(self._searched(search, since, None) for search in searches):
+                seen = ChainMap(read, known or {})
+                fresh = [id for id, number in traces.items() if seen.get(id) != number]
+                self.fetch(fresh)
+                for trace_id in fresh:
+                    spans = self._readable(trace_id)
+                    if any(map(evaluates, spans)):  # else it is found before it can be read
+                        read[trace_id] = traces[trace_id]
+                    for span in spans:
+                        if wanted.holds(span) and span.start >= since:
+                            for judged in judged_traces(span):
+                                found[judged] = min(found.get(judged, span.start), span.start)
+        except SourceLimitError as error:
+            if known is None or error.is_reply:
+                raise
+            _logger.warning("%s; the rest is looked for with the next search", error)
         if known is not None:  # not before: what could not be read would be missed the next time
             known.update(read)
         return sorted(found, key=lambda trace_id: (found[trace_id], trace_id))
@@ -163,7 +192,7 @@ class RemoteSource(ABC):
         for _, _, found in self._searched(wanted, None if written is None else written - _BEHIND, None):
             self.fetch(found)
             for trace_id in found:
-                for span in self.trace(trace_id):
+                for span in self._readable(trace_id):
                     if wanted.holds(span):
                         for origin in readers.keys() & {variable.origin for variable in span.inputs}:
                             readers[origin][span.origin] = span
@@ -173,13 +202,31 @@ class RemoteSource(ABC):
         return ordered
 
     def fetch(self, trace_ids: Iterable[str]) -> None:
-        """Read traces that will be asked for, several at a time; of use where what is read is kept."""
+        """Read traces that will be asked for, several at a time; of use where what is read is kept. One that cannot be
+        read is warned of; who asks for it is told."""
         missing = [id for id in dict.fromkeys(trace_ids) if self._kept and self._kept.trace(id) is None]
         if len(missing) < 2:
             return
         with ThreadPoolExecutor(_AT_A_TIME) as pool:
-            for _ in pool.map(self.trace, missing):
+            for _ in pool.map(self._readable, missing):
                 pass
+
+    def _readable(self, trace_id: str) -> list[OperationSpan]:
+        """Return the spans of a trace, none of one that cannot be read, of which it warns once; raises what goes for
+        every other one, too."""
+        try:
+            return self.trace(trace_id)
+        except UnreachableError:
+            raise
+        except StoreError as error:
+            if isinstance(error, SourceLimitError) and not error.is_reply:
+                raise
+            if trace_id not in self._left_out:
+                if len(self._left_out) >= _WARNINGS:
+                    self._left_out.clear()
+                self._left_out.add(trace_id)
+                _logger.warning("trace %s is left out: %s", trace_id, error)
+            return []
 
     def _searched(self, wanted: Wanted, since: int | None, until: int | None) -> Iterator[tuple[int, int, Found]]:
         """Yield (start, end, what was found there), earliest time first."""
@@ -195,12 +242,20 @@ class RemoteSource(ABC):
             try:
                 found = self._search(wanted, start, end)
             except TooMuchError as error:
-                middle = (start + end) // 2 // _SECOND * _SECOND
-                if not start < middle < end:
-                    raise StoreError(str(self), f"too many traces within a second: {error}") from None
-                waiting += [(middle, end), (start, middle)]
-            else:
-                yield start, end, found
+                if middle := self._middle(start, end):
+                    waiting += [(middle, end), (start, middle)]
+                    continue
+                limit = SourceLimitError(str(self), f"too many traces within {self._finest / _SECOND:g} s: {error}")
+                if not wanted.failing:
+                    raise limit from None
+                _logger.warning("%s: not every failing one is found", limit)
+                found = error.found
+            yield start, end, found
+
+    def _middle(self, start: int, end: int) -> int | None:
+        """Return where to divide a time that is searched, None when it cannot be told more finely."""
+        middle = (start + end) // 2 // self._finest * self._finest
+        return middle if start < middle < end else None
 
     def _keep(self, trace_id: str, spans: list[OperationSpan]) -> list[OperationSpan]:
         """Return the spans each once (a backend may give back what it was given twice), by start."""

@@ -16,7 +16,7 @@ from memtrace_otel import semconv, settings
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import DecodeError, decode_request
 from memtrace_otel.semconv import Incomplete
-from memtrace_otel.store.errors import StoreError
+from memtrace_otel.store.errors import SourceLimitError
 from memtrace_otel.store.http import RefusedError, objects, trace_id
 from memtrace_otel.store.remote import Found, RemoteSource, TooMuchError
 from memtrace_otel.store.tempo_reply import read_trace_reply
@@ -34,16 +34,17 @@ _PLAIN = re.compile(r"[0-9A-Za-z_-]+")
 class TempoSource(RemoteSource):
     """Tempo 2.7 or newer."""
 
+    _finest = _SECOND
     _limit = _TRACES
     _longest = _WEEK
 
     def _read(self, trace_id: str) -> list[OperationSpan]:
-        body = self.api.get(f"/api/v2/traces/{trace_id}", accept="application/protobuf")
+        body = self.api.get(f"/api/v2/traces/{trace_id}", accept="application/protobuf", may_miss=True)
         try:
             trace, partial = read_trace_reply(body)
             spans = decode_request(trace)
         except (DecodeError, ProtobufError) as error:
-            raise StoreError(str(self), f"trace {trace_id}: {error}") from None
+            raise SourceLimitError(str(self), f"trace {trace_id}: {error}", is_reply=True) from None
         # too large for Tempo to give it whole: what is there counts, and says so
         return (
             [replace(span, incomplete=(*span.incomplete, Incomplete.BOUNDED)) for span in spans] if partial else spans
@@ -63,9 +64,10 @@ class TempoSource(RemoteSource):
                 raise
             raise TooMuchError(error.reason) from None
         found = objects(document, "traces")
+        traces = {trace_id(trace): _matched(trace) for trace in found}
         if len(found) >= self._limit:
-            raise TooMuchError(f"{self._limit} or more")
-        return {trace_id(trace): _matched(trace) for trace in found}
+            raise TooMuchError(f"{self._limit} or more", traces)
+        return traces
 
     def _at_once(self) -> int:
         return self._longest

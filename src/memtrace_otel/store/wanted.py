@@ -48,6 +48,13 @@ def says_failing(span: OperationSpan) -> bool:
     return False
 
 
+def evaluates(span: OperationSpan) -> bool:
+    """Tell whether a span holds an evaluation, whatever that says."""
+    told = (span.attributes, *(event.attributes for event in span.events))
+    names = (semconv.EVALUATION_LABEL, semconv.EVALUATION_SCORE)
+    return span.kind == semconv.OpKind.JUDGE or any(name in attributes for attributes in told for name in names)
+
+
 def judged_traces(span: OperationSpan) -> Iterator[str]:
     """Yield the ids of the traces whose answer an evaluation on this span may be about."""
     named = [v.origin for v in span.inputs if v.role == semconv.Role.ANSWER and is_origin(v.origin)]

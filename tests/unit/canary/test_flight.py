@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from memtrace_otel import semconv
 from memtrace_otel.annotate import SendError, annotate
 from memtrace_otel.annotate.target import Target
 from memtrace_otel.attribution import attribute_trace
@@ -17,7 +20,7 @@ from memtrace_otel.canary.metrics import CanaryMetrics
 from memtrace_otel.graph import build_graph
 from memtrace_otel.model import OperationSpan, Verdict
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.store import SqliteStore, StoreError
+from memtrace_otel.store import SqliteStore, StoreError, open_source
 
 TARGET = Target("traces", "grpc", "http://127.0.0.1:9")
 Spans = list[OperationSpan]
@@ -92,6 +95,35 @@ def test_another_verdict_is_no_match(sent: list[bytes], history: History, tmp_pa
     outcome = flown(history, Way(tmp_path, history, lambda verdict: replace(verdict, failure_type="response")))
     assert outcome.lost == Stage.MATCH
     assert "response" in outcome.told
+
+
+def test_what_a_marker_says_steers_no_terminal(sent: list[bytes], history: History, tmp_path: Path) -> None:
+    path = Way(tmp_path, history)
+    path.spans = [
+        replace(span, attributes={**span.attributes, semconv.FAILURE_TYPE: "a\n\x1b[31m" + "b" * 500})
+        if is_verdict(span)
+        else span
+        for span in path.spans
+    ]
+    outcome = flown(history, path)
+    assert outcome.lost == Stage.MATCH
+    assert "the verdict is a [31mb" in outcome.told
+    assert outcome.told.isprintable()
+    assert len(outcome.told) < 300
+
+
+def test_a_backend_that_never_answers_keeps_no_flight_past_its_time(
+    sent: list[bytes], history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memtrace_otel.canary.flight._LEAST", 0.05)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        closing(open_source(f"jaeger+http://127.0.0.1:{silent.getsockname()[1]}")) as source,
+    ):
+        outcome = fly(history, TARGET, source, timeout=0.1)
+    assert (outcome.lost, source.api.spent.retries) == (Stage.STORE, 0)
+    assert source.api.bounds.seconds <= 0.1
+    assert "timed out" in outcome.told
 
 
 def test_a_receiver_that_takes_nothing(monkeypatch: pytest.MonkeyPatch, history: History) -> None:

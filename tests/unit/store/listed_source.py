@@ -40,7 +40,7 @@ class ListedSource(RemoteSource):
         self._count("search")
         matching = Counter(s.trace_id for s in self.told if since <= s.start < until and wanted.holds(s))
         if len(matching) >= self.most:
-            raise TooMuchError(f"{self.most} or more")
+            raise TooMuchError(f"{self.most} or more", dict(list(matching.items())[: self.most]))
         return matching
 
     def _at_once(self) -> int:

@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.store import SourceError, StoreError, open_source
+from memtrace_otel.store import SourceError, SourceLimitError, StoreError, open_source
 from memtrace_otel.store.jaeger import JaegerSource
 from memtrace_otel.store.tempo import TempoSource, traceql
 from memtrace_otel.store.tempo_reply import read_trace_reply
@@ -45,6 +45,9 @@ def test_a_url_names_the_backend_and_its_place(url: str, kind: type, shown: str)
         "tempo+http://",
         "tempo+http://x:port",
         "tempo+http://x?q",
+        "tempo+http://x/\u00e9",
+        "tempo+http://x/a b",
+        "tempo+http://a..b",
     ],
 )
 def test_another_one_is_refused(url: str) -> None:
@@ -146,6 +149,50 @@ def test_tempo_is_searched_in_parts_until_it_answers_whole(cause: str, monkeypat
     assert all(first[1] == second[0] for first, second in pairwise(found))
 
 
+def test_jaeger_is_searched_down_to_a_microsecond(caplog: pytest.LogCaptureFixture) -> None:
+    second, moment = 1_700_000_000 * 10**6, 1_700_000_000 * 10**6 + 77
+    starts = [second + n for n in range(0, 10**6, 4000)]
+
+    def answer(path: str, query: dict[str, str]) -> Reply:
+        if path == "/api/v3/services":
+            return 200, b'{"services": ["a", "b"]}'
+        if "judge" not in query.get("tags", "") or query["service"] == "b":
+            found = [1] if query["service"] == "b" else []
+        else:
+            found = [start for start in starts if int(query["start"]) <= start < int(query["end"])]
+        return 200, json.dumps({"data": [{"traceID": f"{n:x}", "spans": []} for n in found[:200]]}).encode()
+
+    judged = Wanted(kinds=frozenset({"judge"}), failing=True)
+    with answering(answer) as asked:
+        source = open_source(f"jaeger+{asked.url}")
+        times = list(source._searched(judged, second * 1000, (second + 10**6) * 1000))
+        assert {f"{start:032x}" for start in starts} <= {trace for _, _, found in times for trace in found}
+        assert not caplog.text
+        starts = [moment + n // 10**6 for n in range(250)]  # more than can be told apart
+        times = list(source._searched(judged, second * 1000, (second + 1000) * 1000))
+    assert {f"{moment:032x}", f"{1:032x}"} == {trace for _, _, found in times for trace in found}
+    assert "too many traces within 1e-06 s" in caplog.text
+
+
+def test_jaeger_is_asked_for_failing_labels_as_they_are_usually_written() -> None:
+    def answer(path: str, query: dict[str, str]) -> Reply:
+        return 200, b'{"services": ["a"]}' if path == "/api/v3/services" else b'{"data": []}'
+
+    with answering(answer) as asked:
+        open_source(f"jaeger+{asked.url}").failing(0)
+    tags = [query["tags"] for path, query, _ in asked.requests if path == "/api/traces"]
+    labels = {json.loads(tag).get("gen_ai.evaluation.score.label") for tag in tags}
+    assert labels >= {"incorrect", "Incorrect", "FAIL", "Not relevant", "Not Relevant", "NOT_RELEVANT", "not_relevant"}
+    assert '{"memtrace.op.kind": "judge"}' in tags
+    assert len(tags) == len(set(tags)) <= 40
+
+
+@pytest.mark.parametrize("kind", ["jaeger", "tempo"])
+def test_an_address_that_is_none_of_a_backend_is_no_empty_backend(kind: str) -> None:
+    with answering(lambda path, query: (404, b"")) as asked, pytest.raises(StoreError, match="HTTP 404"):
+        open_source(f"{kind}+{asked.url}").failing(0)
+
+
 def test_jaeger_is_asked_service_by_service_but_not_for_our_own() -> None:
     def answer(path: str, query: dict[str, str]) -> Reply:
         if path == "/api/v3/services":
@@ -165,8 +212,9 @@ def test_jaeger_is_asked_service_by_service_but_not_for_our_own() -> None:
     [b'{"result": {"resourceSpans": 1}}', b'\x0a\x05{"re"', b'{"result": {"resourceSpans": [{"scopeSpans": 5}]}}'],
 )
 def test_a_trace_that_is_none_is_an_error(kind: str, body: bytes) -> None:
-    with answering(lambda path, query: (200, body)) as asked, pytest.raises(StoreError):
+    with answering(lambda path, query: (200, body)) as asked, pytest.raises(SourceLimitError) as raised:
         open_source(f"{kind}+{asked.url}").trace("a" * 32)
+    assert raised.value.is_reply  # a graph goes on without it
 
 
 def test_a_trace_that_tempo_gives_in_part_says_so() -> None:

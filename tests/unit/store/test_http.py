@@ -35,8 +35,34 @@ def test_headers_go_with_every_request_below_the_path_of_the_address() -> None:
 
 def test_what_is_not_there_is_empty() -> None:
     with answering(lambda path, query: (404, b"no such trace")) as asked:
-        assert api(asked).get("/api/x") == b""
-        assert api(asked).get_json("/api/x") == {}
+        assert api(asked).get("/api/x", may_miss=True) == b""
+        assert api(asked).get_json("/api/x", may_miss=True) == {}
+
+
+def test_what_is_always_there_and_is_not_is_an_error_that_doubts_the_address() -> None:
+    with answering(lambda path, query: (404, b"page not found")) as asked:
+        for get in (api(asked).get, api(asked).get_json):
+            with pytest.raises(StoreError, match=r"/api/x: HTTP 404 page not found \(is this the port of the HTTP API"):
+                get("/api/x")
+        assert len(asked.requests) == 2
+
+
+@pytest.mark.parametrize("body", [b"no such token: s3cret", b"Bearer s3cret", b"s3cret" * 100, b"." * 298 + b"s3cret"])
+def test_no_part_of_a_secret_is_repeated(body: bytes) -> None:
+    with answering(lambda path, query: (503, body)) as asked, pytest.raises(UnreachableError) as raised:
+        api(asked, tries=1).get("/")
+    assert "s3" not in str(raised.value)
+    assert len(str(raised.value)) < 400
+
+
+def test_in_a_hurry_it_tries_once_and_waits_no_longer(waits: list[float]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        given = BackendApi(Address(False, "127.0.0.1", silent.getsockname()[1]))
+        given.hurry(0.05)
+        with pytest.raises(UnreachableError, match=r"timed out \(1 tries\)"):
+            given.get("/")
+        given.hurry(1000)
+    assert (given.bounds.seconds, given.spent.requests, waits) == (Bounds().seconds, 1, [])
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
@@ -54,7 +80,7 @@ def test_one_that_stays_busy_is_an_error_that_says_what_it_said() -> None:
         with pytest.raises(UnreachableError, match=r"/api/x: HTTP 503 out of \[31mmemory") as raised:
             api(asked, tries=2).get("/api/x")
         assert len(asked.requests) == 2
-    assert "Bearer s3cret" not in str(raised.value)
+    assert "s3cret" not in str(raised.value)
 
 
 def test_one_that_does_not_listen_is_an_error() -> None:
@@ -113,8 +139,12 @@ def test_a_reply_has_a_bound_of_its_own() -> None:
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"\xff", b"[" * 100_000])
 def test_what_is_no_json_object_is_an_error(body: bytes) -> None:
-    with answering(lambda path, query: (200, body)) as asked, pytest.raises(StoreError, match="no JSON object"):
+    with (
+        answering(lambda path, query: (200, body)) as asked,
+        pytest.raises(StoreError, match="no JSON object") as raised,
+    ):
         api(asked).get_json("/")
+    assert not isinstance(raised.value, SourceLimitError)
 
 
 def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:

@@ -9,7 +9,7 @@ from memtrace_otel.model import Event, OperationSpan, Variable
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
 from memtrace_otel.store import SourceLimitError, StoreError
 from memtrace_otel.store.ahead import read_ahead
-from memtrace_otel.store.http import Address, BackendApi, Bounds
+from memtrace_otel.store.http import Address, BackendApi, Bounds, UnreachableError
 from memtrace_otel.store.kept import KeptTraces
 from memtrace_otel.store.wanted import Wanted, judged_traces, says_failing
 from memtrace_otel.testing import Fill, SourceContract, contract_span
@@ -36,7 +36,7 @@ class TestListedSource(SourceContract):
         if source.most > 1000:
             assert len(list(source.spans())) == 1000
         else:
-            with pytest.raises(StoreError, match="too many traces within a second"):
+            with pytest.raises(StoreError, match="too many traces within 1 s"):
                 list(source.spans())
 
 
@@ -60,6 +60,19 @@ def test_what_is_kept_is_bounded_and_the_longest_unused_goes() -> None:
     kept.add(f"{3:032x}", [contract_span(3, 1)])
     assert kept.trace(f"{2:032x}") is None
     assert kept.trace(f"{1:032x}") is not None
+
+
+def test_what_searches_found_counts_too_and_goes_before_it_is_too_much() -> None:
+    kept = KeptTraces(most_spans=6)
+    kept.add("t", [contract_span(1, 1)])
+    for n in range(4):
+        kept.add_readers({f"origin {n}": [contract_span(n, m) for m in range(1, 3)]}, ())
+    assert [kept.readers(f"origin {n}", ()) is None for n in range(4)] == [True, True, False, False]
+    for n in range(4):
+        kept.add_scopes({f"scope {n}": ["t"] * 2})
+    assert [kept.traces_of(f"scope {n}") is None for n in range(4)] == [True, True, True, False]
+    assert kept.readers("origin 3", ()) is not None
+    assert kept.trace("t") is not None
 
 
 def told_and_asked(owner: int) -> list[OperationSpan]:
@@ -110,12 +123,84 @@ def test_an_evaluation_that_could_not_be_read_is_not_known(monkeypatch: pytest.M
     with monkeypatch.context() as broken:
 
         def refuse(self: ListedSource, trace_id: str) -> list[OperationSpan]:
-            raise StoreError("listed", "down")
+            raise UnreachableError("listed", "down")
 
         broken.setattr(ListedSource, "_read", refuse)
         with pytest.raises(StoreError):
             source.failing(0, known)
     assert source.failing(0, known) == [spans[3].trace_id]
+
+
+@pytest.mark.parametrize(
+    "error", [StoreError("listed", "damaged"), SourceLimitError("listed", "more than 9 bytes", is_reply=True)]
+)
+@pytest.mark.parametrize("keeping", [False, True])
+def test_an_evaluation_that_cannot_be_read_hides_no_other_one(
+    error: StoreError, keeping: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    spans, other = told_and_asked(1), told_and_asked(2)
+    source, known = ListedSource().tell(spans, other), dict[str, int]()
+    source = source.keeping() if keeping else source
+    read, damaged = ListedSource._read, spans[-1].trace_id
+
+    def refuse(self: ListedSource, trace_id: str) -> list[OperationSpan]:
+        if trace_id == damaged:
+            raise error
+        return read(self, trace_id)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ListedSource, "_read", refuse)
+        for _ in range(2):
+            assert source.failing(0, dict(known)) == [other[3].trace_id]
+        assert source.failing(0, known) == [other[3].trace_id]
+        judges = source.find_readers([other[3].origin, spans[3].origin], (OpKind.JUDGE,), 0)
+        assert judges == {other[3].origin: [other[-1]], spans[3].origin: []}
+    assert caplog.text.count(f"trace {damaged} is left out: listed: ") == 1
+    assert source.failing(0, known) == [spans[3].trace_id]
+
+
+def test_an_evaluation_that_is_found_before_it_can_be_read_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    spans = told_and_asked(1)
+    source, known = ListedSource().tell(spans), dict[str, int]()
+    for there in ([], [contract_span(14, 9, 14)]):
+        with monkeypatch.context() as slow:
+            slow.setattr(ListedSource, "_read", lambda self, trace_id, there=there: there)  # type: ignore[misc]
+            assert source.failing(0, known) == []
+    assert source.failing(0, known) == [spans[3].trace_id]
+
+
+def test_a_judgement_that_passes_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = contract_span(1, 1, 1, kind="judge", attributes={semconv.EVALUATION_LABEL: "pass"})
+    source, known = ListedSource().tell([judge]), dict[str, int]()
+    # as Jaeger, whose searches find judge spans whatever they say
+    monkeypatch.setattr(ListedSource, "_search", lambda self, wanted, since, until: {judge.trace_id: 1})
+    for _ in range(3):
+        assert source.failing(0, known) == []
+    assert source.asked == {judge.trace_id: 1}
+
+
+def test_a_search_for_failures_past_its_bound_goes_on_with_the_next_one(caplog: pytest.LogCaptureFixture) -> None:
+    spans = [span for owner in (1, 2, 3) for span in told_and_asked(owner)]
+    source = ListedSource(BackendApi(Address(False, "listed", 1), bounds=Bounds(requests=3))).tell(spans)
+    known, found = dict[str, int](), list[str]()
+    for _ in range(2):
+        source.api.allow(1)
+        found += source.failing(0, known)
+    assert found == [spans[number].trace_id for number in (3, 8, 13)]
+    assert "the rest is looked for with the next search" in caplog.text
+    source.api.allow(1)
+    with pytest.raises(SourceLimitError):  # who asks but once is told
+        source.failing(0)
+
+
+def test_failures_of_one_moment_that_no_search_tells_apart_stop_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    spans = [contract_span(n, n, 5, attributes={semconv.EVALUATION_LABEL: "fail"}) for n in range(1, 9)]
+    source = ListedSource().tell(spans, told_and_asked(2))
+    source.most = 4
+    assert source.failing(0) == [*(span.trace_id for span in spans[:4]), told_and_asked(2)[3].trace_id]
+    assert "too many traces within 1 s" in caplog.text
+    with pytest.raises(SourceLimitError):  # a graph says that it is incomplete
+        list(source.spans())
 
 
 def test_past_the_bound_reading_ahead_leaves_the_rest_to_who_asks() -> None:
