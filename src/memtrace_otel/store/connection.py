@@ -195,6 +195,11 @@ _ADVICE = {
 """By primary result code of SQLite."""
 
 
+def is_corrupt(error: BaseException | None) -> bool:
+    """Tell whether SQLite found a page that is not as it was written."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT
+
+
 def file_of(connection: sqlite3.Connection) -> Path:
     """Return the path of the database file."""
     return Path(connection.execute("PRAGMA database_list").fetchone()[2])

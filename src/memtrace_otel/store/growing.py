@@ -8,10 +8,12 @@ of the one before.
 
 from __future__ import annotations
 
-from contextlib import suppress
-from sqlite3 import Connection
+from collections.abc import Generator
+from contextlib import contextmanager
+from sqlite3 import Connection, DatabaseError
 from typing import NamedTuple
 
+from memtrace_otel.store.connection import is_corrupt
 from memtrace_otel.store.packing import Cut, PackingError
 from memtrace_otel.store.streams import Streams, create_stream, extend_stream, find_stream, heads, size_of
 from memtrace_otel.store.texts import LONG, long_texts
@@ -41,10 +43,15 @@ class GrowingTexts:
         """Return what of the long texts of a span is in streams."""
         found: list[Cut] = []
         for begin, end in long_texts(body):
-            with suppress(PackingError):  # a damaged stream: `check` names it, and the text stays where it is
-                stream, size = self._place(body[begin:end])
-                if size:
-                    found.append(Cut(begin, size, stream))
+            try:
+                with _savepoint(self._connection):
+                    stream, size = self._place(body[begin:end])
+            except (PackingError, DatabaseError) as error:
+                if not isinstance(error, PackingError) and not is_corrupt(error):
+                    raise
+                continue  # a damaged stream: `check` names it, and the text stays where it is
+            if size:
+                found.append(Cut(begin, size, stream))
         return found
 
     def _place(self, text: bytes) -> tuple[int, int]:
@@ -58,7 +65,7 @@ class GrowingTexts:
         if grown >= before.size > 0:
             stream, size = before.stream, min(before.size, common)
             if size == before.size < grown:  # others made it grow
-                size = _common(self._streams.read(stream, grown), text)
+                size = _common(self._streams.read(stream, min(grown, len(text))), text)
             if size == grown < sure and common >= least:
                 extend_stream(self._connection, stream, text[:sure], size)
                 grown = size = sure
@@ -72,8 +79,8 @@ class GrowingTexts:
         return (stream, size) if size >= least else (0, 0)
 
     def _stored(self, numbers: list[int], text: bytes) -> tuple[int, int]:
-        found = find_stream(self._connection, numbers)
-        return (found[0], _common(self._streams.read(*found), text)) if found else (0, 0)
+        stream, size = find_stream(self._connection, numbers) or (0, 0)
+        return stream, _common(self._streams.read(stream, min(size, len(text))), text)
 
     def _remember(self, number: int, seen: _Seen) -> None:
         self._drop(number)
@@ -85,6 +92,19 @@ class GrowingTexts:
     def _drop(self, number: int) -> None:
         if seen := self._seen.pop(number, None):
             self._bytes -= len(seen.text)
+
+
+@contextmanager
+def _savepoint(connection: Connection) -> Generator[None]:
+    """Take back, within a transaction, what was written before an error."""
+    connection.execute("SAVEPOINT text")
+    try:
+        yield
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK TO text")
+        raise
+    connection.execute("RELEASE text")
 
 
 def _common(one: bytes, other: bytes) -> int:
