@@ -21,6 +21,7 @@ class Packing:
         self._due = time.monotonic() + seconds
         self._settled = self._newest = 0
         self._unsettled = False
+        self._gives_back = True
         self.packed = 0
         """Spans packed so far."""
 
@@ -50,10 +51,20 @@ class Packing:
             self.packed += packed
             self._unsettled = True
             return True
-        if store.give_back():
+        if self._gives_back and self._give_back(store):
             self._unsettled = True
             return True
         if self._unsettled:
             store.settle()
             self._unsettled = False
         return False
+
+    def _give_back(self, store: WatchedStore) -> bool:
+        try:
+            return store.give_back()
+        except StoreError as error:  # a page that had to be moved; packing may do without it
+            if not is_corrupt(error.__cause__):
+                raise
+            _logger.warning("free pages stay in the file: %s", error)
+            self._gives_back = False
+            return False

@@ -8,12 +8,10 @@ of the one before.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
-from sqlite3 import Connection, DatabaseError
+from contextlib import suppress
+from sqlite3 import Connection
 from typing import NamedTuple
 
-from memtrace_otel.store.connection import is_corrupt
 from memtrace_otel.store.packing import Cut, PackingError
 from memtrace_otel.store.streams import Streams, create_stream, extend_stream, find_stream, heads, size_of
 from memtrace_otel.store.texts import LONG, long_texts
@@ -43,15 +41,10 @@ class GrowingTexts:
         """Return what of the long texts of a span is in streams."""
         found: list[Cut] = []
         for begin, end in long_texts(body):
-            try:
-                with _savepoint(self._connection):
-                    stream, size = self._place(body[begin:end])
-            except (PackingError, DatabaseError) as error:
-                if not isinstance(error, PackingError) and not is_corrupt(error):
-                    raise
-                continue  # a damaged stream: `check` names it, and the text stays where it is
-            if size:
-                found.append(Cut(begin, size, stream))
+            with suppress(PackingError):  # a damaged stream: `check` names it, and the text stays where it is
+                stream, size = self._place(body[begin:end])
+                if size:
+                    found.append(Cut(begin, size, stream))
         return found
 
     def _place(self, text: bytes) -> tuple[int, int]:
@@ -92,19 +85,6 @@ class GrowingTexts:
     def _drop(self, number: int) -> None:
         if seen := self._seen.pop(number, None):
             self._bytes -= len(seen.text)
-
-
-@contextmanager
-def _savepoint(connection: Connection) -> Generator[None]:
-    """Take back, within a transaction, what was written before an error."""
-    connection.execute("SAVEPOINT text")
-    try:
-        yield
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK TO text")
-        raise
-    connection.execute("RELEASE text")
 
 
 def _common(one: bytes, other: bytes) -> int:

@@ -10,7 +10,7 @@ from sqlite3 import Connection, DatabaseError
 from typing import NamedTuple
 
 from memtrace_otel.store.bodies import UNDECODABLE, Bodies, dictionary_for
-from memtrace_otel.store.connection import Locked, transaction
+from memtrace_otel.store.connection import Locked, is_corrupt, transaction
 from memtrace_otel.store.growing import GrowingTexts
 from memtrace_otel.store.packing import NAMES, Packer, PackingError, dictionary_of, is_packable
 from memtrace_otel.store.streams import use_streams
@@ -48,17 +48,26 @@ class RunPacker:
             if connection.execute(_IS_DONE, (last,)).fetchone()[0]:
                 return 0
             try:
-                with transaction(connection):
-                    return self._pack(connection, last)
-            except BaseException as error:  # what is remembered may tell of what was taken back
-                self._growing = None
-                self._packers.clear()
-                if isinstance(error, UNDECODABLE):
-                    reason = f"packing met a damaged row ({type(error).__name__}); `memtrace-otel store check` names it"
-                    raise DatabaseError(reason) from error
-                raise
+                return self._in_transaction(connection, last)
+            except DatabaseError as error:
+                if not is_corrupt(error):
+                    raise
+            # A page of the streams, perhaps: SQLite lets nothing be written in a transaction that met it.
+            return self._in_transaction(connection, last, cut=False)
 
-    def _pack(self, connection: Connection, last: int) -> int:
+    def _in_transaction(self, connection: Connection, last: int, *, cut: bool = True) -> int:
+        try:
+            with transaction(connection):
+                return self._pack(connection, last, cut)
+        except BaseException as error:  # what is remembered may tell of what was taken back
+            self._growing = None
+            self._packers.clear()
+            if isinstance(error, UNDECODABLE):
+                reason = f"packing met a damaged row ({type(error).__name__}); `memtrace-otel store check` names it"
+                raise DatabaseError(reason) from error
+            raise
+
+    def _pack(self, connection: Connection, last: int, cut: bool) -> int:
         self._made = False
         packed: list[_Row] = []
         changed = False
@@ -68,7 +77,7 @@ class RunPacker:
             if not _is_sound(row):  # it stays where it is, `check` names it
                 continue
             if dictionary_of(row.body) is None:
-                row, changed = self._packed(connection, row), True
+                row, changed = self._packed(connection, row, cut), True
             packed.append(row)
             if self._made:  # that took as long as packing many spans: others get their turn
                 break
@@ -78,11 +87,11 @@ class RunPacker:
         connection.execute(_PACKED, (up_to,))
         return seen
 
-    def _packed(self, connection: Connection, row: _Row) -> _Row:
+    def _packed(self, connection: Connection, row: _Row, cut: bool) -> _Row:
         if not is_packable(row.body):
             return row
         growing = self._growing = self._growing or GrowingTexts(connection)
-        cuts = growing.cuts(row.body)
+        cuts = growing.cuts(row.body) if cut else []
         use_streams(connection, row.id, cuts)
         return row._replace(body=self._packer(connection, row.scope).pack(row.body, cuts))
 
@@ -109,7 +118,7 @@ def drop_unused_dictionaries(connection: Connection) -> None:
 
 def _is_sound(row: _Row) -> bool:
     """Tell whether a row of a damaged file can be written again."""
-    values: tuple[object, ...] = row
+    values: list[object] = list(row)
     return None not in values and isinstance(values[-1], bytes)
 
 
