@@ -30,7 +30,7 @@ _IDS_BYTES = 28
 _TRACE_ID = slice(2, 18)
 _LEVEL = 9
 _END_BYTES = 512
-_SAMPLED_BYTES = 64_000
+_SAMPLED_BYTES = 256_000
 _ESCAPE = b"\xff"
 _OWN, _OWN_HEX = 0x80, 0x81
 """Stand behind the sign for the trace id of the span, as it is and in hex digits; files of version 3 have neither."""

@@ -16,7 +16,7 @@ from memtrace_otel.model import make_origin
 from memtrace_otel.otlp.decode import indexed_fields
 from memtrace_otel.semconv import OpKind
 from memtrace_otel.store.bodies import UNDECODABLE, Bodies
-from memtrace_otel.store.connection import Locked, in_turns
+from memtrace_otel.store.connection import Locked, in_turns, transaction
 from memtrace_otel.store.erasing import forget_rows
 from memtrace_otel.store.lineage import readers_of, remove_from_indexes
 from memtrace_otel.store.runs import drop_unused_dictionaries
@@ -70,8 +70,9 @@ def prune(locked: Locked, retention: Retention) -> Pruned:
     if retention.before is not None and not of_scope:
         with locked() as connection:
             connection.execute("DELETE FROM quarantine WHERE received < ?", (retention.before,))
-    with locked() as connection:
-        drop_unused_dictionaries(connection)
+    if spans:
+        with locked() as connection, transaction(connection):
+            drop_unused_dictionaries(connection)
     return Pruned(len(touched), spans)
 
 
