@@ -7,6 +7,7 @@ import time
 
 from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.store import StoreError
+from memtrace_otel.store.connection import is_corrupt
 
 _logger = logging.getLogger(__name__)
 _RETRY_SECONDS = 60.0
@@ -20,6 +21,7 @@ class Packing:
         self._due = time.monotonic() + seconds
         self._settled = self._newest = 0
         self._unsettled = False
+        self._gives_back = True
         self.packed = 0
         """Spans packed so far."""
 
@@ -28,25 +30,41 @@ class Packing:
         now = time.monotonic()
         if not self._seconds:
             return False
-        if now >= self._due:
-            self._settled, self._newest = self._newest, store.newest()
-            self._due = now + self._seconds
         try:
+            if now >= self._due:
+                self._settled, self._newest = self._newest, store.newest()
+                self._due = now + self._seconds
             return self._step(store)
-        except StoreError as error:  # the disk is full, a page is damaged: decoding goes on
-            _logger.warning("packing waits: %s", error)
-            self._settled, self._due = 0, now + max(self._seconds, _RETRY_SECONDS)
-            return False
+        except StoreError as error:  # decoding goes on
+            if is_corrupt(error.__cause__):  # what is deleted and inserted there may do more harm
+                _logger.warning("packing ends: %s", error)
+                self._seconds = 0.0
+                return False
+            _logger.warning("packing waits: %s", error)  # the disk is full
+        except Exception as error:  # its message may say what spans say
+            _logger.warning("packing waits: %s", type(error).__name__)
+        self._settled, self._due = 0, now + max(self._seconds, _RETRY_SECONDS)
+        return False
 
     def _step(self, store: WatchedStore) -> bool:
         if packed := store.pack(self._settled):
             self.packed += packed
             self._unsettled = True
             return True
-        if store.give_back():
+        if self._gives_back and self._give_back(store):
             self._unsettled = True
             return True
         if self._unsettled:
             store.settle()
             self._unsettled = False
         return False
+
+    def _give_back(self, store: WatchedStore) -> bool:
+        try:
+            return store.give_back()
+        except StoreError as error:  # a page that had to be moved; packing may do without it
+            if not is_corrupt(error.__cause__):
+                raise
+            _logger.warning("free pages stay in the file: %s", error)
+            self._gives_back = False
+            return False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from sqlite3 import Connection
 
@@ -70,41 +70,47 @@ class Bodies:
         return self._samples[number]
 
 
-def dictionary_for(connection: Connection, scope: str) -> int:
-    """Return the number of the dictionary to pack spans of a scope with, made anew where it is worthwhile. Is called
-    inside a transaction."""
+def dictionary_for(connection: Connection, scope: str) -> tuple[int, bool]:
+    """Return the number of the dictionary to pack spans of a scope with, and whether it was just made, as it is where
+    that is worthwhile. Is called inside a transaction."""
     if not scope:
-        return NAMES  # nobody's erasure would find it
+        return NAMES, False  # nobody's erasure would find it
     query = "SELECT number, spans FROM dictionary WHERE scope = ? ORDER BY number DESC LIMIT 1"
     number, made_for = connection.execute(query, (scope,)).fetchone() or (NAMES, 1)
     if made_for >= _ENOUGH:
-        return number
+        return number, False
     counted = min(made_for * _WORTHWHILE, _ENOUGH)
     query = "SELECT count(*) FROM (SELECT 1 FROM span WHERE scope = ? LIMIT ?)"
     if connection.execute(query, (scope, counted)).fetchone()[0] < counted or scope in unfinished(connection):
-        return number
-    return _make_dictionary(connection, scope)
+        return number, False
+    return _make_dictionary(connection, scope), True
 
 
 def _make_dictionary(connection: Connection, scope: str) -> int:
     """Make a dictionary of some of the newest spans of a scope, the beginning of those that are long."""
     query = "SELECT id FROM span WHERE scope = ? ORDER BY start DESC LIMIT ?"
     ids = [id for (id,) in connection.execute(query, (scope, _NEWEST))]
-    bodies = Bodies(connection)
-    found: list[bytes] = []
-    read = 0
-    query = "SELECT body, trace_id, span_id FROM span WHERE id = ?"
-    for id in random.Random(len(ids)).sample(ids, min(len(ids), _SAMPLED)):  # every so many-th may be of one kind
-        stored, *ids_of_it = connection.execute(query, (id,)).fetchone()
-        with suppress(PackingError):  # `check` names it
-            found.append(bodies.read(stored, *ids_of_it, read=lambda stream, size: b""))
-            read += len(found[-1])
-        if read > _SAMPLED_BYTES:
-            break
-    sample = zlib.compress(make_sample(found), 9)
+    some = random.Random(len(ids)).sample(ids, min(len(ids), _SAMPLED))  # every so many-th may be of one kind
+    sample = zlib.compress(make_sample(_without_streams(connection, some)), 9)
     made_for = min(len(ids), _ENOUGH)
     query = "INSERT INTO dictionary (scope, spans, sample) VALUES (?, ?, ?)"
     return int(connection.execute(query, (scope, made_for, sample)).lastrowid or NAMES)
+
+
+def _without_streams(connection: Connection, ids: Iterable[int]) -> Iterator[bytes]:
+    """Yield the bodies of rows, without texts of streams, until that is a lot; without what cannot be read: `check`
+    names it."""
+    bodies = Bodies(connection)
+    read = 0
+    query = "SELECT body, trace_id, span_id FROM span WHERE id = ? AND typeof(body) = 'blob'"
+    for id in ids:
+        for stored, trace_id, span_id in connection.execute(query, (id,)).fetchall():
+            with suppress(*UNDECODABLE):
+                body = bodies.read(stored, trace_id, span_id, read=lambda stream, size: b"")
+                read += len(body)
+                yield body
+        if read > _SAMPLED_BYTES:
+            return
 
 
 def drop_dictionaries(locked: Locked, scopes: Iterable[str]) -> None:
@@ -138,10 +144,12 @@ def _restore(connection: Connection, ids: Iterable[int]) -> None:
     for id in ids:
         query = "SELECT body, trace_id, span_id FROM span WHERE id = ?"
         for stored, trace_id, span_id in connection.execute(query, (id,)).fetchall():
-            number = dictionary_of(stored) or NAMES
-            if is_cut(stored):
-                body = packer.pack_again(stored, bodies.sample(number))
-            else:
-                body = bodies.read(stored, trace_id, span_id)
-                pack_again_from(connection, id)
+            try:
+                if is_cut(stored):
+                    body = packer.pack_again(stored, bodies.sample(dictionary_of(stored) or NAMES))
+                else:
+                    body = bodies.read(stored, trace_id, span_id)
+                    pack_again_from(connection, id)
+            except UNDECODABLE:
+                continue  # nobody could read it with the dictionary either; `check` names it
             connection.execute("UPDATE span SET body = ? WHERE id = ?", (body, id))

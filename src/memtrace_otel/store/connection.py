@@ -6,7 +6,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -88,7 +88,8 @@ def snapshot(connection: sqlite3.Connection) -> Generator[None]:
         yield
     finally:
         if connection.in_transaction:
-            connection.execute("COMMIT")
+            with suppress(sqlite3.DatabaseError):  # says once more that a damaged page was met
+                connection.execute("COMMIT")
 
 
 @contextmanager
@@ -193,6 +194,11 @@ _ADVICE = {
     sqlite3.SQLITE_BUSY: "; another process writes and does not end",
 }
 """By primary result code of SQLite."""
+
+
+def is_corrupt(error: BaseException | None) -> bool:
+    """Tell whether SQLite found a page that is not as it was written."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT
 
 
 def file_of(connection: sqlite3.Connection) -> Path:

@@ -91,11 +91,13 @@ def _spans(connection: Connection) -> Iterator[Damage]:
                 return
             last = rows[-1][0]
     except sqlite3.DatabaseError:
-        yield from _unreadable(connection)
+        yield from _unreadable(connection, last)
 
 
-def _unreadable(connection: Connection) -> Iterator[Damage]:
-    """Spans whose row lies in a damaged page: the index of ids, elsewhere in the file, still names them."""
+def _unreadable(connection: Connection, read: int) -> Iterator[Damage]:
+    """Spans whose row lies in a damaged page, or, behind the rows that were `read`, that cannot be decoded: the index
+    of ids, elsewhere in the file, still names them."""
+    bodies = Bodies(connection)
     ids = connection.execute("SELECT trace_id, span_id, id FROM span ORDER BY trace_id, span_id").fetchall()
     for trace_id, span_id, id in ids:
         try:
@@ -105,6 +107,11 @@ def _unreadable(connection: Connection) -> Iterator[Damage]:
         else:
             if found is None:
                 yield Damage("integrity", f"span {trace_id}-{span_id}", "its row is gone")
+            elif id > read:
+                try:
+                    Span.FromString(bodies.read(found[0], trace_id, span_id))
+                except UNDECODABLE as error:
+                    yield Damage("undecodable", f"span {trace_id}-{span_id}", str(error))
 
 
 def _of_rows(connection: Connection, bodies: Bodies, rows: list[tuple[Any, ...]]) -> Iterator[Damage]:

@@ -18,7 +18,6 @@ from memtrace_otel.store.erasing import Erasing
 from memtrace_otel.store.erasure import Rename, erase_inputs, erase_span, erase_verdict
 from memtrace_otel.store.lineage import add_to_indexes, readers_of, remove_from_indexes
 from memtrace_otel.store.log import copy_of
-from memtrace_otel.store.packing import PackingError
 from memtrace_otel.store.space import compact
 from memtrace_otel.store.streams import release_streams
 from memtrace_otel.store.upkeep import Forgotten
@@ -192,7 +191,7 @@ def _write(connection: Connection, id: int, span: Span) -> None:
     query = "SELECT body, trace_id, span_id FROM span WHERE id = ?"
     try:
         before = Bodies(connection).read(*connection.execute(query, (id,)).fetchone())
-    except PackingError:
+    except UNDECODABLE:
         before = _NOTHING
     after = indexed_fields(span)
     remove_from_indexes(connection, id, before, after)  # the refs may have become others

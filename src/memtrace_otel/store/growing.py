@@ -58,7 +58,7 @@ class GrowingTexts:
         if grown >= before.size > 0:
             stream, size = before.stream, min(before.size, common)
             if size == before.size < grown:  # others made it grow
-                size = _common(self._streams.read(stream, grown), text)
+                size = _common(self._streams.read(stream, min(grown, len(text))), text)
             if size == grown < sure and common >= least:
                 extend_stream(self._connection, stream, text[:sure], size)
                 grown = size = sure
@@ -72,8 +72,8 @@ class GrowingTexts:
         return (stream, size) if size >= least else (0, 0)
 
     def _stored(self, numbers: list[int], text: bytes) -> tuple[int, int]:
-        found = find_stream(self._connection, numbers)
-        return (found[0], _common(self._streams.read(*found), text)) if found else (0, 0)
+        stream, size = find_stream(self._connection, numbers) or (0, 0)
+        return stream, _common(self._streams.read(stream, min(size, len(text))), text)
 
     def _remember(self, number: int, seen: _Seen) -> None:
         self._drop(number)

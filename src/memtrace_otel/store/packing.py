@@ -18,7 +18,7 @@ import random
 import re
 import zlib
 from binascii import hexlify, unhexlify
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from memtrace_otel.store.texts import long_texts, read_number, write_number
@@ -30,6 +30,7 @@ _IDS_BYTES = 28
 _TRACE_ID = slice(2, 18)
 _LEVEL = 9
 _END_BYTES = 512
+_SAMPLED_BYTES = 256_000
 _ESCAPE = b"\xff"
 _OWN, _OWN_HEX = 0x80, 0x81
 """Stand behind the sign for the trace id of the span, as it is and in hex digits; files of version 3 have neither."""
@@ -111,18 +112,18 @@ def is_packable(body: bytes) -> bool:
     return _IDS.match(body) is not None
 
 
-def make_sample(bodies: list[bytes]) -> bytes:
-    """Return the dictionary of a scope: parts of its spans, of long texts their ends, at most `DICTIONARY_BYTES`."""
-    wanted = [
-        _without_hex(
-            _without(body, [Cut(begin, end - begin - _END_BYTES, 0) for begin, end in long_texts(body)]),
-            body[_TRACE_ID],
-        )
-        for body in bodies
-        if is_packable(body)
-    ]
+def make_sample(bodies: Iterable[bytes]) -> bytes:
+    """Return the dictionary of a scope: parts of its spans, of long texts their ends, at most `DICTIONARY_BYTES`. Only
+    so many bodies are taken as are worth it: who makes one has the write lock."""
+    wanted: list[bytes] = []
+    size = 0
+    for body in filter(is_packable, bodies):
+        ends = [Cut(begin, end - begin - _END_BYTES, 0) for begin, end in long_texts(body)]
+        wanted.append(_without_hex(_without(body, ends), body[_TRACE_ID]))
+        size += len(wanted[-1])
+        if size >= _SAMPLED_BYTES:
+            break
     random.Random(len(wanted)).shuffle(wanted)  # every so many-th one might be of one kind alone
-    size = sum(map(len, wanted))
     return b"".join(wanted[: max(1, len(wanted) * DICTIONARY_BYTES // max(1, size))])[-DICTIONARY_BYTES:]
 
 

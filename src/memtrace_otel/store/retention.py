@@ -15,15 +15,18 @@ from memtrace_otel import semconv
 from memtrace_otel.model import make_origin
 from memtrace_otel.otlp.decode import indexed_fields
 from memtrace_otel.semconv import OpKind
-from memtrace_otel.store.bodies import Bodies
-from memtrace_otel.store.connection import Locked, in_turns
+from memtrace_otel.store.bodies import UNDECODABLE, Bodies
+from memtrace_otel.store.connection import Locked, in_turns, transaction
+from memtrace_otel.store.erasing import forget_rows
 from memtrace_otel.store.lineage import readers_of, remove_from_indexes
-from memtrace_otel.store.packing import PackingError
+from memtrace_otel.store.runs import drop_unused_dictionaries
 from memtrace_otel.store.space import size
 from memtrace_otel.store.streams import release_streams
 from memtrace_otel.store.upkeep import Pruned
 
 _BATCH = 32
+_NOTHING = b"\xff"
+"""No span."""
 _OF_SCOPE = "WHERE trace_id IN (SELECT trace_id FROM span WHERE scope = ?)"
 
 
@@ -67,6 +70,9 @@ def prune(locked: Locked, retention: Retention) -> Pruned:
     if retention.before is not None and not of_scope:
         with locked() as connection:
             connection.execute("DELETE FROM quarantine WHERE received < ?", (retention.before,))
+    if spans:
+        with locked() as connection, transaction(connection):
+            drop_unused_dictionaries(connection)
     return Pruned(len(touched), spans)
 
 
@@ -98,12 +104,14 @@ def _going(connection: Connection, trace_id: str, retention: Retention) -> list[
 
 
 def _spans(connection: Connection, rows: Iterable[tuple[int, str, str, bytes]]) -> list[_Span]:
-    """Unpack rows; what cannot be is left as it is, and goes all the same."""
+    """Unpack rows; what cannot be goes all the same."""
     bodies = Bodies(connection)
     spans: list[_Span] = []
     for id, trace_id, span_id, stored in rows:
-        with suppress(PackingError):
+        try:
             stored = bodies.read(stored, trace_id, span_id)
+        except UNDECODABLE:
+            stored = _NOTHING
         spans.append(_Span(id, trace_id, span_id, stored))
     return spans
 
@@ -134,6 +142,7 @@ def _attributions(connection: Connection) -> dict[str, str]:
 
 
 def _remove(connection: Connection, spans: Iterable[_Span], targets: Iterable[str]) -> None:
+    gone: list[int] = []
     for span in spans:
         connection.execute("DELETE FROM verdict WHERE answer = ?", (span.origin,))
         connection.executemany(
@@ -142,6 +151,8 @@ def _remove(connection: Connection, spans: Iterable[_Span], targets: Iterable[st
         remove_from_indexes(connection, span.id, span.body)
         release_streams(connection, span.id)
         connection.execute("DELETE FROM span WHERE id = ?", (span.id,))
+        gone.append(span.id)
+    forget_rows(connection, gone)
     connection.execute(_NEWEST)
 
 

@@ -6,11 +6,11 @@ empty, and the file would not get smaller.
 
 from __future__ import annotations
 
-from sqlite3 import Connection
+from sqlite3 import Connection, DatabaseError
 from typing import NamedTuple
 
-from memtrace_otel.store.bodies import Bodies, dictionary_for
-from memtrace_otel.store.connection import Locked, transaction
+from memtrace_otel.store.bodies import UNDECODABLE, Bodies, dictionary_for
+from memtrace_otel.store.connection import Locked, is_corrupt, transaction
 from memtrace_otel.store.growing import GrowingTexts
 from memtrace_otel.store.packing import NAMES, Packer, PackingError, dictionary_of, is_packable
 from memtrace_otel.store.streams import use_streams
@@ -40,40 +40,64 @@ class RunPacker:
         self._locked = locked
         self._packers: dict[int, Packer] = {}
         self._growing: GrowingTexts | None = None
+        self._made = False
 
     def pack(self, last: int) -> int:
         """Pack the next run of rows up to `last`, in one transaction; return how many spans it has, 0 at the end."""
         with self._locked() as connection:
-            if _packed_up_to(connection) >= last:
+            if connection.execute(_IS_DONE, (last,)).fetchone()[0]:
                 return 0
             try:
-                with transaction(connection):
-                    return self._pack(connection, last)
-            except BaseException:  # what is remembered may tell of what was taken back
-                self._growing = None
-                self._packers.clear()
-                raise
+                return self._in_transaction(connection, last)
+            except DatabaseError as error:
+                if not is_corrupt(error):
+                    raise
+            # A page of the streams, perhaps: SQLite lets nothing be written in a transaction that met it.
+            return self._in_transaction(connection, last, cut=False)
 
-    def _pack(self, connection: Connection, last: int) -> int:
-        rows = _run(connection, _packed_up_to(connection), last)
-        if any(dictionary_of(row.body) is None for row in rows):
-            packed = [row if dictionary_of(row.body) is not None else self._packed(connection, row) for row in rows]
-            query = "DELETE FROM span WHERE id BETWEEN ? AND ?"
-            connection.execute(query, (rows[0].id, rows[-1].id))
+    def _in_transaction(self, connection: Connection, last: int, *, cut: bool = True) -> int:
+        try:
+            with transaction(connection):
+                return self._pack(connection, last, cut)
+        except BaseException as error:  # what is remembered may tell of what was taken back
+            self._growing = None
+            self._packers.clear()
+            if isinstance(error, UNDECODABLE):
+                reason = f"packing met a damaged row ({type(error).__name__}); `memtrace-otel store check` names it"
+                raise DatabaseError(reason) from error
+            raise
+
+    def _pack(self, connection: Connection, last: int, cut: bool) -> int:
+        self._made = False
+        packed: list[_Row] = []
+        changed = False
+        seen, up_to = 0, last
+        for row in _run(connection, last):
+            seen, up_to = seen + 1, row.id
+            if not _is_sound(row):  # it stays where it is, `check` names it
+                continue
+            if dictionary_of(row.body) is None:
+                row, changed = self._packed(connection, row, cut), True
+            packed.append(row)
+            if self._made:  # that took as long as packing many spans: others get their turn
+                break
+        if changed:
+            connection.executemany("DELETE FROM span WHERE id = ?", [(row.id,) for row in packed])
             connection.executemany("INSERT INTO span VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", packed)
-        connection.execute("UPDATE packing SET up_to = ?", (rows[-1].id if rows else last,))
-        return len(rows)
+        connection.execute(_PACKED, (up_to,))
+        return seen
 
-    def _packed(self, connection: Connection, row: _Row) -> _Row:
+    def _packed(self, connection: Connection, row: _Row, cut: bool) -> _Row:
         if not is_packable(row.body):
             return row
         growing = self._growing = self._growing or GrowingTexts(connection)
-        cuts = growing.cuts(row.body)
+        cuts = growing.cuts(row.body) if cut else []
         use_streams(connection, row.id, cuts)
         return row._replace(body=self._packer(connection, row.scope).pack(row.body, cuts))
 
     def _packer(self, connection: Connection, scope: str) -> Packer:
-        number = dictionary_for(connection, scope)
+        number, made = dictionary_for(connection, scope)
+        self._made |= made
         packer = self._packers.pop(number, None)
         if packer is None:
             try:
@@ -88,21 +112,31 @@ class RunPacker:
 
 def drop_unused_dictionaries(connection: Connection) -> None:
     """Throw the dictionaries of scopes that are gone away."""
-    connection.execute("DELETE FROM dictionary WHERE scope NOT IN (SELECT scope FROM span)")
+    query = "DELETE FROM dictionary WHERE NOT EXISTS (SELECT 1 FROM span WHERE span.scope = dictionary.scope)"
+    connection.execute(query)
 
 
-def _packed_up_to(connection: Connection) -> int:
-    return int(connection.execute("SELECT up_to FROM packing").fetchone()[0])
+def _is_sound(row: _Row) -> bool:
+    """Tell whether a row of a damaged file can be written again."""
+    values: list[object] = list(row)
+    return None not in values and isinstance(values[-1], bytes)
 
 
-def _run(connection: Connection, after: int, last: int) -> list[_Row]:
+def _run(connection: Connection, last: int) -> list[_Row]:
     rows: list[_Row] = []
     size = 0
-    cursor = connection.execute("SELECT * FROM span WHERE id > ? AND id <= ? ORDER BY id LIMIT ?", (after, last, _ROWS))
+    cursor = connection.execute(_RUN, (last, _ROWS))
     for found in cursor:
         rows.append(_Row(*found))
-        size += len(rows[-1].body)
+        size += len(found[-1] or b"")
         if size >= _BYTES:
             break
     cursor.close()
     return rows
+
+
+_HIGHEST = "min(?, (SELECT coalesce(max(id), 0) FROM span))"
+"""Rows behind the last one are given again."""
+_IS_DONE = f"SELECT up_to >= {_HIGHEST} FROM packing"
+_PACKED = f"UPDATE packing SET up_to = {_HIGHEST}"
+_RUN = "SELECT * FROM span WHERE id > (SELECT up_to FROM packing) AND id <= ? ORDER BY id LIMIT ?"

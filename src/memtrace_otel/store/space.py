@@ -69,12 +69,13 @@ def give_back(locked: Locked) -> bool:
     """
     with locked() as connection:
         free = pragma(connection, "freelist_count")
-        if free <= max(_KEPT_PAGES, pragma(connection, "page_count") // _KEPT_SHARE):
+        unwanted = free - max(_KEPT_PAGES, pragma(connection, "page_count") // _KEPT_SHARE)
+        if unwanted <= 0:
             return False
         if pragma(connection, "auto_vacuum") != INCREMENTAL:
             return False
         with unsynced(connection), transaction(connection):
-            for _ in range(_PAGES):
+            for _ in range(min(_PAGES, unwanted)):
                 connection.execute("PRAGMA incremental_vacuum(1)")
         return True
 

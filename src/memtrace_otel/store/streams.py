@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from hashlib import blake2b
-from sqlite3 import Connection
+from sqlite3 import Connection, DatabaseError
 
+from memtrace_otel.store.connection import is_corrupt
 from memtrace_otel.store.packing import Cut, PackingError
 from memtrace_otel.store.texts import LONG
 
@@ -48,7 +50,12 @@ class Streams:
 
 def load_piece(connection: Connection, stream: int, number: int) -> bytes:
     """Return one piece of a stream. Raises PackingError."""
-    row = connection.execute("SELECT text FROM piece WHERE id = ?", (_key(stream, number),)).fetchone()
+    try:
+        row = connection.execute("SELECT text FROM piece WHERE id = ?", (_key(stream, number),)).fetchone()
+    except DatabaseError as error:
+        if not is_corrupt(error):
+            raise
+        raise PackingError(f"piece {number} of its stream {stream} cannot be read: {error}") from error
     if row is None:
         raise PackingError(f"piece {number} of its stream {stream} is gone")
     try:
@@ -121,13 +128,16 @@ def release_streams(connection: Connection, span: int) -> None:
 
 
 def _cut_off(connection: Connection, stream: int, size: int) -> None:
+    """A piece that cannot be read goes, too: who needs it cannot be read either way, and `check` names it."""
     number, rest = divmod(size, PIECE)
-    last = load_piece(connection, stream, number)[:rest] if rest else b""
+    last = b""
+    with suppress(PackingError):
+        last = load_piece(connection, stream, number)[:rest] if rest else b""
     first, behind = _key(stream, number), _key(stream + 1, 0)
     connection.execute("DELETE FROM piece WHERE id >= ? AND id < ?", (first, behind))
     if last:
         connection.execute("INSERT INTO piece VALUES (?, ?)", (first, zlib.compress(last, _LEVEL)))
-    connection.execute("UPDATE stream SET size = ?, head = NULL WHERE id = ?", (size, stream))
+    connection.execute("UPDATE stream SET size = ?, head = NULL WHERE id = ?", (number * PIECE + len(last), stream))
 
 
 def _append(connection: Connection, stream: int, size: int, text: bytes) -> None:

@@ -253,6 +253,45 @@ def test_a_damaged_piece_is_named_by_the_spans_that_need_it_alone(tmp_path: Path
         assert store.trace(added.trace_id) == [added]
 
 
+@pytest.mark.parametrize("how", ["forget", "prune"])
+def test_what_needs_a_damaged_piece_goes_all_the_same(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "a.db"
+    common = growing(100, THERE)
+    more = [version(n, common[-1].outputs[0].content + "the secret is 4711" * n) for n in range(200, 205)]
+    filled(path, *common, *more)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE piece SET text = x'00' WHERE id & 0xFFFFFF = 1")
+        connection.commit()
+    with SqliteStore.open(path) as store:
+        if how == "forget":
+            store.forget(HERE)
+        else:
+            store.prune(scope=HERE)
+        assert not any(variable.content for span in store.trace(more[0].trace_id) for variable in span.outputs)
+        assert store.trace(common[20].trace_id) == [common[20]]
+        assert f"span {common[-1].origin}" in {damage.place for damage in store.check()}
+
+
+def test_of_a_stream_a_short_text_is_compared_with_as_much(tmp_path: Path) -> None:
+    spans = growing(300)
+    statements: list[str] = []
+    with WatchedStore.open(tmp_path / "a.db") as store:
+        store.add_request(encode_request(spans))
+        while store.decode_batch():
+            pass
+        while store.pack(len(spans)):
+            pass
+        short = version(999, spans[-1].outputs[0].content[: 2 * PIECE + 100])
+        store.add_request(encode_request([short]))
+        while store.decode_batch():
+            pass
+        store._packer = None
+        store._connection.set_trace_callback(statements.append)
+        assert store.pack(len(spans) + 1) == 1
+        assert sum("FROM piece" in statement for statement in statements) == 3
+        assert store.trace(short.trace_id) == [short]
+
+
 def test_check_names_a_stream_that_is_not_as_long_as_needed(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     filled(path, *growing(60))

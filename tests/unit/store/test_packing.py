@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 import sqlite3
 import zlib
+from collections.abc import Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,8 @@ import pytest
 from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.otlp.encode import encode_span
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.serve.arrivals import WatchedStore
+from memtrace_otel.store import SqliteStore, StoreError
 from memtrace_otel.store.bodies import Bodies
 from memtrace_otel.store.packing import NAMES, Packer, PackingError, dictionary_of, make_sample, unpack
 from memtrace_otel.testing import contract_span
@@ -140,3 +143,153 @@ def test_a_missing_dictionary_is_named_and_its_spans_are_refused(tmp_path: Path)
         assert "dictionary" in damages[0].reason
         with pytest.raises(Exception, match=f"{spans[0].origin} cannot be decoded"):
             store.trace(spans[0].trace_id)
+
+
+def unpacked(store: SqliteStore) -> int:
+    query = "SELECT count(*) FROM span WHERE substr(body, 1, 1) NOT IN (x'01', x'02')"
+    return int(store._connection.execute(query).fetchone()[0])
+
+
+def put(store: WatchedStore, spans: list[OperationSpan]) -> None:
+    store.add_request(encode_request(spans))
+    while store.decode_batch():
+        pass
+
+
+def pack(store: WatchedStore, last: int) -> int:
+    """Pack all up to a row; return in how many runs."""
+    runs = 0
+    while store.pack(last):
+        runs += 1
+    return runs
+
+
+def test_rows_that_are_given_again_are_packed(tmp_path: Path) -> None:
+    with WatchedStore.open(tmp_path / "a.db") as store:
+        put(store, [talk(n, HERE if n <= 50 else THERE) for n in range(1, 101)])
+        pack(store, 100)
+        store.prune(scope=THERE)
+        pack(store, 100)  # what the server knew as the newest
+        put(store, [talk(n, HERE) for n in range(101, 151)])
+        pack(store, 100)
+        assert unpacked(store) == 0
+
+
+def test_a_run_makes_one_dictionary(tmp_path: Path) -> None:
+    scopes = [f"{n:016x}" for n in range(6)]
+    with WatchedStore.open(tmp_path / "a.db") as store:
+        put(store, [talk(n, scopes[n % 6]) for n in range(1, 61)])
+        counts = [0]
+        while store.pack(60):
+            counts.append(len(stored(tmp_path / "a.db")[1]))
+        assert counts[-1] == 6
+        assert max(after - before for before, after in pairwise(counts)) == 1
+        assert unpacked(store) == 0
+        assert store.check() == []
+
+
+def test_of_many_spans_a_dictionary_takes_some() -> None:
+    taken = 0
+
+    def bodies() -> Iterator[bytes]:
+        nonlocal taken
+        for n in range(1, 5000):
+            taken += 1
+            yield encode_span(talk(n)).SerializeToString()
+
+    assert 20_000 < len(make_sample(bodies())) <= 24_000
+    assert taken < 1000
+
+
+def test_rows_that_hold_nothing_are_left_and_the_others_packed(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    spans = [talk(n) for n in range(1, 101)]
+    with WatchedStore.open(path) as store:
+        put(store, spans)
+    with closing(sqlite3.connect(path)) as connection:  # as a damaged page does
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_master SET sql = replace(sql, 'body BLOB NOT NULL', 'body BLOB')")
+        connection.commit()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE span SET body = NULL WHERE id IN (1, 7, 8, 70, 71)")
+        connection.commit()
+    with WatchedStore.open(path) as store:
+        pack(store, 100)
+        assert unpacked(store) == 0
+        assert store.trace(spans[8].trace_id) == [spans[8]]
+        assert len(store.check()) >= 5
+        store.compact()
+        assert store.prune(before=spans[7].start).spans == 7
+
+
+def test_what_packing_cannot_make_sense_of_is_an_error_of_the_store(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with WatchedStore.open(path) as store:
+        put(store, [talk(n) for n in range(1, 101)])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("INSERT INTO dictionary VALUES (1, ?, 'x', x'00')", (HERE,))
+        connection.commit()
+    with SqliteStore.open(path) as store, pytest.raises(StoreError, match="damaged row"):
+        store.compact()
+
+
+def test_forgetting_goes_past_a_damaged_body_of_another_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    writer = talk(1)
+    read = Variable("memory:1", origin=writer.origin, content=SECRET)
+    reader = contract_span(100, 100, 100, kind="retrieve", scope=THERE, inputs=(read,))
+    with SqliteStore.open(path) as store:
+        store.add_request(encode_request([writer, reader, *(talk(n, THERE) for n in range(200, 220))]))
+        store.compact()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE span SET body = substr(body, 1, length(body) - 4) WHERE id = 10")
+        connection.commit()
+    with SqliteStore.open(path) as store:
+        assert store.forget(HERE, compact=False).readers == 1
+        assert stored(path)[1] == []
+        assert [damage.kind for damage in store.check()] == ["undecodable"]
+
+
+def test_the_dictionary_of_a_pruned_memory_goes_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with SqliteStore.open(path) as store:
+        store.add_request(encode_request([talk(n, HERE if n % 2 else THERE) for n in range(1, 61)]))
+        store.compact()
+        store.prune(scope=HERE)
+        with closing(sqlite3.connect(path)) as connection:
+            assert {scope for (scope,) in connection.execute("SELECT scope FROM dictionary")} == {THERE}
+        assert store.check() == []
+
+
+def test_some_free_pages_are_kept(tmp_path: Path) -> None:
+    with WatchedStore.open(tmp_path / "a.db") as store:
+        store._connection.execute("CREATE TABLE junk AS SELECT zeroblob(100000) AS text")
+        store._connection.execute("DROP TABLE junk")
+        while store.give_back():
+            pass
+        assert store._connection.execute("PRAGMA freelist_count").fetchone() == (16,)
+
+
+def test_a_row_that_is_given_again_is_erased_by_a_forget_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.db"
+    spans = [talk(n) for n in range(1, 41)]
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with SqliteStore.open(path) as store:
+        store.add_request(encode_request(spans))
+        store.decode()
+        with monkeypatch.context() as patch:
+            patch.setattr("memtrace_otel.store.forgetting.drop_dictionaries", stop)
+            with pytest.raises(KeyboardInterrupt):
+                store.forget(HERE)
+        store._connection.execute("UPDATE span SET start = 0 WHERE id = 40")
+        store._connection.execute("UPDATE erasing SET note = '[\"kept\"]' WHERE span = 40")
+        assert store.prune(before=1).spans == 1
+        store.add_request(encode_request([talk(77)]))
+        assert store.forget(HERE).references == ("kept",)
+        assert store.trace(talk(77).trace_id)[0].outputs[0].content == ""
+        assert store.check() == []
