@@ -31,6 +31,7 @@ from memtrace_otel.store.streams import Streams
 UNDECODABLE = (ProtobufError, DecodeError, PackingError, TypeError)
 """What reading a body may raise; TypeError: a row of a file that was cut off holds nothing."""
 _BATCH = 64
+_CACHED = 128
 _SAMPLED = 256
 _SAMPLED_BYTES = 4 << 20
 _NEWEST = 4096
@@ -42,11 +43,11 @@ _ENOUGH = 512
 
 
 class Bodies:
-    """Reads stored bodies; keeps the dictionaries that it needed."""
+    """Reads stored bodies; keeps the dictionaries that it needed last, 3 MiB."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._samples: dict[int, bytes] = {NAMES: b""}
+        self._samples: dict[int, bytes] = {}
         self._streams = Streams(connection)
 
     def read(self, stored: bytes, trace_id: str, span_id: str, read: ReadStream | None = None) -> bytes:
@@ -59,15 +60,25 @@ class Bodies:
 
     def sample(self, number: int) -> bytes:
         """Return a dictionary. Raises PackingError when it is not there."""
-        if number not in self._samples:
-            row = self._connection.execute("SELECT sample FROM dictionary WHERE number = ?", (number,)).fetchone()
-            if row is None:
-                raise PackingError(f"its dictionary {number} is gone")
-            try:
-                self._samples[number] = zlib.decompress(row[0])
-            except (zlib.error, TypeError) as error:
-                raise PackingError(f"its dictionary {number} is damaged: {error}") from None
-        return self._samples[number]
+        if number == NAMES:
+            return b""
+        sample = self._samples.pop(number, None)
+        if sample is None:
+            sample = _load_dictionary(self._connection, number)
+        if len(self._samples) >= _CACHED:
+            del self._samples[next(iter(self._samples))]
+        self._samples[number] = sample
+        return sample
+
+
+def _load_dictionary(connection: Connection, number: int) -> bytes:
+    row = connection.execute("SELECT sample FROM dictionary WHERE number = ?", (number,)).fetchone()
+    if row is None:
+        raise PackingError(f"its dictionary {number} is gone")
+    try:
+        return zlib.decompress(row[0])
+    except (zlib.error, TypeError) as error:
+        raise PackingError(f"its dictionary {number} is damaged: {error}") from None
 
 
 def dictionary_for(connection: Connection, scope: str) -> tuple[int, bool]:

@@ -16,7 +16,9 @@ from memtrace_otel.store.connection import file_of, snapshot
 from memtrace_otel.store.erasing import unfinished
 from memtrace_otel.store.lineage import key_of
 from memtrace_otel.store.log import copy_of
+from memtrace_otel.store.packing import cuts_of
 from memtrace_otel.store.rows import read_source
+from memtrace_otel.store.streams import NUMBER_BITS
 from memtrace_otel.store.upkeep import Damage
 
 _PAGE = 256
@@ -27,6 +29,7 @@ SELECT id, stream.size, coalesce(max(stream_use.size), 0) AS used
 FROM stream LEFT JOIN stream_use ON stream = id GROUP BY id HAVING stream.size <> used
 """
 _USES = "SELECT span, stream FROM stream_use WHERE span NOT IN (SELECT id FROM span)"
+_PIECES = f"SELECT DISTINCT id >> {NUMBER_BITS} AS of FROM piece WHERE of NOT IN (SELECT id FROM stream)"
 
 
 def find_damage(connection: Connection) -> Iterator[Damage]:
@@ -76,6 +79,8 @@ def _streams(connection: Connection) -> Iterator[Damage]:
         yield Damage("dangling", f"stream {stream}", f"it has {size} bytes, spans need {used}")
     for span, stream in connection.execute(_USES).fetchall():
         yield Damage("dangling", f"stream {stream}", f"no span has row {span}")
+    for (stream,) in connection.execute(_PIECES).fetchall():
+        yield Damage("dangling", f"stream {stream}", "it is gone, pieces of it are there")
 
 
 def _spans(connection: Connection) -> Iterator[Damage]:
@@ -122,6 +127,10 @@ def _of_rows(connection: Connection, bodies: Bodies, rows: list[tuple[Any, ...]]
         except UNDECODABLE as error:
             yield Damage("undecodable", place, str(error))
             continue
+        query = "SELECT 1 FROM stream_use WHERE span = ? AND stream = ? AND size >= ?"
+        for _, size, stream in cuts_of(body)[0]:
+            if connection.execute(query, (id, stream, size)).fetchone() is None:
+                yield Damage("mismatch", place, f"it needs stream {stream} but is not found as its user")
         fields = indexed_fields(span)
         if [span.trace_id.hex(), span.span_id.hex(), str(fields.kind), fields.scope] != columns:
             yield Damage("mismatch", place, "its ids, kind or scope are not those of its row")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from sqlite3 import Connection, OperationalError
+from sqlite3 import Connection
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -16,6 +16,7 @@ from memtrace_otel.store.bodies import UNDECODABLE, Bodies, drop_dictionaries, p
 from memtrace_otel.store.connection import Locked, file_of, in_turns, snapshot, transaction
 from memtrace_otel.store.erasing import Erasing
 from memtrace_otel.store.erasure import Rename, erase_inputs, erase_span, erase_verdict
+from memtrace_otel.store.errors import StoreError
 from memtrace_otel.store.lineage import add_to_indexes, readers_of, remove_from_indexes
 from memtrace_otel.store.log import copy_of
 from memtrace_otel.store.space import compact
@@ -88,7 +89,7 @@ def _overwritten(locked: Locked) -> bool:
         with locked() as connection:
             copy_of(file_of(connection)).unlink(missing_ok=True)
         return compact(locked).finished
-    except (OperationalError, OSError):  # the disk is full, another process does not let go of the write lock
+    except (StoreError, OSError):  # the disk is full, another process does not let go of the write lock
         return False
 
 

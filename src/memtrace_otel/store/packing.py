@@ -95,7 +95,7 @@ class Packer:
 
     def pack_again(self, stored: bytes, sample: bytes) -> bytes:
         """Return a packed body, whose dictionary was `sample`, packed with this dictionary. Raises PackingError."""
-        cuts, at = _cuts(stored)
+        cuts, at = cuts_of(stored)
         return self._pack(_inflated(stored[at:], sample), cuts)
 
     def _pack(self, rest: bytes, cuts: Sequence[Cut]) -> bytes:
@@ -139,7 +139,7 @@ def is_cut(stored: bytes) -> bool:
 
 def unpack(stored: bytes, sample: bytes, trace_id: str, span_id: str, read: ReadStream) -> bytes:
     """Return a packed body as it was received. Raises PackingError."""
-    cuts, at = _cuts(stored)
+    cuts, at = cuts_of(stored)
     try:
         ids = unhexlify(trace_id), unhexlify(span_id)
     except ValueError as error:
@@ -165,8 +165,8 @@ def _without(body: bytes, cuts: Sequence[Cut]) -> bytes:
     return b"".join(body[begin:end] for begin, end in zip(begins, ends, strict=True))
 
 
-def _cuts(stored: bytes) -> tuple[list[Cut], int]:
-    """What was cut out, and where the deflated rest begins."""
+def cuts_of(stored: bytes) -> tuple[list[Cut], int]:
+    """Return what was cut out of a packed body, and where its deflated rest begins. Raises PackingError."""
     if not is_cut(stored):
         return [], _HEADER
     try:

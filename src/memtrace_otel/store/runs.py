@@ -91,7 +91,7 @@ class RunPacker:
         if not is_packable(row.body):
             return row
         growing = self._growing = self._growing or GrowingTexts(connection)
-        cuts = growing.cuts(row.body) if cut else []
+        cuts = growing.cuts(row.id, row.body) if cut else []
         use_streams(connection, row.id, cuts)
         return row._replace(body=self._packer(connection, row.scope).pack(row.body, cuts))
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Collection, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from sqlite3 import Connection
@@ -29,6 +30,7 @@ from memtrace_otel.store.turn import Turn
 from memtrace_otel.store.upkeep import Compaction, Damage, Forgotten, Pruned, ScopeStats, StoreSize
 
 _PAGE = 256
+_PAGE_BYTES = 4 << 20
 _SOURCES = 4096
 _FINDINGS = 1000
 
@@ -172,12 +174,9 @@ class SqliteStore:
             conditions.append("start < ?")
             values.append(until)
         last = (-1, -1)
-        while True:
-            where = " AND ".join([*conditions, "(start, id) > (?, ?)"])
-            page = self._page(f"WHERE {where} ORDER BY start, id LIMIT {_PAGE}", (*values, *last))
+        where = " AND ".join([*conditions, "(start, id) > (?, ?)"])
+        while page := self._page(f"WHERE {where} ORDER BY start, id LIMIT {_PAGE}", (*values, *last), _PAGE_BYTES):
             yield from (span for _, span in page)
-            if len(page) < _PAGE:
-                return
             last = page[-1][0]
 
     def is_known(self, trace_id: str) -> bool:
@@ -316,16 +315,27 @@ class SqliteStore:
     def _select(self, clause: str, values: tuple[str | int, ...]) -> list[OperationSpan]:
         return [span for _, span in self._page(clause, values)]
 
-    def _page(self, clause: str, values: tuple[str | int, ...]) -> list[tuple[tuple[int, int], OperationSpan]]:
-        """Return ((start, row id), span) of the rows found; what waits in the inbox is read first."""
+    def _page(
+        self, clause: str, values: tuple[str | int, ...], most: float = math.inf
+    ) -> list[tuple[tuple[int, int], OperationSpan]]:
+        """Return ((start, row id), span) of the rows found, until `most` bytes of spans are reached; what waits in the
+        inbox is read first."""
         self.decode()
+        page: list[tuple[tuple[int, int], OperationSpan]] = []
         with self._locked() as connection, snapshot(connection):
             query = f"SELECT start, id, trace_id, span_id, source, body FROM span {clause}"
-            return [((start, id), self._span(*row)) for start, id, *row in connection.execute(query, values).fetchall()]
+            with closing(connection.execute(query, values)) as rows:
+                for start, id, trace_id, span_id, source, stored in rows:
+                    body = self._body(stored, trace_id, span_id)
+                    page.append(((start, id), self._span(trace_id, span_id, source, body)))
+                    most -= len(body)
+                    if most <= 0:
+                        break
+        return page
 
     def _span(self, trace_id: str, span_id: str, source: int, body: bytes) -> OperationSpan:
         try:
-            return read_row(self._bodies.read(body, trace_id, span_id), self._source(source))
+            return read_row(body, self._source(source))
         except UNDECODABLE as error:
             raise self._undecodable(trace_id, span_id) from error
 

@@ -18,7 +18,7 @@ from memtrace_otel.store.packing import Cut, PackingError
 from memtrace_otel.store.texts import LONG
 
 PIECE = 16_384
-_NUMBER_BITS = 24
+NUMBER_BITS = 24
 _LEVEL = 6
 _CACHED = 128
 
@@ -65,15 +65,15 @@ def load_piece(connection: Connection, stream: int, number: int) -> bytes:
 
 
 def heads(text: bytes) -> list[int]:
-    """Return numbers for the first 4,096 bytes of a text, the first 8,192 and so on: a text that extends another one
-    has all of its numbers."""
+    """Return numbers for the first 4,096 bytes of a text, the first 4,608 and so on, in steps of an eighth to a
+    sixteenth: a text that extends another one has all of its numbers."""
     found: list[int] = []
     digest = blake2b(digest_size=8)
     done, size = 0, LONG
     while size <= len(text):
         digest.update(text[done:size])
         found.append(int.from_bytes(digest.digest(), "big", signed=True))
-        done, size = size, 2 * size
+        done, size = size, size + (1 << size.bit_length() - 4)
     return found
 
 
@@ -151,4 +151,4 @@ def _append(connection: Connection, stream: int, size: int, text: bytes) -> None
 
 
 def _key(stream: int, number: int) -> int:
-    return stream << _NUMBER_BITS | number
+    return stream << NUMBER_BITS | number

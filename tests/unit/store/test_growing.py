@@ -38,12 +38,12 @@ def version(number: int, text: str, scope: str = HERE) -> OperationSpan:
     return contract_span(number, number, number, kind="update", scope=scope, outputs=(buffer,))
 
 
-def growing(messages: int, scope: str = HERE, first: int = 1) -> list[OperationSpan]:
+def growing(messages: int, scope: str = HERE, first: int = 1, size: int = 200) -> list[OperationSpan]:
     """Versions of a buffer of so many messages."""
     text = ""
     spans: list[OperationSpan] = []
     for number in range(first, first + messages):
-        text += said(number)
+        text += said(number, size)
         spans.append(version(number, text, scope))
     return spans
 
@@ -142,14 +142,32 @@ def test_versions_that_grow_cost_what_they_add(tmp_path: Path, end: str, message
     path = tmp_path / "a.db"
     spans = [version(n, span.outputs[0].content + end) for n, span in enumerate(growing(messages), 1)]
     filled(path, *spans)
-    with closing(sqlite3.connect(path)) as connection:
-        sums = [
-            f"(SELECT sum(length({column})) FROM {table})" for table, column in (("span", "body"), ("piece", "text"))
-        ]
-        size = connection.execute(f"SELECT {' + '.join(sums)}").fetchone()[0]
     sizes = [len(span.outputs[0].content) for span in spans]
     assert sum(sizes) > messages / 2.1 * sizes[-1]
-    assert size < 2 * sizes[-1]
+    assert bytes_of_texts(path) < 2 * sizes[-1]
+
+
+def bytes_of_texts(path: Path) -> int:
+    """What spans and streams take without rows and indexes."""
+    sums = [f"(SELECT sum(length({column})) FROM {table})" for table, column in (("span", "body"), ("piece", "text"))]
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(f"SELECT {' + '.join(sums)}").fetchone()[0]
+
+
+@pytest.mark.parametrize("shared", [0, 3000, 18_000])
+@pytest.mark.parametrize("cached", [0, 8 << 20])
+def test_many_that_grow_at_once_cost_what_they_add(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: int, cached: int
+) -> None:
+    monkeypatch.setattr("memtrace_otel.store.growing._CACHED_BYTES", cached)
+    path = tmp_path / "a.db"
+    texts = [said(9999, shared)] * 12
+    spans: list[OperationSpan] = []
+    for number in range(1, 1200):
+        texts[number % 12] += said(number)
+        spans.append(version(number, texts[number % 12] + "]"))
+    filled(path, *spans)
+    assert bytes_of_texts(path) < 2.5 * sum(map(len, texts))
 
 
 def test_a_version_is_read_without_the_others(tmp_path: Path) -> None:
@@ -273,7 +291,7 @@ def test_what_needs_a_damaged_piece_goes_all_the_same(tmp_path: Path, how: str) 
 
 
 def test_of_a_stream_a_short_text_is_compared_with_as_much(tmp_path: Path) -> None:
-    spans = growing(300)
+    spans = growing(42, size=20_000)
     statements: list[str] = []
     with WatchedStore.open(tmp_path / "a.db") as store:
         store.add_request(encode_request(spans))
@@ -281,26 +299,39 @@ def test_of_a_stream_a_short_text_is_compared_with_as_much(tmp_path: Path) -> No
             pass
         while store.pack(len(spans)):
             pass
-        short = version(999, spans[-1].outputs[0].content[: 2 * PIECE + 100])
+        short = version(999, spans[-1].outputs[0].content[: 48 * PIECE + 100])
         store.add_request(encode_request([short]))
         while store.decode_batch():
             pass
         store._packer = None
         store._connection.set_trace_callback(statements.append)
         assert store.pack(len(spans) + 1) == 1
-        assert sum("FROM piece" in statement for statement in statements) == 3
+        assert sum("FROM piece" in statement for statement in statements) == 49
         assert store.trace(short.trace_id) == [short]
 
 
 def test_check_names_a_stream_that_is_not_as_long_as_needed(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
-    filled(path, *growing(60))
+    spans = growing(60)
+    filled(path, *spans)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("DELETE FROM stream_use WHERE span > 50")
         connection.execute("INSERT INTO stream_use VALUES (777, 1, 5)")
         connection.commit()
     with SqliteStore.open(path) as store:
-        assert [(d.kind, d.place) for d in store.check()] == [("dangling", "stream 1")] * 2
+        found = [(damage.kind, damage.place) for damage in store.check()]
+        assert found[:2] == [("dangling", "stream 1")] * 2
+        assert found[2:] == [("mismatch", f"span {span.origin}") for span in spans[50:]]
+
+
+def test_check_names_pieces_without_a_stream(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    filled(path, *growing(60))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("INSERT INTO piece VALUES (7 << 24, x'00')")
+        connection.commit()
+    with SqliteStore.open(path) as store:
+        assert [(damage.kind, damage.place) for damage in store.check()] == [("dangling", "stream 7")]
 
 
 def test_several_pack_one_file_at_once_while_it_is_read(tmp_path: Path) -> None:

@@ -170,13 +170,13 @@ def test_forget_can_leave_the_writing_anew_for_later(path: Path) -> None:
 def test_what_was_erased_is_so_when_the_file_cannot_be_written_anew(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_: sqlite3.Connection) -> None:
+    def full(connection: sqlite3.Connection, statement: str) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
     with SqliteStore.open(path) as store:
         store.add_request(secret_span())
         with monkeypatch.context() as patch:
-            patch.setattr("memtrace_otel.store.forgetting.compact", full)
+            patch.setattr("memtrace_otel.store.space.execute_patiently", full)  # what `VACUUM` would say
             assert not store.forget(SCOPE).finished
         assert store.trace(f"{1:032x}")[0].outputs[0].content == ""
         assert store.compact().finished
