@@ -284,7 +284,7 @@ INBOX_BYTES = Setting(
 )
 QUIET_SECONDS = Setting(
     "MEMTRACE_QUIET_SECONDS",
-    30.0,
+    5.0,
     "`serve` attributes a failing trace when nothing more arrived for so many seconds.",
     least=0,
 )

@@ -58,7 +58,7 @@ def path(jaeger: Jaeger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
     folder = tmp_path_factory.mktemp("path")
     (port,) = free_ports(1)
     gateway_otlp = f"127.0.0.1:{port}"
-    serve = Serve(folder, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://{gateway_otlp}", MEMTRACE_QUIET_SECONDS=5)
+    serve = Serve(folder, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://{gateway_otlp}")
     backend = jaeger.otlp_grpc.removeprefix("http://")
     names = {"COLLECTOR_OTLP_GRPC": gateway_otlp, "BACKEND_OTLP": backend, "MEMTRACE_SERVE": serve.otlp}
     gateway = Collector(folder, "gateway", name="gateway", **names)
