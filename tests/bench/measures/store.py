@@ -147,12 +147,19 @@ def packed_by_serve(path: Path) -> int:
         port = int(re.findall(r" on \S+:(\d+)", server.stderr.readline())[1])
         with SqliteStore.open(path, create=False) as store:
             spans = store.stats().spans
-        while packed_spans(port) < spans:
-            time.sleep(0.5)
-        return sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*") if not file.name.endswith("-shm"))
+        weight, before = weight_of(path), 0
+        while packed_spans(port) < spans or weight != before:  # it gives free pages back afterwards
+            time.sleep(2)
+            weight, before = weight_of(path), weight
+        return weight
     finally:
         server.terminate()
         server.wait()
+
+
+def weight_of(path: Path) -> int:
+    """Bytes of a file and its log."""
+    return sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*") if not file.name.endswith("-shm"))
 
 
 def packed_spans(port: int) -> int:
@@ -221,12 +228,21 @@ def commands(folder: Path) -> Iterator[Measure]:
 
 
 def run_command(*words: str) -> tuple[float, float]:
-    """Seconds of CPU and most MiB of a command."""
-    process = subprocess.Popen([sys.executable, "-m", "memtrace_otel.cli", *words], stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode in (0, 1), words
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    """Seconds of CPU and most MiB of a command; started by a small process, whose memory a child begins with."""
+    command = [sys.executable, "-S", "-c", _SPAWN, sys.executable, "-m", "memtrace_otel.cli", *words]
+    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    status, seconds, kib = json.loads(said)
+    assert status in (0, 1), words
+    return seconds, kib / 1024
+
+
+_SPAWN = """
+import json, os, sys
+nowhere = os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0
+pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=[nowhere])
+_, status, usage = os.wait4(pid, 0)
+print(json.dumps([os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, usage.ru_maxrss]))
+"""
 
 
 def longest_wait(path: Path, work: Callable[[], object]) -> float:
