@@ -64,11 +64,12 @@ def turns(operations: int, *, scope_operations: int = SCOPE_OPERATIONS, seed: in
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A database file of the workload: wall seconds that the store took, and the most memory it held, in MiB."""
+    """A database file of the workload: seconds and CPU seconds that the store took, and the most MiB it held."""
 
     path: Path
     operations: int
     seconds: float
+    cpu_seconds: float
     resident_mib: float
 
 
@@ -109,6 +110,7 @@ def _bodies(operations: int) -> Iterator[bytes]:
 
 def _build(path: Path, requests: IO[bytes]) -> dict[str, float]:
     seconds, operations = 0.0, 0
+    cpu_started = time.process_time()
     with SqliteStore.open(path) as store:
         while size := requests.read(4):
             body = requests.read(int.from_bytes(size, "big"))
@@ -121,6 +123,7 @@ def _build(path: Path, requests: IO[bytes]) -> dict[str, float]:
     return {
         "operations": operations,
         "seconds": seconds,
+        "cpu_seconds": time.process_time() - cpu_started,
         "resident_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 

@@ -26,6 +26,8 @@ _logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 2.0
 """Other processes write the same file without a word to this one."""
 _RETRY_SECONDS = 1.0
+_NICE = 5
+"""Acknowledging comes first where both need the same core."""
 _PAUSE_SECONDS = 0.003
 
 
@@ -33,6 +35,7 @@ def main(path: str) -> None:
     """Work until standard input ends."""
     for ignored in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)  # a whole group is told at once; the server says when to end
+    os.nice(_NICE)
     logging.basicConfig(format="memtrace-otel: %(message)s")
     export_metrics()
     attribution = Attribution(settings.QUIET_SECONDS.read())

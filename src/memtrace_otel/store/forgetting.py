@@ -199,4 +199,4 @@ def _write(connection: Connection, id: int, span: Span) -> None:
     connection.execute("UPDATE span SET body = ? WHERE id = ?", (span.SerializeToString(), id))
     release_streams(connection, id)
     pack_again_from(connection, id)
-    add_to_indexes(connection, id, after)
+    add_to_indexes(connection, ((id, after),))

@@ -8,6 +8,7 @@ newest part, and who asks looks into each part. Two names may share a hash: what
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from sqlite3 import Connection
 
 from google.protobuf.message import DecodeError
@@ -24,14 +25,15 @@ def key_of(name: str, id: int) -> int:
     return id >> PART_BITS << HASH_BITS | _hash_of(name)
 
 
-def add_to_indexes(connection: Connection, id: int, fields: IndexedFields) -> None:
-    """Make the span of row `id` be found by what it read and wrote."""
-    if fields.origins:
-        keys = [(key_of(origin, id), id) for origin in fields.origins]
-        connection.executemany("INSERT OR IGNORE INTO reader (origin, span) VALUES (?, ?)", keys)
-    if fields.written:
-        keys = [(key_of(ref, id), id) for ref in fields.written]
-        connection.executemany("INSERT OR IGNORE INTO writer (ref, span) VALUES (?, ?)", keys)
+def add_to_indexes(connection: Connection, spans: Iterable[tuple[int, IndexedFields]]) -> None:
+    """Make the spans of rows be found by what they read and wrote."""
+    readers: list[tuple[int, int]] = []
+    writers: list[tuple[int, int]] = []
+    for id, fields in spans:
+        readers += [(key_of(origin, id), id) for origin in fields.origins]
+        writers += [(key_of(ref, id), id) for ref in fields.written]
+    connection.executemany("INSERT OR IGNORE INTO reader (origin, span) VALUES (?, ?)", readers)
+    connection.executemany("INSERT OR IGNORE INTO writer (ref, span) VALUES (?, ?)", writers)
 
 
 def remove_from_indexes(connection: Connection, id: int, body: bytes, kept: IndexedFields | None = None) -> None:

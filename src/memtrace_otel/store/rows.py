@@ -85,7 +85,7 @@ def read_request(body: bytes) -> tuple[list[SpanRow], list[Rejected]]:
 def insert_rows(connection: Connection, rows: list[SpanRow]) -> list[NewSpan]:
     """Insert the spans that are not there yet, inside the caller's transaction; return those."""
     sources: dict[bytes, int] = {}
-    new: list[NewSpan] = []
+    new: dict[int, NewSpan] = {}
     for row in rows:
         if row.source not in sources:
             sources[row.source] = _source_id(connection, row.source)
@@ -105,10 +105,10 @@ def insert_rows(connection: Connection, rows: list[SpanRow]) -> list[NewSpan]:
             ),
         )
         if cursor.rowcount:
-            new.append(span)
             assert cursor.lastrowid is not None
-            add_to_indexes(connection, cursor.lastrowid, fields)
-    return new
+            new[cursor.lastrowid] = span
+    add_to_indexes(connection, ((id, span.fields) for id, span in new.items()))
+    return list(new.values())
 
 
 def read_source(body: bytes) -> Source:
