@@ -20,6 +20,7 @@ from memtrace_otel.otlp import encode_request
 from memtrace_otel.otlp.encode import encode_span
 from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.store import SqliteStore, StoreError
+from memtrace_otel.store.rows import read_row
 from memtrace_otel.store.streams import PIECE
 from memtrace_otel.store.texts import LONG, long_texts
 from memtrace_otel.testing import contract_span
@@ -181,6 +182,21 @@ def test_a_version_is_read_without_the_others(tmp_path: Path) -> None:
     pieces = -(-len(spans[-1].outputs[0].content) // PIECE)
     assert sum("FROM piece" in statement for statement in statements) == pieces
     assert sum("FROM span" in statement for statement in statements) == 1
+
+
+def test_long_spans_come_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.db"
+    spans = growing(30, size=2000)
+    filled(path, *spans)
+    read: list[OperationSpan] = []
+    monkeypatch.setattr("memtrace_otel.store.sqlite._PAGE_BYTES", 50_000)
+    monkeypatch.setattr("memtrace_otel.store.sqlite.read_row", lambda *row: read.append(read_row(*row)) or read[-1])
+    with SqliteStore.open(path) as store:
+        found = store.spans()
+        last = [next(found) for _ in range(27)][-1]
+        assert last == spans[26]
+        assert len(read) == 27
+        assert [last, *found] == spans[26:]
 
 
 def test_what_only_a_forgotten_memory_said_is_in_no_stream(tmp_path: Path) -> None:
