@@ -59,7 +59,7 @@ def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     serve = Serve(folder, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://{otlp}", MEMTRACE_QUIET_SECONDS=1)
     with running_jaeger(folder) if kind == "jaeger" else running_tempo(folder) as backend:
         names = {"BACKEND_OTLP": backend.otlp_grpc.removeprefix("http://"), "MEMTRACE_SERVE": serve.otlp}
-        gateway = Collector(folder, "gateway", name="gateway", COLLECTOR_OTLP_GRPC=otlp, **names)
+        gateway = Collector(folder, "gateway", "redaction", name="gateway", COLLECTOR_OTLP_GRPC=otlp, **names)
         with running(serve), running(gateway):
             yield Way(gateway, serve, backend, f"{kind}+{backend.url}")
 
