@@ -23,7 +23,7 @@ for kind in ("retrieve", "guess"):  # the second one makes no sense: it is recor
 
 
 def test_what_capture_lost_is_an_alert_that_names_service_and_reason(tmp_path: Path) -> None:
-    collector = Collector(tmp_path, "gateway")
+    collector = Collector(tmp_path, "gateway", "redaction")
     config = prometheus_config(tmp_path, {"applications": urlsplit(collector.prometheus).netloc}, "127.0.0.1:9")
     with running(collector), running_prometheus(tmp_path, config) as prometheus:
         environ = {

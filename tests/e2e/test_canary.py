@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,13 +16,13 @@ from typing import Literal
 import pytest
 
 from tests.e2e.backends import Backend
-from tests.e2e.backends.jaeger import running_jaeger
+from tests.e2e.backends.jaeger import Jaeger, running_jaeger
 from tests.e2e.backends.service import free_ports, running, wait_for
 from tests.e2e.backends.tempo import running_tempo
 from tests.e2e.collector.processes import Collector, Serve
 
-PATIENT, IMPATIENT = 90, 8
-"""Seconds: until a verdict must have come, and until one that cannot come is given up."""
+PATIENT, LONG_ENOUGH, IMPATIENT = 90, 20, 8
+"""Seconds: until a verdict must have come, in which one comes, and until one that cannot come is given up."""
 
 
 @dataclass(frozen=True)
@@ -49,19 +50,29 @@ def quiet() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
 
 
+@contextmanager
+def flyway(folder: Path, backend: Backend, source: str, *overlays: Path, sends: bool = True) -> Iterator[Way]:
+    """The way to this backend, through a gateway with these overlays; `serve` only makes verdicts unless it `sends`."""
+    (port,) = free_ports(1)
+    otlp = f"127.0.0.1:{port}"
+    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{otlp}"} if sends else {}
+    serve = Serve(folder, MEMTRACE_QUIET_SECONDS=1, **endpoint)
+    names = {"BACKEND_OTLP": backend.otlp_grpc.removeprefix("http://"), "MEMTRACE_SERVE": serve.otlp}
+    gateway = Collector(folder, "gateway", "redaction", *overlays, name="gateway", COLLECTOR_OTLP_GRPC=otlp, **names)
+    with running(serve), running(gateway):
+        yield Way(gateway, serve, backend, source)
+
+
 @pytest.fixture(scope="module", params=["jaeger", "tempo"])
 def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
     """Backends of its own: they are killed."""
     kind: Literal["jaeger", "tempo"] = request.param
     folder = tmp_path_factory.mktemp(kind)
-    (port,) = free_ports(1)
-    otlp = f"127.0.0.1:{port}"
-    serve = Serve(folder, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://{otlp}", MEMTRACE_QUIET_SECONDS=1)
-    with running_jaeger(folder) if kind == "jaeger" else running_tempo(folder) as backend:
-        names = {"BACKEND_OTLP": backend.otlp_grpc.removeprefix("http://"), "MEMTRACE_SERVE": serve.otlp}
-        gateway = Collector(folder, "gateway", name="gateway", COLLECTOR_OTLP_GRPC=otlp, **names)
-        with running(serve), running(gateway):
-            yield Way(gateway, serve, backend, f"{kind}+{backend.url}")
+    with (
+        running_jaeger(folder) if kind == "jaeger" else running_tempo(folder) as backend,
+        flyway(folder, backend, f"{kind}+{backend.url}") as way,
+    ):
+        yield way
 
 
 def values(file: Path) -> dict[str, float]:
@@ -96,6 +107,54 @@ def test_what_works_is_status_0_and_what_is_dead_is_named(way: Way, tmp_path: Pa
     way.gateway.start()
     status, told = way.fly(PATIENT)
     assert status == 0, told
+
+
+def test_a_verdict_that_serve_does_not_send_is_lost_at_verdict(jaeger: Jaeger, tmp_path: Path) -> None:
+    with flyway(tmp_path, jaeger, f"jaeger+{jaeger.url}", sends=False) as way:
+        assert_lost(way, "verdict", tmp_path, "OTEL_EXPORTER_OTLP_ENDPOINT there")
+        assert way.serve.failures() == 1
+
+
+@pytest.mark.parametrize(
+    ("stage", "pipeline", "condition", "told"),
+    [
+        (
+            "marker",
+            "traces: {processors: [memory_limiter, redaction, transform/contents, filter/lost]}",
+            'scope.name == "memtrace_otel.attribution" and resource.attributes["service.name"] == "memtrace-canary"',
+            "the verdict is there, its marker in the failing trace",
+        ),
+        (
+            "match",
+            "traces/memory: {processors: [transform/mark, filter/memory, transform/unmark, filter/lost]}",
+            'span.attributes["memtrace.op.kind"] == "update"',
+            "not update by span",
+        ),
+    ],
+    ids=["marker", "match"],
+)
+def test_what_a_collector_drops_is_lost_at_its_stage(
+    stage: str, pipeline: str, condition: str, told: str, jaeger: Jaeger, tmp_path: Path
+) -> None:
+    """`marker`: the span that a verdict adds to the failing trace; `match`: the decisive operation, before `serve`."""
+    lost = tmp_path / "lost.yaml"
+    lost.write_text(
+        f"processors: {{filter/lost: {{trace_conditions: ['{condition}']}}}}\nservice: {{pipelines: {{{pipeline}}}}}\n"
+    )
+    with flyway(tmp_path, jaeger, f"jaeger+{jaeger.url}", lost) as way:
+        assert_lost(way, stage, tmp_path, told)
+
+
+def assert_lost(way: Way, stage: str, folder: Path, told: str) -> None:
+    """Fly once, long enough for a verdict to come: status, message and metrics name the stage, and that one alone."""
+    file = folder / "canary.prom"
+    status, said = way.fly(LONG_ENOUGH, "--textfile", str(file))
+    assert (status, f"lost at stage {stage} " in said, told in said) == (1, True, True), said
+    lost = {name: value for name, value in values(file).items() if name.startswith("memtrace_canary_lost{")}
+    assert [name for name, value in lost.items() if value] == [
+        f'memtrace_canary_lost{{memtrace_canary_stage="{stage}"}}'
+    ]
+    assert values(file)["memtrace_canary_last_success_seconds"] == 0
 
 
 def test_it_flies_again_and_again_and_ends_as_its_last_flight(way: Way, tmp_path: Path) -> None:

@@ -61,11 +61,11 @@ VARIABLES = sorted(
 
 
 def replaced(text: str, monitored: Monitored) -> str:
-    """What Grafana sends when everything is chosen, and one failing trace."""
+    """What Grafana sends when the application and a failing trace are chosen: others have failures there, too."""
     values = {
         "$__rate_interval": "1m",
         "$__range": "1h",
-        "$service": ".*",
+        "$service": SERVICE,
         "$system": ".*",
         "$type": ".*",
         "$trace": min(monitored.failing),

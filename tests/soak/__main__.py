@@ -62,7 +62,7 @@ def soak(folder: Path, seconds: float, rate: int) -> Iterator[Measure]:
     serve = Serve(folder)
     with running_jaeger(folder) as jaeger, running(serve):
         backend = jaeger.otlp_grpc.removeprefix("http://")
-        gateway = Collector(folder, "gateway", BACKEND_OTLP=backend, MEMTRACE_SERVE=serve.otlp)
+        gateway = Collector(folder, "gateway", "redaction", BACKEND_OTLP=backend, MEMTRACE_SERVE=serve.otlp)
         with running(gateway), Sender(gateway.otlp, bodies(), SPANS, rate) as sender:
             say("seconds  Collector MiB  serve MiB       sent  acknowledged by serve")
             samples = list(watch(gateway, serve, sender, seconds))

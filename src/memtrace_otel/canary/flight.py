@@ -52,7 +52,6 @@ class _Seen:
 
     lost: Stage | None
     told: str
-    final: bool = False
 
 
 def fly(history: History, target: Target, source: TraceSource, timeout: float) -> Outcome:
@@ -80,7 +79,7 @@ def fly(history: History, target: Target, source: TraceSource, timeout: float) -
             seen = _look(history, read)
         except StoreError as error:
             seen = _Seen(Stage.STORE, f"the backend cannot be read: {error}")
-        if seen.lost is None or seen.final or time.monotonic() - began >= timeout:
+        if seen.lost is None or time.monotonic() - began >= timeout:
             return outcome(seen.lost, seen.told)
         time.sleep(min(max(1.0, timeout / _LOOKS), max(0.0, began + timeout - time.monotonic())))
 

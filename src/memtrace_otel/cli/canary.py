@@ -22,8 +22,9 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 _ADVICE = {
     "send": "is the receiver there, and does it take OTLP?",
     "store": "do spans get from the receiver to the backend, and is --source that backend?",
-    "verdict": "does `serve` or `watch` run and get the spans? A verdict comes after its quiet period",
-    "marker": "does what `serve` or `watch` sends (OTEL_EXPORTER_OTLP_ENDPOINT there) reach the backend?",
+    "verdict": "does `serve` or `watch` run, get the spans, and send what it finds to the backend "
+    "(OTEL_EXPORTER_OTLP_ENDPOINT there)? A verdict comes after its quiet period",
+    "marker": "does sampling or a filter on the way to the backend drop late spans (scope memtrace_otel.attribution)?",
     "match": "spans or contents may be lost or changed on the way: open the trace",
 }
 

@@ -15,9 +15,10 @@ CONFIGURATIONS = ROOT / "collector"
 
 
 class Collector(Service):
-    """A Collector with the files of `collector/` that are named, and the environment that `settings` make."""
+    """A Collector with the files of `collector/` that are named (or other ones), and the environment that `settings`
+    make."""
 
-    def __init__(self, folder: Path, *configurations: str, name: str = "collector", **settings: object) -> None:
+    def __init__(self, folder: Path, *configurations: str | Path, name: str = "collector", **settings: object) -> None:
         grpc, http, health, metrics, prometheus = free_ports(5)
         self.otlp = str(settings.get("COLLECTOR_OTLP_GRPC", f"127.0.0.1:{grpc}"))
         self.prometheus = f"http://127.0.0.1:{prometheus}/metrics"
@@ -70,15 +71,20 @@ class Serve(Service):
         """Bytes that it has acknowledged and not decoded yet."""
         return metric(f"{self._http}/metrics", "memtrace_serve_inbox_bytes")
 
+    def failures(self) -> float:
+        """How many failures it has attributed."""
+        return metric(f"{self._http}/metrics", "memtrace_attribution_failures_total")
+
     def span_ids(self) -> set[str]:
         """The ids of the spans it holds, but those of verdicts."""
         with SqliteStore.open(self.database) as store:
             return {span.span_id for span in store.spans() if span.instrumentation_scope != "memtrace_otel.attribution"}
 
 
-def flags(configurations: Iterable[str]) -> list[str]:
-    """The options that name configurations of `collector/`, in their order."""
-    return [f"--config={CONFIGURATIONS / name}.yaml" for name in configurations]
+def flags(configurations: Iterable[str | Path]) -> list[str]:
+    """The options that name configurations, of `collector/` by their names, in their order."""
+    files = (CONFIGURATIONS / f"{one}.yaml" if isinstance(one, str) else one for one in configurations)
+    return [f"--config={file}" for file in files]
 
 
 def metric(url: str, name: str, **labels: str) -> float:

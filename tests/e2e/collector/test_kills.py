@@ -83,8 +83,10 @@ def test_nothing_acknowledged_is_lost(
 ) -> None:
     serve = Serve(tmp_path)
     backend = tempo.otlp_grpc.removeprefix("http://")
-    gateway = Collector(tmp_path, "gateway", name="gateway", BACKEND_OTLP=backend, MEMTRACE_SERVE=serve.otlp)
-    agent = Collector(tmp_path, "agent", name="agent", GATEWAY_OTLP=gateway.otlp)
+    gateway = Collector(
+        tmp_path, "gateway", "redaction", name="gateway", BACKEND_OTLP=backend, MEMTRACE_SERVE=serve.otlp
+    )
+    agent = Collector(tmp_path, "agent", "redaction", name="agent", GATEWAY_OTLP=gateway.otlp)
     parts: dict[str, Service] = {"serve": serve, "tempo": tempo.service, "gateway": gateway, "agent": agent}
 
     def settle() -> None:
@@ -107,7 +109,9 @@ def test_nothing_acknowledged_is_lost_by_way_of_kafka(
     names = {"KAFKA_BROKER": kafka.broker, "KAFKA_SPANS_TOPIC": f"spans-{victim}", "KAFKA_LOGS_TOPIC": f"logs-{victim}"}
     serves = Serve(tmp_path, "serve_0"), Serve(tmp_path, "serve_1")
     backend = tempo.otlp_grpc.removeprefix("http://")
-    producer = Collector(tmp_path, "gateway", "kafka-producer", name="producer", BACKEND_OTLP=backend, **names)
+    producer = Collector(
+        tmp_path, "gateway", "redaction", "kafka-producer", name="producer", BACKEND_OTLP=backend, **names
+    )
     targets = {"MEMTRACE_SERVE": serves[0].otlp, "MEMTRACE_SERVE_1": serves[1].otlp}
     consumer = Collector(tmp_path, "kafka-consumer", "shards", name="consumer", **names, **targets)
     parts: dict[str, Service] = {"kafka": kafka.service, "producer": producer, "consumer": consumer}
@@ -125,7 +129,7 @@ def test_a_full_side_branch_is_not_felt_by_the_main_path(jaeger: Jaeger, tmp_pat
     serve = Serve(tmp_path)
     backend = jaeger.otlp_grpc.removeprefix("http://")
     names = {"BACKEND_OTLP": backend, "MEMTRACE_SERVE": serve.otlp, "MEMTRACE_QUEUE_BYTES": "2500000"}
-    with running(Collector(tmp_path, "gateway", **names)) as gateway:
+    with running(Collector(tmp_path, "gateway", "redaction", **names)) as gateway:
         assert isinstance(gateway, Collector)
         trace_id = new_trace()
         told = [tell(gateway.otlp, [memory(trace_id, "x" * 100_000)])[0].span_id for _ in range(40)]

@@ -69,7 +69,7 @@ def play(process: subprocess.Popen[str]) -> tuple[float, float]:
 
 def test_the_collector_is_dead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Printed, not judged: another process on the machine would decide."""
-    agent = Collector(tmp_path, "agent")
+    agent = Collector(tmp_path, "agent", "redaction")
     (port,) = free_ports(1)  # nobody listens there
     observed = {
         "OTEL_SERVICE_NAME": "assistant",

@@ -61,8 +61,8 @@ def path(jaeger: Jaeger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
     serve = Serve(folder, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://{gateway_otlp}")
     backend = jaeger.otlp_grpc.removeprefix("http://")
     names = {"COLLECTOR_OTLP_GRPC": gateway_otlp, "BACKEND_OTLP": backend, "MEMTRACE_SERVE": serve.otlp}
-    gateway = Collector(folder, "gateway", name="gateway", **names)
-    agent = Collector(folder, "agent", name="agent", GATEWAY_OTLP=gateway_otlp)
+    gateway = Collector(folder, "gateway", "redaction", name="gateway", **names)
+    agent = Collector(folder, "agent", "redaction", name="agent", GATEWAY_OTLP=gateway_otlp)
     with running(serve), running(gateway), running(agent):
         yield Route(agent, gateway, serve, jaeger)
 

@@ -20,7 +20,7 @@ _TRACES = 60
 def gateway(jaeger: Jaeger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
     folder = tmp_path_factory.mktemp("sampling")
     names = {"BACKEND_OTLP": jaeger.otlp_grpc.removeprefix("http://"), "MEMTRACE_SERVE": Serve(folder).otlp}
-    collector = Collector(folder, "gateway", "sampling", SAMPLING_WAIT="2s", SAMPLING_PERCENT=50, **names)
+    collector = Collector(folder, "gateway", "redaction", "sampling", SAMPLING_WAIT="2s", SAMPLING_PERCENT=50, **names)
     with running(collector):
         yield collector
 
@@ -79,7 +79,7 @@ def test_what_comes_after_the_decision_to_drop_is_kept(gateway: Collector, jaege
 def test_a_kill_takes_no_memory_span_and_no_failure_with_it(jaeger: Jaeger, tmp_path: Path) -> None:
     """Though no decision was made: they do not wait for one."""
     names = {"BACKEND_OTLP": jaeger.otlp_grpc.removeprefix("http://"), "MEMTRACE_SERVE": Serve(tmp_path).otlp}
-    with running(Collector(tmp_path, "gateway", "sampling", SAMPLING_WAIT="60s", **names)) as gateway:
+    with running(Collector(tmp_path, "gateway", "redaction", "sampling", SAMPLING_WAIT="60s", **names)) as gateway:
         assert isinstance(gateway, Collector)
         told = [spans[0] for spans in kinds_of_trace().values()]
         tell(gateway.otlp, told)

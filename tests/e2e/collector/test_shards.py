@@ -12,7 +12,7 @@ from tests.e2e.collector.spans import memory, new_trace, span, tell
 def test_scopes_stay_together(tmp_path: Path) -> None:
     serves = Serve(tmp_path, "serve_0"), Serve(tmp_path, "serve_1")
     names = {"MEMTRACE_SERVE": serves[0].otlp, "MEMTRACE_SERVE_1": serves[1].otlp}
-    gateway = Collector(tmp_path, "gateway", "shards", **names)
+    gateway = Collector(tmp_path, "gateway", "redaction", "shards", **names)
     scopes = [f"{digit:x}" * 16 for digit in range(16)]
     by_scope = {scope: [memory(new_trace(), "a fact", scope=scope) for _ in range(3)] for scope in scopes}
     named = memory(new_trace(), "a fact", scope="team-7")
