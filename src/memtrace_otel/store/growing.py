@@ -30,12 +30,11 @@ class _Text(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """A text, and the stream whose first `size` bytes it begins with; 0 when there is none. `spent` is what this
-    version and those before said again outside of streams: when a stream of their own costs no more, they get one."""
+    """A text, and the stream that it begins with, 0 when there is none. `spent` is what this version and those before
+    said again outside of streams: when a stream of their own costs no more, they get one."""
 
     text: _Text
     stream: int = 0
-    size: int = 0
     spent: int = 0
 
 
@@ -71,30 +70,28 @@ class GrowingTexts:
         earlier = self._words(before.text)
         common = _common(earlier, text)
         sure = len(text) if common == len(earlier) else common  # it was added to, nothing else
-        grown = size_of(self._connection, before.stream)
-        if grown >= before.size > 0:
-            stream, size = before.stream, min(before.size, common)
-            if size == before.size < grown:  # others made it grow
-                size = _common(self._streams.read(stream, min(grown, len(text))), text)
-            if size == grown < sure:
-                extend_stream(self._connection, stream, text[:sure], size)
-                grown = size = sure
-        else:
-            stream, size = self._stored(numbers, text)
+        stream, grown = self._stream(before.stream, numbers)
+        size = _common(self._streams.read(stream, min(grown, len(text))), text)
+        if 0 < size == grown < sure:
+            extend_stream(self._connection, stream, text[:sure], size)
+            grown = size = sure
         spent = before.spent + max(0, common - size)
         if common >= LONG and (size < LONG or spent >= sure):
             stream, spent = create_stream(self._connection, text[:sure]), 0
             grown = size = sure
         if not size == len(text) < grown:  # else an older version, which came late
-            self._remember(numbers[0], _Seen(place, stream, size, spent), text)
+            self._remember(numbers[0], _Seen(place, stream, spent), text)
         return (stream, size) if size >= LONG else (0, 0)
 
-    def _stored(self, numbers: list[int], text: bytes) -> tuple[int, int]:
-        stream, size = find_stream(self._connection, numbers) or (0, 0)
-        return stream, _common(self._streams.read(stream, min(size, len(text))), text)
+    def _stream(self, stream: int, numbers: list[int]) -> tuple[int, int]:
+        """Return a stream that a text may begin with, and its size: this one, another one with a head of the text when
+        this one grows no more, or 0."""
+        grown = size_of(self._connection, stream)
+        return (stream, grown) if grown > 0 else find_stream(self._connection, numbers) or (0, 0)
 
     def _words(self, text: _Text) -> bytes:
-        """What a text says; b"" when its row is gone or cannot be read, whatever is there when it became another."""
+        """What a text says; b"" when its row is gone or cannot be read, whatever is there when it became another: a
+        text is only ever compared."""
         if text not in self._cached:
             query = "SELECT body, trace_id, span_id FROM span WHERE id = ?"
             for row in self._connection.execute(query, (text.row,)).fetchall():
