@@ -175,10 +175,18 @@ class RemoteSource(ABC):
         """Return the ids of the traces of each scope, by the start of the first span there."""
         starts: dict[str, dict[str, int]] = {scope: {} for scope in scopes}
         wanted = Wanted(scopes=frozenset(scopes))
-        for _, _, found in self._searched(wanted, None, None):
+        for start, _, found in self._searched(wanted, None, None):
             self.fetch(found)
             for trace_id in found:
-                for span in self.trace(trace_id):
+                try:
+                    spans = self.trace(trace_id)
+                except SourceLimitError as error:
+                    if not error.is_reply or len(scopes) > 1:  # of which one it is cannot be told
+                        raise
+                    for scope in scopes:
+                        starts[scope].setdefault(trace_id, start)
+                    continue
+                for span in spans:
                     if span.scope in starts:
                         starts[span.scope].setdefault(trace_id, span.start)
         traces = {scope: sorted(first, key=lambda id, first=first: first[id]) for scope, first in starts.items()}
