@@ -125,15 +125,15 @@ def _evaluated(store: SqliteStore) -> Iterator[str]:
 
 
 def record(
-    store: AnnotationStore, diagnosis: Diagnosis, *, started: int | None = None, counted: set[str] | None = None
+    store: AnnotationStore, diagnosis: Diagnosis, *, started: int | None = None, known: set[str] | None = None
 ) -> list[Annotation]:
     """Write the verdicts to the store, count the new ones, and return them under their final ids; `deliver` sends them.
 
     A verdict that is there already adds nothing; another one on the same answer replaces it; one on an answer that no
     longer fails goes, its spans stay. `started` is when the attribution began (ns since the epoch, now by default).
-    `counted` are ids of verdicts that are not counted again, for a store that forgets; those counted now are added.
+    `known` are ids of verdicts that are new no more, for a store that forgets; those that are new now are added.
     """
-    counted = set() if counted is None else counted
+    known = set() if known is None else known
     store.withdraw_verdicts(diagnosis.outdated)
     recorded: list[Annotation] = []
     metrics = AttributionMetrics()
@@ -142,10 +142,10 @@ def record(
         verdict = annotation.verdict
         document = json.dumps(verdict_json(verdict), ensure_ascii=False)
         is_new = store.save_verdict(verdict.failure.answer_span.origin, verdict.attribution_id, document)
-        if (
-            is_new and annotation.spans and verdict.attribution_id not in counted
-        ):  # without spans its ids may be anything
+        is_new = is_new and verdict.attribution_id not in known
+        if is_new:
+            known.add(verdict.attribution_id)
+        if is_new and annotation.spans:  # else its ids may be anything
             metrics.attributed(verdict, seconds)
-            counted.add(verdict.attribution_id)
         recorded.append(replace(annotation, is_new=is_new, seconds=seconds))
     return recorded

@@ -9,9 +9,10 @@ was.
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Event
 from typing import Protocol
 
@@ -25,10 +26,11 @@ from memtrace_otel.store.http import UnreachableError, one_line
 
 _logger = logging.getLogger(__name__)
 _SECOND = 1_000_000_000
-_BACK_SECONDS = 900.0
-"""How far back each search looks, for evaluations that come late; a few look back to the beginning."""
-_WHOLE_SECONDS = 600.0
-"""How often."""
+_EVER = float("inf")
+_SEARCHES = {120.0: 0.0, 900.0: 120.0, _EVER: 600.0}
+"""How far back a search looks (s): the farther, for evaluations that come late, the more seconds after the last."""
+_JITTER = 0.1
+"""Of the interval: two that watch and began at one moment drift apart."""
 _LATER = 4
 """A trace is looked at again after so many quiet periods, then after so many times as long, and so on."""
 _WATCHED_SECONDS = 3600.0
@@ -53,6 +55,8 @@ class _Case:
     attributed: bool = False
     spans: int = 0
     """Tells of what it was read to hold last."""
+    verdicts: set[str] = field(default_factory=set[str])
+    """The ids of those that were told: the backend may be slow to show them, or never do."""
 
 
 class Observer(Protocol):
@@ -62,8 +66,8 @@ class Observer(Protocol):
         """A failing answer was found that is attributed after the quiet period."""
         ...
 
-    def attributed(self, attribution_id: str, told: Attributed) -> None:
-        """A verdict was sent that the backend did not show; it may be slow to show it, and then this comes again."""
+    def attributed(self, told: Attributed) -> None:
+        """There is a verdict that the backend does not show; comes once."""
         ...
 
     def searched(self, succeeded: bool, waiting: int) -> None:
@@ -75,7 +79,7 @@ class _Nobody:
     def expects(self, system: str, service: str) -> None:
         pass
 
-    def attributed(self, attribution_id: str, told: Attributed) -> None:
+    def attributed(self, told: Attributed) -> None:
         pass
 
     def searched(self, succeeded: bool, waiting: int) -> None:
@@ -99,12 +103,10 @@ class Watch:
         self._quiet = quiet
         self._told = told
         self._observer = observer
-        self._counted: set[str] = set()
-        self._known: set[str] = set()
         self._cases: dict[str, _Case] = {}
         self._sent: dict[str, set[str]] = {}
         self._evaluations: dict[str, int] = {}
-        self._searched_whole = -_WHOLE_SECONDS
+        self._searched = dict.fromkeys(_SEARCHES, -_EVER)
 
     def run(self, interval: float, stopped: Event) -> None:
         """Search every `interval` seconds until `stopped`. A backend that does not answer is asked again."""
@@ -113,7 +115,7 @@ class Watch:
             try:
                 if time.monotonic() >= search:
                     self.search()
-                    search = time.monotonic() + interval
+                    search = time.monotonic() + interval * random.uniform(1 - _JITTER, 1 + _JITTER)
                 self.attribute_due()
                 self._observer.searched(True, self._due())
             except (StoreError, SendError) as error:
@@ -128,19 +130,18 @@ class Watch:
     def search(self) -> int:
         """Look for failing traces; return how many are new."""
         now = time.monotonic()
-        whole = now - self._searched_whole >= _WHOLE_SECONDS
-        back = time.time_ns() - int(_BACK_SECONDS * _SECOND)
+        back = max(back for back, every in _SEARCHES.items() if now - self._searched[back] >= every)
+        since = self._since if back == _EVER else max(self._since, time.time_ns() - int(back * _SECOND))
         self._source.api.allow(TOGETHER)
         new = 0
-        for trace_id in self._source.failing(self._since if whole else max(self._since, back), self._evaluations):
+        for trace_id in self._source.failing(since, self._evaluations):
             case = self._cases.get(trace_id)
             if case is None:
                 new += 1
                 self._cases[trace_id] = _Case(now, now, now, self._quiet)
             else:  # evaluated again, maybe in another trace
                 case.seen, case.due = now, now + self._quiet
-        if whole:
-            self._searched_whole = now
+        self._searched |= {shorter: now for shorter in _SEARCHES if shorter <= back}
         self._forget()
         return new
 
@@ -149,11 +150,11 @@ class Watch:
         StoreError, SendError: what was not done stays due."""
         now = time.monotonic()
         due = [
-            (case.attributed, case.due, trace_id)
+            (case.attributed, case.due, random.random(), trace_id)  # by chance: else two that watch go in step
             for trace_id, case in self._cases.items()
             if case.due is not None and case.due <= now
         ]
-        some = [trace_id for _, _, trace_id in sorted(due)[:TOGETHER]]
+        some = [trace_id for *_, trace_id in sorted(due)[:TOGETHER]]
         self._source.api.allow(max(1, len(some)))
         return self._attribute([trace_id for trace_id in some if self._is_quiet(trace_id)])
 
@@ -161,7 +162,8 @@ class Watch:
         new = 0
         try:
             for diagnosis in diagnose_backend(self._source, trace_ids, known=True):
-                new += self._publish(diagnosis)
+                for verdict in diagnosis.verdicts:  # each is sent right after the backend was looked at
+                    new += self._publish(diagnosis.only(lambda one, verdict=verdict: one is verdict))
         except (UnreachableError, SendError):
             raise
         except StoreError as error:  # one that cannot be read must not keep the others waiting
@@ -195,22 +197,20 @@ class Watch:
         return False
 
     def _publish(self, diagnosis: Diagnosis) -> int:
+        """Tell of the one verdict, when it is new, and send it; return whether it is new."""
+        case = self._cases[diagnosis.verdicts[0].failure.trace_id]
         store = BackendAnnotations(self._source.trace, self._sent)
-        made = record(store, diagnosis, counted=self._counted)
+        (made,) = record(store, diagnosis, known=case.verdicts)
+        if made.is_new:
+            self._told(made)
+            if made.spans:  # else its ids may be anything
+                self._observer.attributed(Attributed.of(made.verdict, made.seconds))
         try:
-            deliver(made, store)
+            deliver([made], store)
         except SendError:  # the others come first when it goes on
-            for annotation in made:
-                self._cases[annotation.verdict.failure.trace_id].due = time.monotonic() + self._quiet
+            case.due = time.monotonic() + self._quiet
             raise
-        new = [one for one in made if one.is_new and one.verdict.attribution_id not in self._known]
-        self._known.update(one.verdict.attribution_id for one in new)  # the backend may never show it
-        for annotation in new:
-            self._told(annotation)
-            if annotation.spans:  # else its ids may be anything
-                told = Attributed.of(annotation.verdict, annotation.seconds)
-                self._observer.attributed(annotation.verdict.attribution_id, told)
-        return len(new)
+        return made.is_new
 
     def _leave_out(self, trace_id: str, error: StoreError) -> None:
         _logger.warning("trace %s is left out for now: %s", trace_id, error)
@@ -237,10 +237,6 @@ class Watch:
         what was sent, which the backend shows by now."""
         if sum(map(len, self._sent.values())) > _MOST:
             self._sent.clear()
-        if len(self._counted) > _MOST:
-            self._counted.clear()
-        if len(self._known) > _MOST:
-            self._known.clear()
         while len(self._evaluations) > _MOST:
             del self._evaluations[next(iter(self._evaluations))]
         for trace_id in [id for id, case in self._cases.items() if case.due is None][

@@ -19,10 +19,11 @@ from memtrace_otel.annotate import SendError, publish
 from memtrace_otel.annotate.target import Target
 from memtrace_otel.capture import feedback, operation, scope_id
 from memtrace_otel.cli import main
-from memtrace_otel.model import content_digest
+from memtrace_otel.model import OperationSpan, content_digest
 from memtrace_otel.otlp.json import request_to_json
 from memtrace_otel.store import SqliteStore
 from memtrace_otel.store.exporter import MemtraceSpanExporter
+from memtrace_otel.store.http import FailedError
 from tests.conftest import Recording
 from tests.contract.planted import Fault, System, record
 from tests.contract.story import STORY
@@ -313,6 +314,31 @@ def test_a_receiver_that_fails_halfway_loses_no_verdict_of_a_source(monkeypatch:
     result = run("attribute", "--all", "--since", "2020-01-01T00:00:00Z", "--json", "--source", "tempo+http://x")
     assert (result.exit_code, len(sent), len(result.stdout.splitlines())) == (2, 2, 2)
     assert "it is down" in result.stderr
+
+
+@pytest.mark.parametrize("reads", [0, 1])
+def test_a_trace_that_the_backend_fails_at_takes_no_other_verdict_away(
+    reads: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = record(System.ADDITIVE, Fault.GARBLED, STORY[0], STORY[3]).spans
+    second = record(System.ADDITIVE, Fault.GARBLED, STORY[1], STORY[3]).spans
+    damaged = next(span for span in first if span.kind == "respond").trace_id
+
+    class Failing(ListedSource):
+        def _read(self, trace_id: str) -> list[OperationSpan]:
+            if trace_id == damaged and self.asked[damaged] == reads:
+                raise FailedError("listed", "HTTP 500")
+            return super()._read(trace_id)
+
+    source, sent = Failing(), list[bytes]()
+    source.tell(first, [replace(span, scope=span.scope and "b" * 16) for span in second])
+    monkeypatch.setattr("memtrace_otel.store.open_source", lambda url: source)
+    monkeypatch.setattr(publish, "send", lambda target, body: sent.append(body))
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("OTEL_LOGS_EXPORTER", "none")
+    result = run("attribute", "--all", "--since", "2020-01-01T00:00:00Z", "--json", "--source", "tempo+http://x")
+    assert (result.exit_code, len(result.stdout.splitlines()), len(sent)) == (0, 1 + reads, 1)
+    assert ("1 verdicts are not sent" if reads else f"trace {damaged} is left out") in caplog.text
 
 
 def test_a_database_that_is_missing_foreign_or_of_another_version_is_refused(database: Path, tmp_path: Path) -> None:

@@ -8,13 +8,15 @@ from threading import Event
 
 import pytest
 
-from memtrace_otel.annotate import Annotation, SendError, publish
+from memtrace_otel.annotate import Annotation, AttributionMetrics, SendError, publish
 from memtrace_otel.annotate.target import Target
-from memtrace_otel.model import OperationSpan
+from memtrace_otel.model import Attributed, OperationSpan, Verdict
 from memtrace_otel.otlp import decode_request
-from memtrace_otel.semconv import ATTRIBUTION_SCOPE
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE, EVALUATION_LABEL
 from memtrace_otel.store import StoreError
-from memtrace_otel.store.http import UnreachableError
+from memtrace_otel.store.http import FailedError, UnreachableError
+from memtrace_otel.store.remote import Found
+from memtrace_otel.store.wanted import Wanted
 from memtrace_otel.watch import Watch, summary
 from tests.contract.planted import Fault, System, record
 from tests.contract.story import STORY
@@ -172,12 +174,115 @@ def test_a_receiver_that_is_down_gets_the_verdict_later_once(told: Told, clock: 
         settle(told, clock)
     told.down = False
     clock.now += 2 * QUIET
-    assert told.watch.attribute_due() == 1
+    told.watch.attribute_due()
     assert sorted(told.ours) == sorted(set(told.ours)) != []
+    assert len(told.verdicts) == 1
 
 
+class Counted:
+    """Counts the verdicts that it is told."""
+
+    def __init__(self) -> None:
+        self.verdicts = 0
+
+    def expects(self, system: str, service: str) -> None: ...
+
+    def attributed(self, told: Attributed) -> None:
+        self.verdicts += 1
+
+    def searched(self, succeeded: bool, waiting: int) -> None: ...
+
+
+def test_no_verdict_is_counted_twice_where_the_backend_never_shows_it(
+    told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT")
+    monkeypatch.setattr("memtrace_otel.watch._MOST", 1)
+    counted, exported = Counted(), list[Verdict]()
+    monkeypatch.setattr(AttributionMetrics, "attributed", lambda self, verdict, seconds: exported.append(verdict))
+    told.source.tell(story(), [replace(span, scope=span.scope and "b" * 16) for span in story(number=1)])
+    watch = Watch(told.source, since=0, quiet=QUIET, told=told.verdicts.append, observer=counted)
+    for _ in range(10):
+        settle(told, clock, watch)
+    assert (len(told.verdicts), counted.verdicts, len(exported)) == (2, 2, 2)
+
+
+def judged(number: int, start: int) -> OperationSpan:
+    """An answer that is called a failure."""
+    return OperationSpan(f"{number:032x}", "1" * 16, start=start, attributes={EVALUATION_LABEL: "fail"})
+
+
+def test_two_that_watch_do_not_go_in_step(told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    told.source.tell([judged(number, number) for number in range(1, 41)])
+    orders, waits = list[list[str]](), list[list[float]]()
+    for watch in (told.restarted(), told.restarted()):
+        told.source.asked.clear()
+        watch.search()
+        told.source.asked.clear()
+        watch.attribute_due()
+        orders.append(list(told.source.asked))  # by when each was first asked for
+        waited, stopped = list[float](), Event()
+
+        def wait(seconds: float, waited: list[float] = waited, stopped: Event = stopped) -> bool:
+            waited.append(seconds)
+            clock.now += seconds
+            if len(waited) > 5:
+                stopped.set()
+            return stopped.is_set()
+
+        monkeypatch.setattr(stopped, "wait", wait)
+        Watch(ListedSource(), since=0, quiet=QUIET).run(10.0, stopped)
+        waits.append(waited)
+    assert sorted(orders[0]) == sorted(orders[1])
+    assert orders[0] != orders[1]
+    assert waits[0] != waits[1]
+    assert all(9 <= seconds <= 11 for seconds in waits[0])
+
+
+def test_what_another_one_sends_meanwhile_is_not_sent_again(
+    told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told.source.tell(story(), story(number=1))  # of one memory: they are attributed together
+    sent: list[list[str]] = []
+
+    def take(target: Target, body: bytes) -> None:
+        sent.append([span.span_id for span in decode_request(body)])
+        if len(sent) == 1:  # the other one is at the same verdict, and goes on
+            settle(told, clock, told.restarted())
+        told.take(target, body)
+
+    monkeypatch.setattr(publish, "send", take)
+    assert settle(told, clock) == 1
+    twice = {span_id for span_id in told.ours if told.ours.count(span_id) > 1}
+    assert twice == set(sent[0])
+    assert len(told.ours) > 2 * len(twice)
+
+
+def test_a_late_evaluation_is_found_though_few_searches_look_far_back(
+    told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back, search = list[float](), ListedSource._search
+
+    def noted(self: ListedSource, wanted: Wanted, since: int, until: int) -> Found:
+        back.append((time.time_ns() - since) / 1e9)
+        return search(self, wanted, since, until)
+
+    monkeypatch.setattr(ListedSource, "_search", noted)
+    found: dict[int, int] = {}
+    for number in range(60):
+        if number == 1:
+            told.source.tell([judged(1, time.time_ns() - 10**9), judged(2, time.time_ns() - 600 * 10**9)])
+            told.source.tell([judged(3, time.time_ns() - 3600 * 10**9)])
+        found[number * 10] = told.watch.search()
+        clock.now += 10
+    assert {after: new for after, new in found.items() if new} == {10: 1, 120: 1}
+    assert told.watch.search() == 1
+    assert len([seconds for seconds in back if seconds > 200]) <= 6
+
+
+@pytest.mark.parametrize("error", [StoreError("listed", "damaged"), FailedError("listed", "damaged")])
 def test_a_trace_that_cannot_be_read_keeps_nobody_waiting(
-    told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    error: StoreError, told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad = story()
     good = [replace(span, scope=span.scope and "b" * 16) for span in story(Fault.GARBLED, 1)]
@@ -186,16 +291,19 @@ def test_a_trace_that_cannot_be_read_keeps_nobody_waiting(
     told.watch.attribute_due()
     clock.now += QUIET
     read = ListedSource._read
-    damaged = bad[0].trace_id
+    damaged = next(span for span in bad if span.kind == "respond").trace_id
 
     def refuse(self: ListedSource, trace_id: str) -> list[OperationSpan]:
         if trace_id == damaged:
-            raise StoreError("listed", "damaged")
+            raise error
         return read(self, trace_id)
 
-    monkeypatch.setattr(ListedSource, "_read", refuse)
-    assert told.watch.attribute_due() == 1
-    assert "is left out for now: listed: damaged" in caplog.text
+    with monkeypatch.context() as broken:
+        broken.setattr(ListedSource, "_read", refuse)
+        assert told.watch.attribute_due() == 1
+    assert f"trace {damaged} is left out for now: " in caplog.text
+    clock.now += 4 * QUIET
+    assert told.watch.attribute_due() == 1  # it can be read again
 
 
 def test_it_goes_on_when_the_backend_is_back_and_ends_when_told(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from memtrace_otel.report.summary import VerdictSummary
 
     Found = tuple[Verdict, VerdictSummary]
+
+_logger = logging.getLogger(__name__)
 
 
 @click.command(
@@ -126,7 +129,7 @@ def _from_backend(
     """Add what is found to `found`, send it."""
     from memtrace_otel.annotate import BackendAnnotations, Delivery, deliver
     from memtrace_otel.diagnosis import diagnose_backend, record
-    from memtrace_otel.store import open_source
+    from memtrace_otel.store import SourceLimitError, open_source
     from memtrace_otel.store.ahead import TOGETHER
 
     started = time.time_ns()
@@ -137,7 +140,13 @@ def _from_backend(
         asked = trace_ids or reading.failing(started - DAY if since is None else since)
         for diagnosis in diagnose_backend(reading, asked, known=not trace_ids, progress=progress):
             store = BackendAnnotations(source.trace)  # as it is now
-            made = record(store, diagnosis, started=started) if annotate else []
+            try:
+                made = record(store, diagnosis, started=started) if annotate else []
+            except SourceLimitError as error:
+                if not error.is_reply:
+                    raise
+                _logger.warning("%d verdicts are not sent: %s", len(diagnosis.verdicts), error)
+                made = []
             found += _found(diagnosis, made)
             total += deliver(made, store)
     return total

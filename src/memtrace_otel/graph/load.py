@@ -98,6 +98,7 @@ class _Loading:
     def __init__(self, source: TraceSource, max_spans: int) -> None:
         self._source = source
         self._left = max_spans
+        self._bounded = False
         self.traces: dict[str, list[OperationSpan]] = {}
         self._assembled: dict[str, Assembly] = {}
 
@@ -109,10 +110,9 @@ class _Loading:
     def trace(self, trace_id: str) -> list[OperationSpan]:
         """Return the spans of a trace."""
         if trace_id not in self.traces and not self.full:
-            spans = self._asked(lambda: self._source.trace(trace_id))
-            if spans is not None:
-                self.traces[trace_id] = spans
-                self._left -= len(spans)
+            spans = self._asked(lambda: self._source.trace(trace_id)) or []
+            self.traces[trace_id] = spans
+            self._left -= len(spans)
         return self.traces.get(trace_id, [])
 
     def scopes_behind(self, trace_id: str) -> set[str]:
@@ -171,11 +171,13 @@ class _Loading:
             waiting += self._fresh((*(origin[:32] for origin in origins), *readers))
 
     def _asked(self, question: Callable[[], T]) -> T | None:
-        """Return the answer of the source, None past what it may cost: the limit is reached then."""
+        """Return the answer of the source, None where it cannot be had. Past what it may cost the limit is reached."""
         try:
             return question()
-        except SourceLimitError:
-            self._left = 0
+        except SourceLimitError as error:
+            self._bounded = True
+            if not error.is_reply:
+                self._left = 0
             return None
 
     def _named(self, trace_id: str) -> set[str]:
@@ -192,6 +194,6 @@ class _Loading:
     def graph(self) -> EvolutionGraph:
         """Build the graph of what was loaded."""
         graph = build_graph((span for spans in self.traces.values() for span in spans), whole=False)
-        if self.full:
+        if self.full or self._bounded:
             graph.incomplete[str(Incomplete.BOUNDED)] = 1
         return graph

@@ -22,7 +22,7 @@ def read_ahead(source: RemoteSource, trace_ids: Collection[str]) -> None:
     """
     try:
         source.fetch(trace_ids)
-        traces = [source.trace(trace_id) for trace_id in trace_ids]
+        traces = [source.readable(trace_id) for trace_id in trace_ids]
         scopes = _scopes_behind(source, [span for trace in traces for span in trace])
         for some in _batches(sorted(scopes)):
             found = source.find_traces(some)
@@ -43,13 +43,13 @@ def _scopes_behind(source: RemoteSource, spans: list[OperationSpan]) -> set[str]
         fresh = {v.origin for span in spans for v in span.inputs if is_origin(v.origin)} - seen
         seen |= fresh
         source.fetch(origin[:32] for origin in fresh)
-        spans = [span for origin in fresh for span in _operation(source.trace(origin[:32]), origin[33:])]
+        spans = [span for origin in fresh for span in _operation(source.readable(origin[:32]), origin[33:])]
     return scopes - {""}
 
 
 def _scopes_around(source: RemoteSource, span: OperationSpan) -> Iterator[str]:
     """The scope of a span; without one of its own, those of its trace: it inherits one of them."""
-    yield from (span.scope,) if span.scope else (other.scope for other in source.trace(span.trace_id))
+    yield from (span.scope,) if span.scope else (other.scope for other in source.readable(span.trace_id))
 
 
 def _operation(trace: Iterable[OperationSpan], span_id: str) -> list[OperationSpan]:
@@ -61,7 +61,7 @@ def _read_origins(source: RemoteSource, trace_ids: set[str]) -> None:
     """Read the traces that these name as origins, and so on."""
     known = set(trace_ids)
     while trace_ids:
-        spans = [span for trace_id in trace_ids for span in source.trace(trace_id)]
+        spans = [span for trace_id in trace_ids for span in source.readable(trace_id)]
         trace_ids = {v.origin[:32] for span in spans for v in span.inputs if is_origin(v.origin)} - known
         known |= trace_ids
         source.fetch(trace_ids)

@@ -17,13 +17,19 @@ from memtrace_otel import settings
 from memtrace_otel.store.errors import SourceLimitError, StoreError
 from memtrace_otel.version import __version__
 
-_BUSY: Final = frozenset({429, 500, 502, 503, 504})
+_FAILED: Final = frozenset({500, 502, 503, 504})
+_BUSY: Final = _FAILED | {429}
+_REMEMBERED: Final = 10_000
 _LONGEST_WAIT = 10.0
 _SHOWN = 300
 
 
 class UnreachableError(StoreError):
     """The backend does not answer, or not to us."""
+
+
+class FailedError(UnreachableError):
+    """The backend answers that it fails (HTTP 500, 502, 503, 504): at this request, or at any."""
 
 
 class RefusedError(StoreError):
@@ -89,6 +95,8 @@ class BackendApi:
         self._secrets = sorted(values, key=len, reverse=True)  # a backend may repeat a token without `Bearer`
         self._tls = tls
         self._idle: list[HTTPConnection] = []
+        self._failed: set[str] = set()
+        """What it failed at, all tries long: the next time that is tried once."""
         self._lock = threading.Lock()
 
     def __str__(self) -> str:
@@ -116,20 +124,23 @@ class BackendApi:
         """Return the body of a reply; b'' of one that says that there is no such thing (404), when that `may_miss`: a
         search has an answer, else the address is another one.
 
-        Raises SourceLimitError past the bounds, RefusedError when the backend takes no such request, StoreError when it
-        cannot be reached or does not answer.
+        Raises SourceLimitError past the bounds, RefusedError when the backend takes no such request, FailedError when
+        it fails at it, StoreError when it cannot be reached or does not answer.
         """
         target = f"{self.address.path}{path}" + (f"?{urlencode(query)}" if query else "")
-        problem = ""
-        for attempt in range(self.bounds.tries):
+        problem, status = "", 0
+        tries = 1 if target in self._failed else self.bounds.tries
+        for attempt in range(tries):
             if attempt:
                 self.spent.retries += 1
             self._count_request()
             try:
                 status, body, wait = self._ask(target, accept)
             except (OSError, HTTPException) as error:
-                problem, wait = f"{_said(error)}", None
+                problem, status, wait = f"{_said(error)}", 0, None
             else:
+                if status not in _BUSY:
+                    self._failed.discard(target)
                 if status == 200:
                     return body
                 if status == 404 and may_miss:
@@ -137,9 +148,15 @@ class BackendApi:
                 problem = f"HTTP {status} {self._shown(body)}".strip()
                 if status not in _BUSY:
                     self._refuse(path, status, problem)
-            if attempt + 1 < self.bounds.tries:
+            if attempt + 1 < tries:
                 time.sleep(min(_LONGEST_WAIT, wait if wait is not None else 0.2 * 2**attempt * (1 + random.random())))
-        raise UnreachableError(str(self), f"{path}: {problem} ({self.bounds.tries} tries)")
+        reason = f"{path}: {problem} ({tries} tries)"
+        if status not in _FAILED:
+            raise UnreachableError(str(self), reason)
+        if len(self._failed) >= _REMEMBERED:
+            self._failed.clear()
+        self._failed.add(target)
+        raise FailedError(str(self), reason)
 
     def get_json(
         self, path: str, query: Mapping[str, str | int] | None = None, *, may_miss: bool = False

@@ -13,13 +13,15 @@ from abc import ABC, abstractmethod
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from itertools import chain
 from typing import Self
+from uuid import uuid4
 
 from memtrace_otel import settings
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.store.errors import SourceLimitError, StoreError
-from memtrace_otel.store.http import BackendApi, UnreachableError
+from memtrace_otel.store.http import BackendApi, FailedError, RefusedError, UnreachableError
 from memtrace_otel.store.kept import KeptTraces
 from memtrace_otel.store.wanted import Wanted, evaluates, judged_traces
 
@@ -79,10 +81,11 @@ class RemoteSource(ABC):
         """The longest time (ns) to search at once."""
 
     def keeping(self) -> Self:
-        """Return a source that remembers what it has read: for one run over traces that change no more."""
+        """Return a source that remembers what it has read: for one run over traces that change no more. What either
+        learns of the backend, both know."""
         if self._kept:
             return self
-        other = type(self)(self.api, self._history // _HOUR)
+        other = copy(self)
         other._kept = KeptTraces()
         return other
 
@@ -93,7 +96,7 @@ class RemoteSource(ABC):
     def trace(self, trace_id: str) -> list[OperationSpan]:
         """Return the spans of a trace, each once, by start; see `TraceSource`."""
         kept = self._kept.trace(trace_id) if self._kept else None
-        return self._keep(trace_id, self._read(trace_id)) if kept is None else kept
+        return self._keep(trace_id, self._read_alone(trace_id)) if kept is None else kept
 
     def spans(
         self,
@@ -152,7 +155,7 @@ class RemoteSource(ABC):
                 fresh = [id for id, number in traces.items() if seen.get(id) != number]
                 self.fetch(fresh)
                 for trace_id in fresh:
-                    spans = self._readable(trace_id)
+                    spans = self.readable(trace_id)
                     if any(map(evaluates, spans)):  # else it is found before it can be read
                         read[trace_id] = traces[trace_id]
                     for span in spans:
@@ -172,10 +175,18 @@ class RemoteSource(ABC):
         """Return the ids of the traces of each scope, by the start of the first span there."""
         starts: dict[str, dict[str, int]] = {scope: {} for scope in scopes}
         wanted = Wanted(scopes=frozenset(scopes))
-        for _, _, found in self._searched(wanted, None, None):
+        for start, _, found in self._searched(wanted, None, None):
             self.fetch(found)
             for trace_id in found:
-                for span in self.trace(trace_id):
+                try:
+                    spans = self.trace(trace_id)
+                except SourceLimitError as error:
+                    if not error.is_reply or len(scopes) > 1:  # of which one it is cannot be told
+                        raise
+                    for scope in scopes:
+                        starts[scope].setdefault(trace_id, start)
+                    continue
+                for span in spans:
                     if span.scope in starts:
                         starts[span.scope].setdefault(trace_id, span.start)
         traces = {scope: sorted(first, key=lambda id, first=first: first[id]) for scope, first in starts.items()}
@@ -192,7 +203,7 @@ class RemoteSource(ABC):
         for _, _, found in self._searched(wanted, None if written is None else written - _BEHIND, None):
             self.fetch(found)
             for trace_id in found:
-                for span in self._readable(trace_id):
+                for span in self.readable(trace_id):
                     if wanted.holds(span):
                         for origin in readers.keys() & {variable.origin for variable in span.inputs}:
                             readers[origin][span.origin] = span
@@ -208,10 +219,22 @@ class RemoteSource(ABC):
         if len(missing) < 2:
             return
         with ThreadPoolExecutor(_AT_A_TIME) as pool:
-            for _ in pool.map(self._readable, missing):
+            for _ in pool.map(self.readable, missing):
                 pass
 
-    def _readable(self, trace_id: str) -> list[OperationSpan]:
+    def _read_alone(self, trace_id: str) -> list[OperationSpan]:
+        """Read a trace. Raises SourceLimitError where it is the one trace that cannot be read, UnreachableError where
+        the backend fails at another one, too: at one that nobody has."""
+        try:
+            return self._read(trace_id)
+        except FailedError as error:
+            self._read(uuid4().hex)
+            reason = error.reason
+        except RefusedError as error:
+            reason = error.reason
+        raise SourceLimitError(str(self), reason, is_reply=True)
+
+    def readable(self, trace_id: str) -> list[OperationSpan]:
         """Return the spans of a trace, none of one that cannot be read, of which it warns once; raises what goes for
         every other one, too."""
         try:

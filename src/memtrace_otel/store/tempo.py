@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from google.protobuf.message import DecodeError as ProtobufError
 
@@ -17,7 +17,7 @@ from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import DecodeError, decode_request
 from memtrace_otel.semconv import Incomplete
 from memtrace_otel.store.errors import SourceLimitError
-from memtrace_otel.store.http import RefusedError, objects, trace_id
+from memtrace_otel.store.http import BackendApi, RefusedError, objects, trace_id
 from memtrace_otel.store.remote import Found, RemoteSource, TooMuchError
 from memtrace_otel.store.tempo_reply import read_trace_reply
 from memtrace_otel.store.wanted import Wanted, operation_names
@@ -31,12 +31,22 @@ _WEEK = 7 * 24 * 3600 * _SECOND - _LATE - _SECOND
 _PLAIN = re.compile(r"[0-9A-Za-z_-]+")
 
 
+@dataclass(slots=True)
+class _Limits:
+    """Traces, and time (ns), of one search, as far as Tempo has said that it takes no more."""
+
+    traces: int = _TRACES
+    time: int = _WEEK
+
+
 class TempoSource(RemoteSource):
     """Tempo 2.7 or newer."""
 
     _finest = _SECOND
-    _limit = _TRACES
-    _longest = _WEEK
+
+    def __init__(self, api: BackendApi, hours: int | None = None) -> None:
+        super().__init__(api, hours)
+        self._limits = _Limits()
 
     def _read(self, trace_id: str) -> list[OperationSpan]:
         body = self.api.get(f"/api/v2/traces/{trace_id}", accept="application/protobuf", may_miss=True)
@@ -54,23 +64,23 @@ class TempoSource(RemoteSource):
         last = until + min(_LATE, until - since)
         query = {"q": traceql(wanted), "start": since // _SECOND, "end": -(-last // _SECOND)}
         try:
-            document = self.api.get_json("/api/search", {**query, "limit": self._limit, "spss": 1})
+            document = self.api.get_json("/api/search", {**query, "limit": self._limits.traces, "spss": 1})
         except RefusedError as error:
             if "exceeds max limit" in error.reason:
-                self._limit //= 2
+                self._limits.traces //= 2
             elif "range specified" in error.reason:
-                self._longest = (until - since) // 2
+                self._limits.time = (until - since) // 2
             else:
                 raise
             raise TooMuchError(error.reason) from None
         found = objects(document, "traces")
         traces = {trace_id(trace): _matched(trace) for trace in found}
-        if len(found) >= self._limit:
-            raise TooMuchError(f"{self._limit} or more", traces)
+        if len(found) >= self._limits.traces:
+            raise TooMuchError(f"{self._limits.traces} or more", traces)
         return traces
 
     def _at_once(self) -> int:
-        return self._longest
+        return self._limits.time
 
 
 def _matched(trace: Mapping[str, object]) -> int:

@@ -128,6 +128,25 @@ def test_a_source_that_has_had_enough_leaves_what_there_is(story: list[Operation
     assert len(source.asked) == 2
 
 
+class Damaged(Listed):
+    """A source that cannot read the second trace."""
+
+    def trace(self, trace_id: str) -> list[OperationSpan]:
+        spans = super().trace(trace_id)
+        if trace_id == TRACE(2):
+            raise SourceLimitError("source", "damaged", is_reply=True)
+        return spans
+
+
+def test_a_trace_that_cannot_be_read_is_all_that_is_missing(story: list[OperationSpan]) -> None:
+    source = Damaged(story)
+    graph = load_graph(source, TRACE(4))
+    assert graph.incomplete["bounded"] == 1
+    without = load_graph(Listed([span for span in story if span.trace_id != TRACE(2)]), TRACE(4))
+    assert list(graph.operations()) == list(without.operations())
+    assert set(source.asked.values()) == {1}
+
+
 def test_origins_that_go_round_end() -> None:
     ring = [
         span(n, 1, OpKind.UPDATE, at=n, scope=f"{n}", inputs=[seen("memory:r", origin_of(n % 5 + 1, 1))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import time
 from itertools import pairwise
 
 import pytest
@@ -11,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.store import SourceError, SourceLimitError, StoreError, open_source
+from memtrace_otel.store.http import UnreachableError
 from memtrace_otel.store.jaeger import JaegerSource
 from memtrace_otel.store.tempo import TempoSource, traceql
 from memtrace_otel.store.tempo_reply import read_trace_reply
@@ -129,9 +131,7 @@ def test_the_envelope_of_tempo_is_opened() -> None:
 
 
 @pytest.mark.parametrize("cause", ["too many", "too long", "limit"])
-def test_tempo_is_searched_in_parts_until_it_answers_whole(cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TempoSource, "_limit", 4)
-
+def test_tempo_is_searched_in_parts_until_it_answers_whole_and_learns_what_it_takes(cause: str) -> None:
     def answer(path: str, query: dict[str, str]) -> Reply:
         if path != "/api/search":
             return 404, b""
@@ -141,10 +141,20 @@ def test_tempo_is_searched_in_parts_until_it_answers_whole(cause: str, monkeypat
         if cause == "limit" and int(query["limit"]) > 2:
             return 400, b"limit 4 exceeds max limit 2"
         many = 4 if cause == "too many" and width > 4000 else 1
+        taken.append(query)
         return 200, json.dumps({"traces": [{"traceID": f"{n:x}"} for n in range(1, many + 1)]}).encode()
 
+    taken: list[dict[str, str]] = []
     with answering(answer) as asked:
-        found = list(open_source(f"tempo+{asked.url}", hours=1)._searched(Wanted(), None, None))
+        source = open_source(f"tempo+{asked.url}", hours=1)
+        assert isinstance(source, TempoSource)
+        source._limits.traces = 4
+        found = list(source.keeping()._searched(Wanted(), None, None))
+        if cause != "too many":
+            asked.requests.clear()
+            taken.clear()
+            list(source.keeping()._searched(Wanted(), None, None))
+            assert len(taken) == len(asked.requests)  # none is refused
     assert {trace for _, _, traces in found for trace in traces} == {f"{1:032x}"}
     assert all(first[1] == second[0] for first, second in pairwise(found))
 
@@ -223,3 +233,29 @@ def test_a_trace_that_tempo_gives_in_part_says_so() -> None:
     with answering(lambda path, query: (200, reply)) as asked:
         (span,) = open_source(f"tempo+{asked.url}").trace(SPAN.trace_id)
     assert span.incomplete == ("bounded",)
+
+
+@pytest.mark.parametrize("status", [422, 500, 502, 503, 504])
+@pytest.mark.parametrize("kind", ["jaeger", "tempo"])
+def test_a_trace_that_the_backend_fails_at_stops_no_other_one(
+    kind: str, status: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    damaged, down = "d" * 32, False
+
+    def answer(path: str, query: dict[str, str]) -> Reply:
+        return (status, b"broken block") if down or path.endswith(damaged) else (404, b"")
+
+    with answering(answer) as asked:
+        source = open_source(f"{kind}+{asked.url}").keeping()
+        source.fetch([damaged, "e" * 32])
+        assert "trace dddddddddddddddddddddddddddddddd is left out" in caplog.text
+        asked.requests.clear()
+        with pytest.raises(SourceLimitError, match="broken block") as raised:
+            source.trace(damaged)
+        assert raised.value.is_reply  # a graph goes on without it
+        assert len(asked.requests) <= 2  # it was tried often enough
+        down = status != 422
+        for trace in (damaged, "f" * 32) if down else ():
+            with pytest.raises(UnreachableError, match="broken block"):
+                source.readable(trace)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from memtrace_otel.store import SourceLimitError, StoreError
-from memtrace_otel.store.http import Address, BackendApi, Bounds, RefusedError, UnreachableError
+from memtrace_otel.store.http import Address, BackendApi, Bounds, FailedError, RefusedError, UnreachableError
 from tests.unit.store.backend_api import Asked, answering
 
 SECRET = {"authorization": "Bearer s3cret"}
@@ -81,6 +81,22 @@ def test_one_that_stays_busy_is_an_error_that_says_what_it_said() -> None:
             api(asked, tries=2).get("/api/x")
         assert len(asked.requests) == 2
     assert "s3cret" not in str(raised.value)
+
+
+def test_what_it_failed_at_is_tried_once_until_it_is_answered() -> None:
+    status = 500
+    with answering(lambda path, query: (status, b"{}")) as asked:
+        given = api(asked, tries=3)
+        for tried in (3, 4, 5):
+            with pytest.raises(FailedError):
+                given.get("/api/x")
+            assert len(asked.requests) == tried
+        status = 200
+        given.get("/api/x")
+        status = 500
+        with pytest.raises(FailedError):
+            given.get("/api/x")
+        assert len(asked.requests) == 9
 
 
 def test_one_that_does_not_listen_is_an_error() -> None:

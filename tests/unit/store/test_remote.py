@@ -9,7 +9,7 @@ from memtrace_otel.model import Event, OperationSpan, Variable
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
 from memtrace_otel.store import SourceLimitError, StoreError
 from memtrace_otel.store.ahead import read_ahead
-from memtrace_otel.store.http import Address, BackendApi, Bounds, UnreachableError
+from memtrace_otel.store.http import Address, BackendApi, Bounds, FailedError, UnreachableError
 from memtrace_otel.store.kept import KeptTraces
 from memtrace_otel.store.wanted import Wanted, judged_traces, says_failing
 from memtrace_otel.testing import Fill, SourceContract, contract_span
@@ -157,6 +157,21 @@ def test_an_evaluation_that_cannot_be_read_hides_no_other_one(
         assert judges == {other[3].origin: [other[-1]], spans[3].origin: []}
     assert caplog.text.count(f"trace {damaged} is left out: listed: ") == 1
     assert source.failing(0, known) == [spans[3].trace_id]
+
+
+def test_a_damaged_trace_of_a_memory_is_named_with_the_others_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    spans, other = told_and_asked(1), told_and_asked(2)
+    source, read, damaged = ListedSource().tell(spans, other).keeping(), ListedSource._read, spans[1].trace_id
+
+    def refuse(self: ListedSource, trace_id: str) -> list[OperationSpan]:
+        if trace_id == damaged:
+            raise FailedError("listed", "HTTP 500")
+        return read(self, trace_id)
+
+    monkeypatch.setattr(ListedSource, "_read", refuse)
+    read_ahead(source, [spans[3].trace_id, other[3].trace_id])
+    assert sorted(source.trace_ids(scope=spans[0].scope)) == [span.trace_id for span in spans[:3]]
+    assert source.trace_ids(scope=other[0].scope) == [span.trace_id for span in other[:3]]
 
 
 def test_an_evaluation_that_is_found_before_it_can_be_read_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
