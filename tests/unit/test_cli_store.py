@@ -100,3 +100,15 @@ def test_forget_without_compact_says_what_is_left_to_do(database: Path) -> None:
     done = run(database, "forget", SCOPE, "--no-compact", "--yes")
     assert "run `memtrace-otel store compact` later" in done.stderr
     assert done.exit_code == 0
+
+
+@pytest.mark.parametrize(("arguments", "said"), [(["prune"], "give --older-than"), (["forget", ""], "give a scope")])
+def test_what_is_missing_is_said_before_anything_is_asked(database: Path, arguments: list[str], said: str) -> None:
+    done = run(database, *arguments, answer="y\n")
+    assert (done.exit_code, said in done.stderr) == (2, True)
+    assert "cannot be had back" not in done.output
+
+
+def test_an_age_before_all_time_removes_nothing(database: Path) -> None:
+    done = run(database, "prune", "--older-than", "999999999d", "--yes")
+    assert (done.exit_code, done.stdout) == (0, "removed 0 spans of 0 traces\n")

@@ -34,6 +34,7 @@ def _quantity(units: dict[str, int]) -> Callable[[click.Context, click.Parameter
     return read
 
 
+_yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON on standard output.")
 
 
@@ -112,9 +113,9 @@ def compact(database: Path) -> None:
 @click.argument("scope")
 @click.option("--no-compact", is_flag=True, help="Do not write the file anew: copies stay in it until `compact`.")
 @database_option
-@click.confirmation_option(prompt="The contents cannot be had back. Erase them?")
+@_yes_option
 @clear_errors
-def forget(scope: str, no_compact: bool, database: Path) -> None:
+def forget(scope: str, no_compact: bool, database: Path, yes: bool) -> None:
     """Erase the contents of a memory; who wrote and read what, and when, stays.
 
     Addresses of whole contents in a content store are printed: they are yours to delete. What was interrupted is taken
@@ -124,6 +125,8 @@ def forget(scope: str, no_compact: bool, database: Path) -> None:
 
     if not scope:
         raise click.UsageError("give a scope")
+    if not yes:
+        click.confirm("The contents cannot be had back. Erase them?", abort=True)
     with SqliteStore.open(database, create=False) as opened:
         forgotten = opened.forget(scope, compact=not no_compact)
     if not forgotten.spans and not forgotten.quarantined:
@@ -154,9 +157,11 @@ def forget(scope: str, no_compact: bool, database: Path) -> None:
 @click.option("--scope", metavar="SCOPE", help="Only spans of this memory; alone: all of them.")
 @click.option("--all", "everything", is_flag=True, help="Also when by this clock every trace is older than AGE.")
 @database_option
-@click.confirmation_option(prompt="Removed traces cannot be had back. Remove them?")
+@_yes_option
 @clear_errors
-def prune(older_than: int | None, max_size: int | None, scope: str | None, everything: bool, database: Path) -> None:
+def prune(
+    older_than: int | None, max_size: int | None, scope: str | None, everything: bool, database: Path, yes: bool
+) -> None:
     """Remove whole traces, the oldest first, by age, size or memory. `compact` makes the file smaller.
 
     When every trace is too old, nothing is removed without --all: the clock may have jumped.
@@ -165,7 +170,9 @@ def prune(older_than: int | None, max_size: int | None, scope: str | None, every
 
     if older_than is None and max_size is None and not scope:
         raise click.UsageError("give --older-than, --max-size or --scope")
-    before = None if older_than is None else time.time_ns() - older_than * 10**9
+    if not yes:
+        click.confirm("Removed traces cannot be had back. Remove them?", abort=True)
+    before = None if older_than is None else max(0, time.time_ns() - older_than * 10**9)
     with SqliteStore.open(database, create=False) as opened:
         newest = opened.stats().last
         if before is not None and 0 < newest < before and not everything:

@@ -13,6 +13,7 @@ import select
 import signal
 import sys
 import time
+from typing import TextIO
 
 from memtrace_otel import settings
 from memtrace_otel.monitoring import export_metrics
@@ -33,6 +34,8 @@ _PAUSE_SECONDS = 0.003
 
 def main(path: str) -> None:
     """Work until standard input ends."""
+    told = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever else is printed, metrics perhaps, is no progress
     for ignored in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)  # a whole group is told at once; the server says when to end
     os.nice(_NICE)
@@ -46,35 +49,35 @@ def main(path: str) -> None:
         wait = 0.0
         while _is_wanted(wait):
             try:
-                wait = _work(store, attribution, packing)
+                wait = _work(store, attribution, packing, told)
             except StoreError as error:
                 _logger.warning("decoding waits: %s", error)
                 wait = _RETRY_SECONDS
 
 
-def _work(store: WatchedStore, attribution: Attribution, packing: Packing) -> float:
+def _work(store: WatchedStore, attribution: Attribution, packing: Packing, told: TextIO) -> float:
     """Decode one batch; when nothing waits, attribute one trace and pack a few spans. Return after how many seconds
     there may be more."""
     batch = store.decode_batch()
     if batch is not None:
         attribution.notice(batch.spans)
-        _tell(Progress(len(batch.spans), batch.quarantined, seen=seen_in(batch.spans)))
+        _tell(told, Progress(len(batch.spans), batch.quarantined, seen=seen_in(batch.spans)))
         return 0.0
     for spans in store.arrived():
         attribution.notice(spans)
-    _tell(attribution.attribute_one(store))
+    _tell(told, attribution.attribute_one(store))
     started = time.monotonic()
     if not packing.step(store):
-        _tell(Progress(packed=packing.packed))
+        _tell(told, Progress(packed=packing.packed))
         packing.packed = 0
         return min(_LOOK_SECONDS, attribution.wait())
     # The write lock is free for others as long as it was held.
     return min(max(_PAUSE_SECONDS, time.monotonic() - started), attribution.wait())
 
 
-def _tell(progress: Progress) -> None:
+def _tell(told: TextIO, progress: Progress) -> None:
     if progress:
-        print(progress.line(), flush=True)  # noqa: T201
+        print(progress.line(), file=told, flush=True)
 
 
 def _is_wanted(seconds: float) -> bool:

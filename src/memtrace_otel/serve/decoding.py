@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -33,10 +34,9 @@ class Decoding:
         pipe = self._process.stdin
         assert pipe is not None
         try:
-            pipe.write(b"\n")
-            pipe.flush()
+            os.write(pipe.fileno(), b"\n")
         except (OSError, ValueError):
-            pass  # it has just ended; the next one looks by itself
+            pass  # it was told often enough, or has just ended: the next one looks by itself
 
     def stop(self) -> None:
         """Let it finish its batch; what waits then stays in the inbox, on disk."""
@@ -53,14 +53,20 @@ class Decoding:
     def _start(self) -> subprocess.Popen[bytes]:
         # -P: a file of the working directory must not stand in for a module
         command = [sys.executable, "-P", "-m", "memtrace_otel.serve.background", str(self._database)]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdin is not None
+        os.set_blocking(process.stdin.fileno(), False)  # who commits does not wait for a process that hangs
+        return process
 
     def _follow(self) -> None:
         while True:
             pipe = self._process.stdout
             assert pipe is not None
             for line in pipe:
-                self._metrics.progressed(Progress.read(line))
+                try:
+                    self._metrics.progressed(Progress.read(line))
+                except (ValueError, KeyError, TypeError):
+                    _logger.warning("the decoding process said something else than its progress")
             status = self._process.wait()
             if self._stopping:
                 return

@@ -42,7 +42,10 @@ class Options:
             try:
                 ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.certificate, self.key)
             except OSError as error:
-                raise ServeError(f"{self.certificate}, {self.key}: {error.strerror or error}") from None
+                reason = error.strerror or str(error)
+                if isinstance(error, ssl.SSLError):
+                    reason = "no certificate and key in PEM that belong together, without a password"
+                raise ServeError(f"{self.certificate}, {self.key}: {reason}") from None
 
 
 def listen(host: str, port: int) -> socket.socket:

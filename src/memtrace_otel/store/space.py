@@ -13,7 +13,7 @@ _LOG_SECONDS = 1.0
 _LOOK_SECONDS = 0.001
 _PAUSE_SECONDS = 0.003
 _PAGES = 64
-_KEPT_PAGES, _KEPT_SHARE = 16, 64
+_KEPT_PAGES, _KEPT_SHARE = 16, 256
 """Free pages that are kept: so many, or one of so many in the file."""
 _UNUSED_SOURCES = """
 DELETE FROM source WHERE id NOT IN (SELECT source FROM span) AND id < (SELECT max(id) FROM source)

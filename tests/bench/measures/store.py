@@ -39,7 +39,6 @@ MB = 1_000_000
 def measure() -> Iterator[Measure]:
     with TemporaryDirectory() as folder:
         yield from growth()
-        yield from traces()
         yield from files(Path(folder))
         yield from buffers(Path(folder))
         yield from waits(Path(folder))
@@ -48,25 +47,26 @@ def measure() -> Iterator[Measure]:
 
 def growth() -> Iterator[Measure]:
     """Ingest at every size; the graph of one memory out of the largest file."""
-    costs: dict[int, tuple[float, float]] = {}
+    costs: dict[int, tuple[float, ...]] = {}
     for size in SIZES:
         progress(f"a file of {size:,} operations")
         built = workload.database(size)
         costs[size] = tuple(1e6 * taken / built.operations for taken in (built.cpu_seconds, built.seconds))
-    name = f"ingest of {SIZES[-1]:,} operations: {{}} of one; ratio to one of {SIZES[1]:,}"
-    for what, bar, cost, usual in zip(("CPU time", "time"), (1.5, 2.5), costs[SIZES[-1]], costs[SIZES[1]], strict=True):
-        yield at_most(name.format(what), cost, bar, "us", ratio=cost / usual)
+    last, *smaller = reversed([costs[size] for size in SIZES])
+    for what, bar, cost, least in zip(("CPU time", "time"), (1.5, 2.5), last, map(min, *smaller), strict=True):
+        name = f"ingest of {SIZES[-1]:,} operations: {what} of one; ratio to the least in smaller files"
+        yield at_most(name, cost, bar, "us", ratio=cost / least)
     progress("the graph of one memory")
     largest = workload.database(SIZES[-1])
     held = float(in_child("resident", str(largest.path)))
     yield at_most("1,000,000 operations ingested: memory of the process", largest.resident_mib, 1024, "MiB")
     yield at_most("1,000,000 operations, graph of one memory: memory of the process", held, 1024, "MiB")
-
-
-def traces() -> Iterator[Measure]:
-    """One trace after the other out of the largest file, at random."""
     progress("trace by id")
-    path = workload.database(SIZES[-1]).path
+    yield at_most(f"trace by id, {SIZES[-1]:,} spans in the file, p95", one_trace(largest.path), 5, "ms")
+
+
+def one_trace(path: Path) -> float:
+    """The 95th percentile of milliseconds of one trace after the other out of a file, at random."""
     with sqlite3.connect(path) as connection:
         (last,) = connection.execute("SELECT max(id) FROM span").fetchone()
         rng = random.Random(1)
@@ -80,7 +80,7 @@ def traces() -> Iterator[Measure]:
             spans = store.trace(trace_id)
             times.append((time.perf_counter() - started) * 1000)
             assert spans
-    yield at_most(f"trace by id, {SIZES[-1]:,} spans in the file, p95", percentile(times, 95), 5, "ms")
+    return percentile(times, 95)
 
 
 def copy_workload(operations: int, path: Path) -> None:
@@ -100,6 +100,7 @@ def files(folder: Path) -> Iterator[Measure]:
     weight, peer = packed_by_serve(ours) / MB, theirs.stat().st_size / MB
     name = f"file of {SIZES[2]:,} operations, as kept by an idle serve; peer: export, indented"
     yield at_most(name, weight, 60, "MB", peer=peer)
+    yield at_most(f"trace by id from it, {SIZES[2]:,} spans, p95", one_trace(ours), 5, "ms")
     fresh = workload.database(SIZES[2]).path.stat().st_size / MB
     yield at_most(f"file of {SIZES[2]:,} operations, not yet packed", fresh, 0.5, "MB", peer=peer, ratio=fresh / peer)
 

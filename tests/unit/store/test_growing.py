@@ -266,6 +266,22 @@ def test_what_was_pruned_is_in_no_stream_and_the_rest_is_read(tmp_path: Path) ->
         ).fetchone() == (0,)
 
 
+def test_a_row_that_was_given_again_says_nothing_of_what_went(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memtrace_otel.store.growing._CACHED_BYTES", 0)
+    old = f'["{said(1, 5000)}"]'
+    grown = f'{old[:-1]}, "{said(2, 400)}"]'
+    spans = [version(1, old), version(2, old), version(3, old, THERE)]
+    with WatchedStore.open(tmp_path / "a.db") as store:
+        for batch in ([*spans], [version(4, grown)]):
+            store.add_request(encode_request(batch))
+            while store.decode_batch():
+                pass
+            while store.pack(store.newest()):  # by one packer, which remembers the row of the third version
+                pass
+            store.prune(scope=THERE)
+        assert list(store.spans()) == [*spans[:2], version(4, grown)]
+
+
 def test_a_damaged_piece_is_named_by_the_spans_that_need_it_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     spans = growing(200)

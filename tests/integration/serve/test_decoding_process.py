@@ -1,0 +1,49 @@
+"""The second process: whatever it prints or however it hangs, the first one goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from memtrace_otel.otlp import encode_request
+from memtrace_otel.serve.decoding import Decoding
+from memtrace_otel.serve.metrics import Metrics
+from memtrace_otel.store import SqliteStore
+from memtrace_otel.testing import contract_span
+from tests.integration.serve.conftest import Server, Start
+
+PIPE_BYTES = 1 << 16
+
+
+def child_of(server: Server) -> int:
+    return int(subprocess.run(["pgrep", "-P", str(server.process.pid)], capture_output=True, check=True).stdout)
+
+
+def test_metrics_on_the_console_are_no_progress(start: Start) -> None:
+    server = start(OTEL_METRICS_EXPORTER="console", OTEL_METRIC_EXPORT_INTERVAL="100")
+    for number in range(1, 4):
+        assert server.post("/v1/traces", encode_request([contract_span(number, number, number)]))[0] == 200
+        server.until(lambda number=number: server.metric("spans_total") == number)
+        with suppress(ProcessLookupError):
+            os.kill(child_of(server), signal.SIGKILL)
+        server.until(lambda number=number: server.metric("decoder_restarts") == number)
+
+
+def test_who_wakes_a_process_that_hangs_does_not_wait(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    SqliteStore.open(path).close()
+    decoding = Decoding(path, Metrics())
+    pid = decoding._process.pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        waking = threading.Thread(target=lambda: [decoding.wake() for _ in range(2 * PIPE_BYTES)], daemon=True)
+        waking.start()
+        waking.join(30)
+        assert not waking.is_alive()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        decoding.stop()
