@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from memtrace_otel.serve.metrics import Metrics
@@ -33,10 +34,8 @@ class Decoding:
         """Say that something waits in the inbox."""
         pipe = self._process.stdin
         assert pipe is not None
-        try:
+        with suppress(OSError, ValueError):  # told often enough, or just ended: the next one looks by itself
             os.write(pipe.fileno(), b"\n")
-        except (OSError, ValueError):
-            pass  # it was told often enough, or has just ended: the next one looks by itself
 
     def stop(self) -> None:
         """Let it finish its batch; what waits then stays in the inbox, on disk."""

@@ -6,15 +6,17 @@ import os
 import signal
 import subprocess
 import threading
-from contextlib import suppress
 from pathlib import Path
 
 from memtrace_otel.otlp import encode_request
+from memtrace_otel.otlp.sdk import encode_sdk_spans
 from memtrace_otel.serve.decoding import Decoding
 from memtrace_otel.serve.metrics import Metrics
 from memtrace_otel.store import SqliteStore
 from memtrace_otel.testing import contract_span
+from tests.conftest import Recording
 from tests.integration.serve.conftest import Server, Start
+from tests.unit.test_cli import tell
 
 PIPE_BYTES = 1 << 16
 
@@ -23,14 +25,19 @@ def child_of(server: Server) -> int:
     return int(subprocess.run(["pgrep", "-P", str(server.process.pid)], capture_output=True, check=True).stdout)
 
 
-def test_metrics_on_the_console_are_no_progress(start: Start) -> None:
-    server = start(OTEL_METRICS_EXPORTER="console", OTEL_METRIC_EXPORT_INTERVAL="100")
-    for number in range(1, 4):
-        assert server.post("/v1/traces", encode_request([contract_span(number, number, number)]))[0] == 200
-        server.until(lambda number=number: server.metric("spans_total") == number)
-        with suppress(ProcessLookupError):
-            os.kill(child_of(server), signal.SIGKILL)
-        server.until(lambda number=number: server.metric("decoder_restarts") == number)
+def test_metrics_on_the_console_are_no_progress(start: Start, recording: Recording, content_on: None) -> None:
+    server = start(OTEL_METRICS_EXPORTER="console", OTEL_METRIC_EXPORT_INTERVAL="100", MEMTRACE_QUIET_SECONDS="0.2")
+    tell(recording)
+    assert server.post("/v1/traces", encode_sdk_spans(recording.spans()))[0] == 200
+    server.until(lambda: server.metric("verdicts") == 1)
+    assert server.process.stderr is not None
+    while '"resource_metrics"' not in server.process.stderr.readline():
+        pass
+    os.kill(child_of(server), signal.SIGKILL)
+    server.until(lambda: server.metric("decoder_restarts") == 1)
+    decoded = server.metric("decoded_spans")
+    assert server.post("/v1/traces", encode_request([contract_span(1, 1, 1)]))[0] == 200
+    server.until(lambda: server.metric("decoded_spans") == decoded + 1)
 
 
 def test_who_wakes_a_process_that_hangs_does_not_wait(tmp_path: Path) -> None:
