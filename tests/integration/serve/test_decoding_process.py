@@ -26,7 +26,7 @@ def child_of(server: Server) -> int:
 
 
 def test_metrics_on_the_console_are_no_progress(start: Start, recording: Recording, content_on: None) -> None:
-    server = start(OTEL_METRICS_EXPORTER="console", OTEL_METRIC_EXPORT_INTERVAL="100", MEMTRACE_QUIET_SECONDS="0.2")
+    server = start(OTEL_METRICS_EXPORTER="console", OTEL_METRIC_EXPORT_INTERVAL="2000", MEMTRACE_QUIET_SECONDS="0.2")
     tell(recording)
     assert server.post("/v1/traces", encode_sdk_spans(recording.spans()))[0] == 200
     server.until(lambda: server.metric("verdicts") == 1)
