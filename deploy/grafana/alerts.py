@@ -19,9 +19,10 @@ TARGET = HERE / "provisioning" / "alerting" / "memtrace.yml"
 _HEAD = "# Written by deploy/grafana/alerts.py from deploy/prometheus/memtrace.alerts.yml; change it there.\n"
 _DASHBOARD_OF = {"memtrace-failures": "memtrace-failures"}
 """By group; that of the others is the health of memory."""
+_JAEGER = "traces"
+"""An annotation with a link to its page: Grafana has its own, in `tempo`."""
 _TEMPLATES = (
     ("$externalLabels.grafana }}/", "externalURL }}"),  # ends with a slash
-    ("{{ $externalLabels.jaeger }}", "http://localhost:16686"),
     ("$value", "$values.A.Value"),
 )
 
@@ -58,7 +59,7 @@ def _rule(rule: dict[str, Any], dashboard: str) -> dict[str, Any]:
         "noDataState": "OK",
         "execErrState": "Error",
         "for": rule.get("for", "0s"),
-        "annotations": {key: _template(text) for key, text in rule["annotations"].items()}
+        "annotations": {key: _template(text) for key, text in rule["annotations"].items() if key != _JAEGER}
         | {"__dashboardUid__": dashboard},
         "labels": rule["labels"],
     }

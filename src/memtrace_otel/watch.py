@@ -70,6 +70,10 @@ class Observer(Protocol):
         """There is a verdict that the backend does not show; comes once."""
         ...
 
+    def failed(self) -> None:
+        """A trace could not be attributed; it is tried again later."""
+        ...
+
     def searched(self, succeeded: bool, waiting: int) -> None:
         """A search ended; so many traces are due."""
         ...
@@ -80,6 +84,9 @@ class _Nobody:
         pass
 
     def attributed(self, told: Attributed) -> None:
+        pass
+
+    def failed(self) -> None:
         pass
 
     def searched(self, succeeded: bool, waiting: int) -> None:
@@ -214,6 +221,7 @@ class Watch:
 
     def _leave_out(self, trace_id: str, error: StoreError) -> None:
         _logger.warning("trace %s is left out for now: %s", trace_id, error)
+        self._observer.failed()
         self._postpone(self._cases[trace_id])
 
     def _postpone(self, case: _Case) -> None:

@@ -184,11 +184,15 @@ class Counted:
 
     def __init__(self) -> None:
         self.verdicts = 0
+        self.failures = 0
 
     def expects(self, system: str, service: str) -> None: ...
 
     def attributed(self, told: Attributed) -> None:
         self.verdicts += 1
+
+    def failed(self) -> None:
+        self.failures += 1
 
     def searched(self, succeeded: bool, waiting: int) -> None: ...
 
@@ -287,8 +291,10 @@ def test_a_trace_that_cannot_be_read_keeps_nobody_waiting(
     bad = story()
     good = [replace(span, scope=span.scope and "b" * 16) for span in story(Fault.GARBLED, 1)]
     told.source.tell(bad, good)
-    told.watch.search()
-    told.watch.attribute_due()
+    counted = Counted()
+    watch = Watch(told.source, since=0, quiet=QUIET, observer=counted)
+    watch.search()
+    watch.attribute_due()
     clock.now += QUIET
     read = ListedSource._read
     damaged = next(span for span in bad if span.kind == "respond").trace_id
@@ -300,10 +306,11 @@ def test_a_trace_that_cannot_be_read_keeps_nobody_waiting(
 
     with monkeypatch.context() as broken:
         broken.setattr(ListedSource, "_read", refuse)
-        assert told.watch.attribute_due() == 1
+        assert watch.attribute_due() == 1
     assert f"trace {damaged} is left out for now: " in caplog.text
+    assert counted.failures == 1
     clock.now += 4 * QUIET
-    assert told.watch.attribute_due() == 1  # it can be read again
+    assert watch.attribute_due() == 1  # it can be read again
 
 
 def test_it_goes_on_when_the_backend_is_back_and_ends_when_told(

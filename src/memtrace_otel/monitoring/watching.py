@@ -31,6 +31,10 @@ class WatchScrape:
         """Count a verdict."""
         self._attribution.attributed(told)
 
+    def failed(self) -> None:
+        """Count a trace that could not be attributed."""
+        self._attribution.failed()
+
     def searched(self, succeeded: bool, waiting: int) -> None:
         """Count a search and say how many failing traces wait."""
         self._searches.labels("ok" if succeeded else "error").inc()

@@ -34,6 +34,7 @@ def whole(path: Path, service: Service) -> Service:
     merged = {**base, **{key: value for key, value in service.items() if key != "extends"}}
     if "environment" in service:
         merged["environment"] = {**base.get("environment", {}), **service["environment"]}
+    merged["volumes"] = [*base.get("volumes", []), *service.get("volumes", [])]
     return merged
 
 
@@ -86,6 +87,22 @@ def test_the_environment_is_what_the_configurations_ask_for(path: Path, service:
     asked = {name for file in files for name in _REFERRED.findall(inside_repository(mounted, file).read_text("utf-8"))}
     if files:
         assert {name for name in service.get("environment", {}) if not name.startswith("OTEL_")} <= asked
+
+
+@pytest.mark.parametrize("file", ["tempo", "kafka"])
+def test_the_metrics_of_every_collector_are_scraped(file: str) -> None:
+    path = ROOT / "deploy" / "compose" / f"{file}.yaml"
+    running = services(path)
+    collectors = [one for one in running.values() if "/etc/collector/" in " ".join(one.get("command", []))]
+    ports = {one["environment"].get("COLLECTOR_METRICS_PORT", 8888) for one in collectors}
+    jobs = read(ROOT / "deploy" / "prometheus" / "prometheus.yml")["scrape_configs"]
+    (job,) = [job for job in jobs if job["job_name"] == "collector"]
+    groups: list[Any] = list(job["static_configs"])
+    ((pattern,),) = [more["files"] for more in job["file_sd_configs"]]
+    more = mounts(path, running["prometheus"]).get(str(Path(pattern).parent))
+    for found in more.glob(Path(pattern).name) if more else ():
+        groups += yaml.safe_load(found.read_text("utf-8"))
+    assert {target for group in groups for target in group["targets"]} == {f"localhost:{port}" for port in ports}
 
 
 def inside_repository(mounted: dict[str, Path], file: str) -> Path:

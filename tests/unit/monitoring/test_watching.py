@@ -28,6 +28,13 @@ def test_a_service_begins_at_zero_and_verdicts_count() -> None:
     )
 
 
+def test_a_trace_that_cannot_be_attributed_counts() -> None:
+    registry = CollectorRegistry()
+    WatchScrape(registry).failed()
+    errors = {"memtrace_attribution_outcome": "error"}
+    assert registry.get_sample_value("memtrace_attribution_runs_total", errors) == 1
+
+
 def test_searches_are_counted_by_whether_the_backend_answered() -> None:
     registry = CollectorRegistry()
     scrape = WatchScrape(registry)
