@@ -194,6 +194,12 @@ class BackendApi:
                 raise SourceLimitError(str(self), f"{self.bounds.requests} requests a failing trace are not enough")
             self.spent.requests += 1
 
+    def _count_bytes(self, read: int) -> None:
+        with self._lock:
+            self.spent.bytes += read
+            if self.spent.bytes > self._allowed.bytes:
+                raise SourceLimitError(str(self), f"{self.bounds.bytes} bytes a failing trace are not enough")
+
     def _ask(self, target: str, accept: str) -> tuple[int, bytes, float | None]:
         """Return status, body and the seconds after which to come again, when told."""
         connection = self._connection()
@@ -202,6 +208,7 @@ class BackendApi:
             reply = connection.getresponse()
             body = reply.read(self.bounds.reply_bytes + 1)
             told = reply.getheader("retry-after", "")
+            self._count_bytes(len(body))
             if len(body) > self.bounds.reply_bytes:
                 raise SourceLimitError(
                     str(self), f"a reply has more than {self.bounds.reply_bytes} bytes", is_reply=True
@@ -211,9 +218,6 @@ class BackendApi:
             raise
         with self._lock:
             self._idle.append(connection)
-            self.spent.bytes += len(body)
-            if self.spent.bytes > self._allowed.bytes:
-                raise SourceLimitError(str(self), f"{self.bounds.bytes} bytes a failing trace are not enough")
         return reply.status, body, float(told) if told.isdecimal() else None
 
     def _connection(self) -> HTTPConnection:

@@ -142,7 +142,7 @@ class RemoteSource(ABC):
         where that evaluation started at `since` (ns) or later; by when it did. A later one may say that it is none.
 
         Evaluations that are in `known` as they were are not read again; the others, once they can be read, are added
-        to it, and past what may be asked for the rest is left to the next time. What cannot be read keeps nothing else
+        to it, as are those whose trace is too large or no trace: they are read again when they change. Past what may be asked for the rest is left to the next time. What cannot be read keeps nothing else
         from being found: it is warned of.
         """
         searches = self._for_failing()
@@ -155,8 +155,8 @@ class RemoteSource(ABC):
                 fresh = [id for id, number in traces.items() if seen.get(id) != number]
                 self.fetch(fresh)
                 for trace_id in fresh:
-                    spans = self.readable(trace_id)
-                    if any(map(evaluates, spans)):  # else it is found before it can be read
+                    spans, never = self._readable(trace_id)
+                    if never or any(map(evaluates, spans)):  # else it is found before it can be read
                         read[trace_id] = traces[trace_id]
                     for span in spans:
                         if wanted.holds(span) and span.start >= since:
@@ -232,13 +232,17 @@ class RemoteSource(ABC):
             reason = error.reason
         except RefusedError as error:
             reason = error.reason
-        raise SourceLimitError(str(self), reason, is_reply=True)
+        raise SourceLimitError(str(self), reason, is_reply=True, may_pass=True)
 
     def readable(self, trace_id: str) -> list[OperationSpan]:
         """Return the spans of a trace, none of one that cannot be read, of which it warns once; raises what goes for
         every other one, too."""
+        return self._readable(trace_id)[0]
+
+    def _readable(self, trace_id: str) -> tuple[list[OperationSpan], bool]:
+        """See `readable`; also tell whether the trace as it is can never be read: too large, or no trace."""
         try:
-            return self.trace(trace_id)
+            return self.trace(trace_id), False
         except UnreachableError:
             raise
         except StoreError as error:
@@ -249,7 +253,7 @@ class RemoteSource(ABC):
                     self._left_out.clear()
                 self._left_out.add(trace_id)
                 _logger.warning("trace %s is left out: %s", trace_id, error)
-            return []
+            return [], isinstance(error, SourceLimitError) and not error.may_pass
 
     def _searched(self, wanted: Wanted, since: int | None, until: int | None) -> Iterator[tuple[int, int, Found]]:
         """Yield (start, end, what was found there), earliest time first."""

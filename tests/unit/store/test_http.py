@@ -145,6 +145,16 @@ def test_requests_and_bytes_have_bounds_that_each_case_adds_to() -> None:
             small.get("/")
 
 
+def test_replies_that_are_too_large_count_too() -> None:
+    with answering(lambda path, query: (200, b"x" * 100)) as asked:
+        given = api(asked, reply_bytes=49, bytes=100)
+        for is_reply in (True, True, False):
+            with pytest.raises(SourceLimitError) as raised:
+                given.get("/")
+            assert raised.value.is_reply is is_reply
+        assert given.spent.bytes == 150  # a byte more than fits tells that one is too large
+
+
 def test_a_reply_has_a_bound_of_its_own() -> None:
     with answering(lambda path, query: (200, b"x" * 100)) as asked:
         with pytest.raises(SourceLimitError, match="more than 99 bytes") as raised:

@@ -156,7 +156,39 @@ def test_an_evaluation_that_cannot_be_read_hides_no_other_one(
         judges = source.find_readers([other[3].origin, spans[3].origin], (OpKind.JUDGE,), 0)
         assert judges == {other[3].origin: [other[-1]], spans[3].origin: []}
     assert caplog.text.count(f"trace {damaged} is left out: listed: ") == 1
+    known.pop(damaged, None)
     assert source.failing(0, known) == [spans[3].trace_id]
+
+
+@pytest.mark.parametrize(
+    ("error", "reads"),
+    [
+        (SourceLimitError("listed", "more than 9 bytes", is_reply=True), [1, 1, 2]),
+        (FailedError("listed", "HTTP 500"), [1, 2, 3]),
+        (StoreError("listed", "damaged"), [1, 2, 3]),
+    ],
+)
+def test_an_evaluation_that_can_never_be_read_is_tried_again_when_it_changes(
+    error: StoreError, reads: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans = told_and_asked(1)
+    judge = spans[-1]
+    source, known, tried = ListedSource().tell(spans), dict[str, int](), list[str]()
+
+    def refuse(self: ListedSource, trace_id: str) -> list[OperationSpan]:
+        if trace_id != judge.trace_id:
+            return []
+        tried.append(trace_id)
+        raise error
+
+    monkeypatch.setattr(ListedSource, "_read", refuse)
+    seen: list[int] = []
+    for changed in (False, False, True):
+        if changed:
+            source.tell([OperationSpan(**{**_fields(judge), "span_id": "9" * 16, "start": judge.start})])
+        assert source.failing(0, known) == []
+        seen.append(len(tried))
+    assert seen == reads
 
 
 def test_a_damaged_trace_of_a_memory_is_named_with_the_others_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
