@@ -142,8 +142,9 @@ class RemoteSource(ABC):
         where that evaluation started at `since` (ns) or later; by when it did. A later one may say that it is none.
 
         Evaluations that are in `known` as they were are not read again; the others, once they can be read, are added
-        to it, as are those whose trace is too large or no trace: they are read again when they change. Past what may be asked for the rest is left to the next time. What cannot be read keeps nothing else
-        from being found: it is warned of.
+        to it, as are those whose trace is too large or no trace: they are read again when they change. Past what may be
+        asked for the rest is left to the next time. What cannot be read keeps nothing else from being found: it is
+        warned of.
         """
         searches = self._for_failing()
         wanted = Wanted(failing=True)
