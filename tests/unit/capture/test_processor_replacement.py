@@ -63,13 +63,16 @@ def test_spans_that_wait_move_over_and_the_exporter_stays_open(provider: TracerP
         tracer.start_span(str(n)).end()
     late = tracer.start_span("late")
     replace_batch_processors(provider)
-    stock.on_end(late)  # a thread that was on its way through the old processors: an unended span is as good here
+    # threads that were on their way through the old processor: an unended span is as good here
+    stock.on_end(late)
+    stock._batch_processor.emit(tracer.start_span("later"))
+    stock._batch_processor._queue.appendleft(tracer.start_span("latest"))
     stock._batch_processor._worker_thread.join(5)
     assert not stock._batch_processor._worker_thread.is_alive()
     stock.shutdown()
     tracer.start_span("new").end()
     assert provider.force_flush()
-    assert [span.name for span in exporter.get_finished_spans()] == ["0", "1", "2", "3", "4", "late", "new"]
+    assert [span.name for span in exporter.get_finished_spans()] == [*"01234", "late", "later", "latest", "new"]
 
 
 def test_what_somebody_chose_is_kept(provider: TracerProvider) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from typing import Any
 
 from opentelemetry import trace
@@ -12,6 +14,10 @@ from memtrace_otel.capture.processor.processor import LosslessSpanProcessor
 
 _STOCK_QUEUE, _STOCK_BATCH, _STOCK_DELAY_MS = 2048, 512, 5000
 """Defaults of the SDK: a processor that has them was not configured by anybody, so ours apply."""
+_BATCH_SECONDS = 0.1
+"""Who has the old worker's lock for longer is exporting, so has taken its batch out of the queue."""
+_ON_THEIR_WAY_SECONDS = 1.0
+"""A thread that is in the old processor's `emit` has left it after this."""
 
 
 def replace_batch_processors(provider: trace.TracerProvider | None = None) -> int:
@@ -32,7 +38,7 @@ def replace_batch_processors(provider: trace.TracerProvider | None = None) -> in
 
 def _replace(group: Any, stock: Any) -> bool:
     inner = stock._batch_processor
-    queue, awake, exporter = inner._queue, inner._worker_awaken, inner._exporter
+    queue, awake, lock, exporter = inner._queue, inner._worker_awaken, inner._export_lock, inner._exporter
     ours = LosslessSpanProcessor(
         exporter,
         queue_size=_chosen(inner._max_queue_size, _STOCK_QUEUE),
@@ -41,13 +47,33 @@ def _replace(group: Any, stock: Any) -> bool:
     )
     with group._lock:
         group._span_processors = tuple(ours if each is stock else each for each in group._span_processors)
-    stock.on_end = ours.on_end  # for a thread that is just going through the old processors
-    while queue:
-        ours.on_end(queue.pop())
-    # Its worker ends; the exporter stays open. Shutting the old processor down later must not close it.
-    inner._shutdown = True
+
+    def move() -> None:
+        with suppress(IndexError):
+            while True:
+                ours.on_end(queue.pop())
+
+    def end(*_: object) -> None:  # the old worker runs this in the place of an export
+        time.sleep(_ON_THEIR_WAY_SECONDS)
+        inner._shutdown = True
+        move()
+
+    # For threads that are just going through the old processor, and for who holds it: shutting it down later must not
+    # close the exporter.
+    inner.emit = stock.on_end = ours.on_end
+    stock.force_flush, stock.shutdown = ours.force_flush, _do_nothing
+    inner._export = end
+    inner._shutdown_timeout_exceeded = True  # no further batch is begun; one that is begun is soon out of the queue
+    taken = lock.acquire(timeout=_BATCH_SECONDS)
+    move()
+    if taken:
+        lock.release()
     awake.set()
     return True
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _chosen(value: float, stock: int) -> int:
