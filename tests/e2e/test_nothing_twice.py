@@ -12,17 +12,18 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
 
 from memtrace_otel.annotate import Annotation, annotate, deliver
+from memtrace_otel.annotate.target import read_target
 from memtrace_otel.model import OperationSpan, Verdict
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE
@@ -31,6 +32,7 @@ from tests.e2e.backends import Backend
 from tests.e2e.backends.service import wait_for
 from tests.e2e.backends.tempo import QUICK, Tempo, running_tempo
 from tests.e2e.story import SECOND, Story, crowd, markers, new_story, read, send_spans, tell
+from tests.integration.serve.test_shared_disk import children
 
 ANSWERS = 33
 """That fail: their verdicts fill more than one request."""
@@ -65,6 +67,9 @@ class Run:
             text=True,
         )
 
+    def kill(self) -> None:
+        self.process.kill()
+
     def sent(self) -> int:
         """Return how many spans it says it has sent, once it has ended well."""
         output, errors = self.process.communicate(timeout=120)
@@ -74,8 +79,32 @@ class Run:
         return int(found[1])
 
 
+class Victim(Protocol):
+    def kill(self) -> None: ...
+
+
+class Serving:
+    """A server with a quiet period of a second, which sends to `endpoint`."""
+
+    def __init__(self, database: Path, endpoint: str, *options: str) -> None:
+        ports = "--grpc-port", "0", "--http-port", "0"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "memtrace_otel.cli", "serve", "--db", str(database), *ports, *options],
+            env=os.environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "MEMTRACE_QUIET_SECONDS": "1"},
+        )
+
+    def kill(self) -> None:
+        """Kill the second process, which sends, and the first."""
+        for pid in (*children(self.process.pid), self.process.pid):
+            os.kill(pid, signal.SIGKILL)
+
+    def terminate(self) -> None:
+        self.process.terminate()
+        assert self.process.wait(30) == 0
+
+
 @contextmanager
-def deadly_relay(endpoint: str, victims: list[Run], cut: Literal["before", "after"]) -> Iterator[str]:
+def deadly_relay(endpoint: str, victims: Sequence[Victim], cut: Literal["before", "after"]) -> Iterator[str]:
     """Hand requests on to `endpoint`, and kill who sends the second, before it is handed on or answered."""
     requests: list[int] = []
 
@@ -88,7 +117,7 @@ def deadly_relay(endpoint: str, victims: list[Run], cut: Literal["before", "afte
                 kept = {name: self.headers[name] for name in ("content-type", "content-encoding") if self.headers[name]}
                 status, answer = hand_on(Request(endpoint + self.path, body, kept, method="POST"))
             if fatal:
-                victims[0].process.send_signal(signal.SIGKILL)
+                victims[0].kill()
                 return
             self.send_response(status)
             self.end_headers()
@@ -165,6 +194,30 @@ def test_a_run_that_is_killed_between_two_requests_is_finished_by_the_next(
         assert Run(endpoint, "--all", "--db", database, *look).sent() == whole - arrived
         wait_for(lambda: shown(backend, wanted, told) == wanted, "every verdict, once")
         assert Run(endpoint, "--all", "--db", database).sent() == 0
+
+
+def test_a_server_that_is_killed_while_it_sends_looks_when_it_is_back(
+    name: str, backend: Backend, told: list[OperationSpan], tmp_path: Path
+) -> None:
+    database = stored(tmp_path / "memtrace.db", told)
+    look = "--look-in", f"{KINDS[name]}+{backend.url}"
+    victims: list[Serving] = []
+    with deadly_relay(backend.otlp_http, victims, "after") as endpoint:
+        victims.append(Serving(database, endpoint, *look))
+        assert victims[0].process.wait(120) == -signal.SIGKILL
+        wanted = own_spans(database)
+        wait_for(lambda: shown(backend, wanted, told) == wanted, "every verdict, once")
+        assert unsent(database, endpoint, wanted)
+        again = Serving(database, endpoint, *look)
+        wait_for(lambda: not unsent(database, endpoint, wanted), "it knows that all are sent")
+        again.terminate()
+    assert shown(backend, wanted, told) == wanted
+
+
+def unsent(database: Path, endpoint: str, wanted: dict[str, list[str]]) -> list[str]:
+    """Those ids of which a database does not know that they were sent."""
+    with SqliteStore.open(database, create=False) as store:
+        return store.unsent(f"traces {read_target('traces', endpoint)}", [id for ids in wanted.values() for id in ids])
 
 
 def test_another_machine_adds_nothing(name: str, backend: Backend, told: list[OperationSpan], tmp_path: Path) -> None:

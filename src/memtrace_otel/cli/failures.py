@@ -15,7 +15,15 @@ import click
 from rich.console import Console
 
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
-from memtrace_otel.cli.options import DAY, check_trace_ids, database_option, examples, since_option, source_option
+from memtrace_otel.cli.options import (
+    DAY,
+    check_trace_ids,
+    database_option,
+    examples,
+    look_in_option,
+    since_option,
+    source_option,
+)
 from memtrace_otel.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -45,13 +53,7 @@ _logger = logging.getLogger(__name__)
 @database_option
 @source_option
 @since_option
-@click.option(
-    "--look-in",
-    default="",
-    metavar="URL",
-    help="Backend, as for --source, to look into before verdicts of the database are sent: what it shows is not sent "
-    "again. For a database that does not know what was sent: a copy, or one whose run was killed.",
-)
+@look_in_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per failing trace on standard output.")
 @click.option("--annotate/--no-annotate", default=True, show_default=True, help="Write the verdicts as spans.")
 @clear_errors

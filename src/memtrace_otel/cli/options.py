@@ -51,6 +51,19 @@ def source_option(command: Callable[P, R]) -> Callable[P, R]:
     )(command)
 
 
+def look_in_option(command: Callable[P, R]) -> Callable[P, R]:
+    """`--look-in URL`."""
+    return click.option(
+        "--look-in",
+        default="",
+        metavar="URL",
+        help="Backend to look into before verdicts of the database are sent: what it shows is not sent again. For a "
+        "database that may not know what was sent: a copy, one of several with the same spans, one whose process was "
+        "killed. jaeger+http://HOST[:PORT] or tempo+http://HOST[:PORT], also +https. MEMTRACE_SOURCE_* hold tenant, "
+        "token and limits.",
+    )(command)
+
+
 def since_option(command: Callable[P, R]) -> Callable[P, R]:
     """`--since AGO`, as ns since the epoch, None when it is not given."""
     return click.option(

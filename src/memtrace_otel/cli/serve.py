@@ -8,7 +8,7 @@ import click
 
 from memtrace_otel import settings
 from memtrace_otel.cli.errors import clear_errors, fail
-from memtrace_otel.cli.options import database_option, examples
+from memtrace_otel.cli.options import database_option, examples, look_in_option
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -16,6 +16,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.command(
     epilog=examples(
         "memtrace-otel serve --db run.db",
+        "OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317 memtrace-otel serve --grpc-port 14317 --http-port 14318 "
+        "--look-in jaeger+http://localhost",
         "MEMTRACE_SERVE_TOKEN=... memtrace-otel serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem",
     )
 )
@@ -25,16 +27,23 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--grpc-port", type=click.IntRange(0, 65535), default=4317, show_default=True, help="OTLP over gRPC.")
 @click.option("--http-port", type=click.IntRange(0, 65535), default=4318, show_default=True, help="OTLP over HTTP.")
+@look_in_option
 @click.option("--tls-cert", type=_FILE, help="Certificate (PEM); with --tls-key.")
 @click.option("--tls-key", type=_FILE, help="Private key (PEM).")
 @clear_errors
 def serve(
-    database: Path, host: str, grpc_port: int, http_port: int, tls_cert: Path | None, tls_key: Path | None
+    database: Path,
+    host: str,
+    grpc_port: int,
+    http_port: int,
+    look_in: str,
+    tls_cert: Path | None,
+    tls_key: Path | None,
 ) -> None:
     """Receive spans over OTLP into the database and attribute failed answers.
 
-    What is acknowledged is on disk. GET /health and /metrics are on the HTTP port. Ends in order on SIGTERM and SIGINT.
-    Installed with `pip install 'memtrace-otel[serve]'`.
+    What is acknowledged is on disk. Verdicts also go to OTEL_EXPORTER_OTLP_ENDPOINT when that is set. GET /health and
+    /metrics are on the HTTP port. Ends in order on SIGTERM and SIGINT. Needs `pip install 'memtrace-otel[serve]'`.
     """
     try:
         from memtrace_otel.serve.server import Listening
@@ -53,4 +62,4 @@ def serve(
         )
 
     token = settings.SERVE_TOKEN.read()
-    run(Options(database, host, grpc_port, http_port, token, tls_cert, tls_key), ready)
+    run(Options(database, host, grpc_port, http_port, token, tls_cert, tls_key, look_in), ready)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from memtrace_otel.model import Attributed, OperationSpan
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
 from memtrace_otel.serve.progress import Progress
-from memtrace_otel.store import NewSpan, SqliteStore, StoreError
+from memtrace_otel.store import NewSpan, RemoteSource, SqliteStore, StoreError
 
 if TYPE_CHECKING:
     from memtrace_otel.annotate import Annotation
@@ -26,6 +26,8 @@ _TURN_SECONDS = 0.2
 """When to look again while another process attributes on the same file."""
 _LONGEST_PAUSE = 300.0
 """Between tries while the receiver of verdicts does not take them."""
+_LOOK_SECONDS = 5.0
+"""How long the decoding waits for a reply of the backend that is looked into."""
 _TRACE_ID = 32
 _NEVER = float("inf")
 _PATIENCE = 10
@@ -46,6 +48,7 @@ class _Watched:
     unsent: bool = False
     changed: float = 0.0
     due: float | None = None
+    tried: float = 0.0  # to be sent
     latest: float = 0.0  # when it is attributed whatever comes
 
 
@@ -63,10 +66,16 @@ class Outcome:
 
 
 class Attribution:
-    """Watches traces with evaluations; whether an evaluation is a failure is for `diagnose` to say."""
+    """Watches traces with evaluations; whether an evaluation is a failure is for `diagnose` to say.
 
-    def __init__(self, quiet_seconds: float) -> None:
+    `backend` is looked into before verdicts are sent: what it shows is not sent again.
+    """
+
+    def __init__(self, quiet_seconds: float, backend: RemoteSource | None = None) -> None:
         self._quiet = quiet_seconds
+        self._backend = backend
+        if backend:
+            backend.api.hurry(_LOOK_SECONDS)  # what fails is tried again later, as a whole
         self._watched: dict[str, _Watched] = {}
         self._pause = self._send_again = 0.0  # of one receiver: while it is down, one try tells for all traces
 
@@ -106,7 +115,8 @@ class Attribution:
 
     def attribute_one(self, store: SqliteStore) -> Progress:
         """Attribute the trace that waits longest, when one has been quiet; return what came of it."""
-        when, trace_id = min(((self._when(one), id) for id, one in self._watched.items()), default=(_NEVER, ""))
+        waiting = ((self._when(one), one.tried, id) for id, one in self._watched.items())
+        when, _, trace_id = min(waiting, default=(_NEVER, 0.0, ""))
         if when > time.monotonic():
             return Progress()
         watched = self._watched[trace_id]
@@ -123,7 +133,8 @@ class Attribution:
                 if not spans:  # its evaluation was faster: its spans make it due
                     watched.unsent = False
                     return Progress()
-                outcome = _attribute(store, trace_id)
+                outcome = _attribute(store, trace_id, self._backend)
+                watched.tried = time.monotonic()
                 watched.awaited |= outcome.awaited
                 self._remember(watched, outcome)
                 return outcome.progress
@@ -176,30 +187,36 @@ class Attribution:
                 del self._watched[trace_id]
 
 
-def _attribute(store: SqliteStore, trace_id: str) -> Outcome:
-    """Attribute the failures of a trace, write the verdicts, send them where the environment says.
+def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) -> Outcome:
+    """Attribute the failures of a trace, write the verdicts, send those that `backend` does not show where the
+    environment says.
 
     None on an answer that is not here: it comes later, or to another server, which has the memory that it worked on.
     """
-    from memtrace_otel.annotate import AttributionMetrics, SendError, TargetError, deliver
-    from memtrace_otel.diagnosis import diagnose, record  # with networkx: not for an idle server
+    from memtrace_otel.annotate import AttributionMetrics, SendError, TargetError
+    from memtrace_otel.diagnosis import diagnose  # with networkx: not for an idle server
+    from memtrace_otel.serve.looking import LookError, Verdicts
 
     started, clock = time.time_ns(), time.perf_counter()
     annotations: list[Annotation] = []
     awaited = unsent = sent = False
+    verdicts = Verdicts(store, backend)
     try:
         for found in diagnose(store, (trace_id,)):
             held = found.only(lambda verdict: _holds(store, verdict.failure.answer_span))
             awaited |= len(held.verdicts) < len(found.verdicts)
-            annotations += record(store, held, started=started)
+            annotations += verdicts.record(held, started)
     except StoreError:
         raise
     except Exception:
         AttributionMetrics().failed(time.perf_counter() - clock)
         raise
     try:
-        delivery = deliver(annotations, store)
+        delivery = verdicts.deliver(annotations)
         sent = bool(delivery.spans or delivery.events)
+    except LookError as error:
+        unsent = error.may_pass
+        _logger.warning("%s%s", error, "; tried again later" if unsent else "")
     except (SendError, TargetError) as error:
         unsent = isinstance(error, SendError) and not error.partial
         _logger.warning("%s%s", error, "; tried again later" if unsent else "")

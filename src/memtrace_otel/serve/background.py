@@ -1,8 +1,9 @@
 """The second process: turns what waits in the inbox into spans, in order, attributes failures in between, and packs
 spans when nothing else is to be done.
 
-Started as `python -m memtrace_otel.serve.background FILE`. A line on standard input says that something waits, its end
-that the server has ended. Each line on standard output is a `Progress`.
+Started as `python -m memtrace_otel.serve.background FILE URL`; the URL, perhaps empty, is of the backend to look
+into. A line on standard input says that something waits, its end that the server has ended. Each line on standard
+output is a `Progress`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.serve.attribution import Attribution
 from memtrace_otel.serve.packing import Packing
 from memtrace_otel.serve.progress import Progress, seen_in
-from memtrace_otel.store import StoreError
+from memtrace_otel.store import StoreError, open_source
 
 _logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 2.0
@@ -32,7 +33,7 @@ _NICE = 5
 _PAUSE_SECONDS = 0.003
 
 
-def main(path: str) -> None:
+def main(path: str, look_in: str) -> None:
     """Work until standard input ends."""
     told = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever else is printed, metrics perhaps, is no progress
@@ -41,7 +42,7 @@ def main(path: str) -> None:
     os.nice(_NICE)
     logging.basicConfig(format="memtrace-otel: %(message)s")
     export_metrics()
-    attribution = Attribution(settings.QUIET_SECONDS.read())
+    attribution = Attribution(settings.QUIET_SECONDS.read(), open_source(look_in) if look_in else None)
     packing = Packing(settings.PACK_SECONDS.read())
     with WatchedStore.open(path) as store:
         store.skip()
@@ -87,4 +88,4 @@ def _is_wanted(seconds: float) -> bool:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2])

@@ -22,8 +22,8 @@ _STOP_SECONDS = 10.0
 class Decoding:
     """Runs `memtrace_otel.serve.background` on a database. It ends by itself when this process does."""
 
-    def __init__(self, database: Path, metrics: Metrics) -> None:
-        self._database = database
+    def __init__(self, database: Path, look_in: str, metrics: Metrics) -> None:
+        self._arguments = str(database), look_in
         self._metrics = metrics
         self._stopping = False
         self._process = self._start()
@@ -51,7 +51,7 @@ class Decoding:
 
     def _start(self) -> subprocess.Popen[bytes]:
         # -P: a file of the working directory must not stand in for a module
-        command = [sys.executable, "-P", "-m", "memtrace_otel.serve.background", str(self._database)]
+        command = [sys.executable, "-P", "-m", "memtrace_otel.serve.background", *self._arguments]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdin is not None
         os.set_blocking(process.stdin.fileno(), False)  # who commits does not wait for a process that hangs

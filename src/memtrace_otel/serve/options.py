@@ -9,6 +9,7 @@ from pathlib import Path
 
 from memtrace_otel import settings
 from memtrace_otel.otlp.receiver import is_loopback
+from memtrace_otel.store import open_source
 
 
 class ServeError(Exception):
@@ -17,7 +18,8 @@ class ServeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Where to listen (port 0: any free one), which file to write, who may send, and the TLS files (PEM)."""
+    """Where to listen (port 0: any free one), which file to write, who may send, the TLS files (PEM), and the backend
+    to look into before verdicts are sent (as for `open_source`; empty: none)."""
 
     database: Path
     host: str = "127.0.0.1"
@@ -26,9 +28,11 @@ class Options:
     token: str = ""
     certificate: Path | None = None
     key: Path | None = None
+    look_in: str = ""
 
     def check(self) -> None:
-        """Raise ServeError for an open door, a database in no folder and unusable TLS files."""
+        """Raise ServeError for an open door, a database in no folder and unusable TLS files, SourceError for what
+        cannot be a backend."""
         if not is_loopback(self.host) and not self.token:
             raise ServeError(
                 f"{self.host} can be reached from other machines: set a token ({settings.SERVE_TOKEN.env}), "
@@ -46,6 +50,8 @@ class Options:
                 if isinstance(error, ssl.SSLError):
                     reason = "no certificate and key in PEM that belong together, without a password"
                 raise ServeError(f"{self.certificate}, {self.key}: {reason}") from None
+        if self.look_in:
+            open_source(self.look_in)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -47,7 +47,8 @@ class Listening:
 def serve(options: Options, ready: Callable[[Listening], None]) -> None:
     """Serve until SIGTERM or SIGINT; everything acknowledged is on disk then. Calls `ready` once it listens.
 
-    Raises ServeError when it cannot listen, StoreError when the database cannot be opened.
+    Raises ServeError when it cannot listen, StoreError when the database cannot be opened, SourceError for what cannot
+    be a backend to look into.
     """
     options.check()
     with SqliteStore.open(options.database) as store:
@@ -60,7 +61,7 @@ async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listenin
     metrics.inbox_limit = backlog.bound
     limits = Limits.from_settings()
     with listen(options.host, options.http_port) as http_socket:
-        decoding = Decoding(options.database, metrics)
+        decoding = Decoding(options.database, options.look_in, metrics)
 
         def commit(bodies: Sequence[bytes]) -> None:
             store.add_requests(bodies)

@@ -1,4 +1,4 @@
-"""`--source`: which backend, where, and who asks."""
+"""`--source`, `--look-in`: which backend, where, and who asks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS: Mapping[str, tuple[type[RemoteSource], int, str]] = {
 
 
 class SourceError(ValueError):
-    """A `--source` or a setting for it that cannot be used. Says what is needed, never quoting a secret."""
+    """The URL of a backend, or a setting for it, that cannot be used. Says what is needed, never quoting a secret."""
 
 
 def open_source(url: str, *, hours: int | None = None) -> RemoteSource:
@@ -31,7 +31,7 @@ def open_source(url: str, *, hours: int | None = None) -> RemoteSource:
     """
     kind, _, address = url.partition("+")
     if kind not in KINDS:
-        raise SourceError(f"--source {_shown(url)}: it begins with jaeger+http://, tempo+http:// or +https:// of these")
+        raise SourceError(f"{_shown(url)}: it begins with jaeger+http://, tempo+http:// or +https:// of these")
     source, port, tenant = KINDS[kind]
     secure = address.lower().startswith("https:")
     headers = _headers(tenant)
@@ -45,15 +45,15 @@ def _address(url: str, address: str, port: int) -> Address:
         given = parts.port
         (parts.hostname or "").encode("idna")
     except ValueError as error:
-        raise SourceError(f"--source {_shown(url)}: {error}") from None
+        raise SourceError(f"{_shown(url)}: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise SourceError(f"--source {_shown(url)}: a URL such as {url.partition('+')[0]}+http://host:{port} is needed")
+        raise SourceError(f"{_shown(url)}: a URL such as {url.partition('+')[0]}+http://host:{port} is needed")
     if "@" in parts.netloc:
         raise SourceError(
-            f"--source holds a password: give it by {settings.SOURCE_HEADERS.env}=authorization=Basic ..."
+            f"{_shown(url)}: the URL holds a password: give it by {settings.SOURCE_HEADERS.env}=authorization=Basic ..."
         )
     if not parts.path.isascii() or not parts.path.isprintable() or " " in parts.path:
-        raise SourceError(f"--source {_shown(url)}: the path holds a character that has to be written as %XX")
+        raise SourceError(f"{_shown(url)}: the path holds a character that has to be written as %XX")
     return Address(parts.scheme == "https", parts.hostname, port if given is None else given, parts.path.rstrip("/"))
 
 
@@ -69,7 +69,7 @@ def _headers(tenant_header: str) -> dict[str, str]:
     if token := settings.SOURCE_TOKEN.read():
         headers["authorization"] = f"Bearer {token}"
     if any(not value.isprintable() or not value.isascii() for value in headers.values()):
-        raise SourceError("a header for --source holds a character that no header may hold")
+        raise SourceError("a header for the backend holds a character that no header may hold")
     return headers
 
 

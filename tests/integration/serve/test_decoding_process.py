@@ -43,7 +43,7 @@ def test_metrics_on_the_console_are_no_progress(start: Start, recording: Recordi
 def test_who_wakes_a_process_that_hangs_does_not_wait(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     SqliteStore.open(path).close()
-    decoding = Decoding(path, Metrics())
+    decoding = Decoding(path, "", Metrics())
     pid = decoding._process.pid
     os.kill(pid, signal.SIGSTOP)
     try:

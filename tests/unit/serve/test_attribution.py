@@ -44,7 +44,7 @@ def attributed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The traces that were attributed."""
     traces: list[str] = []
 
-    def attribute(store: object, trace_id: str) -> Outcome:
+    def attribute(store: object, trace_id: str, backend: object) -> Outcome:
         traces.append(trace_id)
         return Outcome(Progress(verdicts=1))
 
@@ -60,7 +60,7 @@ class Receiver:
         self.tries = 0
         self.taken: list[str] = []
 
-    def attribute(self, store: object, trace_id: str) -> Outcome:
+    def attribute(self, store: object, trace_id: str, backend: object) -> Outcome:
         self.tries += 1
         if self.down:
             return Outcome(Progress(failed_sends=1), unsent=True)
@@ -244,11 +244,29 @@ def test_one_try_tells_for_all_traces_that_the_receiver_is_down(clock: Clock, mo
     assert (sorted(receiver.taken), watching.wait()) == ([A, B], float("inf"))
 
 
+def test_a_verdict_that_is_never_taken_keeps_no_other_one_back(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    def attribute(store: object, trace_id: str, backend: object) -> Outcome:
+        tried.append(trace_id)
+        return Outcome(Progress(verdicts=1), unsent=trace_id == A or tried.count(trace_id) < 2, sent=trace_id == B)
+
+    monkeypatch.setattr(attribution, "_attribute", attribute)
+    watching = Attribution(10)
+    watching.notice([span(A, 5, evaluated=True), span(B, 5, evaluated=True)])
+    clock.now += 10
+    run(watching)
+    while tried.count(B) < 2:
+        clock.now += watching.wait()
+        watching.attribute_one(Stored())  # type: ignore[arg-type]
+        assert len(tried) < 6, tried
+
+
 def test_an_answer_that_is_missing_is_waited_for_as_long_as_a_trace(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcomes = [Outcome(Progress(), awaited=True), Outcome(Progress(verdicts=1))]
-    monkeypatch.setattr(attribution, "_attribute", lambda store, trace_id: outcomes.pop(0))
+    monkeypatch.setattr(attribution, "_attribute", lambda store, trace_id, backend: outcomes.pop(0))
     watching = Attribution(10)
     watching.notice([span(A, 5, evaluated=True)])
     clock.now += 10

@@ -1,0 +1,101 @@
+"""Servers that look into a backend before they send: what it shows is not sent again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memtrace_otel.otlp import encode_request
+from memtrace_otel.store import SqliteStore
+from tests.integration.serve.conftest import Server, Start
+from tests.integration.serve.test_two_servers import (
+    QUIET,
+    attributions,
+    each_was_sent_once,
+    fail,
+    sending_to,
+    story,
+)
+from tests.unit.store.backend_api import Asked, answering
+
+
+class Tempo:
+    """Reads for others what a server has received."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.down = False
+
+    def answer(self, path: str, query: dict[str, str]) -> tuple[int, bytes]:
+        if self.down:
+            return 503, b"starting"
+        with SqliteStore.open(self.server.database, create=False) as store:
+            trace = encode_request(store.trace(path.rpartition("/")[2]))
+        size = bytes([len(trace) & 0x7F | 0x80, len(trace) >> 7 & 0x7F | 0x80, len(trace) >> 14])
+        return (200, b"\x0a" + size + trace) if trace else (404, b"")
+
+
+@pytest.fixture
+def backend(start: Start, tmp_path: Path) -> Server:
+    return start(database=tmp_path / "backend.db")
+
+
+@pytest.fixture
+def tempo(backend: Server) -> Tempo:
+    return Tempo(backend)
+
+
+@pytest.fixture
+def asked(tempo: Tempo) -> Iterator[Asked]:
+    with answering(tempo.answer) as asked:
+        yield asked
+
+
+def looking(start: Start, asked: Asked, database: Path, backend: Server) -> Server:
+    return start("--look-in", f"tempo+{asked.url}", database=database, **QUIET, **sending_to(backend))
+
+
+def failing(server: Server) -> None:
+    told, asked, trace_id = story(1)
+    for body in (told, asked):
+        assert server.post("/v1/traces", body)[0] == 200
+    fail(server, trace_id)
+
+
+def test_another_file_with_the_same_spans_sends_nothing_again(
+    start: Start,
+    backend: Server,
+    asked: Asked,
+    tmp_path: Path,
+) -> None:
+    one, other = (looking(start, asked, tmp_path / f"{name}.db", backend) for name in ("one", "other"))
+    failing(one)
+    one.until(lambda: backend.metric("decoded_spans") >= 3 and not list(tmp_path.glob("one.db-turn")))
+    received = backend.metric("acknowledged_spans")
+    failing(other)
+    other.until(lambda: other.metric("verdicts") == 1)
+    other.until(lambda: not list(tmp_path.glob("other.db-turn")))
+    assert backend.metric("acknowledged_spans") == received
+    assert attributions(other.database)[1] == attributions(one.database)[1]
+    each_was_sent_once(backend, 1)
+
+
+def test_while_the_backend_is_silent_verdicts_are_kept_and_sent_later(
+    start: Start,
+    backend: Server,
+    tempo: Tempo,
+    asked: Asked,
+    tmp_path: Path,
+) -> None:
+    tempo.down = True
+    server = looking(start, asked, tmp_path / "one.db", backend)
+    failing(server)
+    server.until(lambda: server.metric("failed_sends") >= 1)
+    assert attributions(server.database)[0] == server.metric("verdicts") == 1
+    assert backend.metric("acknowledged_spans") == 0
+    tempo.down = False
+    server.until(lambda: backend.metric("acknowledged_spans") >= 3)
+    assert server.metric("verdicts") == 1
+    each_was_sent_once(backend, 1)
