@@ -73,7 +73,7 @@ def canary(
     from memtrace_otel.canary.metrics import CanaryMetrics
     from memtrace_otel.launch import sending_environment
     from memtrace_otel.monitoring import export_metrics
-    from memtrace_otel.pages import find_page
+    from memtrace_otel.pages import NO_PAGE, find_page
     from memtrace_otel.store import open_source
 
     target = read_target("traces", environ=sending_environment(os.environ, endpoint) if endpoint else None)
@@ -81,7 +81,6 @@ def canary(
         raise click.UsageError(
             "say where applications send their spans: --otlp-endpoint or OTEL_EXPORTER_OTLP_ENDPOINT"
         )
-    page = page or find_page(target.endpoint)
     open_source(source).close()  # one that cannot be is told now
     export_metrics()
     metrics = CanaryMetrics(textfile)
@@ -102,9 +101,11 @@ def canary(
         if outcome.lost is None:
             click.echo(f"canary: {outcome.told}, read back after {outcome.seconds:.1f} s")
         else:
+            shown = page or find_page(target.endpoint)
+            where = shown.trace(outcome.trace_id) if shown else f"trace {outcome.trace_id}: {NO_PAGE}"
             message = (
                 f"canary: lost at stage {outcome.lost} after {outcome.seconds:.1f} s: {outcome.told}\n"
-                f"  {_ADVICE[outcome.lost]}\n  {page.trace(outcome.trace_id)}"
+                f"  {_ADVICE[outcome.lost]}\n  {where}"
             )
             if not interval:
                 fail(message, NOTHING_FOUND)

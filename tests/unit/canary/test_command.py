@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from memtrace_otel.canary import Outcome, Stage
 from memtrace_otel.canary.metrics import CanaryMetrics
 from memtrace_otel.cli import main
+from memtrace_otel.pages import NO_PAGE
 
 CAME, LOST = Outcome(None, "update by span a", "a" * 32, 1.0), Outcome(Stage.VERDICT, "no verdict", "b" * 32, 1.0)
 ENDING = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -37,8 +38,9 @@ def run(
         return outcomes.pop(0)
 
     monkeypatch.setattr("memtrace_otel.canary.fly", fly)
+    monkeypatch.setattr("memtrace_otel.pages.find_page", lambda endpoint: None)
     addresses = ("--otlp-endpoint", "http://127.0.0.1:9", "--source", "jaeger+http://127.0.0.1:9")
-    return CliRunner().invoke(main, ["canary", *addresses, "--ui", "jaeger=http://jaeger:16686", *options])
+    return CliRunner().invoke(main, ["canary", *addresses, *options])
 
 
 @ENDING
@@ -77,3 +79,11 @@ def test_a_textfile_that_cannot_be_written_ends_a_single_flight_only(
     assert ended.output.count("read back after") == 2
     ended = run(monkeypatch, [CAME], "--textfile", file)
     assert (ended.exit_code, "No such file or directory" in ended.output) == (2, True)
+
+
+def test_a_lost_flight_is_shown_on_the_page_that_is_named_or_by_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = run(monkeypatch, [LOST], "--ui", "jaeger=http://jaeger:16686")
+    assert ended.output.endswith(f"\n  http://jaeger:16686/trace/{LOST.trace_id}\n")
+    ended = run(monkeypatch, [LOST])
+    assert (ended.exit_code, ended.output.splitlines()[-1]) == (1, f"  trace {LOST.trace_id}: {NO_PAGE}")
+    assert "--ui" in NO_PAGE
