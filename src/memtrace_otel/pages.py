@@ -1,6 +1,6 @@
 """Addresses of a backend's web page, for people to open: a trace, a span in it, a search.
 
-`find_page` guesses the page that belongs to an OTLP endpoint, `read_page` reads the one that a user names.
+`find_page` looks for the page that belongs to an OTLP endpoint, `read_page` reads the one that a user names.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from memtrace_otel import semconv
 _LIMIT = 100
 """Traces that a search shows."""
 _CONNECT_SECONDS = 0.5
+_JAEGER_PORT, _GRAFANA_PORT = 16686, 3000
+NO_PAGE = f"no page answers on the receiver's host, port {_JAEGER_PORT} or {_GRAFANA_PORT}: name it by --ui"
+"""What is said when `find_page` finds none."""
 _DATASOURCE = "tempo"
 """uid of the data source in `deploy/grafana`."""
 _MICROSECOND, _MILLISECOND = 1_000, 1_000_000
@@ -124,14 +127,13 @@ def read_page(text: str) -> Page:
     return GrafanaPage(base, parse_qs(parts.query).get("datasource", [_DATASOURCE])[0])
 
 
-def find_page(endpoint: str) -> Page:
-    """Return the page on the host of an OTLP endpoint: Grafana where it listens and Jaeger does not, else Jaeger."""
+def find_page(endpoint: str) -> Page | None:
+    """Return the page that listens on the host of an OTLP endpoint: Jaeger, else Grafana, else None."""
     host = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname or "localhost"
-    jaeger, grafana = ((host, 16686), (host, 3000))
     named = f"[{host}]" if ":" in host else host
-    if not _listens(jaeger) and _listens(grafana):
-        return GrafanaPage(f"http://{named}:{grafana[1]}")
-    return JaegerPage(f"http://{named}:{jaeger[1]}")
+    if _listens((host, _JAEGER_PORT)):
+        return JaegerPage(f"http://{named}:{_JAEGER_PORT}")
+    return GrafanaPage(f"http://{named}:{_GRAFANA_PORT}") if _listens((host, _GRAFANA_PORT)) else None
 
 
 def _listens(address: tuple[str, int]) -> bool:

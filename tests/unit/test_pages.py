@@ -76,7 +76,7 @@ def test_what_names_no_page_is_refused(text: str) -> None:
     ("endpoint", "host"),
     [("http://10.0.0.1:4317", "10.0.0.1"), ("collector:4317", "collector"), ("http://[::1]:4318", "[::1]")],
 )
-def test_a_page_is_guessed_by_the_host_of_the_receiver(
+def test_a_page_is_looked_for_on_the_host_of_the_receiver(
     endpoint: str, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listening: set[int] = set()
@@ -87,7 +87,7 @@ def test_a_page_is_guessed_by_the_host_of_the_receiver(
         return socket.socket()
 
     monkeypatch.setattr(pages.socket, "create_connection", connect)
-    assert find_page(endpoint) == JaegerPage(f"http://{host}:16686")
+    assert find_page(endpoint) is None
     listening.add(3000)
     assert find_page(endpoint) == GrafanaPage(f"http://{host}:3000")
     listening.add(16686)

@@ -65,15 +65,15 @@ def canary(
 
     Exit status 0: the verdict came and is right. 1: it did not, and the stage that lost it is named: send (no receiver
     took the spans), store (the backend does not show them), verdict (nobody made one), marker (it cannot be read in
-    both traces), match (it names something else). With --interval the status is that of the last flight. The spans are
-    those of the service memtrace-canary, each flight in a memory of its own.
+    both traces), match (it names something else). After SIGINT or SIGTERM the status is that of the last flight that
+    ended, 1 when none did. The spans are those of the service memtrace-canary, each flight in a memory of its own.
     """
     from memtrace_otel.annotate.target import read_target
     from memtrace_otel.canary import fly, write_history
     from memtrace_otel.canary.metrics import CanaryMetrics
     from memtrace_otel.launch import sending_environment
     from memtrace_otel.monitoring import export_metrics
-    from memtrace_otel.pages import find_page
+    from memtrace_otel.pages import NO_PAGE, find_page
     from memtrace_otel.store import open_source
 
     target = read_target("traces", environ=sending_environment(os.environ, endpoint) if endpoint else None)
@@ -81,25 +81,31 @@ def canary(
         raise click.UsageError(
             "say where applications send their spans: --otlp-endpoint or OTEL_EXPORTER_OTLP_ENDPOINT"
         )
-    page = page or find_page(target.endpoint)
     open_source(source).close()  # one that cannot be is told now
     export_metrics()
     metrics = CanaryMetrics(textfile)
-    lost = False
-    if interval:
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(NOTHING_FOUND if lost else 0))
+    lost = True  # until a verdict has come
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: sys.exit(NOTHING_FOUND if lost else 0))
     while True:
         started = time.monotonic()
         with closing(open_source(source)) as backend:  # its bounds are those of one flight
             outcome = fly(write_history(time.time_ns()), target, backend, timeout)
-        metrics.flown(outcome, time.time())
         lost = outcome.lost is not None
+        try:
+            metrics.flown(outcome, time.time())
+        except OSError as error:
+            if not interval:
+                raise
+            click.echo(f"memtrace-otel: canary: {textfile}: {error.strerror or error}", err=True)
         if outcome.lost is None:
             click.echo(f"canary: {outcome.told}, read back after {outcome.seconds:.1f} s")
         else:
+            shown = page or find_page(target.endpoint)
+            where = shown.trace(outcome.trace_id) if shown else f"trace {outcome.trace_id}: {NO_PAGE}"
             message = (
                 f"canary: lost at stage {outcome.lost} after {outcome.seconds:.1f} s: {outcome.told}\n"
-                f"  {_ADVICE[outcome.lost]}\n  {page.trace(outcome.trace_id)}"
+                f"  {_ADVICE[outcome.lost]}\n  {where}"
             )
             if not interval:
                 fail(message, NOTHING_FOUND)

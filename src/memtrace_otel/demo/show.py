@@ -19,7 +19,7 @@ from memtrace_otel.demo.run import DemoRun, run_demo
 from memtrace_otel.diagnosis import diagnose, record
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Verdict
-from memtrace_otel.pages import Page, find_page
+from memtrace_otel.pages import NO_PAGE, Page, find_page
 from memtrace_otel.report import render_report
 from memtrace_otel.report.console import fact_tree, verdict_table
 from memtrace_otel.report.summary import summarise
@@ -36,8 +36,8 @@ def show_demo(
     """Run the demo in `directory` and print it; returns whether every planted fault was named.
 
     `environ` stands for the environment, whose OTLP receiver gets traces and verdicts; `page` is where that backend
-    shows them, found by the receiver's host when not given. Raises DemoError, and SendError at the very end when the
-    receiver does not take the verdicts."""
+    shows them, looked for on the receiver's host when not given. Raises DemoError, and SendError at the very end when
+    the receiver does not take the verdicts."""
     with shown(console) as progress:
         run = run_demo(directory, environ=environ, progress=progress)
     started = time.time_ns()
@@ -62,7 +62,10 @@ def show_demo(
         sent = deliver(annotations, store, environ=environ)
     if sent.traces is not None:
         _heading(console, "In your backend")
-        _print_rows(console, addresses(annotations, page or find_page(sent.traces.endpoint)))
+        if page := page or find_page(sent.traces.endpoint):
+            _print_rows(console, addresses(annotations, page))
+        else:
+            console.print(Text(f"The addresses are not known: {NO_PAGE}."), soft_wrap=True)
         told = f"The demo's traces and {sent.spans} spans of verdicts went to {sent.traces}."
         console.print(Text(told), soft_wrap=True)
     return all(row.matches for row in rows)

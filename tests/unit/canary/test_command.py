@@ -1,0 +1,89 @@
+"""How `memtrace-otel canary` ends, and what it says, after flights whose outcomes are known."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from memtrace_otel.canary import Outcome, Stage
+from memtrace_otel.canary.metrics import CanaryMetrics
+from memtrace_otel.cli import main
+from memtrace_otel.pages import NO_PAGE
+
+CAME, LOST = Outcome(None, "update by span a", "a" * 32, 1.0), Outcome(Stage.VERDICT, "no verdict", "b" * 32, 1.0)
+ENDING = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """The command's handlers end with the test."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, outcomes: list[Outcome], *options: str, number: int = signal.SIGTERM
+) -> Result:
+    """Run the command; `number` comes during the flight after these outcomes."""
+
+    def fly(*_: object) -> Outcome:
+        if not outcomes:
+            signal.raise_signal(number)
+        return outcomes.pop(0)
+
+    monkeypatch.setattr("memtrace_otel.canary.fly", fly)
+    monkeypatch.setattr("memtrace_otel.pages.find_page", lambda endpoint: None)
+    addresses = ("--otlp-endpoint", "http://127.0.0.1:9", "--source", "jaeger+http://127.0.0.1:9")
+    return CliRunner().invoke(main, ["canary", *addresses, *options])
+
+
+@ENDING
+@pytest.mark.parametrize(("outcomes", "status"), [([], 1), ([CAME], 0), ([CAME, LOST], 1), ([LOST, CAME], 0)])
+def test_a_signal_ends_it_with_the_status_of_the_last_flight(
+    number: int, outcomes: list[Outcome], status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(monkeypatch, [*outcomes], "--interval", "0.001", number=number).exit_code == status
+
+
+@ENDING
+def test_a_signal_during_a_single_flight_ends_it_as_lost(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = run(monkeypatch, [], number=number)
+    assert (ended.exit_code, ended.output) == (1, "")
+
+
+@pytest.mark.parametrize(("before", "last", "status"), [(CAME, LOST, 1), (LOST, CAME, 0)])
+def test_a_signal_while_a_flight_is_told_ends_it_with_the_status_of_that_flight(
+    before: Outcome, last: Outcome, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flown(self: CanaryMetrics, outcome: Outcome, now: float) -> None:
+        if outcome is last:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(CanaryMetrics, "flown", flown)
+    assert run(monkeypatch, [before, last], "--interval", "0.001").exit_code == status
+
+
+def test_a_textfile_that_cannot_be_written_ends_a_single_flight_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = str(tmp_path / "missing" / "canary.prom")
+    ended = run(monkeypatch, [CAME, CAME], "--textfile", file, "--interval", "0.001")
+    assert ended.exit_code == 0
+    assert ended.output.count(f"{file}: No such file or directory\n") == 2
+    assert ended.output.count("read back after") == 2
+    ended = run(monkeypatch, [CAME], "--textfile", file)
+    assert (ended.exit_code, "No such file or directory" in ended.output) == (2, True)
+
+
+def test_a_lost_flight_is_shown_on_the_page_that_is_named_or_by_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = run(monkeypatch, [LOST], "--ui", "jaeger=http://jaeger:16686")
+    assert ended.output.endswith(f"\n  http://jaeger:16686/trace/{LOST.trace_id}\n")
+    ended = run(monkeypatch, [LOST])
+    assert (ended.exit_code, ended.output.splitlines()[-1]) == (1, f"  trace {LOST.trace_id}: {NO_PAGE}")
+    assert "--ui" in NO_PAGE
