@@ -98,8 +98,12 @@ def fill(tempo: Tempo, stories: Iterable[list[OperationSpan]], failing: set[str]
     time.sleep(7)  # the idle period after which a trace is complete
     tempo.flush()
     source = open_source(f"tempo+{tempo.url}")
-    judged = f"{last}-{next(span.span_id for span in source.trace(last) if span.kind == OpKind.RESPOND)}"
-    wait_for(lambda: bool(source.readers(judged, kinds=[OpKind.JUDGE])), "the last answer's judge is found")
+
+    def judged() -> bool:
+        answers = (span.origin for span in source.trace(last) if span.kind == OpKind.RESPOND)
+        return any(source.readers(answer, kinds=[OpKind.JUDGE]) for answer in answers)
+
+    wait_for(judged, "the last answer's judge is found")
     return sent + len(waiting)
 
 
