@@ -21,9 +21,8 @@ from memtrace_otel.store.packing import (
     Packer,
     PackingError,
     ReadStream,
-    dictionary_of,
-    is_cut,
     make_sample,
+    take_apart,
     unpack,
 )
 from memtrace_otel.store.streams import Streams
@@ -53,10 +52,10 @@ class Bodies:
     def read(self, stored: bytes, trace_id: str, span_id: str, read: ReadStream | None = None) -> bytes:
         """Return the body of a span as it was received; with `read`, with other texts where those of streams were.
         Raises PackingError."""
-        number = dictionary_of(stored)
-        if number is None:
+        packed = take_apart(stored)
+        if packed is None:
             return stored
-        return unpack(stored, self.sample(number), trace_id, span_id, read or self._streams.read)
+        return unpack(packed, self.sample(packed.dictionary), trace_id, span_id, read or self._streams.read)
 
     def sample(self, number: int) -> bytes:
         """Return a dictionary. Raises PackingError when it is not there."""
@@ -144,8 +143,14 @@ def pack_again_from(connection: Connection, id: int) -> None:
 
 
 def _packed_with(connection: Connection, number: int, scope: str) -> list[int]:
-    query = "SELECT id, substr(body, 1, 5) FROM span WHERE scope = ? AND substr(body, 1, 1) IN (x'01', x'02')"
-    return [id for id, head in connection.execute(query, (scope,)) if dictionary_of(head) == number]
+    """The rows of a scope that need a dictionary; without those that nobody can read with it either: `check` names
+    them."""
+    ids: list[int] = []
+    for id, stored in connection.execute("SELECT id, body FROM span WHERE scope = ?", (scope,)):
+        with suppress(*UNDECODABLE):
+            if (packed := take_apart(stored)) and packed.dictionary == number:
+                ids.append(id)
+    return ids
 
 
 def _restore(connection: Connection, ids: Iterable[int]) -> None:
@@ -156,8 +161,9 @@ def _restore(connection: Connection, ids: Iterable[int]) -> None:
         query = "SELECT body, trace_id, span_id FROM span WHERE id = ?"
         for stored, trace_id, span_id in connection.execute(query, (id,)).fetchall():
             try:
-                if is_cut(stored):
-                    body = packer.pack_again(stored, bodies.sample(dictionary_of(stored) or NAMES))
+                packed = take_apart(stored)
+                if packed and packed.cuts:
+                    body = packer.pack_again(packed, bodies.sample(packed.dictionary))
                 else:
                     body = bodies.read(stored, trace_id, span_id)
                     pack_again_from(connection, id)

@@ -16,7 +16,7 @@ from memtrace_otel.store.connection import file_of, snapshot
 from memtrace_otel.store.erasing import unfinished
 from memtrace_otel.store.lineage import key_of
 from memtrace_otel.store.log import copy_of
-from memtrace_otel.store.packing import cuts_of
+from memtrace_otel.store.packing import take_apart
 from memtrace_otel.store.rows import read_source
 from memtrace_otel.store.streams import NUMBER_BITS
 from memtrace_otel.store.upkeep import Damage
@@ -128,7 +128,7 @@ def _of_rows(connection: Connection, bodies: Bodies, rows: list[tuple[Any, ...]]
             yield Damage("undecodable", place, str(error))
             continue
         query = "SELECT 1 FROM stream_use WHERE span = ? AND stream = ? AND size >= ?"
-        for _, size, stream in cuts_of(body)[0]:
+        for _, size, stream in packed.cuts if (packed := take_apart(body)) else ():
             if connection.execute(query, (id, stream, size)).fetchone() is None:
                 yield Damage("mismatch", place, f"it needs stream {stream} but is not found as its user")
         fields = indexed_fields(span)

@@ -143,5 +143,10 @@ def _add_packing(connection: Connection) -> None:
 
 _MANY = 1 << 20
 _LINEAGE = {"reading": ("reader", READER_TABLE), "writing": ("writer", WRITER_TABLE)}
-STEPS = {1: Step(_read_lineage, _index_lineage), 2: Step(_read_keys, _index_keys), 3: Step(_nothing, _add_packing)}
+STEPS = {
+    1: Step(_read_lineage, _index_lineage),
+    2: Step(_read_keys, _index_keys),
+    3: Step(_nothing, _add_packing),
+    4: Step(_nothing, _nothing),  # bodies have checksums when they are packed; version 4 cannot read those
+}
 """By the version that they start from."""

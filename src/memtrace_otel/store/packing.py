@@ -5,11 +5,13 @@ with a dictionary: parts of spans of the same scope, kept in the file, or, for s
 since nobody's erasure would find a dictionary with their contents. Before that, ids in hex digits become bytes, and the
 ids of the span itself, which its row has, go. A body that is not packed begins as every span does, with its trace id.
 
-    packed               0x01, number of the dictionary (4 bytes), deflated rest
-    with texts cut out   0x02, number of the dictionary (4 bytes), their count, where they were, deflated rest
+    packed               0x03, CRC-32 of what follows (4 bytes), number of the dictionary (varint), deflated rest
+    with texts cut out   0x04, CRC-32, number of the dictionary, their count, where they were, deflated rest
+    up to version 4      0x01 and 0x02: number of the dictionary (4 bytes), and the same
 
 A text that is cut out is the first bytes of a stream (`streams`); where it was are three varints: its place in the body
-as received, its size, the id of the stream.
+as received, its size, the id of the stream. Pieces of streams and dictionaries have the checksum of zlib's own format;
+in a body that would be ten bytes. No message of protobuf begins with a byte below 8.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from typing import NamedTuple
 
 from memtrace_otel.store.texts import long_texts, read_number, write_number
 
-_PACKED, _CUT = b"\x01", b"\x02"
+_OLD_PACKED, _OLD_CUT, _PACKED, _CUT = b"\x01", b"\x02", b"\x03", b"\x04"
 _HEADER = 5
 _IDS = re.compile(rb"\x0a\x10.{16}\x12\x08.{8}", re.DOTALL)
 _IDS_BYTES = 28
@@ -75,6 +77,14 @@ class Cut(NamedTuple):
     stream: int
 
 
+class Packed(NamedTuple):
+    """A packed body taken apart: the number of its dictionary, what was cut out of it, the deflated rest."""
+
+    dictionary: int
+    cuts: list[Cut]
+    rest: bytes
+
+
 ReadStream = Callable[[int, int], bytes]
 """Gives the first bytes, so many, of a stream. Raises PackingError."""
 
@@ -83,7 +93,7 @@ class Packer:
     """Packs bodies with one dictionary; `number` is that of the dictionary, `sample` what spans of its scope say."""
 
     def __init__(self, number: int, sample: bytes) -> None:
-        self._number = number.to_bytes(_HEADER - 1, "big")
+        self._number = write_number(number)
         self._deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15, 9, zlib.Z_DEFAULT_STRATEGY, _NAMES + sample)
 
     def pack(self, body: bytes, cuts: Sequence[Cut] = ()) -> bytes:
@@ -93,18 +103,18 @@ class Packer:
         packed = self._pack(_without_hex(_without(body, cuts), body[_TRACE_ID]), cuts)
         return packed if len(packed) < len(body) else body
 
-    def pack_again(self, stored: bytes, sample: bytes) -> bytes:
+    def pack_again(self, packed: Packed, sample: bytes) -> bytes:
         """Return a packed body, whose dictionary was `sample`, packed with this dictionary. Raises PackingError."""
-        cuts, at = cuts_of(stored)
-        return self._pack(_inflated(stored[at:], sample), cuts)
+        return self._pack(_inflated(packed.rest, sample), packed.cuts)
 
     def _pack(self, rest: bytes, cuts: Sequence[Cut]) -> bytes:
-        head = _PACKED + self._number
+        kind, numbers = _PACKED, b""
         if cuts:
-            numbers = (len(cuts), *(number for cut in cuts for number in cut))
-            head = _CUT + self._number + b"".join(map(write_number, numbers))
+            kind = _CUT
+            numbers = b"".join(map(write_number, (len(cuts), *(number for cut in cuts for number in cut))))
         deflate = self._deflate.copy()
-        return head + deflate.compress(rest) + deflate.flush()
+        content = self._number + numbers + deflate.compress(rest) + deflate.flush()
+        return kind + _checksum(kind, content) + content
 
 
 def is_packable(body: bytes) -> bool:
@@ -127,29 +137,52 @@ def make_sample(bodies: Iterable[bytes]) -> bytes:
     return b"".join(wanted[: max(1, len(wanted) * DICTIONARY_BYTES // max(1, size))])[-DICTIONARY_BYTES:]
 
 
-def dictionary_of(stored: bytes) -> int | None:
-    """Return the number of the dictionary that a stored body needs; None when it is not packed."""
-    return int.from_bytes(stored[1:_HEADER], "big") if stored[:1] in (_PACKED, _CUT) else None
+def is_packed(stored: bytes) -> bool:
+    """Tell whether a stored body is packed."""
+    return stored[:1] in (_PACKED, _CUT, _OLD_PACKED, _OLD_CUT)
 
 
-def is_cut(stored: bytes) -> bool:
-    """Tell whether texts were cut out of a stored body."""
-    return stored[:1] == _CUT
+def take_apart(stored: bytes) -> Packed | None:
+    """Return the parts of a packed body, None when it is not packed. Raises PackingError when it is not as written."""
+    if not is_packed(stored):
+        return None
+    kind = stored[:1]
+    if kind in (_PACKED, _CUT) and stored[1:_HEADER] != _checksum(kind, stored[_HEADER:]):
+        raise PackingError("not as it was packed: its checksum is another")
+    cuts: list[Cut] = []
+    try:
+        if kind in (_PACKED, _CUT):
+            number, at = read_number(stored, _HEADER)
+        else:
+            number, at = int.from_bytes(stored[1:_HEADER], "big"), _HEADER
+        if kind in (_CUT, _OLD_CUT):
+            count, at = read_number(stored, at)
+            for _ in range(count):
+                begin, at = read_number(stored, at)
+                size, at = read_number(stored, at)
+                stream, at = read_number(stored, at)
+                cuts.append(Cut(begin, size, stream))
+    except IndexError:
+        raise PackingError("cut off") from None
+    return Packed(number, cuts, stored[at:])
 
 
-def unpack(stored: bytes, sample: bytes, trace_id: str, span_id: str, read: ReadStream) -> bytes:
+def _checksum(kind: bytes, content: bytes) -> bytes:
+    return zlib.crc32(content, kind[0]).to_bytes(4, "big")
+
+
+def unpack(packed: Packed, sample: bytes, trace_id: str, span_id: str, read: ReadStream) -> bytes:
     """Return a packed body as it was received. Raises PackingError."""
-    cuts, at = cuts_of(stored)
     try:
         ids = unhexlify(trace_id), unhexlify(span_id)
     except ValueError as error:
         raise PackingError(f"not as it was packed: {error}") from None
-    body = b"\x0a\x10" + ids[0] + b"\x12\x08" + ids[1] + _with_hex(_inflated(stored[at:], sample), ids[0])
-    if not cuts:
+    body = b"\x0a\x10" + ids[0] + b"\x12\x08" + ids[1] + _with_hex(_inflated(packed.rest, sample), ids[0])
+    if not packed.cuts:
         return body
     parts: list[bytes] = []
     taken = done = 0
-    for begin, size, stream in cuts:
+    for begin, size, stream in packed.cuts:
         parts += (body[taken : taken + begin - done], read(stream, size))
         taken += begin - done
         done = begin + size
@@ -163,23 +196,6 @@ def _without(body: bytes, cuts: Sequence[Cut]) -> bytes:
     begins = (_IDS_BYTES, *(cut.begin + cut.size for cut in cuts))
     ends = (*(cut.begin for cut in cuts), len(body))
     return b"".join(body[begin:end] for begin, end in zip(begins, ends, strict=True))
-
-
-def cuts_of(stored: bytes) -> tuple[list[Cut], int]:
-    """Return what was cut out of a packed body, and where its deflated rest begins. Raises PackingError."""
-    if not is_cut(stored):
-        return [], _HEADER
-    try:
-        count, at = read_number(stored, _HEADER)
-        cuts: list[Cut] = []
-        for _ in range(count):
-            begin, at = read_number(stored, at)
-            size, at = read_number(stored, at)
-            stream, at = read_number(stored, at)
-            cuts.append(Cut(begin, size, stream))
-    except IndexError:
-        raise PackingError("cut off") from None
-    return cuts, at
 
 
 def _inflated(packed: bytes, sample: bytes) -> bytes:

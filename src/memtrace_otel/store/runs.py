@@ -12,7 +12,7 @@ from typing import NamedTuple
 from memtrace_otel.store.bodies import UNDECODABLE, Bodies, dictionary_for
 from memtrace_otel.store.connection import Locked, is_corrupt, transaction
 from memtrace_otel.store.growing import GrowingTexts
-from memtrace_otel.store.packing import NAMES, Packer, PackingError, dictionary_of, is_packable
+from memtrace_otel.store.packing import NAMES, Packer, PackingError, is_packable, is_packed
 from memtrace_otel.store.streams import use_streams
 
 _ROWS = 64
@@ -76,7 +76,7 @@ class RunPacker:
             seen, up_to = seen + 1, row.id
             if not _is_sound(row):  # it stays where it is, `check` names it
                 continue
-            if dictionary_of(row.body) is None:
+            if not is_packed(row.body):
                 row, changed = self._packed(connection, row, cut), True
             packed.append(row)
             if self._made:  # that took as long as packing many spans: others get their turn

@@ -147,6 +147,24 @@ def test_a_span_whose_bytes_were_changed_is_refused_by_its_name(path: Path) -> N
     assert named(output) == [["undecodable", span.origin]]
 
 
+def test_a_byte_of_a_packed_text_that_became_another_is_found(path: Path) -> None:
+    with SqliteStore.open(path) as store:
+        store.compact()
+    span = life(2)[0]
+    query = "SELECT body FROM span WHERE span_id = ?"
+    with closing(sqlite3.connect(path)) as connection:
+        (body,) = connection.execute(query, (span.span_id,)).fetchone()
+    content = path.read_bytes()
+    assert content.count(body) == 1
+    for at in range(content.index(body) + len(body) // 2, content.index(body) + len(body), 5):
+        path.write_bytes(content[:at] + bytes((content[at] ^ 1,)) + content[at + 1 :])
+        with SqliteStore.open(path) as store, pytest.raises(StoreError, match=f"span {span.origin} cannot be decoded"):
+            store.trace(span.trace_id)
+        assert readable(path) == EVERYTHING - {each.origin for each in life(2)}
+        status, output = command("store", "check", "--db", str(path))
+        assert (status, named(output)) == (1, [["undecodable", span.origin]])
+
+
 def test_a_torn_body_in_the_inbox_is_set_aside_and_counted(path: Path) -> None:
     with SqliteStore.open(path) as store:
         store.add_requests([request(11), request(12)])

@@ -21,7 +21,7 @@ from memtrace_otel.store import SqliteStore, StoreError
 from memtrace_otel.store.exporter import MemtraceSpanExporter
 from memtrace_otel.store.importing import import_requests
 from memtrace_otel.testing import contract_span
-from tests.unit.store import version_1, version_2, version_3
+from tests.unit.store import version_1, version_2, version_4
 
 Say = Callable[[str], None]
 HERE, THERE = "a" * 16, "b" * 16
@@ -107,8 +107,8 @@ def newer(path: Path) -> None:
 
 
 def newest(path: Path) -> None:
-    """A file of the third version, packed."""
-    version_3.write_packed(path, OLD[:-3], waiting=OLD[-3:])
+    """A file of the fourth version, packed."""
+    version_4.write_packed(path, OLD[:-3], waiting=OLD[-3:])
 
 
 def growing(path: Path) -> None:

@@ -11,14 +11,15 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.otlp.encode import encode_span
 from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.store import SqliteStore, StoreError
-from memtrace_otel.store.bodies import Bodies
-from memtrace_otel.store.packing import NAMES, Packer, PackingError, dictionary_of, make_sample, unpack
+from memtrace_otel.store.bodies import UNDECODABLE, Bodies
+from memtrace_otel.store.packing import NAMES, Packer, PackingError, is_packed, make_sample, take_apart, unpack
 from memtrace_otel.testing import contract_span
 from tests.unit.otlp.spans import random_span
 
@@ -38,11 +39,11 @@ def test_random_spans_come_back_to_the_byte() -> None:
     packer = Packer(7, sample)
     for span, body in zip(spans, bodies, strict=True):
         packed = packer.pack(body)
-        if dictionary_of(packed) is None:
+        if (parts := take_apart(packed)) is None:
             assert packed == body
         else:
-            assert dictionary_of(packed) == 7
-            assert unpack(packed, sample, span.trace_id, span.span_id, no_stream) == body
+            assert parts.dictionary == 7
+            assert unpack(parts, sample, span.trace_id, span.span_id, no_stream) == body
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_what_looks_like_packed_comes_back_as_well(rest: bytes) -> None:
     body = b"\x0a\x10" + bytes.fromhex(ids[0]) + b"\x12\x08" + bytes.fromhex(ids[1]) + rest
     packed = Packer(NAMES, b"").pack(body)
     assert len(packed) <= len(body)
-    assert (packed if dictionary_of(packed) is None else unpack(packed, b"", *ids, no_stream)) == body
+    assert (unpack(parts, b"", *ids, no_stream) if (parts := take_apart(packed)) else packed) == body
 
 
 def test_a_damaged_or_cut_off_body_is_an_error() -> None:
@@ -61,7 +62,24 @@ def test_a_damaged_or_cut_off_body_is_an_error() -> None:
     packed = Packer(NAMES, b"").pack(encode_span(span).SerializeToString())
     for damaged in (packed[:-3], packed[:9], packed[:5] + b"\xff\xff" + packed[7:]):
         with pytest.raises(PackingError):
-            unpack(damaged, b"", span.trace_id, span.span_id, no_stream)
+            take_apart(damaged)
+
+
+def test_any_byte_of_a_packed_body_that_became_another_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    spans = filled(path)
+    with closing(sqlite3.connect(path)) as connection:
+        bodies = Bodies(connection)
+        for at, body in ((100, stored(path)[0][100]), (410, stored(path)[0][410])):
+            ids = spans[at].trace_id, spans[at].span_id
+            assert is_packed(body)
+            assert Span.FromString(bodies.read(body, *ids)).name == spans[at].name
+            for place in range(len(body)):
+                for bit in range(8 if place else 3):
+                    damaged = bytearray(body)
+                    damaged[place] ^= 1 << bit
+                    with pytest.raises(UNDECODABLE):
+                        Span.FromString(bodies.read(bytes(damaged), *ids))
 
 
 def talk(n: int, scope: str = HERE) -> OperationSpan:
@@ -92,7 +110,7 @@ def stored(path: Path) -> tuple[list[bytes], list[bytes]]:
 def test_a_compacted_store_says_the_same_and_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     spans = filled(path)
-    assert all(dictionary_of(body) is not None for body in stored(path)[0])
+    assert all(is_packed(body) for body in stored(path)[0])
     with SqliteStore.open(path) as store:
         assert list(store.spans()) == spans
         assert store.trace(spans[7].trace_id) == [spans[7]]
@@ -118,7 +136,7 @@ def test_a_forgotten_scope_leaves_nothing_in_a_dictionary(tmp_path: Path) -> Non
         store.compact()
         assert any(SECRET.encode() in sample for sample in stored(path)[1])
         store.forget(HERE, compact=False)
-        assert not any(dictionary_of(body) == 1 for body in stored(path)[0])
+        assert not any(parts.dictionary == 1 for body in stored(path)[0] if (parts := take_apart(body)))
         assert stored(path)[1] == []  # the other scope had read it
         store.compact()
         assert store.check() == []
@@ -146,7 +164,7 @@ def test_a_missing_dictionary_is_named_and_its_spans_are_refused(tmp_path: Path)
 
 
 def unpacked(store: SqliteStore) -> int:
-    query = "SELECT count(*) FROM span WHERE substr(body, 1, 1) NOT IN (x'01', x'02')"
+    query = "SELECT count(*) FROM span WHERE substr(body, 1, 1) NOT IN (x'03', x'04')"
     return int(store._connection.execute(query).fetchone()[0])
 
 

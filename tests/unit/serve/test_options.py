@@ -1,0 +1,20 @@
+"""What `serve` is told, refused with what to change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memtrace_otel.serve.options import Options, ServeError
+
+
+def test_a_certificate_that_is_no_pem_is_refused_by_its_file(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.der", tmp_path / "key.pem"
+    certificate.write_bytes(b"\x30\x82\x01\x0a\x00")
+    key.write_text("a key")
+    with pytest.raises(ServeError) as caught:
+        Options(tmp_path / "a.db", certificate=certificate, key=key).check()
+    assert str(caught.value) == (
+        f"{certificate}, {key}: no certificate and key in PEM that belong together, without a password"
+    )
