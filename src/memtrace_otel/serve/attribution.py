@@ -27,7 +27,7 @@ _TURN_SECONDS = 0.2
 _LONGEST_PAUSE = 300.0
 """Between tries while the receiver of verdicts does not take them."""
 _LOOK_SECONDS = 5.0
-"""How long the decoding waits for a reply of the backend that is looked into."""
+"""How long the decoding waits for anything to come from the backend that is looked into."""
 _TRACE_ID = 32
 _NEVER = float("inf")
 _PATIENCE = 10
