@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from memtrace_otel.model import Attributed, OperationSpan
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
 from memtrace_otel.serve.progress import Progress
-from memtrace_otel.store import NewSpan, RemoteSource, SqliteStore, StoreError
+from memtrace_otel.store import DamagedSpanError, NewSpan, RemoteSource, SqliteStore, StoreError
 
 if TYPE_CHECKING:
     from memtrace_otel.annotate import Annotation
@@ -138,6 +138,10 @@ class Attribution:
                 watched.awaited |= outcome.awaited
                 self._remember(watched, outcome)
                 return outcome.progress
+        except DamagedSpanError as error:
+            watched.unsent = False
+            _logger.warning("trace %s is not attributed: %s", trace_id, error)
+            return Progress(errors=1)
         except StoreError:
             watched.due = time.monotonic() + self._quiet
             raise
