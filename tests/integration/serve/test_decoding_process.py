@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -81,3 +82,28 @@ def test_an_answer_that_is_damaged_stops_no_decoding(start: Start, tmp_path: Pat
     fail(server, failing)
     server.until(lambda: server.metric("verdicts") == 1)
     assert server.metric("decoder_restarts") == 0
+
+
+def test_one_that_is_being_started_while_the_server_ends_ends_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.db"
+    SqliteStore.open(path).close()
+    decoding = Decoding(path, "", Metrics())
+    start, starting, ending = decoding._start, threading.Event(), threading.Event()
+
+    def start_late() -> subprocess.Popen[bytes]:
+        starting.set()
+        ending.wait(10)
+        time.sleep(0.2)  # `stop` looks at the one before
+        return start()
+
+    monkeypatch.setattr(decoding, "_start", start_late)
+    os.kill(decoding._process.pid, signal.SIGKILL)
+    assert starting.wait(10)
+    stopping = threading.Thread(target=decoding.stop, daemon=True)
+    stopping.start()
+    ending.set()
+    stopping.join(20)
+    assert not stopping.is_alive()
+    assert decoding._process.poll() is not None
