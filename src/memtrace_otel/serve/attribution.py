@@ -247,11 +247,8 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
     try:
         delivery = verdicts.deliver(annotations)
         sent = bool(delivery.spans or delivery.events)
-    except LookError as error:
-        unsent = error.may_pass
-        _logger.warning("%s%s", error, "; tried again later" if unsent else "")
-    except (SendError, TargetError) as error:
-        unsent = isinstance(error, SendError) and not error.partial
+    except (LookError, SendError, TargetError) as error:
+        unsent = isinstance(error, LookError) or (isinstance(error, SendError) and not error.partial)
         _logger.warning("%s%s", error, "; tried again later" if unsent else "")
     new = [one for one in annotations if one.is_new]
     attributed = tuple(Attributed.of(one.verdict, one.seconds) for one in new if one.spans)

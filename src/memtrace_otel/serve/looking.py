@@ -7,15 +7,11 @@ from collections.abc import Sequence
 from memtrace_otel.annotate import Annotation, AnnotationStore, Delivery, LookingAnnotations, deliver
 from memtrace_otel.diagnosis import Diagnosis, record
 from memtrace_otel.model import OperationSpan
-from memtrace_otel.store import RemoteSource, SourceLimitError, SqliteStore, StoreError
+from memtrace_otel.store import RemoteSource, SqliteStore, StoreError
 
 
 class LookError(Exception):
-    """The backend does not say what it shows, so nothing is sent. `may_pass`: it may, later."""
-
-    def __init__(self, error: StoreError) -> None:
-        super().__init__(f"verdicts are not sent: {error}")
-        self.may_pass = not isinstance(error, SourceLimitError) or not error.is_reply or error.may_pass
+    """The backend does not say what it shows, so nothing is sent."""
 
 
 class Verdicts:
@@ -35,7 +31,7 @@ class Verdicts:
             return record(self._kept, diagnosis, started=started)
         except LookError as error:
             self._hidden = error
-            return record(self._store, diagnosis, started=started)
+            return record(_Unwritten(self._store), diagnosis, started=started)
 
     def deliver(self, annotations: Sequence[Annotation]) -> Delivery:
         """Send what was recorded. Raises LookError where the backend was silent, SendError and TargetError."""
@@ -46,6 +42,16 @@ class Verdicts:
     def _read(self, trace_id: str) -> list[OperationSpan]:
         assert self._backend
         try:
-            return self._backend.trace(trace_id)
+            return self._backend.whole(trace_id)
         except StoreError as error:  # one of the database is another matter
-            raise LookError(error) from None
+            raise LookError(f"verdicts are not sent: {error}") from None
+
+
+class _Unwritten(LookingAnnotations):
+    """Keeps verdicts, not their spans: which verdict they replace, and with that their ids, only the backend tells."""
+
+    def __init__(self, store: AnnotationStore) -> None:
+        super().__init__(store, lambda trace_id: ())
+
+    def add_request(self, body: bytes) -> None:
+        """Do nothing."""

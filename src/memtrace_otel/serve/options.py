@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memtrace_otel import settings
+from memtrace_otel.annotate.target import read_target
 from memtrace_otel.otlp.receiver import is_loopback
 from memtrace_otel.store import open_source
 
@@ -31,8 +32,8 @@ class Options:
     look_in: str = ""
 
     def check(self) -> None:
-        """Raise ServeError for an open door, a database in no folder and unusable TLS files, SourceError for what
-        cannot be a backend."""
+        """Raise ServeError for an open door, a database in no folder, unusable TLS files and a look for nothing;
+        SourceError, TargetError for what cannot be a backend, or receiver."""
         if not is_loopback(self.host) and not self.token:
             raise ServeError(
                 f"{self.host} can be reached from other machines: set a token ({settings.SERVE_TOKEN.env}), "
@@ -52,6 +53,8 @@ class Options:
                 raise ServeError(f"{self.certificate}, {self.key}: {reason}") from None
         if self.look_in:
             open_source(self.look_in)
+            if read_target("traces") is None:
+                raise ServeError("--look-in is for verdicts that are sent: OTEL_EXPORTER_OTLP_ENDPOINT is not set")
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from memtrace_otel import settings
 from memtrace_otel.model import OperationSpan
+from memtrace_otel.semconv import Incomplete
 from memtrace_otel.store.errors import SourceLimitError, StoreError
 from memtrace_otel.store.http import BackendApi, FailedError, RefusedError, UnreachableError
 from memtrace_otel.store.kept import KeptTraces
@@ -97,6 +98,14 @@ class RemoteSource(ABC):
         """Return the spans of a trace, each once, by start; see `TraceSource`."""
         kept = self._kept.trace(trace_id) if self._kept else None
         return self._keep(trace_id, self._read_alone(trace_id)) if kept is None else kept
+
+    def whole(self, trace_id: str) -> list[OperationSpan]:
+        """Return the spans of a trace as `trace` does. Raises SourceLimitError also where the backend gives a part."""
+        spans = self.trace(trace_id)
+        if any(Incomplete.BOUNDED in span.incomplete for span in spans):
+            reason = f"trace {trace_id} is so large that only a part of it is given"
+            raise SourceLimitError(str(self), reason, is_reply=True)
+        return spans
 
     def spans(
         self,
