@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from memtrace_otel.model import Attributed, OperationSpan
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
 from memtrace_otel.serve.progress import Progress
-from memtrace_otel.store import NewSpan, RemoteSource, SqliteStore, StoreError
+from memtrace_otel.store import DamagedSpanError, NewSpan, RemoteSource, SqliteStore, StoreError
 
 if TYPE_CHECKING:
     from memtrace_otel.annotate import Annotation
@@ -27,7 +27,7 @@ _TURN_SECONDS = 0.2
 _LONGEST_PAUSE = 300.0
 """Between tries while the receiver of verdicts does not take them."""
 _LOOK_SECONDS = 5.0
-"""How long the decoding waits for a reply of the backend that is looked into."""
+"""How long the decoding waits for anything to come from the backend that is looked into."""
 _TRACE_ID = 32
 _NEVER = float("inf")
 _PATIENCE = 10
@@ -138,6 +138,10 @@ class Attribution:
                 watched.awaited |= outcome.awaited
                 self._remember(watched, outcome)
                 return outcome.progress
+        except DamagedSpanError as error:
+            watched.unsent = False
+            _logger.warning("trace %s is not attributed: %s", trace_id, error)
+            return Progress(errors=1)
         except StoreError:
             watched.due = time.monotonic() + self._quiet
             raise

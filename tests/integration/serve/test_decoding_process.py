@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import threading
+from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from memtrace_otel.otlp import encode_request
+from memtrace_otel.otlp.feedback import encode_feedback
 from memtrace_otel.otlp.sdk import encode_sdk_spans
 from memtrace_otel.serve.decoding import Decoding
 from memtrace_otel.serve.metrics import Metrics
@@ -16,6 +21,7 @@ from memtrace_otel.store import SqliteStore
 from memtrace_otel.testing import contract_span
 from tests.conftest import Recording
 from tests.integration.serve.conftest import Server, Start
+from tests.integration.serve.test_two_servers import fail, story
 from tests.unit.test_cli import tell
 
 PIPE_BYTES = 1 << 16
@@ -54,3 +60,24 @@ def test_who_wakes_a_process_that_hangs_does_not_wait(tmp_path: Path) -> None:
     finally:
         os.kill(pid, signal.SIGCONT)
         decoding.stop()
+
+
+@pytest.mark.parametrize("body", [b"\xff", b"\x01\x00\x00\x00\x09abc"])
+def test_an_answer_that_is_damaged_stops_no_decoding(start: Start, tmp_path: Path, body: bytes) -> None:
+    """One that is no span, one whose dictionary is gone."""
+    database = tmp_path / "damaged.db"
+    told, asked, failing = story(1)
+    with SqliteStore.open(database) as store:
+        store.add_request(told)
+        store.add_request(asked)
+        store.add_request(encode_feedback(failing, label="fail"))
+        store.decode()
+    with closing(sqlite3.connect(database)) as connection, connection:
+        assert connection.execute("UPDATE span SET body = ? WHERE kind = 'respond'", (body,)).rowcount == 1
+    server = start(database=database, MEMTRACE_QUIET_SECONDS="0.2")
+    told, asked, failing = story(2)
+    for request in (told, asked):
+        assert server.post("/v1/traces", request)[0] == 200
+    fail(server, failing)
+    server.until(lambda: server.metric("verdicts") == 1)
+    assert server.metric("decoder_restarts") == 0
