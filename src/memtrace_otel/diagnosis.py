@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from memtrace_otel.annotate import Annotation, AnnotationStore, AttributionMetrics, annotate
 from memtrace_otel.attribution import attribute, find_failures, verdict_json
-from memtrace_otel.graph import EvolutionGraph, load_graphs
+from memtrace_otel.graph import EvolutionGraph, load_graph, load_graphs
 from memtrace_otel.model import Verdict
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, Incomplete
-from memtrace_otel.store import RemoteSource, SqliteStore, TraceSource
+from memtrace_otel.store import RemoteSource, SqliteStore
 from memtrace_otel.store.ahead import TOGETHER, read_ahead
 
 Progress = Callable[[int, int], None]
@@ -58,7 +58,8 @@ def diagnose(
     kept: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for verdict in (verdict for trace_id in trace_ids or ("",) for verdict in store.verdicts(trace_id)):
         kept[verdict.answer[:32]][verdict.answer] = verdict.attribution_id
-    yield from diagnose_traces(store, tuple(dict.fromkeys(trace_ids or _evaluated(store))), kept, progress=progress)
+    asked = tuple(dict.fromkeys(trace_ids or _evaluated(store)))
+    yield from _diagnoses(load_graphs(store, asked), kept, lambda done: progress(done, len(asked)))
 
 
 def diagnose_backend(
@@ -69,7 +70,8 @@ def diagnose_backend(
     progress: Progress = lambda done, total: None,
 ) -> Iterator[Diagnosis]:
     """Attribute every failing answer of these traces, as `diagnose` does, from a tracing backend. What is read for one
-    serves the others (of a source that keeps, all of them), and each trace adds to what reading may cost.
+    serves the others (of a source that keeps, all of them), and each trace adds to what reading may cost; where one
+    leaves too little of it to the others, each is read by what it may cost alone.
 
     Raises UnknownTraceError naming the trace ids that the backend does not hold, unless they are `known` to have been
     there; StoreError when it does not answer.
@@ -82,22 +84,33 @@ def diagnose_backend(
         read_ahead(reading, some)
         if not known and (unknown := [trace_id for trace_id in some if not reading.trace(trace_id)]):
             raise UnknownTraceError(*unknown)
-        yield from diagnose_traces(
-            reading, some, progress=lambda done, _, first=first: progress(first + done, len(asked))
+        yield from _diagnoses(
+            _load_fairly(reading, some), {}, lambda done, first=first: progress(first + done, len(asked))
         )
 
 
-def diagnose_traces(
-    source: TraceSource,
-    asked: Collection[str],
-    kept: Mapping[str, Mapping[str, str]] | None = None,
-    *,
-    progress: Progress = lambda done, total: None,
+def _load_fairly(reading: RemoteSource, trace_ids: Collection[str]) -> Iterator[tuple[list[str], EvolutionGraph]]:
+    """Yield the graphs as `load_graphs` does; where nothing was left of what reading for all may cost, anew for each
+    trace alone."""
+    for together, graph in load_graphs(reading, trace_ids):
+        if len(trace_ids) == 1 or Incomplete.BOUNDED not in graph.incomplete or not reading.api.exhausted:
+            yield together, graph
+            continue
+        for trace_id in together:
+            reading.api.allow(1)
+            read_ahead(reading, [trace_id])
+            yield [trace_id], load_graph(reading, trace_id)
+
+
+def _diagnoses(
+    graphs: Iterable[tuple[list[str], EvolutionGraph]],
+    kept: Mapping[str, Mapping[str, str]],
+    progress: Callable[[int], None],
 ) -> Iterator[Diagnosis]:
-    """Attribute every failing answer of these traces, from any source. `kept` are the ids of the attributions there
-    are, by answer, by trace."""
+    """Attribute every failing answer of the traces beside the graphs. `kept` are the ids of the attributions there are,
+    by answer, by trace; `progress(done)` counts traces."""
     done = 0
-    for together, graph in load_graphs(source, asked):
+    for together, graph in graphs:
         verdicts: list[Verdict] = []
         seconds: list[float] = []
         for failure in find_failures(graph):
@@ -106,8 +119,8 @@ def diagnose_traces(
                 verdicts.append(attribute(graph, failure))
                 seconds.append(time.perf_counter() - started)
         done += len(together)
-        progress(done, len(asked))
-        outdated = dict(pair for trace_id in together for pair in (kept or {}).get(trace_id, {}).items())
+        progress(done)
+        outdated = dict(pair for trace_id in together for pair in kept.get(trace_id, {}).items())
         for verdict in verdicts:
             outdated.pop(verdict.failure.answer_span.origin, None)
         if Incomplete.BOUNDED in graph.incomplete:  # what is not loaded may fail

@@ -57,6 +57,8 @@ class _Case:
     """Tells of what it was read to hold last."""
     verdicts: set[str] = field(default_factory=set[str])
     """The ids of those that were told: the backend may be slow to show them, or never do."""
+    rejected: set[str] = field(default_factory=set[str])
+    """The ids of those that the receiver does not take: OTLP says not to send them again."""
 
 
 class Observer(Protocol):
@@ -204,19 +206,26 @@ class Watch:
         return False
 
     def _publish(self, diagnosis: Diagnosis) -> int:
-        """Tell of the one verdict, when it is new, and send it; return whether it is new."""
+        """Tell of the one verdict, when it is new, and send it unless it was rejected; return whether it is new."""
         case = self._cases[diagnosis.verdicts[0].failure.trace_id]
         store = BackendAnnotations(self._source.trace, self._sent)
+        self._source.api.allow(1)  # what was read for the verdict may have left nothing
         (made,) = record(store, diagnosis, known=case.verdicts)
         if made.is_new:
             self._told(made)
             if made.spans:  # else its ids may be anything
                 self._observer.attributed(Attributed.of(made.verdict, made.seconds))
+        verdict = made.verdict
+        if verdict.attribution_id in case.rejected:
+            return made.is_new
         try:
             deliver([made], store)
-        except SendError:  # the others come first when it goes on
-            case.due = time.monotonic() + self._quiet
-            raise
+        except SendError as error:
+            if not error.partial:  # the others come first when it goes on
+                case.due = time.monotonic() + self._quiet
+                raise
+            case.rejected.add(verdict.attribution_id)
+            _logger.warning("the verdict on %s is left out: %s", verdict.failure.answer_span.origin, error)
         return made.is_new
 
     def _leave_out(self, trace_id: str, error: StoreError) -> None:

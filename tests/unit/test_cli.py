@@ -23,7 +23,7 @@ from memtrace_otel.model import OperationSpan, content_digest
 from memtrace_otel.otlp.json import request_to_json
 from memtrace_otel.store import SqliteStore
 from memtrace_otel.store.exporter import MemtraceSpanExporter
-from memtrace_otel.store.http import FailedError
+from memtrace_otel.store.http import Address, BackendApi, Bounds, FailedError
 from tests.conftest import Recording
 from tests.contract.planted import Fault, System, record
 from tests.contract.story import STORY
@@ -314,6 +314,24 @@ def test_a_receiver_that_fails_halfway_loses_no_verdict_of_a_source(monkeypatch:
     result = run("attribute", "--all", "--since", "2020-01-01T00:00:00Z", "--json", "--source", "tempo+http://x")
     assert (result.exit_code, len(sent), len(result.stdout.splitlines())) == (2, 2, 2)
     assert "it is down" in result.stderr
+
+
+@pytest.mark.parametrize(("requests", "sent"), [(1, 0), (10, 1)])
+def test_past_what_reading_may_cost_a_verdict_is_printed_and_sent_where_looking_first_may_cost_less(
+    requests: int, sent: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    spans = record(System.ADDITIVE, Fault.GARBLED, STORY[0], STORY[3]).spans
+    source = ListedSource(BackendApi(Address(False, "listed", 1), bounds=Bounds(requests=requests)))
+    source.tell(spans, [replace(spans[0], trace_id=f"{n:032x}") for n in range(1, 100)])
+    bodies = list[bytes]()
+    monkeypatch.setattr("memtrace_otel.store.open_source", lambda url: source)
+    monkeypatch.setattr(publish, "send", lambda target, body: bodies.append(body))
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("OTEL_LOGS_EXPORTER", "none")
+    failing = next(span for span in spans if span.kind == "respond").trace_id
+    result = run("attribute", failing, "--json", "--source", "tempo+http://x")
+    assert (result.exit_code, json.loads(result.stdout)["complete"], len(bodies)) == (0, False, sent)
+    assert ("1 verdicts are not sent" in caplog.text) == (not sent)
 
 
 @pytest.mark.parametrize("reads", [0, 1])

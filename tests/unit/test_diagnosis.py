@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from memtrace_otel import semconv
-from memtrace_otel.diagnosis import diagnose
+from memtrace_otel.diagnosis import diagnose, diagnose_backend
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import Action, OpKind, Role
 from memtrace_otel.store import SqliteStore
+from memtrace_otel.store.http import Address, BackendApi, Bounds
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
+from tests.unit.store.listed_source import ListedSource
 
 FLIGHT = "Alice flies to Lisbon on 17 April"
 
@@ -59,3 +62,40 @@ def test_all_verdicts_are_those_of_each_trace_alone(tmp_path: Path) -> None:
     types = {int(trace_id, 16): verdict.failure_type for trace_id, verdict in found.items()}
     assert types[10] == types[40] == "retrieval"
     assert not any("Lisbon" in found[f"{trace:032x}"].reason for trace in (20, 30))
+
+
+def limited(requests: int) -> ListedSource:
+    """A large memory with a failure, and a small one with two: one of them was judged in another trace."""
+    told = {"inputs": [put("message:m", FLIGHT, role=Role.MESSAGE)], "outputs": [put("memory:a", FLIGHT)]}
+    written = [span(n, 1, OpKind.CREATE, scope=ALICE if n > 100 else BOB, **told) for n in (1, *range(101, 200))]
+    api = BackendApi(Address(False, "listed", 1), bounds=Bounds(requests=requests))
+    return ListedSource(api).tell(
+        written,
+        failing(20, ALICE, searched=True),
+        failing(30, BOB, searched=True),
+        judged_elsewhere(failing(40, BOB, searched=True), 45),
+    )
+
+
+def judged_elsewhere(spans: list[OperationSpan], trace: int) -> list[OperationSpan]:
+    """A failure whose judgement, its last span, is in another trace."""
+    return [*spans[:-1], replace(spans[-1], trace_id=f"{trace:032x}")]
+
+
+def complete(source: ListedSource, *traces: int) -> dict[int, bool]:
+    """The verdicts there are, by trace, and whether they are complete."""
+    asked = [f"{trace:032x}" for trace in traces]
+    verdicts = (verdict for found in diagnose_backend(source, asked) for verdict in found.verdicts)
+    return {int(verdict.failure.trace_id, 16): verdict.complete for verdict in verdicts}
+
+
+def test_a_memory_past_what_reading_may_cost_leaves_the_others_whole() -> None:
+    alone = {trace: complete(limited(10), trace)[trace] for trace in (20, 30, 40)}
+    assert alone == {20: False, 30: True, 40: True}
+    assert complete(limited(10), 20, 30, 40) == alone
+    assert complete(limited(10), 30, 20, 40) == alone
+
+
+def test_a_failure_that_another_trace_tells_of_is_one_with_a_memory_past_the_bound() -> None:
+    source = limited(10).tell(judged_elsewhere(failing(50, ALICE, searched=True), 55))
+    assert complete(source, 50) == {50: False}

@@ -14,7 +14,7 @@ from memtrace_otel.model import Attributed, OperationSpan, Verdict
 from memtrace_otel.otlp import decode_request
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, EVALUATION_LABEL
 from memtrace_otel.store import StoreError
-from memtrace_otel.store.http import FailedError, UnreachableError
+from memtrace_otel.store.http import Address, BackendApi, Bounds, FailedError, UnreachableError
 from memtrace_otel.store.remote import Found
 from memtrace_otel.store.wanted import Wanted
 from memtrace_otel.watch import Watch, summary
@@ -54,6 +54,9 @@ class Told:
         self.source = ListedSource()
         self.verdicts: list[Annotation] = []
         self.down = False
+        self.rejected = ""
+        """The receiver takes no verdict on this trace."""
+        self.tries = 0
         self.watch = self.restarted()
 
     def restarted(self) -> Watch:
@@ -62,7 +65,11 @@ class Told:
     def take(self, target: Target, body: bytes) -> None:
         if self.down:
             raise SendError(target, "it is down")
-        self.source.tell(decode_request(body))
+        spans = decode_request(body)
+        self.tries += 1
+        if any(span.trace_id == self.rejected for span in spans):
+            raise SendError(target, "1 rejected: no", partial=True)
+        self.source.tell(spans)
 
     @property
     def ours(self) -> list[str]:
@@ -177,6 +184,41 @@ def test_a_receiver_that_is_down_gets_the_verdict_later_once(told: Told, clock: 
     told.watch.attribute_due()
     assert sorted(told.ours) == sorted(set(told.ours)) != []
     assert len(told.verdicts) == 1
+
+
+def test_a_verdict_that_the_receiver_rejects_is_left_out_and_holds_up_no_other(
+    told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    spans = story()
+    told.source.tell(spans, story(number=1))
+    told.rejected = next(span for span in spans if span.kind == "respond").trace_id
+    waits, stopped = list[float](), Event()
+
+    def wait(seconds: float) -> bool:
+        waits.append(seconds)
+        clock.now += seconds
+        if clock.now > 3000:
+            stopped.set()
+        return stopped.is_set()
+
+    monkeypatch.setattr(stopped, "wait", wait)
+    told.watch.run(5.0, stopped)
+    assert (len(told.verdicts), told.tries) == (2, 2)
+    assert sorted(told.ours) == sorted(set(told.ours)) != []
+    assert max(waits) < 6  # no pause
+    assert caplog.text.count("is left out") == caplog.text.count(f"the verdict on {told.rejected}-") == 1
+
+
+def test_a_verdict_from_all_that_may_be_read_is_sent(told: Told, clock: Clock) -> None:
+    small = [replace(span, scope=span.scope and "b" * 16) for span in story(number=1)]
+    told.source = ListedSource(BackendApi(Address(False, "listed", 1), bounds=Bounds(requests=20)))
+    spans = story()
+    many = [OperationSpan(f"{n:032x}", "1" * 16, start=n, scope=spans[0].scope) for n in range(1, 100)]
+    told.source.tell(many, spans, small)
+    watch = told.restarted()
+    assert settle(told, clock, watch) == 2
+    assert sorted(made.verdict.complete for made in told.verdicts) == [False, True]
+    assert {made.root.span_id for made in told.verdicts} <= set(told.ours)
 
 
 class Counted:

@@ -142,11 +142,10 @@ def _from_backend(
         asked = trace_ids or reading.failing(started - DAY if since is None else since)
         for diagnosis in diagnose_backend(reading, asked, known=not trace_ids, progress=progress):
             store = BackendAnnotations(source.trace)  # as it is now
+            reading.api.allow(len(diagnosis.verdicts))  # what was read for the verdicts may have left nothing
             try:
                 made = record(store, diagnosis, started=started) if annotate else []
             except SourceLimitError as error:
-                if not error.is_reply:
-                    raise
                 _logger.warning("%d verdicts are not sent: %s", len(diagnosis.verdicts), error)
                 made = []
             found += _found(diagnosis, made)

@@ -44,7 +44,9 @@ def watch(source: str, since: int | None, interval: float, metrics_port: int | N
 
     A trace is attributed when nothing more arrived for MEMTRACE_QUIET_SECONDS, and again when late spans change the
     picture. What the backend shows already is not sent again: after a restart it goes on where it was. One line a new
-    verdict on standard error. Ends in order on SIGTERM and SIGINT. --metrics-port needs memtrace-otel[serve].
+    verdict on standard error, counted when it is made. Without an endpoint nothing is remembered: each start tells of
+    what failed since --since, and counts it, again. Ends in order on SIGTERM and SIGINT. --metrics-port needs
+    memtrace-otel[serve].
     """
     from memtrace_otel.annotate.target import read_target
     from memtrace_otel.monitoring import export_metrics

@@ -43,10 +43,11 @@ def load_graphs(
         first = next(iter(left))
         loading = _Loading(source, max_spans)
         scopes = loading.scopes_behind(first)
+        loading.judgements([first])  # not after memories that may take all there is: it would not seem to fail
         loading.memories(scopes)
         likely = sorted((loading.traces.keys() & left.keys()) - {first}, key=numbers.__getitem__)
         together = [first, *(trace_id for trace_id in likely if scopes and loading.scopes_behind(trace_id) == scopes)]
-        loading.judgements(together)
+        loading.judgements(together[1:])
         loading.origins()
         yield together, loading.graph()
         for trace_id in together:

@@ -15,8 +15,8 @@ TOGETHER = 50
 
 
 def read_ahead(source: RemoteSource, trace_ids: Collection[str]) -> None:
-    """Read, into a source that keeps, the traces, what they came from by origins, the memories behind them, and who
-    judged their answers.
+    """Read, into a source that keeps, the traces, what they came from by origins, who judged their answers, and the
+    memories behind them.
 
     Nothing depends on it: what is not read here is read when it is asked for. Raises StoreError.
     """
@@ -24,12 +24,12 @@ def read_ahead(source: RemoteSource, trace_ids: Collection[str]) -> None:
         source.fetch(trace_ids)
         traces = [source.readable(trace_id) for trace_id in trace_ids]
         scopes = _scopes_behind(source, [span for trace in traces for span in trace])
-        for some in _batches(sorted(scopes)):
-            found = source.find_traces(some)
-            _read_origins(source, {trace_id for ids in found.values() for trace_id in ids})
         answers = {span.origin: span.start for trace in traces for span in trace if span.kind == OpKind.RESPOND}
         for some in _batches(answers):
             source.find_readers(some, (OpKind.JUDGE,), min(answers[origin] for origin in some))
+        for some in _batches(sorted(scopes)):
+            found = source.find_traces(some)
+            _read_origins(source, {trace_id for ids in found.values() for trace_id in ids})
     except SourceLimitError:
         pass  # whoever asks for the rest is told
 

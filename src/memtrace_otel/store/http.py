@@ -108,6 +108,12 @@ class BackendApi:
             self._allowed.requests = self.spent.requests + cases * self.bounds.requests
             self._allowed.bytes = self.spent.bytes + cases * self.bounds.bytes
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing is left of what was allowed."""
+        spent, allowed = self.spent, self._allowed
+        return spent.requests >= allowed.requests or spent.bytes >= allowed.bytes
+
     def hurry(self, seconds: float) -> None:
         """From now on try each request once, for so many seconds or what the bounds say, whichever is shorter."""
         self.bounds = replace(self.bounds, tries=1, seconds=min(seconds, self._seconds))
