@@ -120,7 +120,7 @@ def cost(tempo: Tempo, failing: set[str], endpoint: str = "") -> Cost:
     for diagnosis in diagnose_backend(reading, asked, known=True):
         verdicts.update(verdict.failure_type for verdict in diagnosis.verdicts)
         if endpoint:
-            store = BackendAnnotations(source.trace)
+            store = BackendAnnotations(source.whole)
             deliver(record(store, diagnosis), store, endpoint)
     assert verdicts.total() == len(failing), f"{verdicts.total()} verdicts on {len(failing)} failing traces"
     seconds = time.perf_counter() - started

@@ -114,7 +114,7 @@ def _from_database(
         closing(open_source(look_in)) if look_in else nullcontext() as backend,
         store.turn() if annotate else nullcontext(),
     ):
-        kept: AnnotationStore = LookingAnnotations(store, backend.trace) if backend else store
+        kept: AnnotationStore = LookingAnnotations(store, backend.whole) if backend else store
         with progress_bar("attribute") as progress:
             for diagnosis in diagnose(store, trace_ids, progress=progress):
                 if backend:
@@ -141,7 +141,7 @@ def _from_backend(
         reading.api.allow(TOGETHER)
         asked = trace_ids or reading.failing(started - DAY if since is None else since)
         for diagnosis in diagnose_backend(reading, asked, known=not trace_ids, progress=progress):
-            store = BackendAnnotations(source.trace)  # as it is now
+            store = BackendAnnotations(source.whole)  # as it is now
             reading.api.allow(len(diagnosis.verdicts))  # what was read for the verdicts may have left nothing
             try:
                 made = record(store, diagnosis, started=started) if annotate else []
