@@ -98,7 +98,7 @@ class Metrics(Collector):
         yield _counter("decoded_spans", "New spans decoded and indexed.", self.decoded_spans)
         yield _counter("quarantined_requests", "Requests, or parts of one, set aside as unreadable.", self.quarantined)
         yield _counter("verdicts", "New verdicts on failed answers.", self.verdicts)
-        yield _counter("failed_sends", "Times that a receiver did not take verdicts, or the backend to look into did not answer.", self.failed_sends)
+        yield _counter("failed_sends", "Times that verdicts could not be sent, or looked for.", self.failed_sends)
         yield _counter("packed_spans", "Spans packed.", self.packed_spans)
         yield _counter("decoder_restarts", "Restarts of the decoding process.", self.restarts)
         yield _gauge("inbox_bytes", "Bytes acknowledged and not yet decoded.", self.inbox_bytes)
