@@ -18,6 +18,7 @@ from tests.e2e.backends.jaeger import Jaeger, running_jaeger
 from tests.e2e.backends.service import wait_for
 from tests.e2e.backends.tempo import QUICK, Tempo, running_tempo
 from tests.e2e.moved import Move, MovedSource, export, wait_until_readable
+from tests.e2e.story import Story, new_story, send_spans
 
 MINUTE = 60 * 10**9
 HOUR = 60 * MINUTE
@@ -132,3 +133,24 @@ class TestTempo(BackendContract):
         """Tempo counts seconds in 32 bits: what is past 2106 is found by its id alone."""
         spans = [contract_span(1, 1, 0), contract_span(1, 2, 1), contract_span(1, 3, 9_000_000_000)]
         assert fill([spans[2]], [spans[0]], [spans[1]]).trace(spans[0].trace_id) == spans
+
+
+@pytest.mark.parametrize("name", ["jaeger", "tempo"])
+def test_a_failure_is_found_whose_evaluation_joins_the_trace_of_another(
+    name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job of judges under one root. What Tempo has of a trace lies apart until it is compacted."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    backend = request.getfixturevalue(name)
+    source, job, known = open_source(f"{name}+{backend.url}"), secrets.token_hex(16), dict[str, int]()
+    for _ in range(3):
+        story = new_story()
+        story = replace(story, judge=replace(story.judge, trace_id=job, parent_id=""))
+        send_spans(story.spans, backend.otlp_http)
+        source.api.allow(1000)
+        since = story.judge.start
+
+        def found(story: Story = story, since: int = since) -> bool:
+            return story.answer.trace_id in source.failing(since, known)
+
+        wait_for(found, "the failing trace is found")

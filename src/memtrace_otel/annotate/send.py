@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn, cast
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import HTTPSHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -47,6 +47,13 @@ class SendError(Exception):
         self.partial = partial
 
 
+class _NoRedirects(HTTPRedirectHandler):
+    """A redirect would become a GET without the body, and take the headers elsewhere: it is an error like others."""
+
+    def redirect_request(self, req: Request, fp: object, code: int, msg: str, headers: object, newurl: str) -> None:
+        return None
+
+
 def send(target: Target, body: bytes) -> None:
     """Send one encoded request; returns when the receiver has taken all of it. Raises SendError otherwise."""
     with suppress_instrumentation():
@@ -61,7 +68,8 @@ def _send_http(target: Target, body: bytes) -> bytes:
         body = gzip.compress(body)
     request = Request(target.endpoint, data=body, headers=headers, method="POST")
     try:
-        with build_opener(HTTPSHandler(context=_tls(target))).open(request, timeout=target.timeout) as reply:
+        opener = build_opener(HTTPSHandler(context=_tls(target)), _NoRedirects)
+        with opener.open(request, timeout=target.timeout) as reply:
             return reply.read(_REPLY_BYTES)
     except HTTPError as error:
         _refuse(target, f"HTTP {error.code} {error.reason}", unsupported=error.code == 404 and target.signal == "logs")

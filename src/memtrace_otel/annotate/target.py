@@ -35,11 +35,8 @@ class Target:
     client_certificate: str = ""
 
     def __str__(self) -> str:
-        """Name the receiver in messages: never the headers, which may hold a secret, nor a password in the URL."""
-        parts = urlsplit(self.endpoint)
-        return (
-            self.endpoint.replace(f"{parts.netloc.rpartition('@')[0]}@", "") if "@" in parts.netloc else self.endpoint
-        )
+        """Name the receiver in messages: never the headers, nor what else in the URL may be a secret."""
+        return _shown(self.endpoint)
 
 
 def read_target(signal: Signal, endpoint: str | None = None, environ: Mapping[str, str] | None = None) -> Target | None:
@@ -65,7 +62,7 @@ def read_target(signal: Signal, endpoint: str | None = None, environ: Mapping[st
     except ValueError as error:
         raise TargetError(f"{_PREFIX}ENDPOINT is no URL: {error}") from None
     if protocol == "http/protobuf" and scheme not in ("http", "https"):
-        raise TargetError(f"{_PREFIX}ENDPOINT is {base or own!r}: a URL with http:// or https:// is needed")
+        raise TargetError(f"{_PREFIX}ENDPOINT is {_shown(base or own)!r}: a URL with http:// or https:// is needed")
     try:
         timeout = float(setting("TIMEOUT", str(_TIMEOUT)))
     except ValueError:
@@ -82,6 +79,12 @@ def read_target(signal: Signal, endpoint: str | None = None, environ: Mapping[st
         client_key=setting("CLIENT_KEY"),
         client_certificate=setting("CLIENT_CERTIFICATE"),
     )
+
+
+def _shown(url: str) -> str:
+    """A URL without user, password and query."""
+    scheme, separator, rest = url.rpartition("://")
+    return scheme + separator + rest.partition("?")[0].rpartition("@")[2]
 
 
 def _insecure(url: str, flag: str) -> bool:

@@ -49,9 +49,7 @@ class WatchedStore(SqliteStore):
             return
         seen = min(self._seen, highest)  # of the newest traces some were removed
         self._seen, self._own = highest, 0
-        while page := self._indexed(seen, highest):
-            seen = page[-1][0]
-            yield [span for _, span in page]
+        yield from self._indexed_pages(seen, highest)
 
     def newest(self) -> int:
         """Return the highest row of a span."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,13 +12,15 @@ from typing import TYPE_CHECKING
 from memtrace_otel.model import Attributed, OperationSpan
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
 from memtrace_otel.serve.progress import Progress
-from memtrace_otel.store import NewSpan, RemoteSource, SqliteStore, StoreError
+from memtrace_otel.store import DamagedSpanError, NewSpan, RemoteSource, SqliteStore, StoreError
 
 if TYPE_CHECKING:
     from memtrace_otel.annotate import Annotation
 
 _logger = logging.getLogger(__name__)
 _MOST_TRACES = 10_000
+_FORGET_SECONDS = 10.0
+"""Between looks for traces that are watched no longer."""
 _WATCHED_SECONDS = 3600.0
 """How long after its last change a failing trace may be attributed again."""
 _AWAITED_SECONDS = 24 * 3600.0
@@ -27,7 +30,7 @@ _TURN_SECONDS = 0.2
 _LONGEST_PAUSE = 300.0
 """Between tries while the receiver of verdicts does not take them."""
 _LOOK_SECONDS = 5.0
-"""How long the decoding waits for a reply of the backend that is looked into."""
+"""How long the decoding waits for anything to come from the backend that is looked into."""
 _TRACE_ID = 32
 _NEVER = float("inf")
 _PATIENCE = 10
@@ -77,6 +80,10 @@ class Attribution:
         if backend:
             backend.api.hurry(_LOOK_SECONDS)  # what fails is tried again later, as a whole
         self._watched: dict[str, _Watched] = {}
+        self._of_scope: defaultdict[str, set[str]] = defaultdict(set)
+        """The traces whose memories these are."""
+        self._dropped = 0
+        self._forgotten = 0.0
         self._pause = self._send_again = 0.0  # of one receiver: while it is down, one try tells for all traces
 
     def resume(self, store: SqliteStore) -> None:
@@ -107,14 +114,19 @@ class Attribution:
                 self._watch(span.trace_id, span.start, span.fields.scope, now)
             oldest[span.fields.scope] = min(oldest.get(span.fields.scope, span.start), span.start)
         oldest.pop("", None)
-        for watched in self._watched.values():
-            # a span of another trace matters when it worked on the same memory before
-            if any(oldest.get(scope, watched.last) < watched.last for scope in watched.scopes):
-                self._postpone(watched, now)
-        self._forget(now)
+        for scope, start in oldest.items():
+            for watched in map(self._watched.__getitem__, self._of_scope.get(scope, ())):
+                if start < watched.last:  # a span of another trace matters when it worked on the same memory before
+                    self._postpone(watched, now)
+        if now - self._forgotten > _FORGET_SECONDS:
+            self._forget(now)
 
     def attribute_one(self, store: SqliteStore) -> Progress:
         """Attribute the trace that waits longest, when one has been quiet; return what came of it."""
+        if self._dropped:
+            dropped, self._dropped = self._dropped, 0
+            _logger.warning("%d failing traces are not attributed: more than %d wait", dropped, _MOST_TRACES)
+            return Progress(errors=dropped)
         waiting = ((self._when(one), one.tried, id) for id, one in self._watched.items())
         when, _, trace_id = min(waiting, default=(_NEVER, 0.0, ""))
         if when > time.monotonic():
@@ -127,7 +139,7 @@ class Attribution:
                     watched.due = time.monotonic() + _TURN_SECONDS
                     return Progress()
                 spans = store.trace(trace_id)
-                watched.scopes.update(span.scope for span in spans)
+                self._add_scopes(trace_id, {span.scope for span in spans})
                 watched.awaited = not any(span.kind == OpKind.RESPOND for span in spans)
                 watched.last = max([watched.last, *(span.start for span in spans)])
                 if not spans:  # its evaluation was faster: its spans make it due
@@ -138,6 +150,10 @@ class Attribution:
                 watched.awaited |= outcome.awaited
                 self._remember(watched, outcome)
                 return outcome.progress
+        except DamagedSpanError as error:
+            watched.unsent = False
+            _logger.warning("trace %s is not attributed: %s", trace_id, error)
+            return Progress(errors=1)
         except StoreError:
             watched.due = time.monotonic() + self._quiet
             raise
@@ -168,10 +184,27 @@ class Attribution:
     def _watch(self, trace_id: str, start: int, scope: str, now: float) -> None:
         if not trace_id:
             return
-        watched = self._watched.setdefault(trace_id, _Watched())
+        if trace_id not in self._watched:
+            if len(self._watched) >= _MOST_TRACES:
+                oldest = next(iter(self._watched))
+                self._dropped += self._when(self._watched[oldest]) < _NEVER
+                self._unwatch(oldest)
+            self._watched[trace_id] = _Watched()
+        watched = self._watched[trace_id]
         watched.last = max(watched.last, start)
-        watched.scopes.add(scope)
+        self._add_scopes(trace_id, {scope})
         self._postpone(watched, now)
+
+    def _add_scopes(self, trace_id: str, scopes: set[str]) -> None:
+        self._watched[trace_id].scopes |= scopes
+        for scope in scopes:
+            self._of_scope[scope].add(trace_id)
+
+    def _unwatch(self, trace_id: str) -> None:
+        for scope in self._watched.pop(trace_id).scopes:
+            self._of_scope[scope].discard(trace_id)
+            if not self._of_scope[scope]:
+                del self._of_scope[scope]
 
     def _postpone(self, watched: _Watched, now: float) -> None:
         if watched.due is None:
@@ -180,11 +213,11 @@ class Attribution:
         watched.due = min(now + self._quiet, watched.latest)
 
     def _forget(self, now: float) -> None:
+        self._forgotten = now
         for trace_id, watched in list(self._watched.items()):
-            excess = len(self._watched) > _MOST_TRACES
             patience = _AWAITED_SECONDS if watched.awaited or watched.unsent else _WATCHED_SECONDS
-            if watched.due is None and (excess or now - watched.changed > patience):
-                del self._watched[trace_id]
+            if watched.due is None and now - watched.changed > patience:
+                self._unwatch(trace_id)
 
 
 def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) -> Outcome:

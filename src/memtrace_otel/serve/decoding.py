@@ -75,3 +75,6 @@ class Decoding:
             if self._stopping:
                 return
             self._process = self._start()
+            if self._stopping:  # `stop` saw the one before
+                assert self._process.stdin is not None
+                self._process.stdin.close()

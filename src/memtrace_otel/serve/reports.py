@@ -64,7 +64,7 @@ class Reports:
             file, said = Path(folder) / "report.html", Path(folder) / "said"
             with said.open("wb") as errors:
                 process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", "memtrace_otel.cli", "report", trace_id),
+                    *(sys.executable, "-P", "-m", "memtrace_otel.cli", "report", trace_id),
                     *("--db", str(self._database), "--output", str(file), "--title", "Memory failures"),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.DEVNULL,

@@ -14,6 +14,10 @@ class StoreError(Exception):
         self.reason = reason
 
 
+class DamagedSpanError(StoreError):
+    """A span that cannot be decoded; others of the same store can."""
+
+
 class SourceLimitError(StoreError):
     """What was asked for takes more requests or bytes than allowed; a graph goes on without it and says so.
 

@@ -52,9 +52,12 @@ class GrowingTexts:
         self._seen: dict[int, _Seen] = {}
         self._cached: dict[_Text, bytes] = {}
         self._cached_bytes = 0
+        self._earlier: dict[int, bytes] = {}
+        """The body that was read last: the texts of a span mostly go on those of one other."""
 
     def cuts(self, row: int, body: bytes) -> list[Cut]:
         """Return what of the long texts of a span is in streams."""
+        self._earlier = {}
         found: list[Cut] = []
         for begin, end in long_texts(body):
             with suppress(PackingError):  # a damaged stream: `check` names it, and the text stays where it is
@@ -93,11 +96,17 @@ class GrowingTexts:
         """What a text says; b"" when its row is gone or cannot be read, whatever is there when it became another: a
         text is only ever compared."""
         if text not in self._cached:
-            query = "SELECT body, trace_id, span_id FROM span WHERE id = ?"
-            for row in self._connection.execute(query, (text.row,)).fetchall():
-                with suppress(*UNDECODABLE):
-                    return self._bodies.read(*row)[text.begin : text.end]
-        return self._cached.get(text, b"")
+            if text.row not in self._earlier:
+                self._earlier = {text.row: self._body(text.row)}
+            return self._earlier[text.row][text.begin : text.end]
+        return self._cached[text]
+
+    def _body(self, id: int) -> bytes:
+        query = "SELECT body, trace_id, span_id FROM span WHERE id = ?"
+        for row in self._connection.execute(query, (id,)).fetchall():
+            with suppress(*UNDECODABLE):
+                return self._bodies.read(*row)
+        return b""
 
     def _remember(self, number: int, seen: _Seen, words: bytes) -> None:
         if before := self._seen.pop(number, None):

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Final, cast
 from urllib.parse import urlencode
 
@@ -38,8 +38,8 @@ class RefusedError(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What reading may cost: per failing trace `requests` and `bytes`, per reply `reply_bytes` and `seconds`; how often
-    a request is tried."""
+    """What reading may cost: per failing trace `requests` and `bytes`, per reply `reply_bytes`, and `seconds` in which
+    nothing of it comes; how often a request is tried."""
 
     requests: int = 2000
     bytes: int = 256 << 20
@@ -203,9 +203,15 @@ class BackendApi:
     def _ask(self, target: str, accept: str) -> tuple[int, bytes, float | None]:
         """Return status, body and the seconds after which to come again, when told."""
         connection = self._connection()
+        was_open = connection.sock is not None
         try:
-            connection.request("GET", target, headers={**self._headers, "accept": accept})
-            reply = connection.getresponse()
+            try:
+                reply = self._reply(connection, target, accept)
+            except ConnectionError:
+                if not was_open:
+                    raise
+                connection.close()  # the backend did so, since nothing was asked for a while; it is opened again
+                reply = self._reply(connection, target, accept)
             body = reply.read(self.bounds.reply_bytes + 1)
             told = reply.getheader("retry-after", "")
             self._count_bytes(len(body))
@@ -219,6 +225,10 @@ class BackendApi:
         with self._lock:
             self._idle.append(connection)
         return reply.status, body, float(told) if told.isdecimal() else None
+
+    def _reply(self, connection: HTTPConnection, target: str, accept: str) -> HTTPResponse:
+        connection.request("GET", target, headers={**self._headers, "accept": accept})
+        return connection.getresponse()
 
     def _connection(self) -> HTTPConnection:
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import threading
 from collections.abc import Collection, Generator, Iterable, Iterator
@@ -11,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from sqlite3 import Connection
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from memtrace_otel.model import OperationSpan, make_origin
 from memtrace_otel.semconv import OpKind
@@ -19,7 +20,7 @@ from memtrace_otel.store import forgetting, ledger, retention, space
 from memtrace_otel.store.bodies import UNDECODABLE, Bodies
 from memtrace_otel.store.connection import TranslatedErrors, connect, snapshot
 from memtrace_otel.store.damage import find_damage
-from memtrace_otel.store.errors import StoreError
+from memtrace_otel.store.errors import DamagedSpanError, StoreError
 from memtrace_otel.store.inbox import Batch, add_bodies, drain_batch, waiting
 from memtrace_otel.store.lineage import readers_of, writers_before, writers_of
 from memtrace_otel.store.migrations import migrate
@@ -29,6 +30,7 @@ from memtrace_otel.store.rows import NewSpan, Source, read_indexed, read_row, re
 from memtrace_otel.store.turn import Turn
 from memtrace_otel.store.upkeep import Compaction, Damage, Forgotten, Pruned, ScopeStats, StoreSize
 
+_logger = logging.getLogger(__name__)
 _PAGE = 256
 _PAGE_BYTES = 4 << 20
 _SOURCES = 4096
@@ -197,33 +199,44 @@ class SqliteStore:
         """Yield what every span is looked up by, in order of arrival, page by page: a tenth of the time that the whole
         spans take."""
         self.decode()
-        seen = 0
-        while page := self._indexed(seen, _LAST_ROW):
-            seen = page[-1][0]
-            yield from (span for _, span in page)
+        for page in self._indexed_pages(0, _LAST_ROW):
+            yield from page
 
-    def _indexed(self, after: int, last: int) -> list[tuple[int, NewSpan]]:
-        """The next page of spans with row numbers behind `after`, up to `last`."""
+    def _indexed_pages(self, after: int, last: int) -> Iterator[list[NewSpan]]:
+        """Yield the spans with row numbers behind `after`, up to `last`, page by page."""
+        while True:
+            rows, page = self._indexed(_INDEXED, after, last)
+            if not rows:
+                return
+            yield page
+            after = rows[-1][0]
+
+    def _indexed(self, query: str, *values: object) -> tuple[list[tuple[Any, ...]], list[NewSpan]]:
+        """Return up to 256 rows and the spans that they are; what cannot be decoded is left out with a warning."""
         with self._locked() as connection, snapshot(connection):
-            rows = connection.execute(_INDEXED, (after, last, _PAGE)).fetchall()
-            return [(id, self._new_span(*row)) for id, *row in rows]
+            rows = connection.execute(query, (*values, _PAGE)).fetchall()
+            return rows, [span for row in rows if (span := self._new_span(*row[1:]))]
 
-    def _new_span(self, trace_id: str, span_id: str, name: str, start: int, source: int, stored: bytes) -> NewSpan:
-        body = self._body(stored, trace_id, span_id)
-        return read_indexed(trace_id, span_id, name, start, self._source(source), body)
+    def _new_span(
+        self, trace_id: str, span_id: str, name: str, start: int, source: int, stored: bytes
+    ) -> NewSpan | None:
+        try:
+            body = self._bodies.read(stored, trace_id, span_id)
+            return read_indexed(trace_id, span_id, name, start, self._source(source), body)
+        except UNDECODABLE:
+            _logger.warning("%s", self._undecodable(trace_id, span_id))
+            return None
 
     def indexed_of(self, kind: str, since: int) -> Iterator[NewSpan]:
         """Yield the same of the spans of one kind that started at `since` (ns) or later, by start time."""
         self.decode()
         last = (since, -1)
         while True:
-            with self._locked() as connection, snapshot(connection):
-                rows = connection.execute(_INDEXED_OF, (kind, *last, _PAGE)).fetchall()
-                page = [self._new_span(*row[1:]) for row in rows]
+            rows, page = self._indexed(_INDEXED_OF, kind, *last)
             yield from page
             if len(rows) < _PAGE:
                 return
-            last = page[-1].start, rows[-1][0]
+            last = rows[-1][4], rows[-1][0]
 
     def stats(self) -> StoreStats:
         """Count what the store holds."""
@@ -348,7 +361,7 @@ class SqliteStore:
     def _undecodable(self, trace_id: str, span_id: str) -> StoreError:
         span = make_origin(trace_id, span_id)
         reason = f"span {span} cannot be decoded; `memtrace-otel store check` names every such span"
-        return StoreError(self._path, reason)
+        return DamagedSpanError(self._path, reason)
 
     def _source(self, id: int) -> Source:
         if id not in self._sources:

@@ -103,7 +103,8 @@ def traceql(wanted: Wanted) -> str:
         all.append(_equal(f"span.{semconv.SCOPE}", wanted.scopes))
     if wanted.origins:
         all.append(_equal(f"span.{semconv.INPUTS_ORIGINS}", wanted.origins))
-    return f"{{ {' && '.join(all)} }}"
+    # Of spans apart from each other Tempo gives the count of one part, but every group.
+    return f"{{ {' && '.join(all)} }}{' | by(span:id)' if wanted.failing else ''}"
 
 
 def _ours() -> str:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import threading
+import time
+from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from memtrace_otel.otlp import encode_request
+from memtrace_otel.otlp.feedback import encode_feedback
 from memtrace_otel.otlp.sdk import encode_sdk_spans
 from memtrace_otel.serve.decoding import Decoding
 from memtrace_otel.serve.metrics import Metrics
@@ -16,6 +22,7 @@ from memtrace_otel.store import SqliteStore
 from memtrace_otel.testing import contract_span
 from tests.conftest import Recording
 from tests.integration.serve.conftest import Server, Start
+from tests.integration.serve.test_two_servers import fail, story
 from tests.unit.test_cli import tell
 
 PIPE_BYTES = 1 << 16
@@ -54,3 +61,49 @@ def test_who_wakes_a_process_that_hangs_does_not_wait(tmp_path: Path) -> None:
     finally:
         os.kill(pid, signal.SIGCONT)
         decoding.stop()
+
+
+@pytest.mark.parametrize("body", [b"\xff", b"\x01\x00\x00\x00\x09abc"])
+def test_an_answer_that_is_damaged_stops_no_decoding(start: Start, tmp_path: Path, body: bytes) -> None:
+    """One that is no span, one whose dictionary is gone."""
+    database = tmp_path / "damaged.db"
+    told, asked, failing = story(1)
+    with SqliteStore.open(database) as store:
+        store.add_request(told)
+        store.add_request(asked)
+        store.add_request(encode_feedback(failing, label="fail"))
+        store.decode()
+    with closing(sqlite3.connect(database)) as connection, connection:
+        assert connection.execute("UPDATE span SET body = ? WHERE kind = 'respond'", (body,)).rowcount == 1
+    server = start(database=database, MEMTRACE_QUIET_SECONDS="0.2")
+    told, asked, failing = story(2)
+    for request in (told, asked):
+        assert server.post("/v1/traces", request)[0] == 200
+    fail(server, failing)
+    server.until(lambda: server.metric("verdicts") == 1)
+    assert server.metric("decoder_restarts") == 0
+
+
+def test_one_that_is_being_started_while_the_server_ends_ends_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.db"
+    SqliteStore.open(path).close()
+    decoding = Decoding(path, "", Metrics())
+    start, starting, ending = decoding._start, threading.Event(), threading.Event()
+
+    def start_late() -> subprocess.Popen[bytes]:
+        starting.set()
+        ending.wait(10)
+        time.sleep(0.2)  # `stop` looks at the one before
+        return start()
+
+    monkeypatch.setattr(decoding, "_start", start_late)
+    os.kill(decoding._process.pid, signal.SIGKILL)
+    assert starting.wait(10)
+    stopping = threading.Thread(target=decoding.stop, daemon=True)
+    stopping.start()
+    ending.set()
+    stopping.join(20)
+    assert not stopping.is_alive()
+    assert decoding._process.poll() is not None

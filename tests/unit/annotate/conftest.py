@@ -91,6 +91,7 @@ class Receiver:
     headers: list[dict[str, str]] = field(default_factory=list)
     status: dict[str, int] = field(default_factory=dict)
     reply: bytes = b""
+    location: str = ""
 
     def span_ids(self) -> list[str]:
         return [
@@ -124,8 +125,15 @@ def http_receiver_on(port: int, received: Receiver) -> Iterator[None]:
             if status == 200:
                 (received.traces if self.path == "/v1/traces" else received.logs).append(body)
             self.send_response(status)
+            if received.location:
+                self.send_header("location", received.location)
             self.end_headers()
             self.wfile.write(received.reply)
+
+        def do_GET(self) -> None:
+            received.headers.append({name.lower(): value for name, value in self.headers.items()})
+            self.send_response(200)
+            self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:
             pass

@@ -111,6 +111,17 @@ def test_http_receiver_without_logs_is_no_error_but_one_without_traces_is(
         deliver(annotate([verdict_on(ANSWER, failure_type="response")], store), store)
 
 
+def test_a_redirect_is_no_success_and_takes_no_header_elsewhere(store: SqliteStore, http_receiver: Receiver) -> None:
+    http_receiver.status = {"/v1/traces": 302}
+    http_receiver.location = "/login"
+    annotations = annotate([verdict_on(UPDATE)], store)
+    with pytest.raises(SendError, match="HTTP 302"):
+        deliver(annotations, store)
+    assert len(http_receiver.headers) == 1
+    http_receiver.status = {}
+    assert deliver(annotations, store).spans == 6
+
+
 def test_a_refused_request_is_seen_and_goes_out_with_the_next_call(store: SqliteStore, http_receiver: Receiver) -> None:
     http_receiver.status = {"/v1/traces": 503}
     annotations = annotate([verdict_on(UPDATE)], store)

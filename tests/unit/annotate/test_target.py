@@ -65,6 +65,13 @@ def test_grpc_is_in_clear_text_when_scheme_or_flag_say_so(url: str, flag: str, i
 def test_a_target_names_itself_without_secrets() -> None:
     target = read_target("traces", "http://user:secret@collector:4318", BASE)
     assert str(target) == "http://collector:4318/v1/traces"
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "user:secret@collector:4317"}
+    assert str(read_target("traces", environ=environ)) == "collector:4317"
+    environ = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector/traces?api-key=secret"}
+    assert str(read_target("traces", environ=environ)) == "http://collector/traces"
+    with pytest.raises(TargetError) as raised:
+        read_target("traces", "ftp://user:secret@collector", BASE)
+    assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

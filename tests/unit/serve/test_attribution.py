@@ -207,6 +207,21 @@ def test_a_trace_is_not_watched_for_ever(clock: Clock, attributed: list[str], ki
     assert watching.wait() == float("inf")
 
 
+def test_of_too_many_traces_that_wait_the_first_is_dropped_and_counted(
+    clock: Clock, attributed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attribution, "_MOST_TRACES", 2)
+    watching = Attribution(10)
+    for trace_id in (A, B, "c" * 32):
+        watching.notice([span(trace_id, 5, scope="ana", evaluated=True)])
+    assert watching.attribute_one(Stored()) == Progress(errors=1)  # type: ignore[arg-type]
+    clock.now += 10
+    run(watching)
+    assert attributed == [B, "c" * 32]
+    watching.notice([span(A, 6, evaluated=True)])  # the one that was done goes, uncounted
+    assert not watching.attribute_one(Stored())  # type: ignore[arg-type]
+
+
 def test_what_the_receiver_did_not_take_is_tried_again_ever_less_often(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

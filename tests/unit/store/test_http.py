@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 
 import pytest
@@ -179,3 +180,25 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:
         given.get("/")
         given.close()
         assert given.get("/") == b"{}"
+
+
+def test_one_that_the_backend_has_closed_unsaid_is_opened_again_at_once() -> None:
+    """In a hurry nothing is tried twice, and backends close what was idle for a while."""
+    reply = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+    asked: list[bytes] = []
+
+    def answer_once_each() -> None:
+        for _ in range(3):
+            with server.accept()[0] as connection:
+                asked.append(connection.recv(65536))
+                connection.sendall(reply if len(asked) < 3 else b"")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        answering = threading.Thread(target=answer_once_each)
+        answering.start()
+        given = BackendApi(Address(False, "127.0.0.1", server.getsockname()[1]), bounds=Bounds(tries=1))
+        assert [given.get("/"), given.get("/")] == [b"{}", b"{}"]
+        given.close()
+        with pytest.raises(UnreachableError):  # a new one is not tried twice
+            given.get("/")
+        answering.join()
