@@ -2,7 +2,8 @@
 //
 // A Collector passes an error of any of its pipelines back to the sender, which then sends everything again: when the queue
 // of a side branch is full, the backend of the main path gets its spans twice, and the sender's own queue fills. What the
-// pipelines behind this connector refuse is counted and dropped instead.
+// pipelines behind this connector refuse is dropped instead, and counted by the request: spans that they would have filtered
+// out are in the count.
 package isolate
 
 import (
@@ -39,7 +40,7 @@ func newTraces(_ context.Context, set connector.Settings, _ component.Config, ne
 	dropped, err := set.MeterProvider.Meter("memtrace-otel/isolate").Int64Counter(
 		"memtrace_isolate_dropped_spans",
 		metric.WithUnit("{spans}"),
-		metric.WithDescription("Spans that the pipelines behind the connector refused, of full queues for example."),
+		metric.WithDescription("All spans of requests that the pipelines behind the connector refused, for a full queue for example."),
 	)
 	if err != nil {
 		return nil, err

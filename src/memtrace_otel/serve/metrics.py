@@ -70,7 +70,7 @@ class Metrics(Collector):
         seen = self._seen.copy()  # a scrape reads it in another thread
         for (what, *names), count in progress.seen.items():
             pair = self._pairs.bounded(*names)
-            for other in Seen:  # a series begins with 0
+            for other in Seen:  # a series begins with 0, unless what it counts is the first that is heard of the pair
                 seen[other, *pair] += 0
             seen[what, *pair] += count
             if what is Seen.ANSWERS:
@@ -98,7 +98,7 @@ class Metrics(Collector):
         yield _counter("decoded_spans", "New spans decoded and indexed.", self.decoded_spans)
         yield _counter("quarantined_requests", "Requests, or parts of one, set aside as unreadable.", self.quarantined)
         yield _counter("verdicts", "New verdicts on failed answers.", self.verdicts)
-        yield _counter("failed_sends", "Times that a receiver did not take verdicts.", self.failed_sends)
+        yield _counter("failed_sends", "Times that verdicts could not be sent, or looked for.", self.failed_sends)
         yield _counter("packed_spans", "Spans packed.", self.packed_spans)
         yield _counter("decoder_restarts", "Restarts of the decoding process.", self.restarts)
         yield _gauge("inbox_bytes", "Bytes acknowledged and not yet decoded.", self.inbox_bytes)

@@ -26,7 +26,16 @@ GRAFANA = DEPLOY / "grafana"
 DASHBOARDS = sorted((GRAFANA / "dashboards").glob("*.json"))
 RULES = sorted((DEPLOY / "prometheus").glob("memtrace.*.yml"))
 _NAME = re.compile(r"\b(?:memtrace|gen_ai|otelcol)[_:][a-z0-9_:]+")
-_OF_THE_COLLECTOR = {f"otelcol_exporter_{name}" for name in ("queue_size", "queue_capacity", "send_failed_spans")}
+_OF_THE_COLLECTOR = {
+    f"otelcol_exporter_{name}"
+    for name in (
+        "queue_size",
+        "queue_capacity",
+        "send_failed_spans",
+        "send_failed_log_records",
+        "enqueue_failed_log_records",
+    )
+}
 """What the Collector of collector/builder.yaml (0.158) shows of its exporters; its counters have no `_total`."""
 
 
