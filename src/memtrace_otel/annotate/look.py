@@ -26,7 +26,7 @@ class LookingAnnotations:
 
     def __init__(self, store: AnnotationStore, read: Callable[[str], Iterable[OperationSpan]]) -> None:
         self._store, self._read = store, read
-        self._seen: set[str] = set()
+        self._new: dict[str, list[OperationSpan]] = {}  # to the store, by trace that was read
         self._there: set[str] = set()
         self._roots: dict[str, str] = {}
         self._own: set[str] = set()  # roots of verdicts that are sent from here
@@ -34,19 +34,17 @@ class LookingAnnotations:
     def trace(self, trace_id: str) -> list[OperationSpan]:
         """Return the spans of a trace, the verdicts that the backend shows in it included."""
         known = self._store.trace(trace_id)
-        ours = [span for span in known if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE]
-        self._roots.update((span.span_id, root_of(span)) for span in ours)
-        if trace_id in self._seen:
-            return known
-        shown = [span for span in self._read(trace_id) if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE]
-        self._seen.add(trace_id)
-        self._there.update(span.span_id for span in shown)
         ids = {span.span_id for span in known}
-        new = [span for span in shown if span.span_id not in ids]
-        if not new:
-            return known
-        self._store.add_request(encode_request(new))
-        return self._store.trace(trace_id)
+        if trace_id not in self._new:
+            shown = [span for span in self._read(trace_id) if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE]
+            self._there.update(span.span_id for span in shown)
+            self._new[trace_id] = new = [span for span in shown if span.span_id not in ids]
+            if new:
+                self._store.add_request(encode_request(new))
+        spans = [*known, *(span for span in self._new[trace_id] if span.span_id not in ids)]  # it may decode later
+        ours = [span for span in spans if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE]
+        self._roots.update((span.span_id, root_of(span)) for span in ours)
+        return spans
 
     def unsent(self, target: str, span_ids: Iterable[str]) -> list[str]:
         """Return those ids that were never marked as sent to `target` and that the backend does not show."""

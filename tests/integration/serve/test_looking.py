@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from memtrace_otel.otlp import encode_request
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE
 from memtrace_otel.store import SqliteStore
 from tests.integration.serve.conftest import Server, Start
 from tests.integration.serve.test_two_servers import (
@@ -26,15 +27,22 @@ class Tempo:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.down = False
+        self.silence: tuple[int, bytes] | None = None
 
     def answer(self, path: str, query: dict[str, str]) -> tuple[int, bytes]:
-        if self.down:
-            return 503, b"starting"
+        if self.silence:
+            return self.silence
         with SqliteStore.open(self.server.database, create=False) as store:
             trace = encode_request(store.trace(path.rpartition("/")[2]))
-        size = bytes([len(trace) & 0x7F | 0x80, len(trace) >> 7 & 0x7F | 0x80, len(trace) >> 14])
-        return (200, b"\x0a" + size + trace) if trace else (404, b"")
+        return (200, reply_of(trace)) if trace else (404, b"")
+
+
+def reply_of(trace: bytes) -> bytes:
+    size = bytes([len(trace) & 0x7F | 0x80, len(trace) >> 7 & 0x7F | 0x80, len(trace) >> 14])
+    return b"\x0a" + size + trace
+
+
+IN_PART = reply_of(story(3)[1]) + b"\x18\x01"
 
 
 @pytest.fixture
@@ -82,20 +90,48 @@ def test_another_file_with_the_same_spans_sends_nothing_again(
     each_was_sent_once(backend, 1)
 
 
+@pytest.mark.parametrize("silence", [(503, b"starting"), (200, b"<html>"), (200, IN_PART)])
 def test_while_the_backend_is_silent_verdicts_are_kept_and_sent_later(
-    start: Start,
-    backend: Server,
-    tempo: Tempo,
-    asked: Asked,
-    tmp_path: Path,
+    start: Start, backend: Server, tempo: Tempo, asked: Asked, tmp_path: Path, silence: tuple[int, bytes]
 ) -> None:
-    tempo.down = True
+    tempo.silence = silence
     server = looking(start, asked, tmp_path / "one.db", backend)
     failing(server)
     server.until(lambda: server.metric("failed_sends") >= 1)
-    assert attributions(server.database)[0] == server.metric("verdicts") == 1
+    assert verdicts(server) == server.metric("verdicts") == 1
     assert backend.metric("acknowledged_spans") == 0
-    tempo.down = False
-    server.until(lambda: backend.metric("acknowledged_spans") >= 3)
+    tempo.silence = None
+    server.until(lambda: backend.metric("acknowledged_spans") >= 3 and not list(tmp_path.glob("one.db-turn")))
     assert server.metric("verdicts") == 1
     each_was_sent_once(backend, 1)
+
+
+def test_a_verdict_made_in_silence_replaces_what_the_backend_shows_then(
+    start: Start, backend: Server, tempo: Tempo, asked: Asked, tmp_path: Path
+) -> None:
+    _, answered, failing_trace = story(1)
+    blind = looking(start, asked, tmp_path / "blind.db", backend)
+    assert blind.post("/v1/traces", answered)[0] == 200
+    fail(blind, failing_trace)
+    blind.until(lambda: backend.metric("decoded_spans") >= 2 and not list(tmp_path.glob("blind.db-turn")))
+    (shown,) = newest(backend, failing_trace)
+    tempo.silence = 503, b""
+    server = looking(start, asked, tmp_path / "one.db", backend)
+    failing(server)
+    server.until(lambda: server.metric("failed_sends") >= 1)
+    tempo.silence = None
+    server.until(lambda: newest(backend, failing_trace) not in ([shown], []))
+    assert len(newest(backend, failing_trace)) == 1
+
+
+def verdicts(server: Server) -> int:
+    with SqliteStore.open(server.database, create=False) as store:
+        return len(store.verdicts())
+
+
+def newest(server: Server, trace_id: str) -> list[str]:
+    """The verdicts on a trace that no other one replaces."""
+    with SqliteStore.open(server.database, create=False) as store:
+        markers = [span.attributes for span in store.trace(trace_id) if span.instrumentation_scope == ATTRIBUTION_SCOPE]
+    replaced = {marker.get("memtrace.attribution.replaces") for marker in markers}
+    return sorted({str(marker["memtrace.attribution.id"]) for marker in markers} - replaced)
