@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from memtrace_otel.serve.options import Options, ServeError
+from memtrace_otel.store import SourceError
 
 
 def test_a_certificate_that_is_no_pem_is_refused_by_its_file(tmp_path: Path) -> None:
@@ -18,3 +19,14 @@ def test_a_certificate_that_is_no_pem_is_refused_by_its_file(tmp_path: Path) -> 
     assert str(caught.value) == (
         f"{certificate}, {key}: no certificate and key in PEM that belong together, without a password"
     )
+
+
+def test_who_looks_has_to_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looking = Options(tmp_path / "a.db", look_in="jaeger+http://localhost")
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
+    with pytest.raises(ServeError, match="OTEL_EXPORTER_OTLP_ENDPOINT is not set"):
+        looking.check()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4317")
+    looking.check()
+    with pytest.raises(SourceError, match="zipkin"):
+        Options(tmp_path / "a.db", look_in="zipkin+http://localhost").check()

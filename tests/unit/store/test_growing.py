@@ -20,6 +20,9 @@ from memtrace_otel.otlp import encode_request
 from memtrace_otel.otlp.encode import encode_span
 from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.store import SqliteStore, StoreError
+from memtrace_otel.store import growing as growing_texts
+from memtrace_otel.store.bodies import Bodies
+from memtrace_otel.store.packing import ReadStream
 from memtrace_otel.store.rows import read_row
 from memtrace_otel.store.streams import PIECE
 from memtrace_otel.store.texts import LONG, long_texts
@@ -62,6 +65,35 @@ def bytes_of_streams(path: Path) -> bytes:
     with closing(sqlite3.connect(path)) as connection:
         pieces = connection.execute("SELECT text FROM piece ORDER BY id").fetchall()
         return b"".join(zlib.decompress(text) for (text,) in pieces)
+
+
+def test_for_the_texts_of_one_span_the_one_before_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when there are more of them than are remembered: each reading of that one would take as long as it is."""
+    monkeypatch.setattr(growing_texts, "_CACHED_BYTES", 0)
+    texts = [said(number, LONG) for number in range(20)]
+    spans = [
+        contract_span(n, n, n, attributes={f"message.{i}": text + said(n, 50 * n) for i, text in enumerate(texts)})
+        for n in (1, 2)
+    ]
+    path = tmp_path / "a.db"
+    with SqliteStore.open(path) as store:
+        store.add_request(encode_request(spans))
+        store.decode()
+    reads: list[str] = []
+    read = Bodies.read
+
+    def counted(self: Bodies, stored: bytes, trace_id: str, span_id: str, *more: ReadStream) -> bytes:
+        reads.append(span_id)
+        return read(self, stored, trace_id, span_id, *more)
+
+    monkeypatch.setattr(Bodies, "read", counted)
+    with WatchedStore.open(path) as store:
+        while store.pack(store.newest()):
+            pass
+    assert 1 <= reads.count(spans[0].span_id) <= 3
+    monkeypatch.undo()
+    with SqliteStore.open(path) as store:
+        assert [store.trace(span.trace_id) for span in spans] == [[span] for span in spans]
 
 
 def test_long_texts_are_found_wherever_a_span_has_values() -> None:
