@@ -209,7 +209,7 @@ class Watch:
         """Tell of the one verdict, when it is new, and send it unless it was rejected; return whether it is new."""
         case = self._cases[diagnosis.verdicts[0].failure.trace_id]
         store = BackendAnnotations(self._source.whole, self._sent)
-        self._source.api.allow(1)  # what was read for the verdict may have left nothing
+        self._source.api.allow_at_least(1)  # what was read for the verdict may have left nothing
         (made,) = record(store, diagnosis, known=case.verdicts)
         if made.is_new:
             self._told(made)

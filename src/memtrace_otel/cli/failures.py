@@ -142,7 +142,7 @@ def _from_backend(
         asked = trace_ids or reading.failing(started - DAY if since is None else since)
         for diagnosis in diagnose_backend(reading, asked, known=not trace_ids, progress=progress):
             store = BackendAnnotations(source.whole)  # as it is now
-            reading.api.allow(len(diagnosis.verdicts))  # what was read for the verdicts may have left nothing
+            reading.api.allow_at_least(len(diagnosis.verdicts))  # what was read for the verdicts may have left nothing
             try:
                 made = record(store, diagnosis, started=started) if annotate else []
             except SourceLimitError as error:

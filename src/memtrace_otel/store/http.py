@@ -108,6 +108,15 @@ class BackendApi:
             self._allowed.requests = self.spent.requests + cases * self.bounds.requests
             self._allowed.bytes = self.spent.bytes + cases * self.bounds.bytes
 
+    def allow_at_least(self, cases: int) -> None:
+        """Allow no less than that, and no less than is allowed already."""
+        with self._lock:
+            before = self._allowed
+            self._allowed = Spent(
+                max(before.requests, self.spent.requests + cases * self.bounds.requests),
+                max(before.bytes, self.spent.bytes + cases * self.bounds.bytes),
+            )
+
     @property
     def exhausted(self) -> bool:
         """Whether nothing is left of what was allowed."""

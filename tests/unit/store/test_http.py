@@ -146,6 +146,20 @@ def test_requests_and_bytes_have_bounds_that_each_case_adds_to() -> None:
             small.get("/")
 
 
+def test_what_is_allowed_already_stays_allowed() -> None:
+    with answering(lambda path, query: (200, b"{}")) as asked:
+        given = api(asked, requests=2)
+        given.allow(2)
+        given.allow_at_least(1)
+        for _ in range(3):
+            given.get("/")
+        given.allow_at_least(1)
+        for _ in range(2):
+            given.get("/")
+        with pytest.raises(SourceLimitError):
+            given.get("/")
+
+
 def test_replies_that_are_too_large_count_too() -> None:
     with answering(lambda path, query: (200, b"x" * 100)) as asked:
         given = api(asked, reply_bytes=49, bytes=100)
