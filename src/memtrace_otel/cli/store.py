@@ -152,7 +152,10 @@ def forget(scope: str, no_compact: bool, database: Path, yes: bool) -> None:
     "--older-than", metavar="AGE", callback=_quantity(_SECONDS), help="Traces whose last span began that long ago: 30d."
 )
 @click.option(
-    "--max-size", metavar="SIZE", callback=_quantity(_BYTES), help="The oldest traces, until no more is used: 500MB."
+    "--max-size",
+    metavar="SIZE",
+    callback=_quantity(_BYTES),
+    help="Unreadable requests, then the oldest traces, until no more is used: 500MB.",
 )
 @click.option("--scope", metavar="SCOPE", help="Only spans of this memory; alone: all of them.")
 @click.option("--all", "everything", is_flag=True, help="Also when by this clock every trace is older than AGE.")
@@ -179,7 +182,8 @@ def prune(
             moments = f"the newest span is of {_moment(newest)}, this clock says {_moment(time.time_ns())}"
             fail(f"nothing removed: every trace is older than that ({moments}); --all removes them all")
         pruned = opened.prune(before=before, max_bytes=max_size, scope=scope)
-    click.echo(f"removed {pruned.spans} spans of {pruned.traces} traces")
+    unreadable = f", {pruned.quarantined} unreadable requests" if pruned.quarantined else ""
+    click.echo(f"removed {pruned.spans} spans of {pruned.traces} traces{unreadable}")
 
 
 def _moment(nanoseconds: int) -> str:

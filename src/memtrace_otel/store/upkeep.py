@@ -38,10 +38,11 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """How many spans went, and from how many traces."""
+    """How many spans went, and from how many traces; how many unreadable requests went."""
 
     traces: int
     spans: int
+    quarantined: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +99,10 @@ class StoreUpkeep(SpanStore, Protocol):
         A trace goes when its last span started before `before` (ns), or while the store uses more than `max_bytes`;
         with neither, when it is of the scope. With `scope` only spans of that scope go, and those without a scope in
         traces that hold no other scope. What stays is unchanged; a version whose writer went has a missing operation.
-        Without `scope`, unreadable requests received before `before` go too. The age is told by the clock of whoever
-        made the spans. Writers get their turn meanwhile; what is interrupted stays removed as far as it came. Raises
-        ValueError when nothing is given.
+        Without `scope`, unreadable requests go by the same rule, by when they were received and before any trace. The
+        age is told by the clock of whoever made the spans. Writers get their turn meanwhile; what is interrupted stays
+        removed as far as it came. Raises ValueError when nothing is given; StoreError, with nothing removed, when what
+        is of no trace alone takes more than `max_bytes`.
         """
         ...
 
