@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -150,7 +151,7 @@ def _spans(connection: Connection, rows: Iterable[tuple[int, str, str, bytes]]) 
     return spans
 
 
-def _about(connection: Connection, going: list[_Span], attributions: Mapping[str, str]) -> list[_Span]:
+def _about(connection: Connection, going: list[_Span], attributions: Mapping[str, list[str]]) -> list[_Span]:
     """Return what is said of these spans in other traces: judgements of nothing else, and attributions."""
     found = {span.id: span for span in going}
     origins = {span.origin for span in going}
@@ -160,18 +161,19 @@ def _about(connection: Connection, going: list[_Span], attributions: Mapping[str
                 read = _origins(span.body)  # without `origin` when its number is that of another name
                 if origin in read and all(o in origins or not _is_there(connection, o) for o in read):
                     found[span.id] = span
-        for span in _spans(connection, connection.execute(_TRACE, (attributions.get(origin, ""),)).fetchall()):
-            found[span.id] = span
+        for trace_id in attributions.get(origin, ()):
+            for span in _spans(connection, connection.execute(_TRACE, (trace_id,)).fetchall()):
+                found[span.id] = span
     return list(found.values())
 
 
-def _attributions(connection: Connection) -> dict[str, str]:
-    """Return the attribution trace by the answer that it is about."""
-    found: dict[str, str] = {}
+def _attributions(connection: Connection) -> Mapping[str, list[str]]:
+    """Return the attribution traces, also of replaced verdicts, by the answer that they are about."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
     for root in _spans(connection, connection.execute(_ROOTS, (semconv.ATTRIBUTION_ROOT_SPAN,)).fetchall()):
         with suppress(DecodeError):
             for link in Span.FromString(root.body).links:
-                found[make_origin(link.trace_id.hex(), link.span_id.hex())] = root.trace_id
+                found[make_origin(link.trace_id.hex(), link.span_id.hex())].append(root.trace_id)
     return found
 
 

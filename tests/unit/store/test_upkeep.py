@@ -261,13 +261,18 @@ def test_what_is_said_of_a_pruned_answer_goes_with_it(path: Path) -> None:
     links = (Link(answer.trace_id, answer.span_id),)
     root = contract_span(5, 5, 100, name="memtrace.attribute", links=links)
     step = contract_span(5, 6, 100, name="memtrace.evidence source")
+    replaced = [
+        contract_span(6, 7, 99, name="memtrace.attribute", links=links),
+        contract_span(6, 8, 99, name="memtrace.evidence source", attributes={"memtrace.step.note": SECRET}),
+    ]
     with SqliteStore.open(path) as store:
-        store.add_request(encode_request([answer, kept, judge, comparison, root, step]))
+        store.add_request(encode_request([answer, kept, judge, comparison, *replaced, root, step]))
+        store.save_verdict(answer.origin, "2" * 32, "{}")
         store.save_verdict(answer.origin, "1" * 32, "{}")
         store.mark_sent("traces", [root.span_id, step.span_id, kept.span_id])
         store.mark_sent("logs", [root.span_id])
         pruned = store.prune(scope=SCOPE)
-        assert (pruned.traces, pruned.spans) == (3, 4)
+        assert (pruned.traces, pruned.spans) == (4, 6)
         assert {span.origin for span in store.spans()} == {kept.origin, comparison.origin}
         assert store.verdicts() == []
         assert store.unsent("traces", [root.span_id, step.span_id, kept.span_id]) == [root.span_id, step.span_id]
