@@ -116,8 +116,9 @@ class StoreUpkeep(SpanStore, Protocol):
         Erased are contents, previews, digests and references to whole contents, also where they are the id of a ref:
         such an id becomes a random one, the same at each place. Free text of attributes, events and status goes too.
         That is done to the spans of the scope, to spans without a scope in the traces they are in, to such spans that
-        read what any of these produced, to verdicts on them, and to unreadable requests that name the scope or one of
-        the traces (these are emptied). A span of another scope loses what it says of the versions it read from them.
+        read what any of these produced, and to unreadable requests that name the scope or one of the traces (these are
+        emptied). A span of another scope loses what it says of the versions it read from them. Verdicts that name a
+        trace of any of these (answer, operation, alternative, evidence) are erased with their spans.
 
         The shape of the graph stays: spans, names, kinds, times, refs, origins, roles, actions, sizes, flow, links.
         Erased spans say `forgotten` in `memtrace.incomplete`. An unknown scope gives 0 spans.
