@@ -119,6 +119,12 @@ def test_what_is_missing_is_said_before_anything_is_asked(database: Path, argume
     assert "cannot be had back" not in done.output
 
 
+@pytest.mark.parametrize("arguments", [["forget", "\udcff"], ["prune", "--scope", "\udcff"]])
+def test_a_scope_that_is_no_text_is_refused(database: Path, arguments: list[str]) -> None:
+    done = run(database, *arguments, "--yes")
+    assert (done.exit_code, "no UTF-8 text" in done.stderr) == (2, True)
+
+
 def test_an_age_before_all_time_removes_nothing(database: Path) -> None:
     done = run(database, "prune", "--older-than", "999999999d", "--yes")
     assert (done.exit_code, done.stdout) == (0, "removed 0 spans of 0 traces\n")

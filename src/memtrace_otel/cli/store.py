@@ -34,6 +34,15 @@ def _quantity(units: dict[str, int]) -> Callable[[click.Context, click.Parameter
     return read
 
 
+def _text(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """A callback that refuses what no scope can be: bytes of the command line that are no text."""
+    try:
+        (value or "").encode()
+    except UnicodeEncodeError:
+        raise click.BadParameter("no UTF-8 text") from None
+    return value
+
+
 _yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON on standard output.")
 
@@ -110,7 +119,7 @@ def compact(database: Path) -> None:
 @store.command(
     epilog=examples("memtrace-otel store forget 8f14e45fceea167a", "memtrace-otel store forget 8f14e45fceea167a --yes")
 )
-@click.argument("scope")
+@click.argument("scope", callback=_text)
 @click.option("--no-compact", is_flag=True, help="Do not write the file anew: copies stay in it until `compact`.")
 @database_option
 @_yes_option
@@ -157,7 +166,7 @@ def forget(scope: str, no_compact: bool, database: Path, yes: bool) -> None:
     callback=_quantity(_BYTES),
     help="Unreadable requests, then the oldest traces, until no more is used: 500MB.",
 )
-@click.option("--scope", metavar="SCOPE", help="Only spans of this memory; alone: all of them.")
+@click.option("--scope", metavar="SCOPE", callback=_text, help="Only spans of this memory; alone: all of them.")
 @click.option("--all", "everything", is_flag=True, help="Also when by this clock every trace is older than AGE.")
 @database_option
 @_yes_option

@@ -10,7 +10,8 @@ from memtrace_otel.store.protocols import SpanStore, StoreStats
 
 @dataclass(frozen=True, slots=True)
 class ScopeStats:
-    """Counts of one memory scope: its own spans, the traces they are in, bytes of the spans, start times in ns."""
+    """Counts of one memory scope: its own spans, the traces they are in, bytes of the spans and of their streams (one
+    that several scopes share counts for each), start times in ns."""
 
     scope: str
     spans: int
