@@ -79,6 +79,16 @@ def test_prune_by_age_and_compact(database: Path) -> None:
     assert "bytes given back" in run(database, "compact").stdout
 
 
+def test_a_size_that_no_prune_can_reach_removes_nothing(database: Path) -> None:
+    refused = run(database, "prune", "--max-size", "10KB", "--yes")
+    assert (refused.exit_code, "nothing removed" in refused.stderr, "empty tables" in refused.stderr) == (2, True, True)
+    with SqliteStore.open(database) as opened:
+        assert opened.stats().spans == 2
+        opened.add_request(b"\xff" * 1_000_000)
+    done = run(database, "prune", "--max-size", "500KB", "--yes")
+    assert done.stdout == "removed 0 spans of 0 traces, 1 unreadable requests\n"
+
+
 @pytest.mark.parametrize("arguments", [(), ("--older-than", "soon"), ("--older-than", "30"), ("--max-size", "nanGB")])
 def test_prune_wants_a_limit_that_it_understands(database: Path, arguments: tuple[str, ...]) -> None:
     assert run(database, "prune", *arguments, "--yes").exit_code == 2
@@ -107,6 +117,12 @@ def test_what_is_missing_is_said_before_anything_is_asked(database: Path, argume
     done = run(database, *arguments, answer="y\n")
     assert (done.exit_code, said in done.stderr) == (2, True)
     assert "cannot be had back" not in done.output
+
+
+@pytest.mark.parametrize("arguments", [["forget", "\udcff"], ["prune", "--scope", "\udcff"]])
+def test_a_scope_that_is_no_text_is_refused(database: Path, arguments: list[str]) -> None:
+    done = run(database, *arguments, "--yes")
+    assert (done.exit_code, "no UTF-8 text" in done.stderr) == (2, True)
 
 
 def test_an_age_before_all_time_removes_nothing(database: Path) -> None:

@@ -34,6 +34,15 @@ def _quantity(units: dict[str, int]) -> Callable[[click.Context, click.Parameter
     return read
 
 
+def _text(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """A callback that refuses what no scope can be: bytes of the command line that are no text."""
+    try:
+        (value or "").encode()
+    except UnicodeEncodeError:
+        raise click.BadParameter("no UTF-8 text") from None
+    return value
+
+
 _yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON on standard output.")
 
@@ -110,7 +119,7 @@ def compact(database: Path) -> None:
 @store.command(
     epilog=examples("memtrace-otel store forget 8f14e45fceea167a", "memtrace-otel store forget 8f14e45fceea167a --yes")
 )
-@click.argument("scope")
+@click.argument("scope", callback=_text)
 @click.option("--no-compact", is_flag=True, help="Do not write the file anew: copies stay in it until `compact`.")
 @database_option
 @_yes_option
@@ -152,9 +161,12 @@ def forget(scope: str, no_compact: bool, database: Path, yes: bool) -> None:
     "--older-than", metavar="AGE", callback=_quantity(_SECONDS), help="Traces whose last span began that long ago: 30d."
 )
 @click.option(
-    "--max-size", metavar="SIZE", callback=_quantity(_BYTES), help="The oldest traces, until no more is used: 500MB."
+    "--max-size",
+    metavar="SIZE",
+    callback=_quantity(_BYTES),
+    help="Unreadable requests, then the oldest traces, until no more is used: 500MB.",
 )
-@click.option("--scope", metavar="SCOPE", help="Only spans of this memory; alone: all of them.")
+@click.option("--scope", metavar="SCOPE", callback=_text, help="Only spans of this memory; alone: all of them.")
 @click.option("--all", "everything", is_flag=True, help="Also when by this clock every trace is older than AGE.")
 @database_option
 @_yes_option
@@ -179,7 +191,8 @@ def prune(
             moments = f"the newest span is of {_moment(newest)}, this clock says {_moment(time.time_ns())}"
             fail(f"nothing removed: every trace is older than that ({moments}); --all removes them all")
         pruned = opened.prune(before=before, max_bytes=max_size, scope=scope)
-    click.echo(f"removed {pruned.spans} spans of {pruned.traces} traces")
+    unreadable = f", {pruned.quarantined} unreadable requests" if pruned.quarantined else ""
+    click.echo(f"removed {pruned.spans} spans of {pruned.traces} traces{unreadable}")
 
 
 def _moment(nanoseconds: int) -> str:

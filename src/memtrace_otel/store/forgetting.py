@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from sqlite3 import Connection
+from typing import NamedTuple
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -28,14 +29,35 @@ _NOTHING = b"\xff"
 """No span."""
 _TRACE_ID = re.compile(rb"\x0a\x10(?=(.{16}))", re.DOTALL)
 """A trace id in a protobuf span, also in bytes that cannot be parsed."""
+_TRACE = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
+"""A trace id in a text, alone or in an origin."""
+_OWN = "SELECT id, trace_id, name FROM span WHERE kind = '' AND scope = '' AND (name = ? OR name LIKE ? OR name LIKE ?)"
+_OWN_NAMES = (
+    semconv.ATTRIBUTION_ROOT_SPAN,
+    f"{semconv.ATTRIBUTION_EVIDENCE_SPAN} %",
+    f"{semconv.MARKER_SPAN} %",
+)
 
 
 @dataclass(slots=True)
 class _Found:
-    """The traces of a scope and the spans to erase: row id by origin."""
+    """The traces of a scope, the spans to erase (row id by origin), the rows of other scopes that read from these, and
+    the attributions that may quote any of it: their ids, or their traces where no id is known."""
 
     traces: set[str] = field(default_factory=set[str])
     spans: dict[str, int] = field(default_factory=dict[str, int])
+    readers: list[int] = field(default_factory=list[int])
+    attributions: set[str] = field(default_factory=set[str])
+
+
+class _Own(NamedTuple):
+    """A span of an attribution, and whether it names a trace that is looked for."""
+
+    id: int
+    trace_id: str
+    name: str
+    attribution: str
+    is_wanted: bool
 
 
 def forget(locked: Locked, scope: str, *, rewrite: bool) -> Forgotten:
@@ -43,15 +65,14 @@ def forget(locked: Locked, scope: str, *, rewrite: bool) -> Forgotten:
     with locked() as connection:
         with snapshot(connection):
             found = _find(connection, scope)
-            readers = _other_readers(connection, found)
         erasing = Erasing.begin(connection, scope)
 
     def erase(connection: Connection, batch: Sequence[int]) -> None:
         for id in erasing.left(connection, batch):
             _erase(connection, id, found, erasing)
 
-    in_turns(locked, (*found.spans.values(), *readers), _BATCH, erase)
-    drop_dictionaries(locked, (scope, *_scopes(locked, readers)))
+    in_turns(locked, (*found.spans.values(), *found.readers), _BATCH, erase)
+    drop_dictionaries(locked, (scope, *_scopes(locked, found.readers)))
     with locked() as connection:
         verdicts = _erased_verdicts(connection, found, erasing.rename)
         quarantined = _unreadable(connection, scope, found)
@@ -60,7 +81,7 @@ def forget(locked: Locked, scope: str, *, rewrite: bool) -> Forgotten:
             connection.executemany("UPDATE quarantine SET body = x'' WHERE id = ?", quarantined)
             references = erasing.end(connection)
     finished = rewrite and _overwritten(locked)
-    return Forgotten(len(found.spans), len(readers), len(verdicts), len(quarantined), references, finished)
+    return Forgotten(len(found.spans), len(found.readers), len(verdicts), len(quarantined), references, finished)
 
 
 def _erase(connection: Connection, id: int, found: _Found, erasing: Erasing) -> None:
@@ -99,7 +120,9 @@ def _find(connection: Connection, scope: str) -> _Found:
     found.spans = {make_origin(trace_id, span_id): id for trace_id, span_id, id in rows}
     _follow(connection, found, {trace_id for trace_id, _, _ in rows}, set(found.spans))
     if found.spans:
-        _add_attributions(connection, found)
+        readers = _other_readers(connection, found)
+        found.readers = sorted(readers)
+        _add_attributions(connection, found, found.traces.union(readers.values()))
     return found
 
 
@@ -127,26 +150,45 @@ def _add(connection: Connection, found: _Found, condition: str, value: str | int
     return new
 
 
-def _add_attributions(connection: Connection, found: _Found) -> None:
-    """Add our own spans about an answer or an operation of these traces; they may be in any trace."""
-    query = "SELECT id, trace_id FROM span WHERE kind = '' AND scope = '' AND (name = ? OR name LIKE ?)"
-    names = semconv.ATTRIBUTION_ROOT_SPAN, f"{semconv.MARKER_SPAN} %"
-    for id, trace_id in connection.execute(query, names).fetchall():
-        span = _span(connection, id)
-        if span is None:
-            continue
-        answers = [pair.value.string_value[:32] for pair in span.attributes if pair.key == semconv.FAILURE_ANSWER]
-        if found.traces.isdisjoint([*answers, *(link.trace_id.hex() for link in span.links)]):
-            continue
-        if span.name == semconv.ATTRIBUTION_ROOT_SPAN:
-            _add(connection, found, "trace_id = ?", trace_id)
-        else:
-            _add(connection, found, "id = ?", id)
+def _add_attributions(connection: Connection, found: _Found, traces: Set[str]) -> None:
+    """Add our own spans of every attribution that names one of `traces` anywhere: its answer, the decisive operation, a
+    step of the evidence, an alternative. They may be in any trace."""
+    verdicts = connection.execute("SELECT attribution_id, answer || ' ' || document FROM verdict")
+    found.attributions = {id for id, text in verdicts if not traces.isdisjoint(_TRACE.findall(text))}
+    own = [
+        _Own(id, trace_id, name, _attribution_id(span), not traces.isdisjoint(_named(span)))
+        for id, trace_id, name in connection.execute(_OWN, _OWN_NAMES).fetchall()
+        if (span := _span(connection, id))
+    ]
+    roots = {span.trace_id: span.attribution for span in own if span.name == semconv.ATTRIBUTION_ROOT_SPAN}
+
+    def attribution(span: _Own) -> str:
+        return span.attribution or roots.get(span.trace_id) or span.trace_id
+
+    found.attributions.update(attribution(span) for span in own if span.is_wanted)
+    for span in own:
+        if attribution(span) in found.attributions:
+            is_marker = span.name.startswith(semconv.MARKER_SPAN)
+            _add(connection, found, *(("id = ?", span.id) if is_marker else ("trace_id = ?", span.trace_id)))
 
 
-def _other_readers(connection: Connection, found: _Found) -> list[int]:
+def _attribution_id(span: Span) -> str:
+    """Return what markers and roots say; steps do not."""
+    return next((pair.value.string_value for pair in span.attributes if pair.key == semconv.ATTRIBUTION_ID), "")
+
+
+def _named(span: Span) -> set[str]:
+    """Return the traces that an attribution's span is in or names in links and texts."""
+    values = [value for pair in span.attributes for value in (pair.value, *pair.value.array_value.values)]
+    texts = " ".join(value.string_value for value in values)
+    return {span.trace_id.hex(), *(link.trace_id.hex() for link in span.links), *_TRACE.findall(texts)}
+
+
+def _other_readers(connection: Connection, found: _Found) -> dict[int, str]:
+    """Return rows and traces of the spans of other scopes that read what is to be erased."""
     erased = set(found.spans.values())
-    return sorted({id for origin in found.spans for id, _, _ in _readers(connection, origin, erased)})
+    readers = (reader for origin in found.spans for reader in _readers(connection, origin, erased))
+    return {id: span.trace_id.hex() for id, _, span in readers}
 
 
 def _readers(
@@ -161,8 +203,8 @@ def _readers(
 
 
 def _erased_verdicts(connection: Connection, found: _Found, rename: Rename) -> list[tuple[str, str]]:
-    rows = connection.execute("SELECT attribution_id, answer, document FROM verdict").fetchall()
-    return [(erase_verdict(document, rename), id) for id, answer, document in rows if answer[:32] in found.traces]
+    rows = connection.execute("SELECT attribution_id, document FROM verdict").fetchall()
+    return [(erase_verdict(document, rename), id) for id, document in rows if id in found.attributions]
 
 
 def _unreadable(connection: Connection, scope: str, found: _Found) -> list[tuple[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,8 +17,9 @@ from memtrace_otel.model import make_origin
 from memtrace_otel.otlp.decode import indexed_fields
 from memtrace_otel.semconv import OpKind
 from memtrace_otel.store.bodies import UNDECODABLE, Bodies
-from memtrace_otel.store.connection import Locked, in_turns, transaction
+from memtrace_otel.store.connection import Locked, file_of, in_turns, pragma, transaction
 from memtrace_otel.store.erasing import forget_rows
+from memtrace_otel.store.errors import StoreError
 from memtrace_otel.store.lineage import readers_of, remove_from_indexes
 from memtrace_otel.store.runs import drop_unused_dictionaries
 from memtrace_otel.store.space import size
@@ -39,7 +41,7 @@ class Retention:
     scope: str | None
 
     def applies(self, connection: Connection, last: int) -> bool:
-        """Tell whether a trace whose last span started at `last` goes."""
+        """Tell whether a trace whose last span started at `last`, or an unreadable request of that time, goes."""
         if self.before is None and self.max_bytes is None:
             return True
         if self.before is not None and last < self.before:
@@ -51,6 +53,9 @@ def prune(locked: Locked, retention: Retention) -> Pruned:
     """Remove what `retention` applies to; a failure keeps what was removed so far removed."""
     of_scope = retention.scope is not None
     query = f"SELECT trace_id FROM span {_OF_SCOPE if of_scope else ''} GROUP BY trace_id ORDER BY max(start)"
+    with locked() as connection:
+        _check_limit(connection, retention)
+    unreadable = 0 if of_scope else _drop_unreadable(locked, retention)
     with locked() as connection:
         traces = connection.execute(query, (retention.scope,) if of_scope else ()).fetchall()
         targets = [target for (target,) in connection.execute("SELECT DISTINCT target FROM sent").fetchall()]
@@ -65,15 +70,45 @@ def prune(locked: Locked, retention: Retention) -> Pruned:
             _remove(connection, going, targets)
             touched.update(span.trace_id for span in going)
             spans += len(going)
+        if retention.max_bytes is not None:  # else they count as used until the end, and more traces go for it
+            drop_unused_dictionaries(connection)
 
     in_turns(locked, traces, _BATCH, remove)
-    if retention.before is not None and not of_scope:
-        with locked() as connection:
-            connection.execute("DELETE FROM quarantine WHERE received < ?", (retention.before,))
     if spans:
         with locked() as connection, transaction(connection):
             drop_unused_dictionaries(connection)
-    return Pruned(len(touched), spans)
+    return Pruned(len(touched), spans, unreadable)
+
+
+def _check_limit(connection: Connection, retention: Retention) -> None:
+    """Raise StoreError when no number of traces is enough: what stays takes more than `max_bytes`."""
+    limit = retention.max_bytes
+    if limit is None or size(connection).used <= limit:
+        return
+    tables, resources, unreadable = connection.execute(_STAYING).fetchone()
+    staying = {"empty tables": tables * pragma(connection, "page_size"), "resources of spans": resources}
+    if retention.scope is not None:
+        staying["unreadable requests"] = unreadable
+    if sum(staying.values()) > limit:
+        parts = ", ".join(f"{what} {taken} bytes" for what, taken in staying.items())
+        reason = f"nothing removed: what prune does not remove takes more than {limit} bytes ({parts})"
+        raise StoreError(file_of(connection), f"{reason}; `memtrace-otel store compact` removes unused resources")
+
+
+def _drop_unreadable(locked: Locked, retention: Retention) -> int:
+    """Remove the oldest requests in quarantine that `retention` applies to; return how many."""
+    with locked() as connection:
+        rows = connection.execute("SELECT id, received FROM quarantine ORDER BY received, id").fetchall()
+    gone = 0
+
+    def remove(connection: Connection, batch: Sequence[tuple[int, int]]) -> None:
+        nonlocal gone
+        for id, received in batch:
+            if retention.applies(connection, received):
+                gone += connection.execute("DELETE FROM quarantine WHERE id = ?", (id,)).rowcount
+
+    in_turns(locked, rows, _BATCH, remove)
+    return gone
 
 
 class _Span(NamedTuple):
@@ -116,7 +151,7 @@ def _spans(connection: Connection, rows: Iterable[tuple[int, str, str, bytes]]) 
     return spans
 
 
-def _about(connection: Connection, going: list[_Span], attributions: Mapping[str, str]) -> list[_Span]:
+def _about(connection: Connection, going: list[_Span], attributions: Mapping[str, list[str]]) -> list[_Span]:
     """Return what is said of these spans in other traces: judgements of nothing else, and attributions."""
     found = {span.id: span for span in going}
     origins = {span.origin for span in going}
@@ -126,18 +161,19 @@ def _about(connection: Connection, going: list[_Span], attributions: Mapping[str
                 read = _origins(span.body)  # without `origin` when its number is that of another name
                 if origin in read and all(o in origins or not _is_there(connection, o) for o in read):
                     found[span.id] = span
-        for span in _spans(connection, connection.execute(_TRACE, (attributions.get(origin, ""),)).fetchall()):
-            found[span.id] = span
+        for trace_id in attributions.get(origin, ()):
+            for span in _spans(connection, connection.execute(_TRACE, (trace_id,)).fetchall()):
+                found[span.id] = span
     return list(found.values())
 
 
-def _attributions(connection: Connection) -> dict[str, str]:
-    """Return the attribution trace by the answer that it is about."""
-    found: dict[str, str] = {}
+def _attributions(connection: Connection) -> Mapping[str, list[str]]:
+    """Return the attribution traces, also of replaced verdicts, by the answer that they are about."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
     for root in _spans(connection, connection.execute(_ROOTS, (semconv.ATTRIBUTION_ROOT_SPAN,)).fetchall()):
         with suppress(DecodeError):
             for link in Span.FromString(root.body).links:
-                found[make_origin(link.trace_id.hex(), link.span_id.hex())] = root.trace_id
+                found[make_origin(link.trace_id.hex(), link.span_id.hex())].append(root.trace_id)
     return found
 
 
@@ -170,6 +206,13 @@ def _is_there(connection: Connection, origin: str) -> bool:
 
 _NEWEST = "UPDATE packing SET up_to = min(up_to, (SELECT coalesce(max(id), 0) FROM span))"
 """Rows behind the last one are given again."""
+_STAYING = """
+SELECT
+    (SELECT count(*) + 1 FROM sqlite_master WHERE rootpage > 0),
+    (SELECT coalesce(sum(length(body) + 2 * length(digest)), 0) FROM source),
+    (SELECT coalesce(sum(length(body)), 0) FROM quarantine)
+"""
+"""Pages of tables and indexes without rows; bytes."""
 _COLUMNS = "id, trace_id, span_id, body"
 _JUDGE = f"SELECT {_COLUMNS} FROM span WHERE id = ? AND kind = ?"
 _TRACE = f"SELECT {_COLUMNS} FROM span WHERE trace_id = ?"

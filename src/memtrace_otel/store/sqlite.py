@@ -27,6 +27,7 @@ from memtrace_otel.store.migrations import migrate
 from memtrace_otel.store.outlines import Outline, read_outline
 from memtrace_otel.store.protocols import StoredVerdict, StoreStats
 from memtrace_otel.store.rows import NewSpan, Source, read_indexed, read_row, read_source
+from memtrace_otel.store.streams import NUMBER_BITS
 from memtrace_otel.store.turn import Turn
 from memtrace_otel.store.upkeep import Compaction, Damage, Forgotten, Pruned, ScopeStats, StoreSize
 
@@ -395,7 +396,13 @@ SELECT id, trace_id, span_id, name, start, source, body FROM span
 WHERE kind = ? AND (start, id) > (?, ?) ORDER BY start, id LIMIT ?
 """
 
-_SCOPES = """
-SELECT scope, count(*), count(DISTINCT trace_id), sum(length(body)), min(start), max(start)
-FROM span WHERE scope <> '' GROUP BY scope ORDER BY scope
+_SCOPES = f"""
+SELECT scope, count(*), count(DISTINCT trace_id), sum(length(body)) + coalesce(shared, 0), min(start), max(start)
+FROM span LEFT JOIN (
+    SELECT scope, sum(length(text)) AS shared
+    FROM (SELECT DISTINCT scope, stream FROM stream_use CROSS JOIN span ON id = span)
+    CROSS JOIN piece ON id >= stream << {NUMBER_BITS} AND id < (stream + 1) << {NUMBER_BITS}
+    GROUP BY scope
+) USING (scope)
+WHERE scope <> '' GROUP BY scope ORDER BY scope
 """

@@ -10,7 +10,8 @@ from memtrace_otel.store.protocols import SpanStore, StoreStats
 
 @dataclass(frozen=True, slots=True)
 class ScopeStats:
-    """Counts of one memory scope: its own spans, the traces they are in, bytes of the spans, start times in ns."""
+    """Counts of one memory scope: its own spans, the traces they are in, bytes of the spans and of their streams (one
+    that several scopes share counts for each), start times in ns."""
 
     scope: str
     spans: int
@@ -38,10 +39,11 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """How many spans went, and from how many traces."""
+    """How many spans went, and from how many traces; how many unreadable requests went."""
 
     traces: int
     spans: int
+    quarantined: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +100,10 @@ class StoreUpkeep(SpanStore, Protocol):
         A trace goes when its last span started before `before` (ns), or while the store uses more than `max_bytes`;
         with neither, when it is of the scope. With `scope` only spans of that scope go, and those without a scope in
         traces that hold no other scope. What stays is unchanged; a version whose writer went has a missing operation.
-        Without `scope`, unreadable requests received before `before` go too. The age is told by the clock of whoever
-        made the spans. Writers get their turn meanwhile; what is interrupted stays removed as far as it came. Raises
-        ValueError when nothing is given.
+        Without `scope`, unreadable requests go by the same rule, by when they were received and before any trace. The
+        age is told by the clock of whoever made the spans. Writers get their turn meanwhile; what is interrupted stays
+        removed as far as it came. Raises ValueError when nothing is given; StoreError, with nothing removed, when what
+        is of no trace alone takes more than `max_bytes`.
         """
         ...
 
@@ -114,8 +117,9 @@ class StoreUpkeep(SpanStore, Protocol):
         Erased are contents, previews, digests and references to whole contents, also where they are the id of a ref:
         such an id becomes a random one, the same at each place. Free text of attributes, events and status goes too.
         That is done to the spans of the scope, to spans without a scope in the traces they are in, to such spans that
-        read what any of these produced, to verdicts on them, and to unreadable requests that name the scope or one of
-        the traces (these are emptied). A span of another scope loses what it says of the versions it read from them.
+        read what any of these produced, and to unreadable requests that name the scope or one of the traces (these are
+        emptied). A span of another scope loses what it says of the versions it read from them. Verdicts that name a
+        trace of any of these (answer, operation, alternative, evidence) are erased with their spans.
 
         The shape of the graph stays: spans, names, kinds, times, refs, origins, roles, actions, sizes, flow, links.
         Erased spans say `forgotten` in `memtrace.incomplete`. An unknown scope gives 0 spans.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from memtrace_otel import semconv
 from memtrace_otel.model import Event, Link, OperationSpan, Variable, make_origin, ref_kind
 from memtrace_otel.otlp import encode_request
+from memtrace_otel.store.errors import StoreError
 from memtrace_otel.store.protocols import StoreStats
 from memtrace_otel.store.upkeep import Pruned, StoreUpkeep
 from memtrace_otel.testing.stores import contract_span
@@ -83,6 +86,36 @@ class UpkeepContract:
         assert 0 < pruned.traces < 100
         assert upkeep.trace_ids() == [f"{n:032x}" for n in range(pruned.traces + 1, 101)]
         assert upkeep.size().used <= limit
+
+    def test_prune_by_size_removes_unreadable_requests_before_traces(self, upkeep: StoreUpkeep) -> None:
+        upkeep.add_request(encode_request([contract_span(n, n, n) for n in range(1, 101)]))
+        for _ in range(4):
+            upkeep.add_request(b"\xff" * 1_000_000)
+        upkeep.decode()
+        limit = upkeep.size().used - 1_500_000
+        assert upkeep.prune(max_bytes=limit) == Pruned(0, 0, 2)
+        assert upkeep.stats().quarantined == 2
+        assert upkeep.size().used <= limit
+
+    def test_prune_by_size_removes_nothing_when_no_trace_is_large_enough(self, upkeep: StoreUpkeep) -> None:
+        resource = {"service.name": "x" * 100_000}
+        spans = [replace(contract_span(n, n, n), resource={**resource, "n": n}) for n in range(1, 21)]
+        upkeep.add_request(encode_request(spans))
+        upkeep.add_request(b"\xff\xff no request")
+        upkeep.decode()
+        with pytest.raises(StoreError, match="resources of spans 2"):
+            upkeep.prune(max_bytes=1_000_000)
+        with pytest.raises(StoreError, match="nothing removed"):
+            upkeep.prune(max_bytes=1)
+        assert (upkeep.stats().spans, upkeep.stats().quarantined) == (20, 1)
+
+    def test_prune_of_a_scope_by_size_removes_nothing_for_unreadable_requests(self, upkeep: StoreUpkeep) -> None:
+        upkeep.add_request(encode_request([contract_span(1, 1, 1, kind="create", scope="a" * 16)]))
+        upkeep.add_request(b"\xff" * 1_000_000)
+        upkeep.decode()
+        with pytest.raises(StoreError, match="unreadable requests 1000000 bytes"):
+            upkeep.prune(max_bytes=900_000, scope="a" * 16)
+        assert upkeep.stats().spans == 1
 
     def test_prune_needs_a_limit(self, upkeep: StoreUpkeep) -> None:
         with pytest.raises(ValueError, match="scope"):

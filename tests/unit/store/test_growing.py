@@ -96,6 +96,22 @@ def test_for_the_texts_of_one_span_the_one_before_is_read_once(tmp_path: Path, m
         assert [store.trace(span.trace_id) for span in spans] == [[span] for span in spans]
 
 
+def test_the_bytes_of_a_scope_are_with_its_streams(tmp_path: Path) -> None:
+    shared = growing(60)
+    filled(
+        tmp_path / "a.db", *shared, version(61, shared[-1].outputs[0].content, THERE), version(62, "short", "c" * 16)
+    )
+    with SqliteStore.open(tmp_path / "a.db") as store, closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+        (streams,) = connection.execute("SELECT sum(length(text)) FROM piece").fetchone()
+        bodies = dict(connection.execute("SELECT scope, sum(length(body)) FROM span GROUP BY scope"))
+        assert streams > LONG
+        assert {stats.scope: stats.bytes - bodies[stats.scope] for stats in store.scopes()} == {
+            HERE: streams,
+            THERE: streams,
+            "c" * 16: 0,
+        }
+
+
 def test_long_texts_are_found_wherever_a_span_has_values() -> None:
     texts = [str(number) * LONG for number in range(5)]
     span = contract_span(

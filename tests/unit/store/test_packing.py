@@ -279,6 +279,19 @@ def test_the_dictionary_of_a_pruned_memory_goes_with_it(tmp_path: Path) -> None:
         assert store.check() == []
 
 
+def test_dictionaries_of_pruned_memories_make_room_for_traces(tmp_path: Path) -> None:
+    texts = [random.Random(n).randbytes(60).hex() for n in range(1, 801)]  # whose dictionaries cannot be small
+    said = [(Variable(f"memory:{n}", content=text, action="ADD"),) for n, text in enumerate(texts, 1)]
+    spans = [contract_span(n, n, n, scope=f"{n // 40:016x}", outputs=each) for n, each in enumerate(said, 1)]
+    with SqliteStore.open(tmp_path / "a.db") as store:
+        store.add_request(encode_request(spans))
+        store.compact()
+        limit = store.size().used * 2 // 3
+        store.prune(max_bytes=limit)
+        assert limit - 16_000 < store.size().used <= limit
+        assert store.check() == []
+
+
 def test_some_free_pages_are_kept(tmp_path: Path) -> None:
     with WatchedStore.open(tmp_path / "a.db") as store:
         store._connection.execute("CREATE TABLE junk AS SELECT zeroblob(100000) AS text")

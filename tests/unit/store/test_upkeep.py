@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from memtrace_otel.diagnosis import diagnose, record
 from memtrace_otel.graph import load_scope
 from memtrace_otel.graph.export import node_id
-from memtrace_otel.model import Link, Variable
+from memtrace_otel.model import Link, OperationSpan, Variable
 from memtrace_otel.otlp import encode_request
+from memtrace_otel.otlp.feedback import encode_feedback
 from memtrace_otel.store import SqliteStore
 from memtrace_otel.store.erasure import erase_span
 from memtrace_otel.store.lineage import key_of
@@ -102,6 +104,68 @@ def test_verdicts_and_their_spans_lose_what_they_quote(path: Path) -> None:
         assert marked.attributes["memtrace.failure.type"] == "update"
         assert store.trace(other.trace_id) == [other]
     assert SECRET.encode() not in bytes_on_disk(path)
+
+
+@pytest.mark.parametrize("scope", ["b" * 16, ""])
+def test_a_verdict_on_an_answer_of_another_scope_loses_what_it_quotes_of_this_one(path: Path, scope: str) -> None:
+    now = 10**9  # seconds: unlike digests and the like that may be in the file
+    message = Variable("message:1", "message", content="my car is blue 4711")
+    fact = Variable("fact:1", content="my car is nice", action="DERIVE")
+    extract = contract_span(1, 1, now, kind="extract", scope=SCOPE, inputs=(message,), outputs=(fact,), flow=((0, 0),))
+    memory = Variable("memory:1", content="my car is nice", action="ADD")
+    derived = (replace(fact, content="", action="", origin=extract.origin),)
+    create = contract_span(1, 2, now + 1, kind="create", scope=SCOPE, inputs=derived, outputs=(memory,))
+    asked = Variable("query:1", "query", content="what colour is my car")
+    hit = Variable("memory:1", "hit", origin=create.origin)
+    context = Variable("context:1", content="a context", action="DERIVE")
+    search = contract_span(2, 3, now + 2, kind="retrieve", scope="b" * 16, inputs=(asked, hit), outputs=(context,))
+    given = (Variable("context:1", "context", search.origin),)
+    red = (Variable("answer:1", "answer", content="red"),)
+    answer = contract_span(2, 4, now + 3, kind="respond", scope=scope, inputs=given, outputs=red)
+    with SqliteStore.open(path) as store:
+        store.add_request(encode_request([extract, create, search, answer]))
+        store.add_request(encode_feedback(answer.trace_id, label="fail", expected="blue"))
+        (diagnosis,) = diagnose(store)
+        (recorded,) = record(store, diagnosis)
+        assert "4711" in recorded.verdict.reason
+        assert store.forget(SCOPE).verdicts == 1
+        assert store.trace(answer.trace_id)[:2] == [replace(search, incomplete=("forgotten",)), answer]
+        assert store.check() == []
+    assert b"4711" not in bytes_on_disk(path)
+
+
+def test_every_attribution_that_names_a_trace_of_the_scope_or_of_a_reader_is_reached(path: Path) -> None:
+    stored = contract_span(1, 1, 1, kind="create", scope=SCOPE, outputs=(Variable("memory:1", content=SECRET),))
+    hit = (Variable("memory:1", "hit", stored.origin, content=SECRET),)
+    reader = contract_span(2, 2, 2, kind="retrieve", scope="b" * 16, inputs=hit)
+    answer = contract_span(3, 3, 3, kind="respond", scope="b" * 16)
+
+    def attribution(number: int, **step: object) -> list[OperationSpan]:
+        """Root, step and marker; only the step, if anything, names more than the answer."""
+        about = {"memtrace.attribution.id": f"{number:032x}", "memtrace.failure.reason": SECRET}
+        links = (Link(answer.trace_id, answer.span_id),)
+        return [
+            contract_span(number, number, 9, name="memtrace.attribute", links=links, attributes=about),
+            contract_span(number, number + 1, 9, name="memtrace.evidence lost", **step),
+            contract_span(3, number + 2, 9, name="memtrace.attribution update", attributes=about),
+        ]
+
+    spans = [
+        *attribution(10, links=(Link(stored.trace_id, stored.span_id),)),
+        *attribution(20, attributes={"memtrace.step.origin": reader.origin, "memtrace.step.note": SECRET}),
+        *attribution(30),  # its verdict names the trace
+        *(others := attribution(40, attributes={"memtrace.step.origin": answer.origin})),
+    ]
+    with SqliteStore.open(path) as store:
+        store.add_request(encode_request([stored, reader, answer, *spans]))
+        for number, origin in ((10, ""), (20, ""), (30, stored.origin), (40, answer.origin)):
+            document = {"evidence": [f"lost|memory:1|{origin}"], "reason": SECRET}
+            store.save_verdict(answer.origin, f"{number:032x}", json.dumps(document))
+        assert store.forget(SCOPE).verdicts == 3
+        kept = [span for span in store.spans() if SECRET in repr(span)]
+        assert kept == [span for span in others if SECRET in repr(span)]
+        assert SECRET in store.verdicts()[0].document  # the newest, which names nothing of the scope
+    assert bytes_on_disk(path).count(SECRET.encode()) == 1  # that one: spans are packed
 
 
 def test_the_graph_keeps_its_shape(path: Path) -> None:
@@ -261,13 +325,18 @@ def test_what_is_said_of_a_pruned_answer_goes_with_it(path: Path) -> None:
     links = (Link(answer.trace_id, answer.span_id),)
     root = contract_span(5, 5, 100, name="memtrace.attribute", links=links)
     step = contract_span(5, 6, 100, name="memtrace.evidence source")
+    replaced = [
+        contract_span(6, 7, 99, name="memtrace.attribute", links=links),
+        contract_span(6, 8, 99, name="memtrace.evidence source", attributes={"memtrace.step.note": SECRET}),
+    ]
     with SqliteStore.open(path) as store:
-        store.add_request(encode_request([answer, kept, judge, comparison, root, step]))
+        store.add_request(encode_request([answer, kept, judge, comparison, *replaced, root, step]))
+        store.save_verdict(answer.origin, "2" * 32, "{}")
         store.save_verdict(answer.origin, "1" * 32, "{}")
         store.mark_sent("traces", [root.span_id, step.span_id, kept.span_id])
         store.mark_sent("logs", [root.span_id])
         pruned = store.prune(scope=SCOPE)
-        assert (pruned.traces, pruned.spans) == (3, 4)
+        assert (pruned.traces, pruned.spans) == (4, 6)
         assert {span.origin for span in store.spans()} == {kept.origin, comparison.origin}
         assert store.verdicts() == []
         assert store.unsent("traces", [root.span_id, step.span_id, kept.span_id]) == [root.span_id, step.span_id]
