@@ -12,8 +12,9 @@ MINUTES ?= 10
 MEM0 = mem0ai==2.2.1
 # What failed beside other tests (status 1) is tried once more alone: processes, threads and backends of tests starve on a
 # busy machine. What is broken fails again.
-AGAIN = { test $$? -eq 1 && echo "AGAIN, alone, what failed:" && \
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -vv && \
+# $(1) where they are: of other tests it would try all.
+again = { test $$? -eq 1 && echo "AGAIN, alone, what failed:" && \
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -vv $(1) && \
 	echo "PASSED AT THE SECOND TRY ONLY: the tests above failed beside others. A race?"; }
 PIP = -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
@@ -57,7 +58,7 @@ demo: $(VENV)/.demo
 	@$(BIN)/memtrace-otel demo --dir build/demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist loadfile $(COVERAGE) || $(AGAIN)
+	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist loadfile $(COVERAGE) || $(call again,)
 
 systems:
 	tests/environments/run.sh
@@ -70,7 +71,7 @@ lint: $(VENV)/.dev
 e2e: $(VENV)/.dev
 	scripts/backends install
 	tests/e2e/clients/build.sh >/dev/null
-	$(BIN)/python -m pytest tests/e2e || $(AGAIN)
+	$(BIN)/python -m pytest tests/e2e || $(call again,tests/e2e)
 
 soak: $(VENV)/.dev
 	scripts/backends install collector jaeger
