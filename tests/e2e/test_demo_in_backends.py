@@ -97,22 +97,23 @@ def shown(jaeger: Jaeger, badger: Jaeger, tempo: Tempo, tmp_path_factory: pytest
         before = _read(backends, sent)
 
         time.sleep(max(0, ended + LATE_SECONDS - time.monotonic()))
-        verdicts, message = _attribute("--db", str(run.database))
+        verdicts, message = _attribute("--all", "--db", str(run.database))
         everything = _database(run.database)
         assert int(message.split()[1]) == _count(everything) - _count(sent)
         after = _read(backends, everything)
 
-        messages = {"database": _attribute("--db", str(run.database))[1]}
+        messages = {"database": _attribute("--all", "--db", str(run.database))[1]}
         for name, one in backends.items():
             patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", one.otlp_grpc)
-            messages[name] = _attribute("--source", f"{'tempo' if name == 'tempo' else 'jaeger'}+{one.url}")[1]
+            source = f"{'tempo' if name == 'tempo' else 'jaeger'}+{one.url}"
+            messages[name] = _attribute("--source", source, *verdicts)[1]  # others have left failing traces there
         again = _read(backends, everything)
         return Shown(run, backends, sent, verdicts, before, after, again, messages)
 
 
 def _attribute(*options: str) -> tuple[dict[str, dict[str, Any]], str]:
     """Run the command as a user does; return the verdicts by trace and what it says of sending."""
-    command = [sys.executable, "-m", "memtrace_otel.cli", "attribute", "--all", "--json", *options]
+    command = [sys.executable, "-m", "memtrace_otel.cli", "attribute", "--json", *options]
     done = subprocess.run(command, env=os.environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     verdicts = [json.loads(line) for line in done.stdout.splitlines()]
