@@ -21,11 +21,12 @@ SEARCHABLE = {"TEMPO_TRACE_IDLE": "1s", "TEMPO_FLUSH_CHECK": "1s"}
 QUICK = {
     **SEARCHABLE,
     "TEMPO_MAX_BLOCK_DURATION": "3s",
-    "TEMPO_COMPLETE_BLOCK_TIMEOUT": "3s",
+    "TEMPO_COMPLETE_BLOCK_TIMEOUT": "8s",
     "TEMPO_COMPACTION_CYCLE": "2s",
     "TEMPO_BLOCKLIST_POLL": "1s",
 }
-"""Traces become blocks on disk, and blocks are compacted, within seconds."""
+"""Traces become blocks on disk, and blocks are compacted, within seconds. The ingester keeps a block for longer than a
+busy machine needs to read the list of blocks again: in between nobody would show it."""
 
 _DAY = 86_400
 
