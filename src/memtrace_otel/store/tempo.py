@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -28,6 +29,9 @@ _LATE = 3600 * _SECOND
 """A span that comes more than two minutes late is filed under the time it came: searches look so much further."""
 _WEEK = 7 * 24 * 3600 * _SECOND - _LATE - _SECOND
 """What Tempo searches at once unless it is told otherwise (`query_frontend.search.max_duration`)."""
+_HIDDEN_SECONDS = (0.1, 0.3, 0.6)
+"""For a moment while it moves a trace from memory to its log, Tempo gives none of it by id."""
+_FOUND = 20_000
 _PLAIN = re.compile(r"[0-9A-Za-z_-]+")
 
 
@@ -47,8 +51,19 @@ class TempoSource(RemoteSource):
     def __init__(self, api: BackendApi, hours: int | None = None) -> None:
         super().__init__(api, hours)
         self._limits = _Limits()
+        self._found: set[str] = set()
 
     def _read(self, trace_id: str) -> list[OperationSpan]:
+        spans = self._read_now(trace_id)
+        for seconds in _HIDDEN_SECONDS:
+            if spans or trace_id not in self._found:
+                return spans
+            time.sleep(seconds)
+            spans = self._read_now(trace_id)
+        self._found.discard(trace_id)  # it is not there any more
+        return spans
+
+    def _read_now(self, trace_id: str) -> list[OperationSpan]:
         body = self.api.get(f"/api/v2/traces/{trace_id}", accept="application/protobuf", may_miss=True)
         try:
             trace, partial = read_trace_reply(body)
@@ -75,6 +90,9 @@ class TempoSource(RemoteSource):
             raise TooMuchError(error.reason) from None
         found = objects(document, "traces")
         traces = {trace_id(trace): _matched(trace) for trace in found}
+        if len(self._found) > _FOUND:
+            self._found.clear()
+        self._found.update(traces)
         if len(found) >= self._limits.traces:
             raise TooMuchError(f"{self._limits.traces} or more", traces)
         return traces

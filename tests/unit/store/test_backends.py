@@ -228,6 +228,31 @@ def test_a_trace_that_is_none_is_an_error(kind: str, body: bytes) -> None:
     assert raised.value.is_reply  # a graph goes on without it
 
 
+def test_a_trace_that_tempo_hides_for_a_moment_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tempo does so while it moves a trace; what no search has found may well not be there."""
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    trace = encode_request([SPAN])
+    reply = b"\x0a" + bytes([len(trace) & 0x7F | 0x80, len(trace) >> 7]) + trace
+    found = json.dumps({"traces": [{"traceID": SPAN.trace_id}, {"traceID": "d" * 32}]}).encode()
+    hidden = 2
+
+    def answer(path: str, query: dict[str, str]) -> tuple[int, bytes]:
+        nonlocal hidden
+        if path == "/api/search":
+            return 200, found
+        hidden -= path.endswith(SPAN.trace_id)
+        return (200, reply) if path.endswith(SPAN.trace_id) and hidden < 0 else (404, b"")
+
+    with answering(answer) as asked:
+        source = open_source(f"tempo+{asked.url}", hours=1)
+        assert source.trace("e" * 32) == []
+        assert len(asked.requests) == 1
+        assert source.trace_ids(scope=SPAN.scope) == [SPAN.trace_id]
+        gone = len(asked.requests)
+        assert source.trace("d" * 32) == []
+        assert len(asked.requests) == gone + 1  # not there any more: that is believed
+
+
 def test_a_trace_that_tempo_gives_in_part_says_so() -> None:
     trace = encode_request([SPAN])
     reply = b"\x0a" + bytes([len(trace) & 0x7F | 0x80, len(trace) >> 7]) + trace + b"\x18\x01"
