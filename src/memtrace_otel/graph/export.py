@@ -104,14 +104,13 @@ def node_id(node: NodeKey) -> str:
 
 
 def node_named(graph: EvolutionGraph, name: str) -> NodeKey | None:
-    """Return the node that `node_id` calls so; of a ref alone the last version. None when the graph has none."""
+    """Return the node that `node_id` calls so; of a ref alone, which may hold a bar, the last version. None when the
+    graph has none."""
     if OperationKey(name) in graph:
         return OperationKey(name)
-    ref, separated, origin = name.rpartition("|")
-    if not separated:
-        return next(reversed(graph.history(name)), None)
+    ref, _, origin = name.rpartition("|")
     version = VersionKey(ref, "", origin[1:]) if origin.startswith("~") else graph.version(ref, origin)
-    return version if version in graph else None
+    return version if version in graph else next(reversed(graph.history(name)), None)
 
 
 def _operation(node: OperationKey, attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from memtrace_otel.graph.export import SCHEMA, SCHEMA_VERSION, to_document
 TABLES = ("operations", "versions", "edges")
 
 _TEXT, _INTEGER, _NUMBER, _FLAG, _TEXTS, _INTEGERS = "string", "int64", "double", "bool", "list<string>", "list<int64>"
+_HIGHEST = 2**63 - 1
 _COLUMNS: dict[str, dict[str, str]] = {
     "operations": {
         **dict.fromkeys(("id", "trace_id", "span_id", "parent", "name", "kind", "system", "scope", "service"), _TEXT),
@@ -62,7 +63,10 @@ def write_parquet(graph: EvolutionGraph, folder: Path) -> None:
 
 
 def _cell(value: Any) -> Any:
-    """Parquet's strings are UTF-8, and what differs from span to span is text."""
+    """Parquet's strings are UTF-8, its integers signed (a time of a span is not); what differs from span to span is
+    text."""
+    if isinstance(value, int):
+        return min(value, _HIGHEST)
     if isinstance(value, dict):
         value = json.dumps(value, ensure_ascii=False)
     if isinstance(value, list):

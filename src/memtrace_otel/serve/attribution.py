@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
 import time
 from collections import defaultdict
@@ -16,15 +17,16 @@ from memtrace_otel.store import DamagedSpanError, NewSpan, RemoteSource, SqliteS
 
 if TYPE_CHECKING:
     from memtrace_otel.annotate import Annotation
+    from memtrace_otel.graph import EvolutionGraph
 
 _logger = logging.getLogger(__name__)
 _MOST_TRACES = 10_000
 _FORGET_SECONDS = 10.0
 """Between looks for traces that are watched no longer."""
-_WATCHED_SECONDS = 3600.0
-"""How long after its last change a failing trace may be attributed again."""
-_AWAITED_SECONDS = 24 * 3600.0
-"""How long an evaluation waits for the spans of its trace, like the evaluations that the next server looks at."""
+_WATCHED_SECONDS = 24 * 3600.0
+"""How long after its last change a failing trace may be attributed again, like those that the next server looks at."""
+_MOST_MISSING = 1000
+"""Traces that one graph names."""
 _TURN_SECONDS = 0.2
 """When to look again while another process attributes on the same file."""
 _LONGEST_PAUSE = 300.0
@@ -35,19 +37,20 @@ _TRACE_ID = 32
 _NEVER = float("inf")
 _PATIENCE = 10
 """A trace that never gets quiet is attributed after so many quiet periods."""
-_RESUMED_NANOSECONDS = int(_AWAITED_SECONDS) * 10**9
+_RESUMED_NANOSECONDS = int(_WATCHED_SECONDS) * 10**9
 
 
 @dataclass(slots=True)
 class _Watched:
-    """A trace with an evaluation: its newest span starts at `last` (ns), its memories are `scopes`.
+    """A trace with an evaluation: its newest span starts at `last` (ns), its memories are `scopes`, its graph names
+    operations of the traces `missing` that are not here.
 
-    It is `awaited` while it holds no answer, or not the one that was evaluated, and `unsent` while a verdict of it is.
+    It is `unsent` while a verdict of it is.
     """
 
     last: int = 0
     scopes: set[str] = field(default_factory=set[str])
-    awaited: bool = True
+    missing: frozenset[str] = frozenset()
     unsent: bool = False
     changed: float = 0.0
     due: float | None = None
@@ -59,13 +62,13 @@ class _Watched:
 class Outcome:
     """What came of attributing a trace. `sent` and `unsent`: the receiver took something now, or did not take it.
 
-    `awaited`: an evaluated answer is not here.
+    `missing`: traces of operations that are named and not here.
     """
 
     progress: Progress
     sent: bool = False
     unsent: bool = False
-    awaited: bool = False
+    missing: frozenset[str] = frozenset()
 
 
 class Attribution:
@@ -82,6 +85,8 @@ class Attribution:
         self._watched: dict[str, _Watched] = {}
         self._of_scope: defaultdict[str, set[str]] = defaultdict(set)
         """The traces whose memories these are."""
+        self._missing: defaultdict[str, set[str]] = defaultdict(set)
+        """The traces whose graphs name operations of these."""
         self._dropped = 0
         self._forgotten = 0.0
         self._pause = self._send_again = 0.0  # of one receiver: while it is down, one try tells for all traces
@@ -112,6 +117,8 @@ class Attribution:
         for span in others:
             if span.trace_id in self._watched:
                 self._watch(span.trace_id, span.start, span.fields.scope, now)
+            for trace_id in self._missing.get(span.trace_id, ()):
+                self._postpone(self._watched[trace_id], now)
             oldest[span.fields.scope] = min(oldest.get(span.fields.scope, span.start), span.start)
         oldest.pop("", None)
         for scope, start in oldest.items():
@@ -140,14 +147,13 @@ class Attribution:
                     return Progress()
                 spans = store.trace(trace_id)
                 self._add_scopes(trace_id, {span.scope for span in spans})
-                watched.awaited = not any(span.kind == OpKind.RESPOND for span in spans)
                 watched.last = max([watched.last, *(span.start for span in spans)])
                 if not spans:  # its evaluation was faster: its spans make it due
                     watched.unsent = False
                     return Progress()
                 outcome = _attribute(store, trace_id, self._backend)
                 watched.tried = time.monotonic()
-                watched.awaited |= outcome.awaited
+                self._miss(trace_id, outcome.missing)
                 self._remember(watched, outcome)
                 return outcome.progress
         except DamagedSpanError as error:
@@ -200,7 +206,18 @@ class Attribution:
         for scope in scopes:
             self._of_scope[scope].add(trace_id)
 
+    def _miss(self, trace_id: str, missing: frozenset[str]) -> None:
+        watched = self._watched[trace_id]
+        for id in watched.missing - missing:
+            self._missing[id].discard(trace_id)
+            if not self._missing[id]:
+                del self._missing[id]
+        for id in missing:
+            self._missing[id].add(trace_id)
+        watched.missing = missing
+
     def _unwatch(self, trace_id: str) -> None:
+        self._miss(trace_id, frozenset())
         for scope in self._watched.pop(trace_id).scopes:
             self._of_scope[scope].discard(trace_id)
             if not self._of_scope[scope]:
@@ -215,8 +232,7 @@ class Attribution:
     def _forget(self, now: float) -> None:
         self._forgotten = now
         for trace_id, watched in list(self._watched.items()):
-            patience = _AWAITED_SECONDS if watched.awaited or watched.unsent else _WATCHED_SECONDS
-            if watched.due is None and now - watched.changed > patience:
+            if watched.due is None and now - watched.changed > _WATCHED_SECONDS:
                 self._unwatch(trace_id)
 
 
@@ -232,13 +248,14 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
 
     started, clock = time.time_ns(), time.perf_counter()
     annotations: list[Annotation] = []
-    awaited = unsent = sent = False
+    unsent = sent = False
+    missing: set[str] = set()
     verdicts = Verdicts(store, backend)
     try:
         for found in diagnose(store, (trace_id,)):
             held = found.only(lambda verdict: _holds(store, verdict.failure.answer_span))
-            awaited |= len(held.verdicts) < len(found.verdicts)
             annotations += verdicts.record(held, started)
+            missing |= _missing(found.graph)
     except StoreError:
         raise
     except Exception:
@@ -253,7 +270,15 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
     new = [one for one in annotations if one.is_new]
     attributed = tuple(Attributed.of(one.verdict, one.seconds) for one in new if one.spans)
     progress = Progress(verdicts=len(new), attributed=attributed, failed_sends=int(unsent))
-    return Outcome(progress, sent, unsent, awaited)
+    return Outcome(progress, sent, unsent, frozenset(heapq.nsmallest(_MOST_MISSING, missing)))
+
+
+def _missing(graph: EvolutionGraph) -> set[str]:
+    """Return the traces of operations that others name and that are not there."""
+    from memtrace_otel.graph import OperationKey
+
+    keys = (key for key in graph if isinstance(key, OperationKey) and graph.nodes[key]["span"] is None)
+    return {key.origin[:_TRACE_ID] for key in keys}
 
 
 def _holds(store: SqliteStore, answer: OperationSpan) -> bool:

@@ -51,6 +51,8 @@ def main(path: str, look_in: str) -> None:
         while _is_wanted(wait):
             try:
                 wait = _work(store, attribution, packing, told)
+            except BrokenPipeError:  # nobody is told any more: the server was killed
+                return
             except StoreError as error:
                 _logger.warning("decoding waits: %s", error)
                 wait = _RETRY_SECONDS

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
 
 import networkx as nx
 import pytest
 
 from memtrace_otel.graph import EvolutionGraph, VersionKey, build_graph
-from memtrace_otel.graph.export import SCHEMA, SCHEMA_VERSION, node_id, render, to_document
+from memtrace_otel.graph.export import SCHEMA, SCHEMA_VERSION, node_id, node_named, render, to_document
+from memtrace_otel.graph.parquet import write_parquet
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.semconv import Action, OpKind, Role
 from tests.unit.graph.conftest import ALICE, origin_of, put, seen, span
@@ -62,6 +66,22 @@ def test_json_holds_everything_and_names_its_schema(story: list[OperationSpan]) 
 
 def test_json_is_the_same_for_any_order(story: list[OperationSpan]) -> None:
     assert render(build_graph(reversed(story)), "json") == render(build_graph(story), "json")
+
+
+def test_a_ref_with_a_bar_is_named_alone_too() -> None:
+    writes = span(1, 1, OpKind.CREATE, scope=ALICE, outputs=[put("memory:x|y", "Paris")])
+    graph = build_graph([writes])
+    (version,) = graph.history("memory:x|y")
+    assert node_named(graph, "memory:x|y") == node_named(graph, node_id(version)) == version
+    assert node_named(graph, "memory:x|z") is None
+
+
+def test_parquet_takes_times_past_its_integers(tmp_path: Path) -> None:
+    graph = build_graph([replace(span(1, 1, OpKind.CREATE, scope=ALICE), end=2**64 - 1)])
+    write_parquet(graph, tmp_path)
+    assert import_module("pyarrow.parquet").read_table(tmp_path / "operations.parquet")["end"].to_pylist() == [
+        2**63 - 1
+    ]
 
 
 def test_json_shows_what_is_missing() -> None:

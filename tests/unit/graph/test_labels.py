@@ -71,8 +71,17 @@ def test_a_file_that_was_not_imported_is_named_by_its_traces(tmp_path: Path) -> 
     assert (result.exit_code, read_labels(document)[0].trace_id in result.stderr) == (2, True)
 
 
-def test_an_annotation_of_a_question_nobody_asked_is_named() -> None:
+@pytest.mark.parametrize("query_id", ["query:other@1", "", None, ["query:qa-1@1"]])
+def test_an_annotation_of_a_question_nobody_asked_is_named(query_id: object) -> None:
     document = annotated("UpdateError", "question-answering")
-    document["data"]["annotations"][0]["query_id"] = "query:other@1"
+    document["data"]["annotations"][0]["query_id"] = query_id
     with pytest.raises(ValueError, match=r"annotations\[0\]\.query_id"):
+        read_labels(document)
+
+
+@pytest.mark.parametrize("annotations", [{"a": 1}, ["x"], [None], 5])
+def test_annotations_that_are_none_are_named(annotations: object) -> None:
+    document = annotated("UpdateError", "question-answering")
+    document["data"]["annotations"] = annotations
+    with pytest.raises(ValueError, match=r"^data\.annotations.*expected"):
         read_labels(document)

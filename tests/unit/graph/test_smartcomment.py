@@ -267,6 +267,8 @@ def test_a_call_without_results_and_a_link_outside_of_operations() -> None:
         (("graph_id",), 7, "document.graph_id: expected a text"),
         (("data",), None, "data: expected an object"),
         (("data", "nodes"), {}, "data.nodes: expected a list"),
+        (("data", "sessions"), 1.5, "data.sessions: expected a list"),
+        (("data", "sessions"), ["s1"], "data.sessions[0]: expected an object"),
         (("data", "nodes", 3), "x", "data.nodes[3]: expected an object"),
         (("data", "nodes", 3, "version"), "1", "data.nodes[3].version: expected an integer from 1, got '1'"),
         (("data", "nodes", 3, "metadata"), [1], "data.nodes[3].metadata: expected an object"),

@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 
 import pytest
 
-from memtrace_otel.model import OperationSpan
+from memtrace_otel.model import OperationSpan, Variable
+from memtrace_otel.otlp import encode_request
 from memtrace_otel.otlp.decode import IndexedFields
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE
 from memtrace_otel.serve import attribution
 from memtrace_otel.serve.attribution import Attribution, Outcome
 from memtrace_otel.serve.progress import Progress
-from memtrace_otel.store import NewSpan
+from memtrace_otel.store import NewSpan, SqliteStore
 
 A, B = "a" * 32, "b" * 32
 
@@ -168,9 +170,7 @@ def test_an_evaluation_may_come_before_its_trace(clock: Clock, attributed: list[
     assert attributed == [A]
 
 
-def test_feedback_waits_longer_for_the_answer_than_a_verdict_for_late_spans(
-    clock: Clock, attributed: list[str]
-) -> None:
+def test_feedback_waits_a_day_for_the_answer(clock: Clock, attributed: list[str]) -> None:
     watching = Attribution(10)
     watching.notice([span(A, 5, evaluated=True)])
     clock.now += 10
@@ -195,13 +195,13 @@ def test_while_another_process_attributes_the_trace_stays_due(clock: Clock, attr
     assert (attributed, watching.wait()) == ([A], float("inf"))
 
 
-@pytest.mark.parametrize(("kind", "patience"), [("respond", 3601), ("", 24 * 3601)])
-def test_a_trace_is_not_watched_for_ever(clock: Clock, attributed: list[str], kind: str, patience: int) -> None:
+@pytest.mark.parametrize("kind", ["respond", ""])
+def test_a_trace_is_not_watched_for_ever(clock: Clock, attributed: list[str], kind: str) -> None:
     watching = Attribution(10)
     watching.notice([span(A, 5, scope="ana", evaluated=True)])
     clock.now += 10
     run(watching, Stored(kind=kind))
-    clock.now += patience
+    clock.now += 24 * 3601
     watching.notice([span(B, 9)])
     watching.notice([span(B, 1, scope="ana")])
     assert watching.wait() == float("inf")
@@ -277,18 +277,59 @@ def test_a_verdict_that_is_never_taken_keeps_no_other_one_back(clock: Clock, mon
         assert len(tried) < 6, tried
 
 
-def test_an_answer_that_is_missing_is_waited_for_as_long_as_a_trace(
+def test_what_the_graph_names_and_lacks_makes_it_due_again_whatever_memory_it_worked_on(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outcomes = [Outcome(Progress(), awaited=True), Outcome(Progress(verdicts=1))]
-    monkeypatch.setattr(attribution, "_attribute", lambda store, trace_id, backend: outcomes.pop(0))
+    missing = [frozenset({B, "c" * 32}), frozenset({"c" * 32}), frozenset[str]()]
+    monkeypatch.setattr(
+        attribution, "_attribute", lambda store, trace_id, backend: Outcome(Progress(1), missing=missing.pop(0))
+    )
     watching = Attribution(10)
-    watching.notice([span(A, 5, evaluated=True)])
-    clock.now += 10
-    run(watching, Stored(kind="respond"))  # another answer is there
-    clock.now += 20 * 3600
-    watching.notice([span(B, 9)])
-    watching.notice([span(A, 4)])
-    clock.now += 10
-    run(watching)
-    assert outcomes == []
+    watching.notice([span(A, 5, scope="ana", evaluated=True)])
+    for late, left in (
+        (None, 2),
+        (span(B, 9, scope="bo"), 1),
+        (span(B, 3), 1),
+        (span("c" * 32, 9), 0),
+        (span("c" * 32, 3), 0),
+    ):
+        watching.notice([late] if late else [])
+        clock.now += 10
+        run(watching)
+        assert len(missing) == left, late
+
+
+def test_a_late_span_without_a_memory_is_waited_for_where_its_trace_is_named(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
+    early = OperationSpan(
+        A, "1" * 16, kind="extract", start=1, end=2, outputs=(Variable("fact:1", "fact", content="x"),)
+    )
+    fact = Variable("fact:1", "fact", origin=early.origin, content="x")
+    written = OperationSpan(
+        B,
+        "2" * 16,
+        kind="create",
+        scope="ana",
+        start=3,
+        end=4,
+        inputs=(fact,),
+        outputs=(Variable("memory:1", "memory", content="x"),),
+    )
+    hit = Variable("memory:1", "hit", origin=written.origin, content="x")
+    answer = OperationSpan(
+        B, "3" * 16, kind="respond", scope="ana", start=5, end=6, inputs=(hit,),
+        outputs=(Variable("answer:1", "answer", content="x"),), attributes={"gen_ai.evaluation.score.label": "fail"},
+    )  # fmt: skip
+    watching = Attribution(10)
+    with SqliteStore.open(tmp_path / "a.db") as store:
+        for spans in ((written, answer), (early,)):
+            store.add_request(encode_request(spans))
+            batch = store.decode_batch()
+            assert batch
+            watching.notice(batch.spans)
+            assert watching.wait() == 10
+            clock.now += 10
+            watching.attribute_one(store)
+            assert watching.wait() == float("inf")

@@ -21,6 +21,13 @@ def test_a_certificate_that_is_no_pem_is_refused_by_its_file(tmp_path: Path) -> 
     )
 
 
+@pytest.mark.parametrize("token", ["t\u00f6k", "a\nb"])
+def test_a_token_that_no_header_can_bear_is_refused(tmp_path: Path, token: str) -> None:
+    with pytest.raises(ServeError, match="MEMTRACE_SERVE_TOKEN: a token is of printable ASCII") as caught:
+        Options(tmp_path / "a.db", token=token).check()
+    assert token not in str(caught.value)
+
+
 def test_who_looks_has_to_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looking = Options(tmp_path / "a.db", look_in="jaeger+http://localhost")
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)

@@ -61,21 +61,23 @@ def parse(document: object) -> Document:
     """
     root = _object(document, "document")
     data = _object(root.get("data"), "data")
-    graph_id = _text(root, "graph_id", "document")
+    graph_id = text_of(root, "graph_id", "document")
     nodes = dict(_nodes(data))
     operations = {operation.id: operation for operation in _operations(data)}
-    for place, edge in _listed(data, "edges"):
-        source, target = (_text(edge, f"{end}_full_node_id", place) for end in ("source", "target"))
+    for place, edge in listed(data, "edges"):
+        source, target = (text_of(edge, f"{end}_full_node_id", place) for end in ("source", "target"))
         for end, name in (("source", source), ("target", target)):
             if name not in nodes and name != NO_VARIABLE:
                 raise ValueError(f"{place}.{end}_full_node_id: no such node: {name!r}")
-        op_id = _text(edge, "op_id", place)
+        op_id = text_of(edge, "op_id", place)
         if op_id == NO_OPERATION:  # a link made outside any operation: one of its own
-            op_id = f"{op_id}:{_text(edge, 'edge_id', place)}"
+            op_id = f"{op_id}:{text_of(edge, 'edge_id', place)}"
             operations[op_id] = Recorded(op_id, "link", "", _optional(edge, "session_id"), _time(edge, place), {})
         if op_id not in operations:
             raise ValueError(f"{place}.op_id: no such operation: {op_id!r}")
         operations[op_id].edges.append((source, target))
+    for _ in listed(data, "sessions", optional=True):
+        pass
     ordered = sorted(operations.values(), key=lambda operation: operation.time)
     return Document(graph_id, _optional(root, "user_id"), _optional(root, "project_id"), nodes, ordered)
 
@@ -87,11 +89,11 @@ def node_id(item: Json) -> str:
 
 
 def _nodes(data: Json) -> Iterator[tuple[str, Node]]:
-    for place, item in _listed(data, "nodes"):
+    for place, item in listed(data, "nodes"):
         version = item.get("version")
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise ValueError(f"{place}.version: expected an integer from 1, got {version!r}")
-        name, class_name = _text(item, "name", place), _optional(item, "class_name")
+        name, class_name = text_of(item, "name", place), _optional(item, "class_name")
         metadata = _object(item.get("metadata") or {}, f"{place}.metadata")
         value = item.get("value")
         text = value if isinstance(value, str) else "" if value is None else str(value)
@@ -101,8 +103,8 @@ def _nodes(data: Json) -> Iterator[tuple[str, Node]]:
 
 def _operations(data: Json) -> Iterator[Recorded]:
     seen: set[str] = set()
-    for place, item in _listed(data, "operations"):
-        id = _text(item, "op_id", place)
+    for place, item in listed(data, "operations"):
+        id = text_of(item, "op_id", place)
         if id in seen:
             raise ValueError(f"{place}.op_id: {id!r} is there twice")
         seen.add(id)
@@ -113,8 +115,11 @@ def _operations(data: Json) -> Iterator[Recorded]:
         )
 
 
-def _listed(data: Json, name: str) -> Iterator[tuple[str, Json]]:
+def listed(data: Json, name: str, *, optional: bool = False) -> Iterator[tuple[str, Json]]:
+    """Yield the objects of a list, each behind its place; raises ValueError where it is none."""
     items = data.get(name)
+    if items is None and optional:
+        return
     if not isinstance(items, list):
         raise ValueError(f"data.{name}: expected a list, got {type(items).__name__}")
     for number, item in enumerate(cast(list[object], items)):
@@ -128,7 +133,8 @@ def _object(value: object, place: str) -> Json:
     return cast(Json, value)
 
 
-def _text(item: Json, name: str, place: str) -> str:
+def text_of(item: Json, name: str, place: str) -> str:
+    """Return a text that has to be there; raises ValueError naming `place`."""
     value = item.get(name)
     if not isinstance(value, str) or not value:
         raise ValueError(f"{place}.{name}: expected a text, got {value!r}"[:300])
@@ -142,7 +148,7 @@ def _optional(item: Json, name: str) -> str:
 
 def _time(item: Json, place: str) -> int:
     """Local times without a zone; taken as UTC, which keeps their order."""
-    text = _text(item, "created_at", place)
+    text = text_of(item, "created_at", place)
     try:
         return (datetime.strptime(text, TIME_FORMAT).replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1) * 1000
     except ValueError:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memtrace_otel import semconv
+from memtrace_otel.graph.smartcomment.document import listed, text_of
 from memtrace_otel.graph.smartcomment.reading import to_spans
 from memtrace_otel.model import Verdict
 from memtrace_otel.semconv import FailureType
@@ -41,19 +42,21 @@ class Score:
 def read_labels(document: Mapping[str, Any]) -> list[Label]:
     """Return the labelled memory failures of a file, as the benchmark counts them: other types are left out.
 
-    Raises ValueError as `to_spans`, and when an annotation names a question that the file has no answer to.
+    Raises ValueError as `to_spans`, and when annotations are no list of objects, or one names a question that the file
+    has no answer to.
     """
     spans = to_spans(document)
     origins = {str(span.attributes[semconv.SMARTCOMMENT_OP_ID]): span.origin for span in spans}
     traces = {span.attributes.get(semconv.SMARTCOMMENT_QUERY_ID): span.trace_id for span in spans}
     labels: list[Label] = []
-    for number, annotation in enumerate(document["data"].get("annotations") or ()):
+    for place, annotation in listed(document["data"], "annotations", optional=True):
         kind = _MEMORY_ERRORS.get(str(annotation.get("final_error_type")))
         if kind is None:
             continue
-        trace_id = traces.get(annotation.get("query_id"))
+        query_id = text_of(annotation, "query_id", place)
+        trace_id = traces.get(query_id)
         if trace_id is None:
-            raise ValueError(f"data.annotations[{number}].query_id: nothing asked {annotation.get('query_id')!r}"[:300])
+            raise ValueError(f"{place}.query_id: nothing asked {query_id!r}"[:300])
         labels.append(Label(trace_id, kind, origins.get(str(annotation.get("final_op_id")), "")))
     return labels
 
