@@ -120,7 +120,7 @@ def test_a_verdict_that_serve_does_not_send_is_lost_at_verdict(jaeger: Jaeger, t
     [
         (
             "marker",
-            "traces: {processors: [memory_limiter, redaction, transform/contents, filter/lost]}",
+            "traces: {processors: [memory_limiter, redaction, transform/contents, fit, filter/lost]}",
             'scope.name == "memtrace_otel.attribution" and resource.attributes["service.name"] == "memtrace-canary"',
             "the verdict is there, its marker in the failing trace",
         ),

@@ -55,14 +55,16 @@ def tell(endpoint: str, spans: Iterable[OperationSpan]) -> Sequence[OperationSpa
     return told
 
 
-def tell_log(endpoint: str, answer: OperationSpan, scope: str, event: str) -> None:
+def tell_log(endpoint: str, answer: OperationSpan, scope: str, event: str, **attributes: str) -> None:
     """Send a log record `event` in the context of `answer`, a failed evaluation if that is what it is called."""
     record = LogRecord(
         time_unix_nano=time.time_ns(),
         event_name=event,
         trace_id=bytes.fromhex(answer.trace_id),
         span_id=bytes.fromhex(answer.span_id),
-        attributes=encode_pairs({"gen_ai.evaluation.score.label": "fail", "gen_ai.evaluation.name": "e2e"}),
+        attributes=encode_pairs(
+            {"gen_ai.evaluation.score.label": "fail", "gen_ai.evaluation.name": "e2e", **attributes}
+        ),
     )
     logs = ResourceLogs(scope_logs=[ScopeLogs(scope=InstrumentationScope(name=scope), log_records=[record])])
     target = read_target("logs", f"http://{endpoint}", environ={})

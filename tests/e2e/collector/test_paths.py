@@ -16,6 +16,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
 from memtrace_otel.model import OperationSpan
+from memtrace_otel.semconv import Incomplete
 from memtrace_otel.store import SqliteStore
 from tests.bench.workload import turns
 from tests.e2e.backends.jaeger import Jaeger
@@ -96,6 +97,25 @@ def test_requests_of_many_small_spans_are_not_too_many_for_serve(path: Route) ->
         tell(path.gateway.otlp, [span(trace_id, "c", attributes=chat, resource={}) for _ in range(10_000)])
     path.serve.start()
     wait_for(lambda: path.serve.acknowledged() == 60_000, "all of them in serve", 60)
+
+
+def test_what_is_larger_than_a_batch_is_cut_and_takes_nothing_along(path: Route) -> None:
+    trace_id, large = new_trace(), "\u00e9" * 1_000_000
+    page = span(trace_id, "chat", attributes={"gen_ai.operation.name": "chat", "gen_ai.input.messages": large})
+    pages = memory(trace_id, *([large[:300_000]] * 4))
+    words = span(trace_id, "GET /", attributes={"words": [large[:20]] * 40_000})
+    small = [span(trace_id, "search_memory", "retrieve") for _ in range(40)]
+    told = tell(path.agent.otlp, [*small[:20], page, pages, words, *small[20:]])
+    tell_log(
+        path.agent.otlp, page, "application", "gen_ai.evaluation.result", **{"gen_ai.evaluation.explanation": large}
+    )
+    everything = sorted(one.span_id for one in told)
+    wait_for(lambda: path.shown(trace_id) == everything, "all spans in Jaeger")
+    wait_for(lambda: len(path.kept(trace_id)) == len(told) - 1 + 1, "those of memories and the evaluation in serve")
+    (kept,) = (one for one in path.kept(trace_id) if one.span_id == page.span_id)
+    assert set(str(kept.attributes["gen_ai.input.messages"])) == {"\u00e9"}
+    assert kept.incomplete == (Incomplete.DROPPED,)
+    assert path.agent.metric("memtrace_fit_cut_items") == 4
 
 
 def test_secrets_leave_neither_in_strings_nor_in_arrays_and_nothing_else_changes(path: Route) -> None:

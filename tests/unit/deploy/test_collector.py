@@ -159,4 +159,12 @@ def test_every_evaluation_that_serve_knows_is_marked() -> None:
 def test_the_image_is_built_by_the_builder_of_the_same_version() -> None:
     version = read("builder")["dist"]["version"]
     assert f"cmd/builder@v{version} " in (FOLDER / "Dockerfile").read_text("utf-8")
-    assert "path: ./isolate" in (FOLDER / "builder.yaml").read_text("utf-8")
+    for part in ("fit", "isolate"):
+        assert f"path: ./{part}" in (FOLDER / "builder.yaml").read_text("utf-8")
+        assert f"COPY {part} ./{part}\n" in (FOLDER / "Dockerfile").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", ["agent", "gateway"])
+def test_what_is_too_large_is_cut_once_secrets_are_gone(name: str) -> None:
+    for pipeline in read(name)["service"]["pipelines"].values():
+        assert ("redaction" in pipeline["processors"]) == (pipeline["processors"][-1] == "fit")

@@ -133,8 +133,8 @@ def test_every_metric_that_is_asked_for_exists() -> None:
         unit = "_seconds" if metric["unit"] == "s" else ""
         exposed.add(metric["name"].replace(".", "_") + unit + ("_total" if metric["instrument"] == "counter" else ""))
     exposed |= _OF_THE_COLLECTOR
-    isolate = (DEPLOY.parent / "collector" / "isolate" / "isolate.go").read_text("utf-8")
-    exposed.update(re.findall(r'Int64Counter\(\s*"(\w+)"', isolate))
+    for source in (DEPLOY.parent / "collector").glob("*/*.go"):
+        exposed.update(re.findall(r'Int64Counter\(\s*"(\w+)"', source.read_text("utf-8")))
     recorded = {
         rule["record"]
         for path in RULES
