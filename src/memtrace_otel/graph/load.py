@@ -57,8 +57,8 @@ def load_graphs(
 def load_scope(source: TraceSource, scope: str | None = None, *, max_spans: int = MAX_SPANS) -> EvolutionGraph:
     """Build the graph of one memory, None: of the whole source; an empty one when nothing has that scope.
 
-    It holds every trace with a span of the scope, and the traces that those name as origins. Raises StoreError when the
-    source cannot answer.
+    It holds every trace with a span of the scope, and the traces that those name as origins: what a span of another
+    memory in these traces read has no writer here unless it names one. Raises StoreError when the source cannot answer.
     """
     loading = _Loading(source, max_spans)
     loading.memories([scope])
