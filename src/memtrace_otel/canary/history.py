@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memtrace_otel import semconv
 from memtrace_otel.model import AttributeValue, OperationSpan, Variable, content_digest, make_ref
@@ -76,7 +76,13 @@ def write_history(now: int) -> History:
     writer.span(
         asked, root, "memtrace.judge", OpKind.JUDGE, [question, judged, gold], attributes=marks, evidence=(message,)
     )
-    return History(writer.spans, fault, answer)
+    return History([_around(span, writer.spans) for span in writer.spans], fault, answer)
+
+
+def _around(span: OperationSpan, spans: Sequence[OperationSpan]) -> OperationSpan:
+    """Have a span end with its children: a backend warns of one that ends before them."""
+    ends = [other.end for other in spans if (other.trace_id, other.parent_id) == (span.trace_id, span.span_id)]
+    return replace(span, end=max([span.end, *ends]))
 
 
 def _variable(

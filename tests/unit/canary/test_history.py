@@ -43,6 +43,13 @@ def test_two_histories_share_no_memory_and_no_trace() -> None:
 
 def test_it_lies_in_the_past_in_order() -> None:
     spans = write_history(NOW).spans
-    assert all(earlier.end <= later.start for earlier, later in pairwise(spans))
-    assert spans[-1].end <= NOW
+    assert all(earlier.start < later.start for earlier, later in pairwise(spans))
+    assert max(span.end for span in spans) <= NOW
     assert len(write_history(NOW).traces()) == 3
+
+
+def test_spans_lie_inside_their_parents() -> None:
+    spans = {span.span_id: span for span in write_history(NOW).spans}
+    inner = [(span, spans[span.parent_id]) for span in spans.values() if span.parent_id]
+    assert len(inner) == 5
+    assert all(parent.start < span.start < span.end <= parent.end for span, parent in inner)
