@@ -85,8 +85,8 @@ def test_what_works_is_status_0_and_what_is_dead_is_named(way: Way, tmp_path: Pa
     before = time.time()
     status, told = way.fly(PATIENT, "--textfile", str(file))
     assert (status, "update by span" in told) == (0, True), told
+    wait_for(lambda: bool(way.backend.failing("memtrace-attribution", "update")), "the failing trace in a search")
     shown = way.backend.failing("memtrace-attribution", "update")
-    assert shown
     assert [warning for trace_id in shown for warning in way.backend.warnings(trace_id)] == []
     worked = values(file)["memtrace_canary_last_success_seconds"]
     assert before < worked < time.time()
