@@ -143,7 +143,7 @@ def shown(graph: EvolutionGraph, origin: str) -> set[object]:
     }
 
 
-@thorough
+@quick
 @given(named_streams)
 def test_what_is_loaded_around_a_node_answers_like_the_whole(spans: list[OperationSpan]) -> None:
     whole = build_graph(spans, whole=False)
