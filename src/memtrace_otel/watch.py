@@ -96,7 +96,7 @@ class _Nobody:
 
 
 class Watch:
-    """Follows a backend. `since` (ns since the epoch) is how far back failures count."""
+    """Follows a backend. `since` (ns since the epoch) is how far back failures count: later, as long before then."""
 
     def __init__(
         self,
@@ -108,7 +108,8 @@ class Watch:
         observer: Observer = _Nobody(),  # noqa: B008
     ) -> None:
         self._source = source
-        self._since = since
+        self._since = self._complete = since
+        self._length = time.time_ns() - since
         self._quiet = quiet
         self._told = told
         self._observer = observer
@@ -138,18 +139,21 @@ class Watch:
 
     def search(self) -> int:
         """Look for failing traces; return how many are new."""
-        now = time.monotonic()
+        now, clock = time.monotonic(), time.time_ns()
         back = max(back for back, every in _SEARCHES.items() if now - self._searched[back] >= every)
-        since = self._since if back == _EVER else max(self._since, time.time_ns() - int(back * _SECOND))
+        whole = back == _EVER
+        since = min(clock - self._length, self._complete) if whole else clock - int(back * _SECOND)
         self._source.api.allow(TOGETHER)
         new = 0
-        for trace_id in self._source.failing(since, self._evaluations):
+        for trace_id in self._source.failing(max(self._since, since), self._evaluations):
             case = self._cases.get(trace_id)
             if case is None:
                 new += 1
                 self._cases[trace_id] = _Case(now, now, now, self._quiet)
             else:  # evaluated again, maybe in another trace
                 case.seen, case.due = now, now + self._quiet
+        if whole and not self._source.api.exhausted:
+            self._complete = clock
         self._searched |= {shorter: now for shorter in _SEARCHES if shorter <= back}
         self._forget()
         return new

@@ -326,6 +326,36 @@ def test_a_late_evaluation_is_found_though_few_searches_look_far_back(
     assert len([seconds for seconds in back if seconds > 200]) <= 6
 
 
+def test_how_far_back_everything_is_does_not_grow_but_by_an_outage(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour, searched = 3600.0, list[float]()
+    monkeypatch.setattr(time, "time_ns", lambda: int((clock.now + 1e6) * 1e9))
+
+    def noted(self: ListedSource, since: int, known: object) -> list[str]:
+        if down:
+            raise UnreachableError("listed", "it is down")
+        searched.append(round((time.time_ns() - since) / 1e9))
+        return []
+
+    monkeypatch.setattr(ListedSource, "failing", noted)
+    down = False
+    watch = Watch(ListedSource(), since=time.time_ns() - int(hour * 1e9), quiet=QUIET)
+    watch.search()
+    clock.now += 240 * hour
+    watch.search()
+    clock.now += hour
+    down = True
+    with pytest.raises(UnreachableError):
+        watch.search()
+    clock.now += 2 * hour
+    down = False
+    watch.search()
+    clock.now += hour / 4
+    watch.search()
+    assert searched == [hour, 240 * hour, 3 * hour, hour]
+
+
 @pytest.mark.parametrize("error", [StoreError("listed", "damaged"), FailedError("listed", "damaged")])
 def test_a_trace_that_cannot_be_read_keeps_nobody_waiting(
     error: StoreError, told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
