@@ -180,7 +180,7 @@ def prune(
     """
     from memtrace_otel.store import SqliteStore
 
-    if older_than is None and max_size is None and not scope:
+    if scope == "" or (older_than is None and max_size is None and not scope):
         raise click.UsageError("give --older-than, --max-size or --scope")
     if not yes:
         click.confirm("Removed traces cannot be had back. Remove them?", abort=True)

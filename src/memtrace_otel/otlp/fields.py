@@ -126,7 +126,7 @@ class FieldReader:
     def _array(self, key: str) -> list[object]:
         value = self.rest.pop(key, None)
         if isinstance(value, str):
-            value = _array_of_text(value)
+            value = array_of_text(value)
         if value is None or isinstance(value, list):
             return cast("list[object]", value or [])
         self.malformed = True
@@ -139,7 +139,7 @@ class FieldReader:
         return default
 
 
-def _array_of_text(text: str) -> object:
+def array_of_text(text: str) -> object:
     """Return the array that a text is the JSON form of, the text itself when it is none.
 
     Stores of Jaeger's older model (Badger, Elasticsearch, Cassandra) keep arrays so; one with a NaN becomes ''.

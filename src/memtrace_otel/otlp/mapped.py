@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import Default
@@ -15,6 +15,8 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from memtrace_otel.otlp.fields import array_of_text
 
 _SHORT = [f"\n{chr(size + 2)}\n{chr(size)}" for size in range(122)]
 """How an item of an array that is a text of so many bytes begins, as characters."""
@@ -38,15 +40,18 @@ def read_mapped(body: bytes) -> tuple[bytes, bool, Mapping[str, bytes]]:
 
 
 def read_texts(value: bytes) -> list[str]:
-    """Return the items of an AnyValue that is an array, '' for what is no text; [] of any other value.
+    """Return the items of an AnyValue that is an array or the JSON text of one, '' for what is no text; else [].
 
     Raises google.protobuf.message.DecodeError.
     """
     try:
         return _short_texts(value)
     except (LookupError, ValueError):
+        read = AnyValue.FromString(value)
+        if isinstance(items := array_of_text(read.string_value), list):
+            return [item if isinstance(item, str) else "" for item in cast("list[object]", items)]
         # A repeated field is walked in half the time when it is a list.
-        return [item.string_value for item in AnyValue.FromString(value).array_value.values[:]]
+        return [item.string_value for item in read.array_value.values[:]]
 
 
 def _short_texts(value: bytes) -> list[str]:

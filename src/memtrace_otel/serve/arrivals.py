@@ -51,6 +51,12 @@ class WatchedStore(SqliteStore):
         self._seen, self._own = highest, 0
         yield from self._indexed_pages(seen, highest)
 
+    def latest(self, most: int) -> Iterator[NewSpan]:
+        """Yield up to `most` spans that came last, in order of arrival."""
+        newest = self.newest()
+        for page in self._indexed_pages(max(0, newest - most), newest):
+            yield from page
+
     def newest(self) -> int:
         """Return the highest row of a span."""
         with self._locked() as connection:

@@ -7,7 +7,9 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from memtrace_otel.model import Attributed, OperationSpan
@@ -18,6 +20,7 @@ from memtrace_otel.store import DamagedSpanError, NewSpan, RemoteSource, SqliteS
 if TYPE_CHECKING:
     from memtrace_otel.annotate import Annotation
     from memtrace_otel.graph import EvolutionGraph
+    from memtrace_otel.serve.arrivals import WatchedStore
 
 _logger = logging.getLogger(__name__)
 _MOST_TRACES = 10_000
@@ -37,6 +40,8 @@ _TRACE_ID = 32
 _NEVER = float("inf")
 _PATIENCE = 10
 """A trace that never gets quiet is attributed after so many quiet periods."""
+_RESUMED_SPANS = 10_000
+"""About a second of reading."""
 _RESUMED_NANOSECONDS = int(_WATCHED_SECONDS) * 10**9
 
 
@@ -62,12 +67,13 @@ class _Watched:
 class Outcome:
     """What came of attributing a trace. `sent` and `unsent`: the receiver took something now, or did not take it.
 
-    `missing`: traces of operations that are named and not here.
+    `scopes`: the memories that its graph is of; `missing`: traces of operations that this names and that are not here.
     """
 
     progress: Progress
     sent: bool = False
     unsent: bool = False
+    scopes: frozenset[str] = frozenset()
     missing: frozenset[str] = frozenset()
 
 
@@ -91,14 +97,18 @@ class Attribution:
         self._forgotten = 0.0
         self._pause = self._send_again = 0.0  # of one receiver: while it is down, one try tells for all traces
 
-    def resume(self, store: SqliteStore) -> None:
-        """Watch the evaluated traces of the last day: what was due when an earlier process ended is due again.
+    def resume(self, store: WatchedStore) -> None:
+        """Watch the evaluated traces of the last day, and those among the spans that arrived last: what was due when an
+        earlier process ended is due again.
 
         A verdict that is there already adds nothing.
         """
         now = time.monotonic()
         since = time.time_ns() - _RESUMED_NANOSECONDS
-        for span in (span for kind in (OpKind.JUDGE, OpKind.RESPOND) for span in store.indexed_of(kind, since)):
+        judged = (span for kind in (OpKind.JUDGE, OpKind.RESPOND) for span in store.indexed_of(kind, since))
+        for span in chain(store.latest(_RESUMED_SPANS), judged):
+            if span.instrumentation_scope == ATTRIBUTION_SCOPE:
+                continue
             if span.fields.is_evaluated:
                 for trace_id in (span.trace_id, *(origin[:_TRACE_ID] for origin in span.fields.origins)):
                     self._watch(trace_id, span.start, span.fields.scope, now)
@@ -153,6 +163,7 @@ class Attribution:
                     return Progress()
                 outcome = _attribute(store, trace_id, self._backend)
                 watched.tried = time.monotonic()
+                self._add_scopes(trace_id, outcome.scopes)
                 self._miss(trace_id, outcome.missing)
                 self._remember(watched, outcome)
                 return outcome.progress
@@ -201,7 +212,7 @@ class Attribution:
         self._add_scopes(trace_id, {scope})
         self._postpone(watched, now)
 
-    def _add_scopes(self, trace_id: str, scopes: set[str]) -> None:
+    def _add_scopes(self, trace_id: str, scopes: AbstractSet[str]) -> None:
         self._watched[trace_id].scopes |= scopes
         for scope in scopes:
             self._of_scope[scope].add(trace_id)
@@ -249,12 +260,14 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
     started, clock = time.time_ns(), time.perf_counter()
     annotations: list[Annotation] = []
     unsent = sent = False
+    scopes: set[str] = set()
     missing: set[str] = set()
     verdicts = Verdicts(store, backend)
     try:
         for found in diagnose(store, (trace_id,)):
             held = found.only(lambda verdict: _holds(store, verdict.failure.answer_span))
             annotations += verdicts.record(held, started)
+            scopes.update(found.graph.scopes())
             missing |= _missing(found.graph)
     except StoreError:
         raise
@@ -270,7 +283,7 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
     new = [one for one in annotations if one.is_new]
     attributed = tuple(Attributed.of(one.verdict, one.seconds) for one in new if one.spans)
     progress = Progress(verdicts=len(new), attributed=attributed, failed_sends=int(unsent))
-    return Outcome(progress, sent, unsent, frozenset(heapq.nsmallest(_MOST_MISSING, missing)))
+    return Outcome(progress, sent, unsent, frozenset(scopes), frozenset(heapq.nsmallest(_MOST_MISSING, missing)))
 
 
 def _missing(graph: EvolutionGraph) -> set[str]:

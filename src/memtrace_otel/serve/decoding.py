@@ -74,7 +74,11 @@ class Decoding:
             time.sleep(_RESTART_SECONDS)
             if self._stopping:
                 return
-            self._process = self._start()
+            try:
+                self._process = self._start()
+            except OSError as error:  # no memory, no process left: the one that ended is met again
+                _logger.warning("the decoding process cannot be started: %s", error)
+                continue
             if self._stopping:  # `stop` saw the one before
                 assert self._process.stdin is not None
                 self._process.stdin.close()

@@ -13,6 +13,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from memtrace_otel import semconv
 from memtrace_otel.model import content_digest, make_origin
+from memtrace_otel.otlp.fields import array_of_text
+from memtrace_otel.otlp.values import encode_any
+from memtrace_otel.semconv import RefKind
 
 Pairs = RepeatedCompositeFieldContainer[KeyValue]
 Rename = Callable[[str], str]
@@ -48,7 +51,11 @@ _VERDICT = frozenset(
 )
 _REFERENCES = (semconv.INPUTS_STORES, semconv.OUTPUTS_STORES)
 _OF_INPUTS = (semconv.INPUTS_DIGESTS, semconv.INPUTS_CONTENTS, semconv.INPUTS_STORES)
-_BY_DIGEST = re.compile(r"\b((?:message|query|document|chunk|fact|completion|expected):)([0-9a-f]{16})(?![0-9a-f])")
+_COLUMNS = (semconv.INPUTS, semconv.INPUTS_ORIGINS, *_OF_INPUTS)
+_BY_DIGEST = re.compile(
+    r"\b((?:message|query|document|chunk|fact|completion|expected|memory|state|prompt):(?:[^\s,|\"]*[/-])?)"
+    r"([0-9a-f]{16})(?![0-9a-f])"
+)
 
 
 def renaming(key: str) -> Rename:
@@ -70,6 +77,10 @@ def erase_span(span: Span, rename: Rename) -> list[str]:
 
 def erase_inputs(span: Span, origins: Collection[str], rename: Rename) -> None:
     """Take out of `span` what it says of the versions that come from `origins`, and rename them in its links."""
+    for pair in span.attributes:
+        if pair.key in _COLUMNS and isinstance(items := array_of_text(pair.value.string_value), list):
+            texts = [item if isinstance(item, str) else "" for item in cast("list[object]", items)]
+            pair.value.CopyFrom(encode_any(texts))
     columns = {pair.key: pair.value.array_value.values for pair in span.attributes}
     refs = columns.get(semconv.INPUTS, ())
     for index, origin in enumerate(columns.get(semconv.INPUTS_ORIGINS, ())):
@@ -98,10 +109,16 @@ def erase_verdict(document: str, rename: Rename) -> str:
 def _keep_structure(pairs: Pairs, rename: Rename) -> None:
     kept = [pair for pair in pairs if pair.key in _STRUCTURE or not _may_hold_text(pair.value)]
     for pair in kept:
-        _rename(pair.value, rename)
+        _rename(pair.value, _of_record(rename) if pair.key == semconv.GEN_AI_MEMORY_RECORD_ID else rename)
     copies = [KeyValue.FromString(pair.SerializeToString()) for pair in kept]
     del pairs[:]
     pairs.extend(copies)
+
+
+def _of_record(rename: Rename) -> Rename:
+    """A record is named by the id alone, as its ref names it."""
+    ref = f"{RefKind.MEMORY}:"
+    return lambda id: rename(ref + id).removeprefix(ref)
 
 
 def _may_hold_text(value: AnyValue) -> bool:

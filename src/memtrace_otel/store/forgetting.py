@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from sqlite3 import Connection
 from typing import NamedTuple
@@ -80,6 +81,8 @@ def forget(locked: Locked, scope: str, *, rewrite: bool) -> Forgotten:
             connection.executemany("UPDATE verdict SET document = ? WHERE attribution_id = ?", verdicts)
             connection.executemany("UPDATE quarantine SET body = x'' WHERE id = ?", quarantined)
             references = erasing.end(connection)
+        with suppress(OSError):
+            copy_of(file_of(connection)).unlink()
     finished = rewrite and _overwritten(locked)
     return Forgotten(len(found.spans), len(found.readers), len(verdicts), len(quarantined), references, finished)
 
@@ -107,8 +110,6 @@ def _scopes(locked: Locked, ids: Iterable[int]) -> set[str]:
 def _overwritten(locked: Locked) -> bool:
     """Freed pages and the log still hold what was erased: write the file anew, or say that this is left to do."""
     try:
-        with locked() as connection:
-            copy_of(file_of(connection)).unlink(missing_ok=True)
         return compact(locked).finished
     except (StoreError, OSError):  # the disk is full, another process does not let go of the write lock
         return False

@@ -265,6 +265,8 @@ class SqliteStore:
         """Remove traces by age (ns), size and scope, in short transactions; the space is free for new spans."""
         if before is None and max_bytes is None and scope is None:
             raise ValueError("give an age, a size or a scope")
+        if scope == "":
+            raise ValueError("an empty scope is none")
         self.decode()
         return retention.prune(self._locked, retention.Retention(before, max_bytes, scope))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sqlite3
@@ -82,6 +83,28 @@ def test_an_answer_that_is_damaged_stops_no_decoding(start: Start, tmp_path: Pat
     fail(server, failing)
     server.until(lambda: server.metric("verdicts") == 1)
     assert server.metric("decoder_restarts") == 0
+
+
+def test_one_that_cannot_be_started_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "a.db"
+    SqliteStore.open(path).close()
+    decoding = Decoding(path, "", Metrics())
+    start, starts, started = decoding._start, list[int](), threading.Event()
+
+    def start_in_need() -> subprocess.Popen[bytes]:
+        starts.append(1)
+        if len(starts) < 3:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        started.set()
+        return start()
+
+    monkeypatch.setattr(decoding, "_start", start_in_need)
+    os.kill(decoding._process.pid, signal.SIGKILL)
+    assert started.wait(20)
+    decoding.stop()
+    assert "the decoding process cannot be started: [Errno 11] Resource temporarily unavailable" in caplog.text
 
 
 def test_one_that_is_being_started_while_the_server_ends_ends_too(

@@ -94,6 +94,13 @@ def test_texts_are_those_of_the_array(value: AnyValue) -> None:
     assert read_texts(value.SerializeToString()) == [item.string_value for item in value.array_value.values]
 
 
+@pytest.mark.parametrize(
+    ("text", "texts"), [('["a","b"]', ["a", "b"]), ('["a",1]', ["a", ""]), ("[]", []), ('["a"', []), ("a", [])]
+)
+def test_an_array_that_a_backend_keeps_as_a_text_is_read(text: str, texts: list[str]) -> None:
+    assert read_texts(AnyValue(string_value=text).SerializeToString()) == texts
+
+
 def test_texts_of_a_long_array_are_read() -> None:
     texts = [f"memory:{number}" for number in range(3000)]
     for count in (6, 10, 1000, 3000):

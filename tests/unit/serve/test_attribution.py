@@ -14,6 +14,7 @@ from memtrace_otel.otlp import encode_request
 from memtrace_otel.otlp.decode import IndexedFields
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE
 from memtrace_otel.serve import attribution
+from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.serve.attribution import Attribution, Outcome
 from memtrace_otel.serve.progress import Progress
 from memtrace_otel.store import NewSpan, SqliteStore
@@ -73,8 +74,9 @@ class Receiver:
 class Stored:
     """A store in which every trace works on Ana's memory, but for those that are `missing`."""
 
-    def __init__(self, *missing: str, kind: str = "", others: bool = False) -> None:
+    def __init__(self, *missing: str, kind: str = "", scope: str = "ana", others: bool = False) -> None:
         self.missing = missing
+        self.scope = scope
         self.kind = kind
         self.others = others
 
@@ -86,7 +88,7 @@ class Stored:
         return (
             []
             if trace_id in self.missing
-            else [OperationSpan(trace_id, "1" * 16, kind=self.kind, scope="ana", start=4)]
+            else [OperationSpan(trace_id, "1" * 16, kind=self.kind, scope=self.scope, start=4)]
         )
 
 
@@ -297,6 +299,33 @@ def test_what_the_graph_names_and_lacks_makes_it_due_again_whatever_memory_it_wo
         clock.now += 10
         run(watching)
         assert len(missing) == left, late
+
+
+def test_a_late_span_of_a_memory_behind_the_answer_makes_it_due_again(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = Outcome(Progress(1), scopes=frozenset({"ana"}))
+    monkeypatch.setattr(attribution, "_attribute", lambda store, trace_id, backend: outcome)
+    watching = Attribution(10)
+    watching.notice([span(A, 5, evaluated=True)])  # search and answer in traces of their own
+    clock.now += 10
+    run(watching, Stored(scope=""))
+    assert watching.wait() == float("inf")
+    watching.notice([span(B, 3, scope="ana")])
+    assert watching.wait() == 10
+
+
+def test_what_arrived_last_is_due_again_however_old_it_is(clock: Clock, tmp_path: Path) -> None:
+    asked = OperationSpan(
+        A, "1" * 16, name="turn", start=1, end=2, attributes={"gen_ai.evaluation.score.label": "fail"}
+    )
+    with WatchedStore.open(tmp_path / "a.db") as store:
+        store.add_request(encode_request([asked]))
+        assert store.decode_batch()
+        store.skip()
+        watching = Attribution(10)
+        watching.resume(store)
+        assert watching.wait() == 10
 
 
 def test_a_late_span_without_a_memory_is_waited_for_where_its_trace_is_named(

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from memtrace_otel.diagnosis import diagnose, record
 from memtrace_otel.graph import load_scope
 from memtrace_otel.graph.export import node_id
-from memtrace_otel.model import Link, OperationSpan, Variable
+from memtrace_otel.model import Link, OperationSpan, Variable, content_digest
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.otlp.feedback import encode_feedback
 from memtrace_otel.store import SqliteStore
@@ -220,6 +221,45 @@ def test_a_forget_that_was_interrupted_is_named_and_taken_up(path: Path, monkeyp
         assert len({span.outputs[0].ref for span in store.spans()} - {said.ref}) == 1
         assert store.check() == []
     assert SECRET.encode() not in bytes_on_disk(path)
+
+
+@pytest.mark.parametrize("kind", ["memory", "state", "prompt", "memory:relation-", "state:thread/messages/"])
+def test_digests_that_are_ids_of_records_are_forgotten_too(path: Path, kind: str) -> None:
+    id = kind.partition(":")[2] + content_digest(SECRET)
+    ref = f"{kind.partition(':')[0]}:{id}"
+    record = {"gen_ai.memory.record.id": id}
+    uuid = Variable("memory:6b0b8a1e-6d3c-4a5e-9f5b-0123456789ab", action="ADD")
+    with SqliteStore.open(path) as store:
+        said = contract_span(1, 1, 1, scope=SCOPE, outputs=(Variable(ref, action="ADD"), uuid), attributes=record)
+        heard = contract_span(2, 2, 2, scope="b" * 16, inputs=(Variable(ref, "hit", said.origin),))
+        store.add_request(encode_request([said, heard]))
+        store.forget(SCOPE)
+        said, heard = sorted(store.spans(), key=lambda span: span.start)
+        assert said.outputs[0].ref == heard.inputs[0].ref != ref
+        assert content_digest(SECRET) not in repr((said, heard))
+        assert str(said.attributes["gen_ai.memory.record.id"]) == said.outputs[0].ref.partition(":")[2]
+        assert said.outputs[1].ref == uuid.ref
+
+
+def test_forget_reaches_arrays_that_a_backend_keeps_as_texts(path: Path) -> None:
+    said = contract_span(1, 1, 1, scope=SCOPE, outputs=(Variable("memory:1", content=SECRET, action="ADD"),))
+    heard = contract_span(2, 2, 2, scope="b" * 16, inputs=(Variable("memory:1", "hit", said.origin, content=SECRET),))
+    request = ExportTraceServiceRequest.FromString(encode_request([heard]))
+    for pair in request.resource_spans[0].scope_spans[0].spans[0].attributes:
+        if items := [item.string_value for item in pair.value.array_value.values]:
+            pair.value.string_value = json.dumps(items)
+    with SqliteStore.open(path) as store:
+        store.add_request(encode_request([said]))
+        store.add_request(request.SerializeToString())
+        assert [span.inputs[0].content for span in store.spans() if span.inputs] == [SECRET]
+        store.forget(SCOPE)
+        assert [span.inputs[0].content for span in store.spans() if span.inputs] == [""]
+    assert SECRET.encode() not in bytes_on_disk(path)
+
+
+def test_an_empty_scope_is_not_pruned(path: Path) -> None:
+    with SqliteStore.open(path) as store, pytest.raises(ValueError, match="empty scope"):
+        store.prune(scope="", before=1)
 
 
 def test_forget_can_leave_the_writing_anew_for_later(path: Path) -> None:
