@@ -8,6 +8,7 @@ package fit
 import (
 	"context"
 	"errors"
+	"strings"
 	"unicode/utf8"
 
 	"go.opentelemetry.io/collector/component"
@@ -116,9 +117,7 @@ func (f *fitter) logs(ctx context.Context, logs plog.Logs) (plog.Logs, error) {
 		for _, scope := range resource.ScopeLogs().All() {
 			for _, record := range scope.LogRecords().All() {
 				if marshaler.LogRecordSize(record) > f.most {
-					record.SetDroppedAttributesCount(record.DroppedAttributesCount() + 1)
-					shorten(record.Body(), f.most/4)
-					f.values(func() int { return marshaler.LogRecordSize(record) }, []pcommon.Map{record.Attributes()})
+					f.record(marshaler, record)
 					f.cut.Add(ctx, 1)
 				}
 			}
@@ -127,14 +126,45 @@ func (f *fitter) logs(ctx context.Context, logs plog.Logs) (plog.Logs, error) {
 	return logs, nil
 }
 
-// Cut values until `size` fits, the longest ones first; where many small ones are too much, none stays. False when that is
-// not enough.
-func (f *fitter) values(size func() int, maps []pcommon.Map) bool {
+func (f *fitter) record(marshaler plog.ProtoMarshaler, record plog.LogRecord) {
+	record.SetDroppedAttributesCount(record.DroppedAttributesCount() + 1)
+	size := func() int { return marshaler.LogRecordSize(record) }
+	f.values(size, []pcommon.Map{record.Attributes()}, record.Body())
+}
+
+// What tells a span of a memory from others, and an evaluation.
+func isOurs(name string, _ pcommon.Value) bool {
+	return strings.HasPrefix(name, "memtrace.") || strings.HasPrefix(name, "gen_ai.")
+}
+
+func isScalar(_ string, value pcommon.Value) bool {
+	return value.Type() != pcommon.ValueTypeSlice && value.Type() != pcommon.ValueTypeMap
+}
+
+// Cut the values of maps, and those alone, until `size` fits, the longest ones first. Where many small ones are too much,
+// lists go, then what is of no memory, then all. False when that is not enough.
+func (f *fitter) values(size func() int, maps []pcommon.Map, alone ...pcommon.Value) bool {
 	for limit := f.most / 4; limit >= 64; limit /= 4 {
 		for _, values := range maps {
 			for _, value := range values.All() {
 				shorten(value, limit)
 			}
+		}
+		for _, value := range alone {
+			shorten(value, limit)
+		}
+		if size() <= f.most {
+			return true
+		}
+	}
+	for _, value := range alone {
+		if !isScalar("", value) {
+			pcommon.NewValueEmpty().CopyTo(value)
+		}
+	}
+	for _, stays := range []func(string, pcommon.Value) bool{isScalar, isOurs} {
+		for _, values := range maps {
+			values.RemoveIf(func(name string, value pcommon.Value) bool { return !stays(name, value) })
 		}
 		if size() <= f.most {
 			return true

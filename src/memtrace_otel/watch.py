@@ -225,8 +225,8 @@ class Watch:
         try:
             deliver([made], store)
         except SendError as error:
-            if not error.partial:  # the others come first when it goes on
-                case.due = time.monotonic() + self._quiet
+            if not error.partial:  # the others come first when it goes on; due, else a round without one seems well
+                case.due = time.monotonic()
                 raise
             case.rejected.add(verdict.attribution_id)
             _logger.warning("the verdict on %s is left out: %s", verdict.failure.answer_span.origin, error)

@@ -186,6 +186,32 @@ def test_a_receiver_that_is_down_gets_the_verdict_later_once(told: Told, clock: 
     assert len(told.verdicts) == 1
 
 
+def test_no_round_seems_well_while_the_receiver_is_down(told: Told, clock: Clock) -> None:
+    """However much longer the quiet period is than the interval."""
+    rounds, stopped = list[bool](), Event()
+
+    class Counted:
+        def expects(self, system: str, service: str) -> None: ...
+        def attributed(self, told: Attributed) -> None: ...
+        def failed(self) -> None: ...
+        def searched(self, succeeded: bool, waiting: int) -> None:
+            rounds.append(succeeded)
+
+    def wait(seconds: float) -> bool:
+        clock.now += max(seconds, 0.1)
+        if clock.now > 1500:
+            stopped.set()
+        return stopped.is_set()
+
+    told.source.tell(story())
+    told.down = True
+    stopped.wait = wait  # type: ignore[method-assign]
+    Watch(told.source, since=0, quiet=3 * QUIET, observer=Counted()).run(QUIET / 2, stopped)
+    first = rounds.index(False)
+    assert len(rounds[first:]) > 4
+    assert not any(rounds[first:])
+
+
 def test_a_verdict_that_the_receiver_rejects_is_left_out_and_holds_up_no_other(
     told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,6 +13,7 @@ from opentelemetry.util.re import parse_env_headers
 Signal = Literal["traces", "logs"]
 _PREFIX = "OTEL_EXPORTER_OTLP_"
 _TIMEOUT = 10.0
+_UNUSABLE = "holds a character that no header may hold"
 
 
 class TargetError(ValueError):
@@ -71,7 +72,7 @@ def read_target(signal: Signal, endpoint: str | None = None, environ: Mapping[st
         signal=signal,
         protocol=protocol,
         endpoint=url,
-        headers=parse_env_headers(setting("HEADERS"), liberal=True),
+        headers=_headers(setting("HEADERS"), protocol),
         timeout=timeout,
         gzip=setting("COMPRESSION").strip().lower() == "gzip",
         insecure=_insecure(url, setting("INSECURE")),
@@ -79,6 +80,21 @@ def read_target(signal: Signal, endpoint: str | None = None, environ: Mapping[st
         client_key=setting("CLIENT_KEY"),
         client_certificate=setting("CLIENT_CERTIFICATE"),
     )
+
+
+def _headers(given: str, protocol: str) -> Mapping[str, str]:
+    """Read the headers; an error names the setting alone, they may be secrets."""
+    items = [item.strip() for item in given.split(",") if item.strip()]
+    if not all(item.partition("=")[0].strip() and "=" in item for item in items):
+        raise TargetError(f"{_PREFIX}HEADERS is not name=value, between commas")
+    if not given.isprintable():
+        raise TargetError(f"{_PREFIX}HEADERS {_UNUSABLE}")
+    headers = parse_env_headers(given, liberal=True)
+    if not all(value.isascii() and value.isprintable() for value in headers.values()):
+        raise TargetError(f"{_PREFIX}HEADERS {_UNUSABLE}")
+    if protocol == "grpc" and any(name.endswith("-bin") for name in headers):
+        raise TargetError(f"{_PREFIX}HEADERS names a header with -bin at its end, whose value gRPC wants in bytes")
+    return headers
 
 
 def _shown(url: str) -> str:

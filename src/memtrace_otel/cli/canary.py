@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import time
 from contextlib import closing
@@ -82,7 +83,7 @@ def canary(
             "say where applications send their spans: --otlp-endpoint or OTEL_EXPORTER_OTLP_ENDPOINT"
         )
     open_source(source).close()  # one that cannot be is told now
-    export_metrics()
+    export_metrics(socket.gethostname())  # alerts are by instance: the next flight is of the same
     metrics = CanaryMetrics(textfile)
     lost = True  # until a verdict has come
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -21,19 +21,20 @@ _logger = logging.getLogger(__name__)
 _GROUP = "opentelemetry_metrics_exporter"
 
 
-def export_metrics() -> bool:
+def export_metrics(instance: str = "") -> bool:
     """Set up OpenTelemetry's MeterProvider for the exporters that OTEL_METRICS_EXPORTER names, and tell whether it did.
 
     Without that setting, OTLP is used when OTEL_EXPORTER_OTLP_METRICS_ENDPOINT is set; the endpoint of all signals is
     not enough, since receivers of traces often take no metrics. A provider that is there stays. The last values go out
-    when the process ends.
+    when the process ends. `instance` is the `service.instance.id` where OTEL_RESOURCE_ATTRIBUTES names none, '': one of
+    each process.
     """
     names = _exporters()
     if not names:
         return False
     from opentelemetry.sdk.metrics import MeterProvider  # not for those who export nothing
     from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
-    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
     if isinstance(get_meter_provider(), MeterProvider):
         return False
@@ -50,7 +51,10 @@ def export_metrics() -> bool:
         else:
             readers.append(made if isinstance(made, MetricReader) else PeriodicExportingMetricReader(made))
     given = os.environ.get(OTEL_SERVICE_NAME) or semconv.ATTRIBUTION_SERVICE
-    set_meter_provider(MeterProvider(readers, Resource.create({semconv.SERVICE_NAME: given})))
+    named: dict[str, str] = {semconv.SERVICE_NAME: given}
+    if instance and semconv.SERVICE_INSTANCE_ID not in OTELResourceDetector().detect().attributes:
+        named[semconv.SERVICE_INSTANCE_ID] = instance
+    set_meter_provider(MeterProvider(readers, Resource.create(named)))
     return bool(readers)
 
 

@@ -13,9 +13,9 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeL
 
 from memtrace_otel.annotate.send import send
 from memtrace_otel.annotate.target import read_target
-from memtrace_otel.model import Event, OperationSpan, Variable
+from memtrace_otel.model import AttributeValue, Event, OperationSpan, Variable
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.otlp.values import encode_pairs
+from memtrace_otel.otlp.values import encode_any, encode_pairs
 
 
 def new_trace() -> str:
@@ -55,13 +55,16 @@ def tell(endpoint: str, spans: Iterable[OperationSpan]) -> Sequence[OperationSpa
     return told
 
 
-def tell_log(endpoint: str, answer: OperationSpan, scope: str, event: str, **attributes: str) -> None:
+def tell_log(
+    endpoint: str, answer: OperationSpan, scope: str, event: str, body: AttributeValue = "", **attributes: str
+) -> None:
     """Send a log record `event` in the context of `answer`, a failed evaluation if that is what it is called."""
     record = LogRecord(
         time_unix_nano=time.time_ns(),
         event_name=event,
         trace_id=bytes.fromhex(answer.trace_id),
         span_id=bytes.fromhex(answer.span_id),
+        body=encode_any(body),
         attributes=encode_pairs(
             {"gen_ai.evaluation.score.label": "fail", "gen_ai.evaluation.name": "e2e", **attributes}
         ),

@@ -103,19 +103,19 @@ def test_what_is_larger_than_a_batch_is_cut_and_takes_nothing_along(path: Route)
     trace_id, large = new_trace(), "\u00e9" * 1_000_000
     page = span(trace_id, "chat", attributes={"gen_ai.operation.name": "chat", "gen_ai.input.messages": large})
     pages = memory(trace_id, *([large[:300_000]] * 4))
-    words = span(trace_id, "GET /", attributes={"words": [large[:20]] * 40_000})
+    words = span(trace_id, "add", "create", attributes={"words": [large[:20]] * 40_000})
     small = [span(trace_id, "search_memory", "retrieve") for _ in range(40)]
     told = tell(path.agent.otlp, [*small[:20], page, pages, words, *small[20:]])
-    tell_log(
-        path.agent.otlp, page, "application", "gen_ai.evaluation.result", **{"gen_ai.evaluation.explanation": large}
-    )
+    judged = path.agent.otlp, page, "application", "gen_ai.evaluation.result"
+    tell_log(*judged, **{"gen_ai.evaluation.explanation": large})
+    tell_log(*judged, [large[:20]] * 40_000)
     everything = sorted(one.span_id for one in told)
     wait_for(lambda: path.shown(trace_id) == everything, "all spans in Jaeger")
-    wait_for(lambda: len(path.kept(trace_id)) == len(told) - 1 + 1, "those of memories and the evaluation in serve")
+    wait_for(lambda: len(path.kept(trace_id)) == len(told) + 2, "all of them and both evaluations in serve")
     (kept,) = (one for one in path.kept(trace_id) if one.span_id == page.span_id)
     assert set(str(kept.attributes["gen_ai.input.messages"])) == {"\u00e9"}
     assert kept.incomplete == (Incomplete.DROPPED,)
-    assert path.agent.metric("memtrace_fit_cut_items") == 4
+    assert path.agent.metric("memtrace_fit_cut_items") == 5
 
 
 def test_secrets_leave_neither_in_strings_nor_in_arrays_and_nothing_else_changes(path: Route) -> None:

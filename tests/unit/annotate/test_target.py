@@ -81,8 +81,16 @@ def test_a_target_names_itself_without_secrets() -> None:
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}, "ENDPOINT is 'collector:4318'"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://[::1"}, "ENDPOINT is no URL"),
         ({"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, "TIMEOUT is 'soon'"),
+        ({"OTEL_EXPORTER_OTLP_HEADERS": "authorization Bearer SECRET"}, "HEADERS is not name=value"),
+        ({"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20SECRET%0ASECRET"}, "HEADERS holds a character"),
+        ({"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer SECRET\nSECRET"}, "HEADERS holds a character"),
+        (
+            {"OTEL_EXPORTER_OTLP_HEADERS": "x-bin=SECRET", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+            "HEADERS names a header with -bin",
+        ),
     ],
 )
-def test_a_malformed_setting_is_named(change: dict[str, str], message: str) -> None:
-    with pytest.raises(TargetError, match=message):
+def test_a_malformed_setting_is_named(change: dict[str, str], message: str, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(TargetError, match=message) as raised:
         read_target("traces", environ={**BASE, **change})
+    assert "SECRET" not in str(raised.value) + caplog.text

@@ -9,18 +9,18 @@ import sys
 import pytest
 
 PROGRAM = """
-import logging
+import logging, sys
 logging.basicConfig()
 from memtrace_otel.annotate import AttributionMetrics
 from memtrace_otel.monitoring import export_metrics
-print("set up:", export_metrics())
+print("set up:", export_metrics(*sys.argv[1:]))
 AttributionMetrics().failed(1)
 """
 
 
-def run(**environ: str) -> subprocess.CompletedProcess[str]:
+def run(*instance: str, **environ: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    command = [sys.executable, "-c", PROGRAM]
+    command = [sys.executable, "-c", PROGRAM, *instance]
     return subprocess.run(command, capture_output=True, text=True, env={**clean, **environ}, check=True)
 
 
@@ -33,6 +33,12 @@ def test_the_named_exporter_gets_what_was_recorded_before_the_end() -> None:
 
 def test_the_service_is_named_by_the_environment() -> None:
     assert '"service.name": "verdicts"' in run(OTEL_METRICS_EXPORTER="console", OTEL_SERVICE_NAME="verdicts").stdout
+
+
+def test_an_instance_that_outlives_the_process_is_named_unless_the_environment_does() -> None:
+    assert '"service.instance.id": "host"' in run("host", OTEL_METRICS_EXPORTER="console").stdout
+    named = {"OTEL_RESOURCE_ATTRIBUTES": "service.instance.id=job"}
+    assert '"service.instance.id": "job"' in run("host", OTEL_METRICS_EXPORTER="console", **named).stdout
 
 
 @pytest.mark.parametrize(
