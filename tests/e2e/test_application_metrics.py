@@ -33,6 +33,8 @@ def test_what_capture_lost_is_an_alert_that_names_service_and_reason(tmp_path: P
             "OTEL_METRICS_EXPORTER": "otlp",
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{collector.otlp}",
         }
+        scrapes = "sum_over_time(up{job='applications'}[1h])"  # a drop is new to who has looked before
+        wait_for(lambda: any(value > 3 for _, value in prometheus.query(scrapes)), "some scrapes of the gateway")
         command = [Path(sys.executable).parent / "opentelemetry-instrument", sys.executable, "-c", _PROGRAM]
         subprocess.run(command, check=True, env=os.environ | environ, cwd=ROOT)
         wait_for(lambda: any(_name(alert) == "MemoryCaptureDrops" for alert in prometheus.alerts()), "the alert")
