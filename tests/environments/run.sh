@@ -22,6 +22,12 @@ if [ ${#names[@]} -eq 0 ]; then
   for file in "$environments"/*.txt; do names+=("$(basename "$file" .txt)"); done
 fi
 
+uv=.venvs/uv/bin/uv  # installs an environment of a hundred packages in seconds, where pip takes a minute of the CPU
+[ -x "$uv" ] || {
+  "$(python_of 3.11)" -m venv .venvs/uv
+  .venvs/uv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
+}
+
 install() {  # one at a time
   local pins="$environments/$1.txt" venv=".venvs/$1" wanted version python
   [ -f "$pins" ] || { echo "no environment $1: there is no $pins" >&2; exit 2; }
@@ -31,9 +37,9 @@ install() {  # one at a time
   python=$(python_of "$version") || { echo "$1 needs Python $version or newer" >&2; exit 1; }
   echo "installing $venv ..."
   rm -rf "$venv"
-  "$python" -m venv "$venv"
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$pins"
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+  "$uv" venv --quiet --python "$python" "$venv"
+  "$uv" pip install --quiet --python "$venv/bin/python" --requirement "$pins"
+  "$uv" pip install --quiet --python "$venv/bin/python" --no-deps --editable .
   echo "$wanted" > "$venv/.installed"
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -63,6 +62,19 @@ class _Watched:
     latest: float = 0.0  # when it is attributed whatever comes
 
 
+class _Index(dict[str, set[str]]):
+    """Watched traces by what each of them depends on."""
+
+    def move(self, trace_id: str, before: AbstractSet[str], after: AbstractSet[str]) -> None:
+        """Note that the trace depends on `after`, no longer on `before`."""
+        for key in before - after:
+            self[key].discard(trace_id)
+            if not self[key]:
+                del self[key]
+        for key in after - before:
+            self.setdefault(key, set()).add(trace_id)
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What came of attributing a trace. `sent` and `unsent`: the receiver took something now, or did not take it.
@@ -89,10 +101,8 @@ class Attribution:
         if backend:
             backend.api.hurry(_LOOK_SECONDS)  # what fails is tried again later, as a whole
         self._watched: dict[str, _Watched] = {}
-        self._of_scope: defaultdict[str, set[str]] = defaultdict(set)
-        """The traces whose memories these are."""
-        self._missing: defaultdict[str, set[str]] = defaultdict(set)
-        """The traces whose graphs name operations of these."""
+        self._by_scope = _Index()
+        self._by_missing = _Index()
         self._dropped = 0
         self._forgotten = 0.0
         self._pause = self._send_again = 0.0  # of one receiver: while it is down, one try tells for all traces
@@ -127,12 +137,12 @@ class Attribution:
         for span in others:
             if span.trace_id in self._watched:
                 self._watch(span.trace_id, span.start, span.fields.scope, now)
-            for trace_id in self._missing.get(span.trace_id, ()):
+            for trace_id in self._by_missing.get(span.trace_id, ()):
                 self._postpone(self._watched[trace_id], now)
             oldest[span.fields.scope] = min(oldest.get(span.fields.scope, span.start), span.start)
         oldest.pop("", None)
         for scope, start in oldest.items():
-            for watched in map(self._watched.__getitem__, self._of_scope.get(scope, ())):
+            for watched in map(self._watched.__getitem__, self._by_scope.get(scope, ())):
                 if start < watched.last:  # a span of another trace matters when it worked on the same memory before
                     self._postpone(watched, now)
         if now - self._forgotten > _FORGET_SECONDS:
@@ -164,7 +174,8 @@ class Attribution:
                 outcome = _attribute(store, trace_id, self._backend)
                 watched.tried = time.monotonic()
                 self._add_scopes(trace_id, outcome.scopes)
-                self._miss(trace_id, outcome.missing)
+                self._by_missing.move(trace_id, watched.missing, outcome.missing)
+                watched.missing = outcome.missing
                 self._remember(watched, outcome)
                 return outcome.progress
         except DamagedSpanError as error:
@@ -213,26 +224,14 @@ class Attribution:
         self._postpone(watched, now)
 
     def _add_scopes(self, trace_id: str, scopes: AbstractSet[str]) -> None:
-        self._watched[trace_id].scopes |= scopes
-        for scope in scopes:
-            self._of_scope[scope].add(trace_id)
-
-    def _miss(self, trace_id: str, missing: frozenset[str]) -> None:
         watched = self._watched[trace_id]
-        for id in watched.missing - missing:
-            self._missing[id].discard(trace_id)
-            if not self._missing[id]:
-                del self._missing[id]
-        for id in missing:
-            self._missing[id].add(trace_id)
-        watched.missing = missing
+        self._by_scope.move(trace_id, watched.scopes, watched.scopes | scopes)
+        watched.scopes |= scopes
 
     def _unwatch(self, trace_id: str) -> None:
-        self._miss(trace_id, frozenset())
-        for scope in self._watched.pop(trace_id).scopes:
-            self._of_scope[scope].discard(trace_id)
-            if not self._of_scope[scope]:
-                del self._of_scope[scope]
+        watched = self._watched.pop(trace_id)
+        self._by_scope.move(trace_id, watched.scopes, set())
+        self._by_missing.move(trace_id, watched.missing, set())
 
     def _postpone(self, watched: _Watched, now: float) -> None:
         if watched.due is None:
@@ -268,7 +267,7 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
             held = found.only(lambda verdict: _holds(store, verdict.failure.answer_span))
             annotations += verdicts.record(held, started)
             scopes.update(found.graph.scopes())
-            missing |= _missing(found.graph)
+            missing |= _missing_traces(found.graph)
     except StoreError:
         raise
     except Exception:
@@ -286,7 +285,7 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
     return Outcome(progress, sent, unsent, frozenset(scopes), frozenset(heapq.nsmallest(_MOST_MISSING, missing)))
 
 
-def _missing(graph: EvolutionGraph) -> set[str]:
+def _missing_traces(graph: EvolutionGraph) -> set[str]:
     """Return the traces of operations that others name and that are not there."""
     from memtrace_otel.graph import OperationKey
 

@@ -13,7 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from memtrace_otel import semconv
 from memtrace_otel.model import content_digest, make_origin
-from memtrace_otel.otlp.fields import array_of_text
+from memtrace_otel.otlp.mapped import read_texts
 from memtrace_otel.otlp.values import encode_any
 from memtrace_otel.semconv import RefKind
 
@@ -78,8 +78,7 @@ def erase_span(span: Span, rename: Rename) -> list[str]:
 def erase_inputs(span: Span, origins: Collection[str], rename: Rename) -> None:
     """Take out of `span` what it says of the versions that come from `origins`, and rename them in its links."""
     for pair in span.attributes:
-        if pair.key in _COLUMNS and isinstance(items := array_of_text(pair.value.string_value), list):
-            texts = [item if isinstance(item, str) else "" for item in cast("list[object]", items)]
+        if pair.key in _COLUMNS and pair.value.string_value and (texts := read_texts(pair.value.SerializeToString())):
             pair.value.CopyFrom(encode_any(texts))
     columns = {pair.key: pair.value.array_value.values for pair in span.attributes}
     refs = columns.get(semconv.INPUTS, ())
