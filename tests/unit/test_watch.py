@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import socket
+import subprocess
+import sys
 import time
 from dataclasses import dataclass, replace
 from threading import Event
@@ -436,3 +440,17 @@ def test_it_goes_on_when_the_backend_is_back_and_ends_when_told(
     assert pauses[0] < pauses[1] < pauses[2]
     assert len(told.verdicts) == 1
     assert caplog.text.count("connection refused") == 3
+
+
+def test_a_second_signal_does_not_wait_for_a_backend_that_hangs() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        address = f"jaeger+http://127.0.0.1:{hanging.getsockname()[1]}"
+        command = [sys.executable, "-m", "memtrace_otel.cli", "watch", "--source", address]
+        watching = subprocess.Popen(command, stderr=subprocess.PIPE)
+        asked, _ = hanging.accept()
+        with asked, watching:
+            watching.send_signal(signal.SIGTERM)
+            with pytest.raises(subprocess.TimeoutExpired):
+                watching.wait(0.5)
+            watching.send_signal(signal.SIGTERM)
+            assert watching.wait(10) == -signal.SIGTERM

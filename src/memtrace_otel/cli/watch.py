@@ -45,8 +45,8 @@ def watch(source: str, since: int | None, interval: float, metrics_port: int | N
     A trace is attributed when nothing more arrived for MEMTRACE_QUIET_SECONDS, and again when late spans change the
     picture. What the backend shows already is not sent again: after a restart it goes on where it was. One line a new
     verdict on standard error, counted when it is made. Without an endpoint nothing is remembered: each start tells of
-    what failed since --since, and counts it, again. Ends in order on SIGTERM and SIGINT. --metrics-port needs
-    memtrace-otel[serve].
+    what failed since --since, and counts it, again. Ends after its round on SIGTERM and SIGINT, at once on a second
+    one. --metrics-port needs memtrace-otel[serve].
     """
     from memtrace_otel.annotate.target import read_target
     from memtrace_otel.monitoring import export_metrics
@@ -62,6 +62,7 @@ def watch(source: str, since: int | None, interval: float, metrics_port: int | N
 
     def stop(number: int, frame: object) -> None:
         stopped.set()
+        signal.signal(number, signal.SIG_DFL)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)

@@ -223,8 +223,9 @@ class Work:
     def state(self, path: Path) -> object:
         """What is in the file, but for row ids, clocks and the random ids of what was forgotten."""
         with SqliteStore.open(path) as store:
-            spans = [(s.origin, s.incomplete, s.outputs, s.inputs) for s in store.spans()]
-            readers = [len(store.readers(span.origin)) for span in store.spans()]
+            held = list(store.spans())
+            spans = [(s.origin, s.incomplete, s.outputs, s.inputs) for s in held]
+            readers = [len(store.readers(span.origin)) for span in held]
             verdicts = [(v.answer, v.attribution_id, v.document) for v in store.verdicts()]
             stats, reasons, damages = store.stats(), store.quarantined(), store.check()
         return spans, readers, verdicts, stats, reasons, damages, tables(path), SECRET.encode() in content(path)
