@@ -71,7 +71,8 @@ lint: $(VENV)/.dev
 e2e: $(VENV)/.dev
 	scripts/backends install
 	tests/e2e/clients/build.sh >/dev/null
-	$(BIN)/python -m pytest tests/e2e || $(call again,tests/e2e)
+	$(BIN)/python -m pytest tests/e2e -m "not timed" --numprocesses 2 --dist loadfile || $(call again,tests/e2e)
+	$(BIN)/python -m pytest tests/e2e -m timed || $(call again,tests/e2e -m timed)
 
 soak: $(VENV)/.dev
 	scripts/backends install collector jaeger

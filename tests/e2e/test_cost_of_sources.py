@@ -10,6 +10,7 @@ from tests.e2e.backends.tempo import running_tempo
 from tests.e2e.measure_sources import FLAT, compare
 
 
+@pytest.mark.timed
 def test_a_case_costs_the_same_in_a_larger_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Time is printed, not judged: another process on the machine would decide."""
     with running_tempo(tmp_path) as tempo, capsys.disabled():

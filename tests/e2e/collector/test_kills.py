@@ -77,6 +77,7 @@ def shown_by(tempo: Tempo, application: Application) -> None:
         )
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("victim", ["serve", "tempo", "gateway", "agent"])
 def test_nothing_acknowledged_is_lost(
     victim: str, tempo: Tempo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -101,6 +102,7 @@ def test_nothing_acknowledged_is_lost(
         assert_nothing_is_lost(application, tempo, serve)
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("victim", ["kafka", "producer", "consumer"])
 def test_nothing_acknowledged_is_lost_by_way_of_kafka(
     victim: str, tempo: Tempo, kafka: Kafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -67,6 +67,7 @@ def play(process: subprocess.Popen[str]) -> tuple[float, float]:
     return wall, cpu
 
 
+@pytest.mark.timed
 def test_the_collector_is_dead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Printed, not judged: another process on the machine would decide."""
     agent = Collector(tmp_path, "agent", "redaction")

@@ -163,6 +163,7 @@ def test_metrics_of_applications_are_scraped_at_the_gateway(path: Route) -> None
     wait_for(lambda: metric(path.gateway.prometheus, "memtrace_e2e_total", memtrace_system="e2e") == 3, "the counter")
 
 
+@pytest.mark.timed
 def test_verdicts_reach_the_backend_within_seconds_and_never_come_back(
     path: Route, capsys: pytest.CaptureFixture[str]
 ) -> None:
