@@ -55,11 +55,12 @@ def find_judged(assembly: Assembly) -> None:
         if not found:
             continue
         assembly.judged[span.origin] = found
-        if span.kind == OpKind.JUDGE and not any(map(is_answer, span.inputs)):
+        inputs = [v for v in span.inputs if not (is_answer(v) and _is_around(v.origin, assembly))]
+        if span.kind == OpKind.JUDGE and found in assembly.operations and not any(map(is_answer, inputs)):
             said = next((v for v in assembly.operations[found].outputs if ref_kind(v.ref) == RefKind.ANSWER), None)
             if said is not None:
                 answer = Variable(said.ref, Role.ANSWER, found)
-                assembly.operations[span.origin] = replace(span, inputs=(*span.inputs, answer))
+                assembly.operations[span.origin] = replace(span, inputs=(*inputs, answer))
                 assembly.supplied.add(span.origin)
 
 
@@ -73,11 +74,24 @@ def _judged(span: OperationSpan, answers: list[OperationSpan], assembly: Assembl
     known = {answer.origin for answer in answers}
     if above := next((origin for origin in assembly.enclosing(span.origin) if origin in known), ""):
         return above
-    if below := [answer for answer in answers if span.origin in assembly.enclosing(answer.origin)]:
+    answers = [answer for answer in answers if not _is_step(answer, assembly)] or answers
+    around = {span.origin, named} if _is_around(named, assembly) else {span.origin}
+    if below := [answer for answer in answers if not around.isdisjoint(assembly.enclosing(answer.origin))]:
         return max(below, key=lambda answer: (answer.end, answer.origin)).origin
-    if named:  # its span was lost
+    if named and not _is_around(named, assembly):  # its span was lost
         return named
     before = [answer for answer in answers if answer.start <= span.start]
     if not before and not span.parent_id:  # feedback on the whole trace, by a clock that is behind
         before = answers
-    return before[-1].origin if before else ""
+    return before[-1].origin if before else named
+
+
+def _is_around(origin: str, assembly: Assembly) -> bool:
+    """Tell whether this is a span that is no operation: what is named by it is the answer that it is around."""
+    return origin in assembly.parents and assembly.main(origin) not in assembly.operations
+
+
+def _is_step(answer: OperationSpan, assembly: Assembly) -> bool:
+    """Tell whether a model was asked for a step of another operation, which the user never sees."""
+    operations = (assembly.operations.get(origin) for origin in assembly.enclosing(answer.origin))
+    return any(outer is not None and outer.kind for outer in operations)

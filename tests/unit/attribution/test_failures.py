@@ -76,6 +76,31 @@ def test_span_event_on_the_answer_and_above_it() -> None:
     assert len(find_failures(build_graph([above, replace(ANSWER, parent_id=above.span_id)]))) == 1
 
 
+def test_an_evaluation_in_the_context_of_a_run_is_about_the_answer_in_it() -> None:
+    run = span(9, "")
+    answer = replace(ANSWER, parent_id=run.span_id)
+    named = Variable(f"answer:{run.span_id}", "answer", run.origin)
+    logged = span(10, "judge", 9, inputs=(named, Variable("expected:e", "expected")), attributes=WRONG)
+    graph = build_graph([run, answer, logged])
+    assert [failure.answer_span.origin for failure in find_failures(graph)] == [ANSWER.origin]
+    assert [read.version.ref for read in graph.inputs(logged.origin)] == ["expected:e", "answer:a"]
+
+
+@pytest.mark.parametrize("outer", ["ingest", "extract", "judge", "respond"])
+def test_what_a_model_said_within_an_operation_is_not_the_answer_of_the_trace(outer: str) -> None:
+    step = span(5, "respond", 4, outputs=(Variable("answer:step", "answer"),))
+    feedback = span(9, "judge", attributes=WRONG)
+    answer = replace(ANSWER, span_id=f"{4:016x}") if outer == "respond" else ANSWER
+    spans = [answer, *([] if outer == "respond" else [span(4, outer)]), step, feedback]
+    assert [failure.answer_span.origin for failure in find_failures(build_graph(spans))] == [answer.origin]
+
+
+def test_an_answer_within_a_whole_turn_is_the_answer_where_there_is_no_other() -> None:
+    turn, feedback = span(9, "ingest"), span(11, "judge", attributes=WRONG)
+    inner = replace(ANSWER, parent_id=turn.span_id)
+    assert [f.answer_span.origin for f in find_failures(build_graph([turn, inner, feedback]))] == [ANSWER.origin]
+
+
 def test_a_label_beats_a_score() -> None:
     good = judge(verdict={**RIGHT, "gen_ai.evaluation.score.value": 0.0})  # type: ignore[dict-item]
     bad = judge(verdict={**WRONG, "gen_ai.evaluation.score.value": 1.0})  # type: ignore[dict-item]
