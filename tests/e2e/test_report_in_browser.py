@@ -22,8 +22,6 @@ from memtrace_otel.store import SqliteStore
 from tests.e2e.browser import Browser, find_browser
 from tests.unit.report.stories import ALL, Story
 
-pytestmark = pytest.mark.e2e
-
 ATTACK = "<script>document.documentElement.id='owned'</script><img src=http://tracker.test/x.png>"
 LOST_LIGHT, LOST_DARK = (0xC2, 0x26, 0x2E), (0xFF, 0x7B, 0x78)
 PAPER_LIGHT, PAPER_DARK = (0xF6, 0xF5, 0xF2), (0x14, 0x16, 0x1A)
