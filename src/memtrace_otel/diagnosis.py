@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from memtrace_otel.annotate import Annotation, AnnotationStore, AttributionMetrics, annotate
-from memtrace_otel.attribution import attribute, find_failures, verdict_json
+from memtrace_otel.attribution import attribute, find_failures, read_verdict, verdict_json
 from memtrace_otel.graph import EvolutionGraph, load_graph, load_graphs
-from memtrace_otel.model import Verdict
-from memtrace_otel.semconv import ATTRIBUTION_SCOPE, Incomplete
-from memtrace_otel.store import RemoteSource, SqliteStore
+from memtrace_otel.model import Verdict, make_origin
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE, FailureType, Incomplete
+from memtrace_otel.store import RemoteSource, SqliteStore, StoredVerdict
 from memtrace_otel.store.ahead import TOGETHER, read_ahead
 
 Progress = Callable[[int, int], None]
@@ -55,11 +55,16 @@ def diagnose(
     """
     if unknown := [trace_id for trace_id in trace_ids if not store.trace(trace_id)]:
         raise UnknownTraceError(*unknown)
-    kept: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    kept: defaultdict[str, dict[str, StoredVerdict]] = defaultdict(dict)
     for verdict in (verdict for trace_id in trace_ids or ("",) for verdict in store.verdicts(trace_id)):
-        kept[verdict.answer[:32]][verdict.answer] = verdict.attribution_id
+        kept[verdict.answer[:32]][verdict.answer] = verdict
     asked = tuple(dict.fromkeys(trace_ids or _evaluated(store)))
-    yield from _diagnoses(load_graphs(store, asked), kept, lambda done: progress(done, len(asked)))
+
+    def lasting(verdict: Verdict, graph: EvolutionGraph) -> Verdict:
+        answer = verdict.failure.answer_span.origin
+        return _lasting(verdict, graph, kept[answer[:32]].get(answer), store)
+
+    yield from _diagnoses(load_graphs(store, asked), kept, lambda done: progress(done, len(asked)), lasting)
 
 
 def diagnose_backend(
@@ -104,11 +109,12 @@ def _load_fairly(reading: RemoteSource, trace_ids: Collection[str]) -> Iterator[
 
 def _diagnoses(
     graphs: Iterable[tuple[list[str], EvolutionGraph]],
-    kept: Mapping[str, Mapping[str, str]],
+    kept: Mapping[str, Mapping[str, StoredVerdict]],
     progress: Callable[[int], None],
+    lasting: Callable[[Verdict, EvolutionGraph], Verdict] = lambda verdict, graph: verdict,
 ) -> Iterator[Diagnosis]:
-    """Attribute every failing answer of the traces beside the graphs. `kept` are the ids of the attributions there are,
-    by answer, by trace; `progress(done)` counts traces."""
+    """Attribute every failing answer of the traces beside the graphs. `kept` are the verdicts there are, by answer, by
+    trace; `progress(done)` counts traces; `lasting` says which verdict holds."""
     done = 0
     for together, graph in graphs:
         verdicts: list[Verdict] = []
@@ -116,7 +122,7 @@ def _diagnoses(
         for failure in find_failures(graph):
             if failure.trace_id in together:
                 started = time.perf_counter()
-                verdicts.append(attribute(graph, failure))
+                verdicts.append(lasting(attribute(graph, failure), graph))
                 seconds.append(time.perf_counter() - started)
         done += len(together)
         progress(done)
@@ -126,7 +132,26 @@ def _diagnoses(
         if Incomplete.BOUNDED in graph.incomplete:  # what is not loaded may fail
             outdated.clear()
         if verdicts or outdated:
-            yield Diagnosis(graph, tuple(verdicts), tuple(seconds), tuple(outdated.values()))
+            ids = tuple(verdict.attribution_id for verdict in outdated.values())
+            yield Diagnosis(graph, tuple(verdicts), tuple(seconds), ids)
+
+
+def _lasting(verdict: Verdict, graph: EvolutionGraph, kept: StoredVerdict | None, store: SqliteStore) -> Verdict:
+    """Return the verdict that is kept where it rests on what was pruned or forgotten since, else `verdict`."""
+    try:
+        earlier = read_verdict(kept.document, verdict.failure) if kept else None
+    except (ValueError, KeyError, TypeError):
+        return verdict
+    if earlier is None or earlier.failure_type == verdict.failure_type:
+        return verdict
+    answer, operation = verdict.failure.answer_span, make_origin(earlier.trace_id, earlier.span_id)
+    found = next((span for span in store.trace(earlier.trace_id) if span.origin == operation), None)
+    if Incomplete.FORGOTTEN in (*answer.incomplete, *(found.incomplete if found else ())):
+        return earlier
+    removed = (earlier.span_id and not found) or (
+        verdict.failure_type == FailureType.UNKNOWN and next(graph.missing(), None)
+    )
+    return earlier if earlier.complete and removed else verdict
 
 
 def _evaluated(store: SqliteStore) -> Iterator[str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from memtrace_otel import semconv
-from memtrace_otel.diagnosis import diagnose, diagnose_backend
+from memtrace_otel.diagnosis import diagnose, diagnose_backend, record
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import Action, OpKind, Role
@@ -99,3 +101,47 @@ def test_a_memory_past_what_reading_may_cost_leaves_the_others_whole() -> None:
 def test_a_failure_that_another_trace_tells_of_is_one_with_a_memory_past_the_bound() -> None:
     source = limited(10).tell(judged_elsewhere(failing(50, ALICE, searched=True), 55))
     assert complete(source, 50) == {50: False}
+
+
+def updated(trace: int) -> list[OperationSpan]:
+    """A fact, its wrong update in a later trace, a question about it, and the judgement of the answer."""
+    first = put("memory:a", FLIGHT, action=Action.ADD)
+    later = put("memory:a", "Alice flies to Lisbon", action=Action.UPDATE)
+    told = put("message:m", FLIGHT, role=Role.MESSAGE)
+    before = seen("memory:a", origin_of(trace, 1), role=Role.PREVIOUS, content=FLIGHT)
+    found = seen("memory:a", origin_of(trace + 1, 1), role=Role.HIT, content=later.content)
+    search, answer, judge = failing(trace + 2, ALICE, searched=True)
+    return [
+        span(trace, 1, OpKind.CREATE, at=trace, scope=ALICE, inputs=[told], outputs=[first]),
+        span(trace + 1, 1, OpKind.UPDATE, at=trace + 1, scope=ALICE, inputs=[told, before], outputs=[later]),
+        replace(search, inputs=(*search.inputs, found)),
+        answer,
+        judge,
+    ]
+
+
+@pytest.mark.parametrize("how", ["forget", "prune"])
+def test_a_verdict_outlasts_what_it_was_made_of(tmp_path: Path, how: str) -> None:
+    with SqliteStore.open(tmp_path / "spans.db") as store:
+        store.add_request(encode_request(updated(10)))
+        (first,) = [annotation.verdict for found in diagnose(store) for annotation in record(store, found)]
+        assert (first.failure_type, first.complete) == ("update", True)
+        if how == "forget":
+            store.forget(ALICE)
+        else:
+            assert store.prune(before=12 * 10**9).traces == 2
+        (again,) = [annotation for found in diagnose(store) for annotation in record(store, found)]
+        kept = replace(again.verdict, failure=first.failure, reason=first.reason, evidence=first.evidence, when=0)
+        assert kept == replace(first, when=0)
+        assert (again.new, again.is_new) == (0, False)
+
+
+def test_what_comes_later_still_changes_a_verdict(tmp_path: Path) -> None:
+    with SqliteStore.open(tmp_path / "spans.db") as store:
+        *early, last = updated(10)
+        store.add_request(encode_request([early[0], *early[2:], last]))  # without the update
+        (first,) = [annotation.verdict for found in diagnose(store) for annotation in record(store, found)]
+        store.add_request(encode_request([early[1]]))
+        (again,) = [annotation.verdict for found in diagnose(store) for annotation in record(store, found)]
+        assert (again.failure_type, again.replaces) == ("update", first.attribution_id)
+        assert first.failure_type != "update"

@@ -27,7 +27,7 @@ def succeed(verdict: Verdict, trace: Iterable[OperationSpan]) -> Verdict:
     )
     chain = _chain(verdict.failure.answer_span.origin, trace)
     newest = min(chain.keys() - chain.values(), default="")
-    if newest and newest == _successor(claim, chain[newest]):
+    if newest and newest in (verdict.attribution_id, _successor(claim, chain[newest])):
         return replace(verdict, attribution_id=newest, replaces=chain[newest])
     return replace(verdict, attribution_id=_successor(claim, newest), replaces=newest)
 

@@ -2,6 +2,6 @@
 
 from memtrace_otel.attribution.attribute import attribute, attribute_trace
 from memtrace_otel.attribution.failures import find_failures
-from memtrace_otel.attribution.verdict_json import verdict_json
+from memtrace_otel.attribution.verdict_json import read_verdict, verdict_json
 
-__all__ = ["attribute", "attribute_trace", "find_failures", "verdict_json"]
+__all__ = ["attribute", "attribute_trace", "find_failures", "read_verdict", "verdict_json"]

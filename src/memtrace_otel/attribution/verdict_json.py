@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from memtrace_otel.model import Verdict
+from memtrace_otel.model import Alternative, Failure, Verdict
+from memtrace_otel.semconv import FailureType
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
@@ -38,3 +40,28 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "version": verdict.version,
         "attribution_id": verdict.attribution_id,
     }
+
+
+def read_verdict(text: str, failure: Failure) -> Verdict:
+    """Return the verdict on `failure` that `verdict_json` wrote as `text`, without the steps of its evidence.
+
+    Raises ValueError, KeyError, TypeError.
+    """
+    said = json.loads(text)
+    operation = said["operation"]
+    return Verdict(
+        failure=failure,
+        failure_type=FailureType(said["failure_type"]),
+        trace_id=operation["trace_id"],
+        span_id=operation["span_id"],
+        operation=operation["name"],
+        operation_kind=operation["kind"],
+        variable=said["variable"],
+        confidence=said["confidence"],
+        reason=said["reason"],
+        alternatives=tuple(Alternative(**one) for one in said["alternatives"]),
+        complete=said["complete"],
+        method=said["method"],
+        version=said["version"],
+        attribution_id=said["attribution_id"],
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,10 @@ class EvolutionGraph(_Graph):
         """Return the span of an origin (of one of its parts, too); None when it is unknown or missing."""
         node = self.nodes.get(OperationKey(self._main(origin)))
         return None if node is None else node["span"]
+
+    def missing(self) -> Iterator[str]:
+        """Yield the origins that spans name and that are not there."""
+        yield from (key.origin for key in self if isinstance(key, OperationKey) and self.nodes[key]["span"] is None)
 
     def operations(
         self, kind: str | None = None, scope: str | None = None, trace_id: str | None = None

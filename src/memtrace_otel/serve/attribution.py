@@ -18,7 +18,6 @@ from memtrace_otel.store import DamagedSpanError, NewSpan, RemoteSource, SqliteS
 
 if TYPE_CHECKING:
     from memtrace_otel.annotate import Annotation
-    from memtrace_otel.graph import EvolutionGraph
     from memtrace_otel.serve.arrivals import WatchedStore
 
 _logger = logging.getLogger(__name__)
@@ -267,7 +266,7 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
             held = found.only(lambda verdict: _holds(store, verdict.failure.answer_span))
             annotations += verdicts.record(held, started)
             scopes.update(found.graph.scopes())
-            missing |= _missing_traces(found.graph)
+            missing.update(origin[:_TRACE_ID] for origin in found.graph.missing())
     except StoreError:
         raise
     except Exception:
@@ -283,14 +282,6 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
     attributed = tuple(Attributed.of(one.verdict, one.seconds) for one in new if one.spans)
     progress = Progress(verdicts=len(new), attributed=attributed, failed_sends=int(unsent))
     return Outcome(progress, sent, unsent, frozenset(scopes), frozenset(heapq.nsmallest(_MOST_MISSING, missing)))
-
-
-def _missing_traces(graph: EvolutionGraph) -> set[str]:
-    """Return the traces of operations that others name and that are not there."""
-    from memtrace_otel.graph import OperationKey
-
-    keys = (key for key in graph if isinstance(key, OperationKey) and graph.nodes[key]["span"] is None)
-    return {key.origin[:_TRACE_ID] for key in keys}
 
 
 def _holds(store: SqliteStore, answer: OperationSpan) -> bool:
