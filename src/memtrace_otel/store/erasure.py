@@ -24,8 +24,9 @@ _STRUCTURE = frozenset(
     (
         *(semconv.OP_KIND, semconv.OP_PURPOSE, semconv.SYSTEM, semconv.SCOPE, semconv.INCOMPLETE, semconv.EVIDENCE),
         *(semconv.FLOW, semconv.EVENT_TIME),
-        *(semconv.INPUTS, semconv.INPUTS_ROLES, semconv.INPUTS_ORIGINS, semconv.INPUTS_SCORES),
+        *(semconv.INPUTS, semconv.INPUTS_ROLES, semconv.INPUTS_ORIGINS, semconv.INPUTS_SCORES, semconv.INPUTS_DIGESTS),
         *(semconv.OUTPUTS, semconv.OUTPUTS_ROLES, semconv.OUTPUTS_ACTIONS, semconv.OUTPUTS_SIZES),
+        semconv.OUTPUTS_DIGESTS,
         *(semconv.SMARTCOMMENT_GRAPH_ID, semconv.SMARTCOMMENT_OP_ID, semconv.SMARTCOMMENT_OP_NAME),
         *(semconv.SMARTCOMMENT_CATEGORY, semconv.SMARTCOMMENT_QUERY_ID),
         *(semconv.LINK_TYPE, semconv.LINK_REFS),
@@ -50,12 +51,16 @@ _VERDICT = frozenset(
     )
 )
 _REFERENCES = (semconv.INPUTS_STORES, semconv.OUTPUTS_STORES)
-_OF_INPUTS = (semconv.INPUTS_DIGESTS, semconv.INPUTS_CONTENTS, semconv.INPUTS_STORES)
-_COLUMNS = (semconv.INPUTS, semconv.INPUTS_ORIGINS, *_OF_INPUTS)
+_DIGESTS = (semconv.INPUTS_DIGESTS, semconv.OUTPUTS_DIGESTS)
+_OF_INPUTS = (semconv.INPUTS_CONTENTS, semconv.INPUTS_STORES)
+_COLUMNS = (semconv.INPUTS, semconv.INPUTS_ORIGINS, *_DIGESTS, *_OF_INPUTS)
 _BY_DIGEST = re.compile(
     r"\b((?:message|query|document|chunk|fact|completion|expected|memory|state|prompt):(?:[^\s,|\"]*[/-])?)"
     r"([0-9a-f]{16})(?![0-9a-f])"
 )
+_DIGEST = re.compile(r"[0-9a-f]{16}")
+_NAMES = (semconv.INPUTS, semconv.INPUTS_DIGESTS)
+"""What names a version that was read."""
 
 
 def renaming(key: str) -> Rename:
@@ -63,12 +68,23 @@ def renaming(key: str) -> Rename:
     return lambda text: _BY_DIGEST.sub(lambda match: match[1] + content_digest(match[2], key), text)
 
 
-def erase_span(span: Span, rename: Rename) -> list[str]:
-    """Take every content out of `span`; return the references to whole contents that it had."""
+def erase_span(span: Span, rename: Rename, others: Collection[str] = ()) -> list[str]:
+    """Take every content out of `span`; return the references to whole contents that it had. What it read from the
+    origins `others`, which stay as they are, it still names as they do."""
     references = [text for pair in span.attributes if pair.key in _REFERENCES for text in _texts(pair.value) if text]
+    columns = _columns(span)
+    read = [n for n, origin in enumerate(columns.get(semconv.INPUTS_ORIGINS, ())) if origin.string_value in others]
+    named = [(key, n, columns[key][n].string_value) for key in _NAMES for n in read if n < len(columns.get(key, ()))]
     _keep_structure(span.attributes, rename)
-    for part in (*span.events, *span.links):
-        _keep_structure(part.attributes, rename)
+    columns = _columns(span)
+    for key, n, name in named:
+        columns[key][n].string_value = name
+    for event in span.events:
+        _keep_structure(event.attributes, rename)
+    for link in span.links:
+        stays = make_origin(link.trace_id.hex(), link.span_id.hex()) in others
+        _keep_structure(link.attributes, str if stays else rename)
+        link.trace_state = ""
     span.status.message = ""
     span.trace_state = ""
     _mark(span)
@@ -77,15 +93,14 @@ def erase_span(span: Span, rename: Rename) -> list[str]:
 
 def erase_inputs(span: Span, origins: Collection[str], rename: Rename) -> None:
     """Take out of `span` what it says of the versions that come from `origins`, and rename them in its links."""
-    for pair in span.attributes:
-        if pair.key in _COLUMNS and pair.value.string_value and (texts := read_texts(pair.value.SerializeToString())):
-            pair.value.CopyFrom(encode_any(texts))
-    columns = {pair.key: pair.value.array_value.values for pair in span.attributes}
-    refs = columns.get(semconv.INPUTS, ())
+    columns = _columns(span)
+    refs, digests = (columns.get(key, ()) for key in _NAMES)
     for index, origin in enumerate(columns.get(semconv.INPUTS_ORIGINS, ())):
         if origin.string_value not in origins or index >= len(refs):
             continue
         refs[index].string_value = rename(refs[index].string_value)
+        if index < len(digests):
+            digests[index].string_value = _of_digest(rename)(digests[index].string_value)
         for key in _OF_INPUTS:
             if index < len(values := columns.get(key, ())):
                 values[index].string_value = ""
@@ -107,8 +122,9 @@ def erase_verdict(document: str, rename: Rename) -> str:
 
 def _keep_structure(pairs: Pairs, rename: Rename) -> None:
     kept = [pair for pair in pairs if pair.key in _STRUCTURE or not _may_hold_text(pair.value)]
+    special = {semconv.GEN_AI_MEMORY_RECORD_ID: _of_record, **dict.fromkeys(_DIGESTS, _of_digest)}
     for pair in kept:
-        _rename(pair.value, _of_record(rename) if pair.key == semconv.GEN_AI_MEMORY_RECORD_ID else rename)
+        _rename(pair.value, special[pair.key](rename) if pair.key in special else rename)
     copies = [KeyValue.FromString(pair.SerializeToString()) for pair in kept]
     del pairs[:]
     pairs.extend(copies)
@@ -118,6 +134,20 @@ def _of_record(rename: Rename) -> Rename:
     """A record is named by the id alone, as its ref names it."""
     ref = f"{RefKind.MEMORY}:"
     return lambda id: rename(ref + id).removeprefix(ref)
+
+
+def _of_digest(rename: Rename) -> Rename:
+    """A digest is what is in a ref by digest; what is no digest of ours may tell the content, and goes."""
+    ref = f"{RefKind.CHUNK}:"
+    return lambda digest: rename(ref + digest).removeprefix(ref) if _DIGEST.fullmatch(digest) else ""
+
+
+def _columns(span: Span) -> dict[str, RepeatedCompositeFieldContainer[AnyValue]]:
+    """Return the arrays of a span by name; those that a backend keeps as JSON texts become arrays."""
+    for pair in span.attributes:
+        if pair.key in _COLUMNS and pair.value.string_value and (texts := read_texts(pair.value.SerializeToString())):
+            pair.value.CopyFrom(encode_any(texts))
+    return {pair.key: pair.value.array_value.values for pair in span.attributes}
 
 
 def _may_hold_text(value: AnyValue) -> bool:

@@ -4,7 +4,7 @@
 import pytest
 
 pytest.register_assert_rewrite(
-    *(f"memtrace_otel.testing.{name}" for name in ("harmless", "instrumentors", "lineage", "stores", "ways"))
+    *(f"memtrace_otel.testing.{name}" for name in ("harmless", "instrumentors", "lineage", "stores", "upkeep", "ways"))
 )
 
 from memtrace_otel.testing.harmless import HarmlessContract

@@ -7,7 +7,16 @@ from dataclasses import replace
 import pytest
 
 from memtrace_otel import semconv
-from memtrace_otel.model import Event, Link, OperationSpan, Variable, make_origin, ref_kind
+from memtrace_otel.model import (
+    Event,
+    Link,
+    OperationSpan,
+    Variable,
+    content_digest,
+    make_origin,
+    ref_kind,
+    split_origin,
+)
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.store.errors import StoreError
 from memtrace_otel.store.protocols import StoreStats
@@ -142,7 +151,9 @@ class UpkeepContract:
             after = found[before.origin]
             assert _shape(after) == _shape(before)
             assert "forgotten" in after.incomplete
-            assert not any(v.content or v.digest or v.store for v in (*after.inputs, *after.outputs))
+            assert not any(v.content or v.store for v in (*after.inputs, *after.outputs))
+            kept = {v.digest for v in (*before.inputs, *before.outputs)} - {""}
+            assert kept.isdisjoint(v.digest for v in (*after.inputs, *after.outputs))
 
     def test_forget_replaces_digests_in_refs_by_the_same_random_id(self, upkeep: StoreUpkeep) -> None:
         spans = _secret_life("a" * 16)
@@ -165,10 +176,44 @@ class UpkeepContract:
         assert upkeep.forget("a" * 16).readers == 1
         assert upkeep.trace(stranger.trace_id) == [stranger]
         (read,) = upkeep.trace(reader.trace_id)
-        assert [(v.ref, v.origin, v.digest, v.content) for v in read.inputs] == [
-            ("memory:1", spans[0].origin, "", ""),
-            ("memory:2", "", "", "own"),
+        assert [(v.ref, v.origin, v.content) for v in read.inputs] == [
+            ("memory:1", spans[0].origin, ""),
+            ("memory:2", "", "own"),
         ]
+        assert read.inputs[0].digest != "d" * 16
+
+    def test_forget_leaves_equal_digests_equal_and_others_different(self, upkeep: StoreUpkeep) -> None:
+        rome, oslo = content_digest("Rome"), content_digest("Oslo")
+        writes = [
+            contract_span(
+                n, n, n, kind=kind, scope="a" * 16, outputs=(Variable("memory:1", digest=digest, action=act),)
+            )
+            for n, kind, act, digest in ((1, "create", "ADD", rome), (2, "update", "UPDATE", oslo))
+        ]
+        stale = contract_span(3, 3, 3, kind="retrieve", scope="a" * 16, inputs=(Variable("memory:1", digest=rome),))
+        foreign = contract_span(
+            4, 4, 4, kind="create", scope="a" * 16, outputs=(Variable("memory:2", digest="x" * 64),)
+        )
+        upkeep.add_request(encode_request([*writes, stale, foreign]))
+        upkeep.forget("a" * 16)
+        first, second, odd, read = upkeep.spans()
+        assert read.inputs[0].digest == first.outputs[0].digest not in ("", rome, second.outputs[0].digest)
+        assert odd.outputs[0].digest == ""
+
+    def test_forget_still_names_what_was_read_from_another_scope(self, upkeep: StoreUpkeep) -> None:
+        digest = content_digest("The warranty lasts two years")
+        chunk = Variable(f"chunk:{digest}", digest=digest, action="ADD")
+        index = contract_span(1, 1, 1, kind="index", scope="b" * 16, outputs=(chunk,))
+        hit = Variable(chunk.ref, "hit", index.origin, digest)
+        unknown = Variable(chunk.ref, "hit", make_origin(f"{9:032x}", f"{9:016x}"), digest)
+        link = Link(*split_origin(index.origin), {semconv.LINK_REFS: [chunk.ref]})
+        search = contract_span(2, 2, 2, kind="retrieve", scope="a" * 16, inputs=(hit, unknown), links=(link,))
+        upkeep.add_request(encode_request([index, search]))
+        upkeep.forget("a" * 16)
+        (read,) = upkeep.trace(search.trace_id)
+        assert (read.inputs[0].ref, read.inputs[0].digest, read.inputs[0].content) == (chunk.ref, digest, "")
+        assert [one.attributes[semconv.LINK_REFS] for one in read.links] == [[chunk.ref]]
+        assert digest not in (read.inputs[1].ref, read.inputs[1].digest)
 
     def test_forget_follows_answers_into_traces_without_a_scope(self, upkeep: StoreUpkeep) -> None:
         spans = _secret_life("a" * 16)
