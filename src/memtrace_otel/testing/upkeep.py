@@ -183,19 +183,15 @@ class UpkeepContract:
         assert read.inputs[0].digest != "d" * 16
 
     def test_forget_leaves_equal_digests_equal_and_others_different(self, upkeep: StoreUpkeep) -> None:
-        rome, oslo = content_digest("Rome"), content_digest("Oslo")
+        rome, scope = content_digest("Rome"), "a" * 16
+        digests = rome, content_digest("Oslo"), "x" * 64
         writes = [
-            contract_span(
-                n, n, n, kind=kind, scope="a" * 16, outputs=(Variable("memory:1", digest=digest, action=act),)
-            )
-            for n, kind, act, digest in ((1, "create", "ADD", rome), (2, "update", "UPDATE", oslo))
+            contract_span(n, n, n, kind="update", scope=scope, outputs=(Variable("memory:1", digest=digest),))
+            for n, digest in enumerate(digests, 1)
         ]
-        stale = contract_span(3, 3, 3, kind="retrieve", scope="a" * 16, inputs=(Variable("memory:1", digest=rome),))
-        foreign = contract_span(
-            4, 4, 4, kind="create", scope="a" * 16, outputs=(Variable("memory:2", digest="x" * 64),)
-        )
-        upkeep.add_request(encode_request([*writes, stale, foreign]))
-        upkeep.forget("a" * 16)
+        stale = contract_span(4, 4, 4, kind="retrieve", scope=scope, inputs=(Variable("memory:1", digest=rome),))
+        upkeep.add_request(encode_request([*writes, stale]))
+        upkeep.forget(scope)
         first, second, odd, read = upkeep.spans()
         assert read.inputs[0].digest == first.outputs[0].digest not in ("", rome, second.outputs[0].digest)
         assert odd.outputs[0].digest == ""
