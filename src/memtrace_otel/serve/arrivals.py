@@ -11,6 +11,7 @@ from memtrace_otel.store.runs import RunPacker
 from memtrace_otel.store.space import give_back, last_row, settle
 
 _BATCH_BYTES = 1 << 18
+_SCOPES = "SELECT DISTINCT scope FROM span WHERE trace_id = ?"
 
 
 class WatchedStore(SqliteStore):
@@ -56,6 +57,11 @@ class WatchedStore(SqliteStore):
         newest = self.newest()
         for page in self._indexed_pages(max(0, newest - most), newest):
             yield from page
+
+    def scopes_of(self, trace_id: str) -> list[str]:
+        """Return the memories that spans of a trace are of, '' among them where one is of none."""
+        with self._locked() as connection:
+            return [scope for (scope,) in connection.execute(_SCOPES, (trace_id,))]
 
     def newest(self) -> int:
         """Return the highest row of a span."""

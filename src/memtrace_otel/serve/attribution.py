@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 import logging
 import time
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import chain
@@ -122,8 +123,8 @@ class Attribution:
                 for trace_id in (span.trace_id, *(origin[:_TRACE_ID] for origin in span.fields.origins)):
                     self._watch(trace_id, span.start, span.fields.scope, now)
 
-    def notice(self, spans: Iterable[NewSpan]) -> None:
-        """Look at spans that are new to the store."""
+    def notice(self, spans: Iterable[NewSpan], scopes_of: Callable[[str], Iterable[str]] = lambda trace_id: ()) -> None:
+        """Look at spans that are new to the store. `scopes_of` tells the memories of a trace."""
         now = time.monotonic()
         others = [span for span in spans if span.instrumentation_scope != ATTRIBUTION_SCOPE]
         for span in others:
@@ -132,13 +133,23 @@ class Attribution:
                     self._watch(trace_id, span.start, span.fields.scope, now)
         if not self._watched:
             return
+        scopes: defaultdict[str, set[str]] = defaultdict(set)
+        for span in others:
+            scopes[span.trace_id].add(span.fields.scope)
         oldest: dict[str, int] = {}
         for span in others:
             if span.trace_id in self._watched:
                 self._watch(span.trace_id, span.start, span.fields.scope, now)
             for trace_id in self._by_missing.get(span.trace_id, ()):
                 self._postpone(self._watched[trace_id], now)
-            oldest[span.fields.scope] = min(oldest.get(span.fields.scope, span.start), span.start)
+            if span.fields.scope or not span.fields.kind:
+                affected: Iterable[str] = (span.fields.scope,)
+            else:  # a part of what its trace does, which may have come before
+                affected = scopes[span.trace_id]
+                if affected == {""}:
+                    affected |= set(scopes_of(span.trace_id))
+            for scope in affected:
+                oldest[scope] = min(oldest.get(scope, span.start), span.start)
         oldest.pop("", None)
         for scope, start in oldest.items():
             for watched in map(self._watched.__getitem__, self._by_scope.get(scope, ())):

@@ -63,11 +63,11 @@ def _work(store: WatchedStore, attribution: Attribution, packing: Packing, told:
     there may be more."""
     batch = store.decode_batch()
     if batch is not None:
-        attribution.notice(batch.spans)
+        attribution.notice(batch.spans, store.scopes_of)
         _tell(told, Progress(len(batch.spans), batch.quarantined, seen=seen_in(batch.spans)))
         return 0.0
     for spans in store.arrived():
-        attribution.notice(spans)
+        attribution.notice(spans, store.scopes_of)
     _tell(told, attribution.attribute_one(store))
     started = time.monotonic()
     if not packing.step(store):

@@ -23,9 +23,16 @@ A, B = "a" * 32, "b" * 32
 
 
 def span(
-    trace_id: str, start: int, *, scope: str = "", evaluated: bool = False, origins: Iterable[str] = (), by: str = "app"
+    trace_id: str,
+    start: int,
+    *,
+    kind: str = "",
+    scope: str = "",
+    evaluated: bool = False,
+    origins: Iterable[str] = (),
+    by: str = "app",
 ) -> NewSpan:
-    return NewSpan(trace_id, "1" * 16, "span", start, by, IndexedFields("", scope, set(origins), evaluated))
+    return NewSpan(trace_id, "1" * 16, "span", start, by, IndexedFields(kind, scope, set(origins), evaluated))
 
 
 class Clock:
@@ -195,6 +202,24 @@ def test_while_another_process_attributes_the_trace_stays_due(clock: Clock, attr
     clock.now += watching.wait()
     run(watching)
     assert (attributed, watching.wait()) == ([A], float("inf"))
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["with the trace", "after it"])
+def test_a_late_step_without_a_scope_is_of_the_memory_of_its_trace(
+    clock: Clock, attributed: list[str], together: bool
+) -> None:
+    watching = Attribution(10)
+    watching.notice([span(A, 5, scope="ana", evaluated=True)])
+    clock.now += 10
+    run(watching)
+    watching.notice([span(B, 1)], lambda trace_id: ["ana"])  # lends its place only
+    assert watching.wait() == float("inf")
+    step = span(B, 1, kind="extract")
+    if together:
+        watching.notice([step, span(B, 9, scope="ana")])
+    else:
+        watching.notice([step], lambda trace_id: ["", "ana"] if trace_id == B else [])
+    assert watching.wait() == 10
 
 
 @pytest.mark.parametrize("kind", ["respond", ""])
