@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from memtrace_otel.cli import main
-from memtrace_otel.graph import build_graph
+from memtrace_otel.graph import build_graph, load_scope
 from memtrace_otel.graph.export import node_id
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import Action, OpKind
@@ -51,6 +51,12 @@ def test_the_history_of_a_record_tells_writer_text_and_readers(database: Path) -
     assert "Lives in Lisbon" in run("history", "memory:home", "--db", database, "--scope", ALICE).stdout
     nothing = run("history", "memory:nobody", "--db", database)
     assert (nothing.exit_code, "memory:nobody" in nothing.stderr) == (1, True)
+
+
+def test_what_a_bound_cut_off_is_told(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "only a part" not in run("state", ALICE, "--db", database).stderr
+    monkeypatch.setitem(load_scope.__kwdefaults__ or {}, "max_spans", 1)
+    assert "only a part" in run("state", ALICE, "--db", database).stderr
 
 
 def test_the_history_of_equal_refs_in_two_memories_tells_them_apart(database: Path) -> None:

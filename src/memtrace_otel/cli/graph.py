@@ -81,7 +81,9 @@ def trace(trace_id: str, database: Path, form: str, output: Path | None) -> None
     with SqliteStore.open(database, create=False) as store:
         if not store.trace(trace_id):
             raise UnknownTraceError(trace_id)
-        export(load_graph(store, trace_id), form, output)
+        evolution = load_graph(store, trace_id)
+    _tell_of_bound(evolution)
+    export(evolution, form, output)
 
 
 @graph.command(
@@ -270,10 +272,21 @@ def _load(database: Path, scope: str | None, *names: str) -> EvolutionGraph:
 
     with SqliteStore.open(database, create=False) as store:
         if scope is None:
-            return load_around(store, names)
-        if not any(store.spans(scope=scope)):
+            evolution = load_around(store, names)
+        elif any(store.spans(scope=scope)):
+            evolution = load_scope(store, scope)
+        else:
             fail(f"no such scope: {scope}; {_known([known.scope for known in store.scopes() if known.scope])}")
-        return load_scope(store, scope)
+    _tell_of_bound(evolution)
+    return evolution
+
+
+def _tell_of_bound(evolution: EvolutionGraph) -> None:
+    from memtrace_otel.semconv import Incomplete
+
+    if Incomplete.BOUNDED in evolution.incomplete:
+        number = len(evolution.operations())
+        click.secho(f"memtrace-otel: only a part: the graph was cut at {number} operations", fg="yellow", err=True)
 
 
 def _known(scopes: Sequence[str]) -> str:

@@ -93,7 +93,7 @@ def to_graphml(graph: EvolutionGraph) -> str:
         plain.add_node(_xml(node["id"]), node_type=str(kind), **_flat(node))
     for edge in document["edges"]:
         plain.add_edge(_xml(edge["source"]), _xml(edge["target"]), **_flat(edge))
-    return "\n".join(nx.generate_graphml(plain, named_key_ids=True)) + "\n"
+    return "\n".join(nx.generate_graphml(plain)) + "\n"
 
 
 def node_id(node: NodeKey) -> str:

@@ -9,6 +9,7 @@ from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.slicing import LineageSource
+from memtrace_otel.graph.writes import is_unique
 from memtrace_otel.model import OperationSpan, is_origin
 from memtrace_otel.semconv import Incomplete, OpKind
 from memtrace_otel.store.errors import SourceLimitError
@@ -23,8 +24,9 @@ def load_graph(source: TraceSource, trace_id: str, *, max_spans: int = MAX_SPANS
     """Build the graph around one trace; an empty one when the trace is unknown.
 
     It holds the trace; what its spans name as origins, and the origins of those; every span of the memory
-    scopes met on that way; the judgements of the trace's answers; and of each of these spans the whole trace. Raises
-    StoreError when the source cannot answer.
+    scopes met on that way; the judgements of the trace's answers; and of each of these spans the whole trace. Where the
+    source knows writers, also those of universally unique ids that are read without an origin. Raises StoreError when
+    the source cannot answer.
     """
     return next(load_graphs(source, [trace_id], max_spans=max_spans))[1]
 
@@ -58,7 +60,8 @@ def load_scope(source: TraceSource, scope: str | None = None, *, max_spans: int 
     """Build the graph of one memory, None: of the whole source; an empty one when nothing has that scope.
 
     It holds every trace with a span of the scope, and the traces that those name as origins: what a span of another
-    memory in these traces read has no writer here unless it names one. Raises StoreError when the source cannot answer.
+    memory in these traces read has no writer here unless it names one, by an origin or an id that is unique. Raises
+    StoreError when the source cannot answer.
     """
     loading = _Loading(source, max_spans)
     loading.memories([scope])
@@ -102,6 +105,10 @@ class _Loading:
         self._bounded = False
         self.traces: dict[str, list[OperationSpan]] = {}
         self._assembled: dict[str, Assembly] = {}
+        self._sought: set[str] = set()
+        self._writers_of: Callable[[str], list[str]] = (
+            source.writers if isinstance(source, LineageSource) else lambda ref: []
+        )
 
     @property
     def full(self) -> bool:
@@ -155,10 +162,11 @@ class _Loading:
                     return
 
     def origins(self) -> None:
-        """Load the traces that loaded spans name as origins, until nothing new is named."""
+        """Load the traces that loaded spans name, as origins or by unique ids, until nothing new is named."""
         waiting = list(self.traces)
         while waiting and not self.full:
-            waiting += self._fresh(origin[:32] for origin in self._named(waiting.pop()))
+            trace_id = waiting.pop()
+            waiting += self._fresh((*(origin[:32] for origin in self._named(trace_id)), *self._writers(trace_id)))
 
     def connected(self) -> None:
         """Load the traces that name one of the origins that loaded spans have or name, too."""
@@ -184,6 +192,13 @@ class _Loading:
     def _named(self, trace_id: str) -> set[str]:
         """The origins of what the spans of a loaded trace read."""
         return {v.origin for span in self.traces[trace_id] for v in span.inputs if is_origin(v.origin)}
+
+    def _writers(self, trace_id: str) -> set[str]:
+        """The traces that write what the spans of a loaded trace read by a unique id alone."""
+        refs = {v.ref for span in self.traces[trace_id] for v in span.inputs if not v.origin and is_unique(v.ref)}
+        new = refs - self._sought
+        self._sought |= new
+        return {writer for ref in new for writer in self._asked(lambda ref=ref: self._writers_of(ref)) or ()}
 
     def _fresh(self, trace_ids: Iterable[str]) -> list[str]:
         """Load those traces; return the ids of those that are new."""

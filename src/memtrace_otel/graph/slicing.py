@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from memtrace_otel.graph.assembly import assemble
 from memtrace_otel.graph.build import build_graph
@@ -28,6 +28,7 @@ _SOLE_STEPS, _MOST_AHEAD = 4, 256
 """A record's history is read trace by trace at first, then more and more traces at once."""
 
 
+@runtime_checkable
 class LineageSource(TraceSource, Protocol):
     """A source that finds who wrote a variable without a search."""
 

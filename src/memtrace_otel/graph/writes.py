@@ -13,9 +13,12 @@ from memtrace_otel.model import OperationSpan, Variable, ref_kind
 from memtrace_otel.semconv import SEQ_BITS, Action, RefKind
 
 _UNIQUE = re.compile(r"[^:]+:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
-
-
 CHANGES = frozenset({Action.UPDATE, Action.DELETE})
+
+
+def is_unique(ref: str) -> bool:
+    """Tell whether a ref means one thing in all memories."""
+    return _UNIQUE.fullmatch(ref) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,7 @@ class WriteIndex:
     # --- asking --------------------------------------------------------------------------------------------------
     def owner(self, scope: str, ref: str) -> str:
         """Return what tells records of equal ref apart: nothing for universally unique ids, else the scope."""
-        return "" if _UNIQUE.fullmatch(ref) else self._root(scope, ref)
+        return "" if is_unique(ref) else self._root(scope, ref)
 
     def find(self, reader: OperationSpan, variable: Variable) -> Write | None:
         """Return the write that a read without origin most likely saw, None when nothing tells."""

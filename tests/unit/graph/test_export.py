@@ -96,7 +96,10 @@ def test_json_shows_what_is_missing() -> None:
 
 def test_graphml_reads_back_with_types(story: list[OperationSpan]) -> None:
     graph = build_graph(story)
-    read = nx.parse_graphml(render(graph, "graphml"), force_multigraph=True)
+    text = render(graph, "graphml")
+    keys = re.findall(r'<key id="([^"]+)"', text)
+    assert len(set(keys)) == len(keys)
+    read = nx.parse_graphml(text, force_multigraph=True)
     assert (read.number_of_nodes(), read.number_of_edges()) == (len(graph), graph.number_of_edges())
     version = read.nodes[node_id(VersionKey("memory:home", origin_of(2, 3)))]
     assert (version["node_type"], version["number"], version["truncated"]) == ("version", 2, False)

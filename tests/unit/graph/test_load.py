@@ -16,6 +16,7 @@ from memtrace_otel.graph import (
     load_around,
     load_graph,
     load_graphs,
+    load_scope,
     slice_of_answer,
 )
 from memtrace_otel.model import OperationSpan
@@ -93,6 +94,22 @@ def test_what_a_trace_of_the_scope_did_elsewhere_does_not_open_that_scope(story:
     assert graph.operation(origin_of(8, 2)) is not None  # the whole trace, with the origins it names
     assert graph.operation(origin_of(50, 1)) is not None
     assert OperationKey(origin_of(51, 1)) not in graph
+
+
+def test_a_unique_id_leads_to_its_writer_in_another_memory(tmp_path: Path) -> None:
+    ref = "memory:0a0b0c0d-0000-4000-8000-000000000001"
+    write = span(1, 1, OpKind.CREATE, at=1, scope=BOB, outputs=[put(ref, "tea", action=Action.ADD)])
+    search = span(
+        2, 1, OpKind.RETRIEVE, at=2, scope=ALICE, inputs=[seen(ref)], outputs=[put(f"context:{1:016x}", "tea")]
+    )
+    context = seen(f"context:{1:016x}", search.origin, role=Role.CONTEXT)
+    answer = span(2, 2, OpKind.RESPOND, at=3, scope=ALICE, inputs=[context], outputs=[put(f"answer:{2:016x}", "tea")])
+    with SqliteStore.open(tmp_path / "a.db") as store:
+        store.add_request(encode_request([write, search, answer]))
+        expected = build_graph([write, search, answer]).slice_of_answer(answer.origin)
+        assert OperationKey(write.origin) in expected
+        assert load_scope(store, ALICE).slice_of_answer(answer.origin) == expected
+        assert load_graph(store, TRACE(2)).slice_of_answer(answer.origin) == expected
 
 
 def test_a_judgement_in_another_trace_is_found(story: list[OperationSpan]) -> None:
