@@ -146,9 +146,14 @@ class RemoteSource(ABC):
                     starts[trace_id] = spans[0].start
         return sorted(starts, key=lambda trace_id: starts[trace_id])
 
-    def failing(self, since: int, known: dict[str, int] | None = None) -> list[str]:
+    def failing(
+        self, since: int, known: dict[str, int] | None = None, *, counted_since: int | None = None
+    ) -> list[str]:
         """Return the ids of the traces with an answer that an evaluation calls a failure, there or in another trace,
         where that evaluation started at `since` (ns) or later; by when it did. A later one may say that it is none.
+
+        A search finds traces with earlier ones, too: they count from `counted_since` on, since what is known is read
+        no more when a search looks as far back as they are.
 
         Evaluations that are in `known` as they were are not read again; the others, once they can be read, are added
         to it, as are those whose trace is too large or no trace: they are read again when they change. Past what may be
@@ -157,6 +162,7 @@ class RemoteSource(ABC):
         """
         searches = self._for_failing()
         wanted = Wanted(failing=True)
+        counted_since = since if counted_since is None else counted_since
         found: dict[str, int] = {}
         read: dict[str, int] = {}
         try:
@@ -169,7 +175,7 @@ class RemoteSource(ABC):
                     if never or any(map(evaluates, spans)):  # else it is found before it can be read
                         read[trace_id] = traces[trace_id]
                     for span in spans:
-                        if wanted.holds(span) and span.start >= since:
+                        if wanted.holds(span) and span.start >= counted_since:
                             for judged in judged_traces(span):
                                 found[judged] = min(found.get(judged, span.start), span.start)
         except SourceLimitError as error:
