@@ -115,7 +115,7 @@ class Watch:
         self._observer = observer
         self._cases: dict[str, _Case] = {}
         self._sent: dict[str, set[str]] = {}
-        self._evaluations: dict[str, int] = {}
+        self._evaluations: dict[str, None] = {}
         self._searched = dict.fromkeys(_SEARCHES, -_EVER)
 
     def run(self, interval: float, stopped: Event) -> None:
