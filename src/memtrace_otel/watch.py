@@ -115,7 +115,7 @@ class Watch:
         self._observer = observer
         self._cases: dict[str, _Case] = {}
         self._sent: dict[str, set[str]] = {}
-        self._evaluations: dict[str, int] = {}
+        self._evaluations: dict[str, None] = {}
         self._searched = dict.fromkeys(_SEARCHES, -_EVER)
 
     def run(self, interval: float, stopped: Event) -> None:
@@ -145,7 +145,8 @@ class Watch:
         since = min(clock - self._length, self._complete) if whole else clock - int(back * _SECOND)
         self._source.api.allow(TOGETHER)
         new = 0
-        for trace_id in self._source.failing(max(self._since, since), self._evaluations):
+        found = self._source.failing(max(self._since, since), self._evaluations, counted_since=self._since)
+        for trace_id in found:
             case = self._cases.get(trace_id)
             if case is None:
                 new += 1

@@ -28,8 +28,6 @@ SERVICE = "travel assistant"
 FAILURES = 5
 """As many as the alert asks for at least."""
 INTERVAL = "500ms"
-_SAMPLES = 14
-"""So many scrapes without a failure come first: `increase` then extrapolates by less than half a failure."""
 _CLI = (sys.executable, "-m", "memtrace_otel.cli")
 
 
@@ -74,10 +72,9 @@ def monitored(folder: Path, jaeger: Jaeger, tempo: Tempo) -> Iterator[Monitored]
     ):
         endpoints = url, jaeger.otlp_http, tempo.otlp_http
         application(SERVICE, 0, 3, *endpoints)
-        counted = f"min(count_over_time(memtrace_attribution_failures_total{{service_name='{SERVICE}'}}[1m]))"
-        wait_for(lambda: [n for _, n in prometheus.query(counted) if n >= _SAMPLES] != [], "scrapes", 60)
-        failing = application(SERVICE, FAILURES, 0, *endpoints)
         verdicts = f"sum(memtrace_attribution_failures_total{{service_name='{SERVICE}'}})"
+        wait_for(lambda: prometheus.query(verdicts) == [({}, 0)], "a scrape without failures", 60)
+        failing = application(SERVICE, FAILURES, 0, *endpoints)
         wait_for(lambda: prometheus.query(verdicts) == [({}, FAILURES)], "verdicts in Prometheus", 60)
         subprocess.run([*_CLI, "attribute", "--all", "--db", database], check=True, env=os.environ | to_tempo)
         marked = f'{{ resource.service.name = "{SERVICE}" && span.memtrace.failure.type = "update" }}'

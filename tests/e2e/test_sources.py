@@ -142,7 +142,7 @@ def test_a_failure_is_found_whose_evaluation_joins_the_trace_of_another(
     """A job of judges under one root. What Tempo has of a trace lies apart until it is compacted."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
     backend = request.getfixturevalue(name)
-    source, job, known = open_source(f"{name}+{backend.url}"), secrets.token_hex(16), dict[str, int]()
+    source, job, known = open_source(f"{name}+{backend.url}"), secrets.token_hex(16), dict[str, None]()
     for _ in range(3):
         story = new_story()
         story = replace(story, judge=replace(story.judge, trace_id=job, parent_id=""))
@@ -154,3 +154,5 @@ def test_a_failure_is_found_whose_evaluation_joins_the_trace_of_another(
             return story.answer.trace_id in source.failing(since, known)
 
         wait_for(found, "the failing trace is found")
+    monkeypatch.setattr(type(source), "_read", lambda self, trace_id: pytest.fail(f"{trace_id} is read again"))
+    assert source.failing(since, known) == []

@@ -356,13 +356,35 @@ def test_a_late_evaluation_is_found_though_few_searches_look_far_back(
     assert len([seconds for seconds in back if seconds > 200]) <= 6
 
 
+def test_a_failure_is_found_whose_evaluation_took_longer_than_a_search_looks_back(
+    told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tempo searches by the time of a whole trace: it is known before a search that looks as far back as the start."""
+
+    def search(self: ListedSource, wanted: Wanted, since: int, until: int) -> Found:
+        return {
+            span.trace_id: [span.span_id]
+            for span in self.told
+            if wanted.holds(span) and span.start < until and span.end >= since
+        }
+
+    monkeypatch.setattr(ListedSource, "_search", search)
+    told.watch.search()
+    told.source.tell([replace(judged(1, time.time_ns() - 150 * 10**9), end=time.time_ns())])
+    new = 0
+    for _ in range(100):
+        clock.now += 10
+        new += told.watch.search()
+    assert new == 1
+
+
 def test_how_far_back_everything_is_does_not_grow_but_by_an_outage(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hour, searched = 3600.0, list[float]()
     monkeypatch.setattr(time, "time_ns", lambda: int((clock.now + 1e6) * 1e9))
 
-    def noted(self: ListedSource, since: int, known: object) -> list[str]:
+    def noted(self: ListedSource, since: int, known: object, *, counted_since: int) -> list[str]:
         if down:
             raise UnreachableError("listed", "it is down")
         searched.append(round((time.time_ns() - since) / 1e9))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from memtrace_otel.model import Attributed, OperationSpan
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
-from memtrace_otel.serve.progress import Progress
+from memtrace_otel.serve.progress import Pair, Progress, pair_of
 from memtrace_otel.store import DamagedSpanError, NewSpan, RemoteSource, SqliteStore, StoreError
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ _TRACE_ID = 32
 _NEVER = float("inf")
 _PATIENCE = 10
 """A trace that never gets quiet is attributed after so many quiet periods."""
+_MOST_PAIRS = 1000
+"""Systems and services that are waited for; a scrape shows fewer."""
 _RESUMED_SPANS = 10_000
 """About a second of reading."""
 _RESUMED_NANOSECONDS = int(_WATCHED_SECONDS) * 10**9
@@ -103,6 +105,8 @@ class Attribution:
         self._watched: dict[str, _Watched] = {}
         self._by_scope = _Index()
         self._by_missing = _Index()
+        self._answering: set[Pair] = set()
+        self._untold: set[Pair] = set()
         self._dropped = 0
         self._forgotten = 0.0
         self._pause = self._send_again = 0.0  # of one receiver: while it is down, one try tells for all traces
@@ -119,6 +123,7 @@ class Attribution:
         for span in chain(store.latest(_RESUMED_SPANS), judged):
             if span.instrumentation_scope == ATTRIBUTION_SCOPE:
                 continue
+            self._expect(span.fields.kind, span.fields.system, span.service)
             if span.fields.is_evaluated:
                 for trace_id in (span.trace_id, *(origin[:_TRACE_ID] for origin in span.fields.origins)):
                     self._watch(trace_id, span.start, span.fields.scope, now)
@@ -128,6 +133,7 @@ class Attribution:
         now = time.monotonic()
         others = [span for span in spans if span.instrumentation_scope != ATTRIBUTION_SCOPE]
         for span in others:
+            self._expect(span.fields.kind, span.fields.system, span.service)
             if span.fields.is_evaluated:
                 for trace_id in (span.trace_id, *(origin[:_TRACE_ID] for origin in span.fields.origins)):
                     self._watch(trace_id, span.start, span.fields.scope, now)
@@ -158,8 +164,18 @@ class Attribution:
         if now - self._forgotten > _FORGET_SECONDS:
             self._forget(now)
 
+    def answering(self) -> frozenset[Pair]:
+        """Return whose answers were seen for the first time since this was asked for last."""
+        told, self._untold = frozenset(self._untold), set()
+        return told
+
     def attribute_one(self, store: SqliteStore) -> Progress:
-        """Attribute the trace that waits longest, when one has been quiet; return what came of it."""
+        """Attribute the trace that waits longest, when one has been quiet; return what came of it.
+
+        Whose answer it is was told a quiet period before: a scrape shows first that it has not failed.
+        """
+        if self._untold:
+            return Progress(answering=self.answering())
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
             _logger.warning("%d failing traces are not attributed: more than %d wait", dropped, _MOST_TRACES)
@@ -181,6 +197,11 @@ class Attribution:
                 if not spans:  # its evaluation was faster: its spans make it due
                     watched.unsent = False
                     return Progress()
+                for span in spans:
+                    self._expect(span.kind, span.system, span.service)
+                if self._untold:  # an answer of long ago
+                    watched.due = time.monotonic() + self._quiet
+                    return Progress(answering=self.answering())
                 outcome = _attribute(store, trace_id, self._backend)
                 watched.tried = time.monotonic()
                 self._add_scopes(trace_id, outcome.scopes)
@@ -209,6 +230,14 @@ class Attribution:
         if watched.due is None:
             return self._send_again if watched.unsent else _NEVER
         return watched.due
+
+    def _expect(self, kind: str, system: str, service: str) -> None:
+        if kind != OpKind.RESPOND or len(self._answering) >= _MOST_PAIRS:
+            return
+        pair = pair_of(system, service)
+        if pair not in self._answering:
+            self._answering.add(pair)
+            self._untold.add(pair)
 
     def _remember(self, watched: _Watched, outcome: Outcome) -> None:
         """Put what was not sent off, longer each time; once something is sent the rest goes out, too."""

@@ -64,7 +64,8 @@ def _work(store: WatchedStore, attribution: Attribution, packing: Packing, told:
     batch = store.decode_batch()
     if batch is not None:
         attribution.notice(batch.spans, store.scopes_of)
-        _tell(told, Progress(len(batch.spans), batch.quarantined, seen=seen_in(batch.spans)))
+        seen, answering = seen_in(batch.spans), attribution.answering()
+        _tell(told, Progress(len(batch.spans), batch.quarantined, seen=seen, answering=answering))
         return 0.0
     for spans in store.arrived():
         attribution.notice(spans, store.scopes_of)

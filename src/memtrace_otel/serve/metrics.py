@@ -73,9 +73,9 @@ class Metrics(Collector):
             for other in Seen:  # a series begins with 0, unless what it counts is the first that is heard of the pair
                 seen[other, *pair] += 0
             seen[what, *pair] += count
-            if what is Seen.ANSWERS:
-                self._attribution.expect(*pair)
         self._seen = seen
+        for pair in progress.answering:
+            self._attribution.expect(*pair)
         for told in progress.attributed:
             self._attribution.attributed(told)
         self._attribution.failed(progress.errors)

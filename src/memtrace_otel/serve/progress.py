@@ -30,6 +30,8 @@ class Seen(StrEnum):
     LOST_SPANS = "lost_spans"
 
 
+Pair = tuple[str, str]
+"""System and service."""
 By = tuple[Seen, str, str]
 """What, of which system, of which service."""
 
@@ -39,7 +41,8 @@ class Progress:
     """New spans and what is seen in them, requests set aside, new verdicts, attributions that broke, packed spans,
     traces whose verdicts the receiver did not take.
 
-    `attributed` are those of the verdicts that telemetry can name.
+    `attributed` are those of the verdicts that telemetry can name. `answering`: systems and services not told of before
+    whose answers may be attributed.
     """
 
     spans: int = 0
@@ -50,16 +53,17 @@ class Progress:
     seen: Counter[By] = field(default_factory=Counter[By])
     packed: int = 0
     failed_sends: int = 0
+    answering: frozenset[Pair] = frozenset()
 
     def __bool__(self) -> bool:
         """Whether there is anything to tell."""
-        return any(getattr(self, name) for name in _NUMBERS)
+        return any(getattr(self, name) for name in (*_NUMBERS, "answering"))
 
     def line(self) -> str:
         """Return the line, without its end."""
         document = {name: getattr(self, name) for name in _NUMBERS}
         told = {"attributed": list(map(asdict, self.attributed)), "seen": [[*by, n] for by, n in self.seen.items()]}
-        return json.dumps({**document, **told})
+        return json.dumps({**document, **told, "answering": sorted(self.answering)})
 
     @classmethod
     def read(cls, line: bytes) -> Progress:
@@ -67,7 +71,13 @@ class Progress:
         document = cast("dict[str, Any]", json.loads(line))
         document["attributed"] = tuple(Attributed(**told) for told in document["attributed"])
         document["seen"] = Counter({(Seen(what), *pair): count for what, *pair, count in document["seen"]})
+        document["answering"] = frozenset((system, service) for system, service in document["answering"])
         return cls(**document)
+
+
+def pair_of(system: str, service: str) -> Pair:
+    """Return the names of a system and a service as they are told."""
+    return system[:_MOST_CHARACTERS], service[:_MOST_CHARACTERS]
 
 
 def seen_in(spans: Iterable[NewSpan]) -> Counter[By]:
@@ -77,7 +87,7 @@ def seen_in(spans: Iterable[NewSpan]) -> Counter[By]:
         fields = span.fields
         if span.instrumentation_scope == ATTRIBUTION_SCOPE or not (fields.kind or fields.is_evaluated):
             continue
-        by = fields.system[:_MOST_CHARACTERS], span.service[:_MOST_CHARACTERS]
+        by = pair_of(fields.system, span.service)
         if fields.lost:
             seen[Seen.LOST_SPANS, *by] += fields.lost
             continue

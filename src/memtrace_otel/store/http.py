@@ -285,3 +285,8 @@ def objects(document: Mapping[str, object], name: str) -> list[Mapping[str, obje
 def trace_id(found: Mapping[str, object]) -> str:
     """Return the id of a trace that a search found: leading zeros, which backends leave out, are filled in."""
     return str(found.get("traceID", "")).zfill(32)
+
+
+def span_id(found: Mapping[str, object]) -> str:
+    """Return the id of a span that a search found."""
+    return str(found.get("spanID", "")).zfill(16)

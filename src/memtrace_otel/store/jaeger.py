@@ -17,12 +17,13 @@ from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import DecodeError, decode_request
 from memtrace_otel.otlp.json import json_to_request
 from memtrace_otel.store.errors import SourceLimitError
-from memtrace_otel.store.http import listed, objects, trace_id
+from memtrace_otel.store.http import listed, objects, span_id, trace_id
 from memtrace_otel.store.remote import Found, RemoteSource, TooMuchError
 from memtrace_otel.store.wanted import Wanted, operation_names
 
 _TRACES = 200
 """Most traces of one search: they come whole."""
+_EVALUATION = (semconv.EVALUATION_LABEL, semconv.EVALUATION_SCORE)
 
 
 class JaegerSource(RemoteSource):
@@ -41,7 +42,7 @@ class JaegerSource(RemoteSource):
             raise SourceLimitError(str(self), f"trace {trace_id}: {error}", is_reply=True) from None
 
     def _search(self, wanted: Wanted, since: int, until: int) -> Found:
-        found: dict[str, int] = {}
+        found: dict[str, Collection[str]] = {}
         too_much = ""
         for service in self._services():
             for tags in _tags(wanted):
@@ -78,10 +79,26 @@ class JaegerSource(RemoteSource):
             if not error.is_reply:
                 raise
             raise TooMuchError(error.reason) from None
-        traces = {trace_id(trace): len(listed(trace, "spans")) for trace in found}
+        traces = {trace_id(trace): _evaluations(trace) for trace in found}
         if len(found) >= _TRACES:
             raise TooMuchError(f"{_TRACES} or more of {service}", traces)
         return traces
+
+
+def _evaluations(trace: Mapping[str, object]) -> list[str]:
+    """The ids of its spans with an evaluation, as `evaluates` tells: a search gives whole traces."""
+    return [span_id(span) for span in objects(trace, "spans") if any(map(_is_evaluation, _told(span)))]
+
+
+def _told(span: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+    yield from objects(span, "tags")
+    for log in objects(span, "logs"):
+        yield from objects(log, "fields")
+
+
+def _is_evaluation(tag: Mapping[str, object]) -> bool:
+    key = tag.get("key")
+    return key in _EVALUATION or (key == semconv.OP_KIND and tag.get("value") == semconv.OpKind.JUDGE)
 
 
 def _tags(wanted: Wanted) -> Iterator[dict[str, str]]:

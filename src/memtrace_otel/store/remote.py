@@ -19,7 +19,7 @@ from typing import Self
 from uuid import uuid4
 
 from memtrace_otel import settings
-from memtrace_otel.model import OperationSpan
+from memtrace_otel.model import OperationSpan, make_origin
 from memtrace_otel.semconv import Incomplete
 from memtrace_otel.store.errors import SourceLimitError, StoreError
 from memtrace_otel.store.http import BackendApi, FailedError, RefusedError, UnreachableError
@@ -37,8 +37,8 @@ _AHEAD = _HOUR
 _BEHIND = 600 * _SECOND
 """How long before a version was written, by another clock, it may seem to be read."""
 
-Found = Mapping[str, int]
-"""The traces that a search found, each with a number that is another one when it has another such span."""
+Found = Mapping[str, Collection[str]]
+"""The traces that a search found, each with the ids of those of its spans that the search shows to be such ones."""
 
 
 class TooMuchError(Exception):
@@ -102,7 +102,7 @@ class RemoteSource(ABC):
     def whole(self, trace_id: str) -> list[OperationSpan]:
         """Return the spans of a trace as `trace` does. Raises SourceLimitError also where the backend gives a part."""
         spans = self.trace(trace_id)
-        if any(Incomplete.BOUNDED in span.incomplete for span in spans):
+        if _is_part(spans):
             reason = f"trace {trace_id} is so large that only a part of it is given"
             raise SourceLimitError(str(self), reason, is_reply=True)
         return spans
@@ -146,32 +146,41 @@ class RemoteSource(ABC):
                     starts[trace_id] = spans[0].start
         return sorted(starts, key=lambda trace_id: starts[trace_id])
 
-    def failing(self, since: int, known: dict[str, int] | None = None) -> list[str]:
+    def failing(
+        self, since: int, known: dict[str, None] | None = None, *, counted_since: int | None = None
+    ) -> list[str]:
         """Return the ids of the traces with an answer that an evaluation calls a failure, there or in another trace,
         where that evaluation started at `since` (ns) or later; by when it did. A later one may say that it is none.
 
-        Evaluations that are in `known` as they were are not read again; the others, once they can be read, are added
-        to it, as are those whose trace is too large or no trace: they are read again when they change. Past what may be
+        A search finds traces with earlier ones, too: they count from `counted_since` on, since what is known is read
+        no more when a search looks as far back as they are.
+
+        Evaluations that are in `known` (by origin) are not told again, a trace of nothing else is not read again; the
+        others are added to it once they are read, as are those whose trace is too large or no trace. Past what may be
         asked for the rest is left to the next time. What cannot be read keeps nothing else from being found: it is
         warned of.
         """
         searches = self._for_failing()
         wanted = Wanted(failing=True)
+        counted_since = since if counted_since is None else counted_since
         found: dict[str, int] = {}
-        read: dict[str, int] = {}
+        read: dict[str, None] = {}
+        seen = ChainMap(read, known or {})
         try:
             for _, _, traces in chain.from_iterable(self._searched(search, since, None) for search in searches):
-                seen = ChainMap(read, known or {})
-                fresh = [id for id, number in traces.items() if seen.get(id) != number]
+                shown = {id: [make_origin(id, span_id) for span_id in span_ids] for id, span_ids in traces.items()}
+                fresh = [id for id, origins in shown.items() if not origins or any(one not in seen for one in origins)]
                 self.fetch(fresh)
                 for trace_id in fresh:
                     spans, never = self._readable(trace_id)
-                    if never or any(map(evaluates, spans)):  # else it is found before it can be read
-                        read[trace_id] = traces[trace_id]
                     for span in spans:
-                        if wanted.holds(span) and span.start >= since:
+                        if wanted.holds(span) and span.start >= counted_since and span.origin not in seen:
                             for judged in judged_traces(span):
                                 found[judged] = min(found.get(judged, span.start), span.start)
+                    # what a search shows may not be there to read as yet
+                    read |= dict.fromkeys(span.origin for span in spans if evaluates(span))
+                    if never:
+                        read |= dict.fromkeys(shown[trace_id])
         except SourceLimitError as error:
             if known is None or error.is_reply:
                 raise
@@ -250,9 +259,10 @@ class RemoteSource(ABC):
         return self._readable(trace_id)[0]
 
     def _readable(self, trace_id: str) -> tuple[list[OperationSpan], bool]:
-        """See `readable`; also tell whether the trace as it is can never be read: too large, or no trace."""
+        """See `readable`; also tell whether the trace as it is can never be read whole: too large, or no trace."""
         try:
-            return self.trace(trace_id), False
+            spans = self.trace(trace_id)
+            return spans, _is_part(spans)
         except UnreachableError:
             raise
         except StoreError as error:
@@ -303,6 +313,10 @@ class RemoteSource(ABC):
         if self._kept:
             self._kept.add(trace_id, ordered)
         return ordered
+
+
+def _is_part(spans: Iterable[OperationSpan]) -> bool:
+    return any(Incomplete.BOUNDED in span.incomplete for span in spans)
 
 
 def _start(span: OperationSpan) -> int:

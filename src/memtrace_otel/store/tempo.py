@@ -18,7 +18,7 @@ from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import DecodeError, decode_request
 from memtrace_otel.semconv import Incomplete
 from memtrace_otel.store.errors import SourceLimitError
-from memtrace_otel.store.http import BackendApi, RefusedError, objects, trace_id
+from memtrace_otel.store.http import BackendApi, RefusedError, objects, span_id, trace_id
 from memtrace_otel.store.remote import Found, RemoteSource, TooMuchError
 from memtrace_otel.store.tempo_reply import read_trace_reply
 from memtrace_otel.store.wanted import Wanted, operation_names
@@ -89,7 +89,7 @@ class TempoSource(RemoteSource):
                 raise
             raise TooMuchError(error.reason) from None
         found = objects(document, "traces")
-        traces = {trace_id(trace): _matched(trace) for trace in found}
+        traces = {trace_id(trace): _matching(trace) for trace in found}
         if len(self._found) > _FOUND:
             self._found.clear()
         self._found.update(traces)
@@ -101,10 +101,9 @@ class TempoSource(RemoteSource):
         return self._limits.time
 
 
-def _matched(trace: Mapping[str, object]) -> int:
-    """How many of its spans match, as far as Tempo counts them."""
-    counts = [found.get("matched") for found in objects(trace, "spanSets")]
-    return sum(count for count in counts if isinstance(count, int))
+def _matching(trace: Mapping[str, object]) -> list[str]:
+    """The ids of its spans that match, as far as Tempo names them: of each group one."""
+    return [span_id(span) for group in objects(trace, "spanSets") for span in objects(group, "spans")]
 
 
 def traceql(wanted: Wanted) -> str:
@@ -121,7 +120,7 @@ def traceql(wanted: Wanted) -> str:
         all.append(_equal(f"span.{semconv.SCOPE}", wanted.scopes))
     if wanted.origins:
         all.append(_equal(f"span.{semconv.INPUTS_ORIGINS}", wanted.origins))
-    # Of spans apart from each other Tempo gives the count of one part, but every group.
+    # Of spans apart from each other Tempo gives those of one part, but every group.
     return f"{{ {' && '.join(all)} }}{' | by(span:id)' if wanted.failing else ''}"
 
 

@@ -68,6 +68,20 @@ def test_a_failure_is_scraped_with_the_failing_trace_and_counted_once(
         assert sum(sample.value for sample in samples(server, f"serve_{name}")) == 1
 
 
+def test_after_a_restart_who_answered_is_known_before_it_fails(
+    start: Start, recording: Recording, content_on: None
+) -> None:
+    tell(recording)
+    told = [span for span in recording.spans() if span.name != "memtrace.judge"]
+    for _ in range(2):
+        server = start()
+        server.post("/v1/traces", encode_sdk_spans(told))
+        told = []
+        server.until(lambda server=server: len(samples(server, "attribution_failures")) == len(FailureType))
+        assert {sample.value for sample in samples(server, "attribution_failures")} == {0}
+        assert server.terminate() == 0
+
+
 def decoders(server: Server) -> list[str]:
     found = subprocess.run(["pgrep", "-P", str(server.process.pid)], capture_output=True, text=True, check=True)
     return found.stdout.split()

@@ -20,6 +20,7 @@ from memtrace_otel.serve.progress import Progress
 from memtrace_otel.store import NewSpan, SqliteStore
 
 A, B = "a" * 32, "b" * 32
+APP = {"service.name": "assistant"}
 
 
 def span(
@@ -32,7 +33,8 @@ def span(
     origins: Iterable[str] = (),
     by: str = "app",
 ) -> NewSpan:
-    return NewSpan(trace_id, "1" * 16, "span", start, by, IndexedFields(kind, scope, set(origins), evaluated))
+    fields = IndexedFields(kind, scope, set(origins), evaluated, system="mem0")
+    return NewSpan(trace_id, "1" * 16, "span", start, by, fields, "assistant")
 
 
 class Clock:
@@ -92,16 +94,17 @@ class Stored:
         return nullcontext(not self.others)
 
     def trace(self, trace_id: str) -> list[OperationSpan]:
-        return (
-            []
-            if trace_id in self.missing
-            else [OperationSpan(trace_id, "1" * 16, kind=self.kind, scope=self.scope, start=4)]
-        )
+        if trace_id in self.missing:
+            return []
+        made = OperationSpan(trace_id, "1" * 16, kind=self.kind, system="mem0", scope=self.scope, start=4, resource=APP)
+        return [made]
 
 
-def run(watching: Attribution, store: Stored = Stored()) -> None:  # noqa: B008
-    while watching.attribute_one(store):  # type: ignore[arg-type]
-        pass
+def run(watching: Attribution, store: Stored | SqliteStore = Stored()) -> list[Progress]:  # noqa: B008
+    done: list[Progress] = []
+    while progress := watching.attribute_one(store):  # type: ignore[arg-type]
+        done.append(progress)
+    return done
 
 
 def test_a_trace_without_evaluation_is_left_alone(clock: Clock, attributed: list[str]) -> None:
@@ -192,6 +195,48 @@ def test_feedback_waits_a_day_for_the_answer(clock: Clock, attributed: list[str]
     assert attributed == [A, A]
 
 
+def test_who_answers_is_told_a_quiet_period_before_a_verdict(clock: Clock, attributed: list[str]) -> None:
+    """Also of an answer of long ago, which is nowhere but in the store."""
+    watching, told = Attribution(10), Progress(answering=frozenset({("mem0", "assistant")}))
+    watching.notice([span(B, 5, evaluated=True, origins=[f"{A}-{'1' * 16}"])])
+    clock.now += 10
+    assert run(watching, Stored(B, kind="respond"))[:1] == [told]
+    assert attributed == []
+    assert watching.wait() == 10
+    clock.now += 10
+    run(watching, Stored(B, kind="respond"))
+    assert attributed == [A]
+    watching.notice([span(A, 9, kind="respond", evaluated=True)])
+    assert not watching.answering()
+    clock.now += 10
+    run(watching, Stored(kind="respond"))
+    assert attributed == [A, A]
+
+
+@pytest.mark.parametrize("decoded", ["here", "by another", "before the start"])
+def test_who_answers_is_told_whoever_decoded_it(clock: Clock, decoded: str, tmp_path: Path) -> None:
+    answer = OperationSpan(A, "1" * 16, kind="respond", system="mem0", start=time.time_ns(), resource=APP)
+    watching = Attribution(10)
+    with WatchedStore.open(tmp_path / "a.db") as store, SqliteStore.open(tmp_path / "a.db") as other:
+        if decoded != "before the start":
+            store.skip()
+            watching.resume(store)
+        other.add_request(encode_request([answer]))
+        if decoded == "here":
+            batch = store.decode_batch()
+            assert batch
+            watching.notice(batch.spans)
+        else:
+            other.decode()
+        if decoded == "before the start":
+            store.skip()
+            watching.resume(store)
+        for spans in store.arrived():
+            watching.notice(spans)
+        assert watching.attribute_one(store).answering == {("mem0", "assistant")}
+        assert not watching.attribute_one(store)
+
+
 def test_while_another_process_attributes_the_trace_stays_due(clock: Clock, attributed: list[str]) -> None:
     watching = Attribution(10)
     watching.notice([span(A, 5, evaluated=True)])
@@ -225,7 +270,7 @@ def test_a_late_step_without_a_scope_is_of_the_memory_of_its_trace(
 @pytest.mark.parametrize("kind", ["respond", ""])
 def test_a_trace_is_not_watched_for_ever(clock: Clock, attributed: list[str], kind: str) -> None:
     watching = Attribution(10)
-    watching.notice([span(A, 5, scope="ana", evaluated=True)])
+    watching.notice([span(A, 5, kind=kind, scope="ana", evaluated=True)])
     clock.now += 10
     run(watching, Stored(kind=kind))
     clock.now += 24 * 3601
@@ -255,7 +300,7 @@ def test_what_the_receiver_did_not_take_is_tried_again_ever_less_often(
     receiver = Receiver()
     monkeypatch.setattr(attribution, "_attribute", receiver.attribute)
     watching = Attribution(10)
-    watching.notice([span(A, 5, evaluated=True)])
+    watching.notice([span(A, 5, kind="respond", evaluated=True)])
     waits: list[float] = []
     for _ in range(8):
         waits.append(watching.wait())
@@ -385,5 +430,5 @@ def test_a_late_span_without_a_memory_is_waited_for_where_its_trace_is_named(
             watching.notice(batch.spans)
             assert watching.wait() == 10
             clock.now += 10
-            watching.attribute_one(store)
+            run(watching, store)
             assert watching.wait() == float("inf")

@@ -56,13 +56,13 @@ def test_openmetrics_is_for_who_asks_and_its_exemplars_point_at_the_failing_span
 
 
 def test_a_service_that_answers_has_every_failure_type_at_zero(metrics: Metrics) -> None:
-    seen = Counter({(Seen.ANSWERS, "mem0", "assistant"): 2})
-    metrics.progressed(Progress(2, seen=seen))
+    seen, answering = Counter({(Seen.ANSWERS, "mem0", "assistant"): 2}), frozenset({("mem0", "assistant")})
+    metrics.progressed(Progress(2, seen=seen, answering=answering))
     name = "memtrace_attribution_failures_total"
     for kind in FailureType:
         assert value(metrics, name, memtrace_failure_type=kind, **OF_ASSISTANT) == 0
     metrics.progressed(Progress(verdicts=1, attributed=(TOLD,)))
-    metrics.progressed(Progress(2, seen=seen))
+    metrics.progressed(Progress(2, seen=seen, answering=answering))
     assert value(metrics, name, memtrace_failure_type="update", **OF_ASSISTANT) == 1
     assert value(metrics, "memtrace_attribution_incomplete_total", **OF_ASSISTANT) == 1
     assert value(metrics, "memtrace_serve_answers_total", **OF_ASSISTANT) == 4
@@ -80,7 +80,8 @@ def test_runs_are_counted_by_outcome(metrics: Metrics) -> None:
 
 def test_names_that_come_from_senders_make_a_bounded_number_of_series(metrics: Metrics) -> None:
     for number in range(300):
-        metrics.progressed(Progress(1, seen=Counter({(Seen.ANSWERS, "mem0", f"service {number} {'x' * 500}"): 1})))
+        pair = "mem0", f"service {number} {'x' * 500}"
+        metrics.progressed(Progress(1, seen=Counter({(Seen.ANSWERS, *pair): 1}), answering=frozenset({pair})))
     families = {family.name: family.samples for family in read_text(metrics.exposition("")[0].decode())}
     answers = families["memtrace_serve_answers"]
     assert len(answers) == 201

@@ -8,6 +8,7 @@ from memtrace_otel.semconv import ATTRIBUTION_SCOPE
 from memtrace_otel.serve.progress import Progress, Seen, seen_in
 from memtrace_otel.store import NewSpan
 
+PAIRS = frozenset({("mem0", "assistant"), ("", 'a "b"\n')})
 TOLD = Attributed("update", "mem0", "assistant", False, 0.25, "a" * 32, "b" * 16)
 
 
@@ -17,14 +18,16 @@ def span(kind: str, service: str = "assistant", by: str = "app", **fields: objec
 
 
 def test_what_is_told_is_read() -> None:
-    told = Progress(3, 1, 2, 1, (TOLD,), seen_in([span("respond"), span("respond", 'a "b"\n')]))
+    told = Progress(3, 1, 2, 1, (TOLD,), seen_in([span("respond"), span("respond", 'a "b"\n')]), answering=PAIRS)
     assert Progress.read(told.line().encode()) == told
     assert "\n" not in told.line()
 
 
 def test_nothing_done_is_nothing_to_tell() -> None:
     assert not Progress()
-    assert all((Progress(1), Progress(quarantined=1), Progress(verdicts=1), Progress(errors=1)))
+    assert all(
+        (Progress(1), Progress(quarantined=1), Progress(verdicts=1), Progress(errors=1), Progress(answering=PAIRS))
+    )
 
 
 def test_operations_and_answers_are_counted_once_by_system_and_service() -> None:

@@ -33,7 +33,10 @@ class ListedSource(RemoteSource):
 
     def _search(self, wanted: Wanted, since: int, until: int) -> Found:
         self._count("search")
-        matching = Counter(s.trace_id for s in self.told if since <= s.start < until and wanted.holds(s))
+        matching: dict[str, list[str]] = {}
+        for span in self.told:
+            if since <= span.start < until and wanted.holds(span):
+                matching.setdefault(span.trace_id, []).append(span.span_id)
         if len(matching) >= self.most:
             raise TooMuchError(f"{self.most} or more", dict(list(matching.items())[: self.most]))
         return matching

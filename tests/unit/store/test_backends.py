@@ -204,16 +204,25 @@ def test_an_address_that_is_none_of_a_backend_is_no_empty_backend(kind: str) -> 
         open_source(f"{kind}+{asked.url}").failing(0)
 
 
-def test_jaeger_is_asked_service_by_service_but_not_for_our_own() -> None:
+def test_jaeger_is_asked_service_by_service_but_not_for_our_own_and_shows_the_evaluations() -> None:
     def answer(path: str, query: dict[str, str]) -> Reply:
         if path == "/api/v3/services":
             return 200, b'{"services": ["a", "memtrace-attribution", "b"]}'
-        return 200, json.dumps({"data": [{"traceID": query["service"], "spans": [{}, {}]}]}).encode()
+        return 200, json.dumps({"data": [{"traceID": query["service"], "spans": spans}]}).encode()
+
+    label = {"key": "gen_ai.evaluation.score.label", "value": "pass"}
+    spans = [
+        {"spanID": "1", "tags": [{"key": "memtrace.op.kind", "value": "respond"}], "logs": []},
+        {"spanID": "2", "tags": [{"key": "memtrace.op.kind", "value": "judge"}]},
+        {"spanID": "3", "tags": [label]},
+        {"spanID": "4", "logs": [{"fields": [label]}]},
+    ]
 
     with answering(answer) as asked:
         source = open_source(f"jaeger+{asked.url}")
         found = source._search(Wanted(scopes=frozenset({"s"})), 0, 10**18)
-    assert found == {"a".zfill(32): 2, "b".zfill(32): 2}
+    evaluations = [f"{number:016x}" for number in (2, 3, 4)]
+    assert found == {"a".zfill(32): evaluations, "b".zfill(32): evaluations}
     assert {query["tags"] for path, query, _ in asked.requests if path == "/api/traces"} == {'{"memtrace.scope": "s"}'}
 
 
@@ -251,6 +260,14 @@ def test_a_trace_that_tempo_hides_for_a_moment_is_asked_for_again(monkeypatch: p
         gone = len(asked.requests)
         assert source.trace("d" * 32) == []
         assert len(asked.requests) == gone + 1  # not there any more: that is believed
+
+
+def test_tempo_names_the_failing_evaluations_of_a_trace() -> None:
+    groups = [{"spans": [{"spanID": number}], "matched": 1} for number in ("1a", "2b" * 8)]
+    found = json.dumps({"traces": [{"traceID": "c", "spanSets": groups}, {"traceID": "d"}]}).encode()
+    with answering(lambda path, query: (200, found)) as asked:
+        shown = open_source(f"tempo+{asked.url}")._search(Wanted(failing=True), 0, 10**18)
+    assert shown == {f"{0xC:032x}": [f"{0x1A:016x}", "2b" * 8], f"{0xD:032x}": []}
 
 
 def test_a_trace_that_tempo_gives_in_part_says_so() -> None:

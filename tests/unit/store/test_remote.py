@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from memtrace_otel import semconv
@@ -109,7 +111,7 @@ def test_reading_ahead_costs_two_searches_for_all_and_each_trace_once() -> None:
 
 def test_failing_traces_are_those_that_are_judged_and_known_ones_are_not_read_again() -> None:
     spans = [span for owner in (1, 2) for span in told_and_asked(owner)]
-    source, known = ListedSource().tell(spans), dict[str, int]()
+    source, known = ListedSource().tell(spans), dict[str, None]()
     assert source.failing(0, known) == [spans[3].trace_id, spans[8].trace_id]
     assert source.failing(25 * SECOND - SECOND, {}) == [spans[8].trace_id]
     source.asked.clear()
@@ -117,9 +119,21 @@ def test_failing_traces_are_those_that_are_judged_and_known_ones_are_not_read_ag
     assert source.asked == {"search": 1}
 
 
+def test_a_further_evaluation_is_found_that_a_search_shows_alone_and_no_other_one_is_told_again() -> None:
+    first, second = (told_and_asked(owner) for owner in (1, 200))
+    judges = [replace(spans[-1], trace_id="f" * 32, span_id=f"{spans[-1].start:016x}") for spans in (first, second)]
+    source, known = ListedSource().tell(first[:-1], second[:-1], judges[:1]), dict[str, None]()
+    assert source.failing(0, known, counted_since=0) == [first[3].trace_id]
+    source.tell(judges[1:])
+    assert source.failing(judges[1].start, known, counted_since=0) == [second[3].trace_id]
+    source.asked.clear()
+    assert source.failing(0, known, counted_since=0) == []
+    assert source.asked == {"search": 1}
+
+
 def test_an_evaluation_that_could_not_be_read_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     spans = told_and_asked(1)
-    source, known = ListedSource().tell(spans), dict[str, int]()
+    source, known = ListedSource().tell(spans), dict[str, None]()
     with monkeypatch.context() as broken:
 
         def refuse(self: ListedSource, trace_id: str) -> list[OperationSpan]:
@@ -139,7 +153,7 @@ def test_an_evaluation_that_cannot_be_read_hides_no_other_one(
     error: StoreError, keeping: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     spans, other = told_and_asked(1), told_and_asked(2)
-    source, known = ListedSource().tell(spans, other), dict[str, int]()
+    source, known = ListedSource().tell(spans, other), dict[str, None]()
     source = source.keeping() if keeping else source
     read, damaged = ListedSource._read, spans[-1].trace_id
 
@@ -156,7 +170,7 @@ def test_an_evaluation_that_cannot_be_read_hides_no_other_one(
         judges = source.find_readers([other[3].origin, spans[3].origin], (OpKind.JUDGE,), 0)
         assert judges == {other[3].origin: [other[-1]], spans[3].origin: []}
     assert caplog.text.count(f"trace {damaged} is left out: listed: ") == 1
-    known.pop(damaged, None)
+    known.pop(spans[-1].origin, None)
     assert source.failing(0, known) == [spans[3].trace_id]
 
 
@@ -173,7 +187,7 @@ def test_an_evaluation_that_can_never_be_read_is_tried_again_when_it_changes(
 ) -> None:
     spans = told_and_asked(1)
     judge = spans[-1]
-    source, known, tried = ListedSource().tell(spans), dict[str, int](), list[str]()
+    source, known, tried = ListedSource().tell(spans), dict[str, None](), list[str]()
 
     def refuse(self: ListedSource, trace_id: str) -> list[OperationSpan]:
         if trace_id != judge.trace_id:
@@ -208,7 +222,7 @@ def test_a_damaged_trace_of_a_memory_is_named_with_the_others_of_it(monkeypatch:
 
 def test_an_evaluation_that_is_found_before_it_can_be_read_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     spans = told_and_asked(1)
-    source, known = ListedSource().tell(spans), dict[str, int]()
+    source, known = ListedSource().tell(spans), dict[str, None]()
     for there in ([], [contract_span(14, 9, 14)]):
         with monkeypatch.context() as slow:
             slow.setattr(ListedSource, "_read", lambda self, trace_id, there=there: there)  # type: ignore[misc]
@@ -218,9 +232,9 @@ def test_an_evaluation_that_is_found_before_it_can_be_read_is_looked_at_again(mo
 
 def test_a_judgement_that_passes_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = contract_span(1, 1, 1, kind="judge", attributes={semconv.EVALUATION_LABEL: "pass"})
-    source, known = ListedSource().tell([judge]), dict[str, int]()
+    source, known = ListedSource().tell([judge]), dict[str, None]()
     # as Jaeger, whose searches find judge spans whatever they say
-    monkeypatch.setattr(ListedSource, "_search", lambda self, wanted, since, until: {judge.trace_id: 1})
+    monkeypatch.setattr(ListedSource, "_search", lambda self, wanted, since, until: {judge.trace_id: [judge.span_id]})
     for _ in range(3):
         assert source.failing(0, known) == []
     assert source.asked == {judge.trace_id: 1}
@@ -229,7 +243,7 @@ def test_a_judgement_that_passes_is_read_once(monkeypatch: pytest.MonkeyPatch) -
 def test_a_search_for_failures_past_its_bound_goes_on_with_the_next_one(caplog: pytest.LogCaptureFixture) -> None:
     spans = [span for owner in (1, 2, 3) for span in told_and_asked(owner)]
     source = ListedSource(BackendApi(Address(False, "listed", 1), bounds=Bounds(requests=3))).tell(spans)
-    known, found = dict[str, int](), list[str]()
+    known, found = dict[str, None](), list[str]()
     for _ in range(2):
         source.api.allow(1)
         found += source.failing(0, known)
