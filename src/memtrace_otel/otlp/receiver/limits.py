@@ -9,14 +9,15 @@ from memtrace_otel import settings
 from memtrace_otel.otlp.receiver.intake import RequestError, TooLargeError
 
 GZIP, DEFLATE = 31, zlib.MAX_WBITS
-_SMALL = 1 << 20
+_SMALL = 4 << 20
+"""What OTLP receivers take at most by default: who batches for them may repeat one long prompt all through it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Most bytes of a request (unpacked) and of a span, spans of a request, entries of a span, gzip ratio.
 
-    Entries are attributes, events and links, each. Data that unpacks to less than 1 MiB may have any ratio.
+    Entries are attributes, events and links, each. Data that unpacks to at most 4 MiB may have any ratio.
     """
 
     request_bytes: int
