@@ -125,6 +125,12 @@ def test_every_exporter_keeps_its_queue_on_disk_and_never_gives_up(settings: dic
     assert settings["retry_on_failure"]["max_elapsed_time"] == 0
 
 
+def test_tempo_has_collectors_wait_where_a_queue_goes_out_too_fast() -> None:
+    """A refusal without a time to wait is permanent to them, and its spans are gone."""
+    tempo = yaml.safe_load((FOLDER.parent / "deploy" / "tempo" / "config.yaml").read_text("utf-8"))
+    assert tempo["distributor"]["retry_after_on_resource_exhausted"] == "2s"
+
+
 @pytest.mark.parametrize("name", ["agent", "gateway", "kafka-consumer"])
 def test_the_memory_limiter_comes_first(name: str) -> None:
     for pipeline in read(name)["service"]["pipelines"].values():
