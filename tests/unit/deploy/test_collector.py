@@ -131,6 +131,12 @@ def test_tempo_has_collectors_wait_where_a_queue_goes_out_too_fast() -> None:
     assert tempo["distributor"]["retry_after_on_resource_exhausted"] == "2s"
 
 
+def test_sampling_waits_for_runs_of_a_minute_and_for_others_until_their_root() -> None:
+    sampling = read("sampling")["processors"]["tail_sampling"]
+    assert sampling["decision_wait"] == "${env:SAMPLING_WAIT:-60s}"
+    assert sampling["decision_wait_after_root_received"] == "${env:SAMPLING_WAIT_AFTER_ROOT:-5s}"
+
+
 @pytest.mark.parametrize("name", ["agent", "gateway", "kafka-consumer"])
 def test_the_memory_limiter_comes_first(name: str) -> None:
     for pipeline in read(name)["service"]["pipelines"].values():
