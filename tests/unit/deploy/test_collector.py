@@ -127,8 +127,12 @@ def test_every_exporter_keeps_its_queue_on_disk_and_never_gives_up(settings: dic
 
 def test_tempo_has_collectors_wait_where_a_queue_goes_out_too_fast() -> None:
     """A refusal without a time to wait is permanent to them, and its spans are gone."""
-    tempo = yaml.safe_load((FOLDER.parent / "deploy" / "tempo" / "config.yaml").read_text("utf-8"))
-    assert tempo["distributor"]["retry_after_on_resource_exhausted"] == "2s"
+    assert read("../deploy/tempo/config")["distributor"]["retry_after_on_resource_exhausted"] == "2s"
+
+
+def test_tempo_does_not_discard_what_it_has_acknowledged() -> None:
+    """As it does with traces past this limit, 10,000 unless it is set; 0 is none."""
+    assert read("../deploy/tempo/config")["overrides"]["defaults"]["ingestion"]["max_traces_per_user"] == 0
 
 
 def test_sampling_waits_for_runs_of_a_minute_and_for_others_until_their_root() -> None:
