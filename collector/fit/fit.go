@@ -1,4 +1,5 @@
-// Package fit is a processor that cuts spans and log records which are too large to be sent.
+// Package fit is a processor that cuts spans and log records, and attributes of their resources and scopes, which are too
+// large to be sent.
 //
 // A queue that batches by bytes drops a span that is larger than its batches, and with it whatever else waits to be split,
 // without a count. So the longest values of such a span are cut first: it and all others arrive. It belongs behind
@@ -21,7 +22,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// MaxBytes is the size of a span or log record in protobuf.
+// MaxBytes is the size of a span or log record in protobuf. A sixteenth of it may be added by the attributes of its resource, and
+// as much by those of its scope, which go along with every batch.
 type config struct {
 	MaxBytes int `mapstructure:"max_bytes"`
 }
@@ -70,7 +72,7 @@ func newFitter(set processor.Settings, cfg component.Config) (*fitter, error) {
 	cut, err := set.MeterProvider.Meter("memtrace-otel/fit").Int64Counter(
 		"memtrace_fit_cut_items",
 		metric.WithUnit("{items}"),
-		metric.WithDescription("Spans and log records whose longest values were cut, since they were too large to be sent."),
+		metric.WithDescription("Spans, log records, resources and scopes whose longest values were cut, since they were too large to be sent."),
 	)
 	return &fitter{most: cfg.(*config).MaxBytes, cut: cut}, err
 }
@@ -78,7 +80,9 @@ func newFitter(set processor.Settings, cfg component.Config) (*fitter, error) {
 func (f *fitter) traces(ctx context.Context, traces ptrace.Traces) (ptrace.Traces, error) {
 	var marshaler ptrace.ProtoMarshaler
 	for _, resource := range traces.ResourceSpans().All() {
+		f.shared(ctx, resource.Resource())
 		for _, scope := range resource.ScopeSpans().All() {
+			f.shared(ctx, scope.Scope())
 			for _, span := range scope.Spans().All() {
 				if marshaler.SpanSize(span) > f.most {
 					f.span(marshaler, span)
@@ -88,6 +92,26 @@ func (f *fitter) traces(ctx context.Context, traces ptrace.Traces) (ptrace.Trace
 		}
 	}
 	return traces, nil
+}
+
+// A resource or a scope.
+type shared interface {
+	Attributes() pcommon.Map
+	DroppedAttributesCount() uint32
+	SetDroppedAttributesCount(uint32)
+}
+
+func (f *fitter) shared(ctx context.Context, of shared) {
+	var marshaler ptrace.ProtoMarshaler
+	span := ptrace.NewSpan() // attributes alone have no size
+	of.Attributes().MoveTo(span.Attributes())
+	share := &fitter{most: f.most / 16}
+	if size := func() int { return marshaler.SpanSize(span) }; size() > share.most {
+		share.values(size, []pcommon.Map{span.Attributes()})
+		of.SetDroppedAttributesCount(of.DroppedAttributesCount() + 1)
+		f.cut.Add(ctx, 1)
+	}
+	span.Attributes().MoveTo(of.Attributes())
 }
 
 func (f *fitter) span(marshaler ptrace.ProtoMarshaler, span ptrace.Span) {
@@ -114,7 +138,9 @@ func (f *fitter) span(marshaler ptrace.ProtoMarshaler, span ptrace.Span) {
 func (f *fitter) logs(ctx context.Context, logs plog.Logs) (plog.Logs, error) {
 	var marshaler plog.ProtoMarshaler
 	for _, resource := range logs.ResourceLogs().All() {
+		f.shared(ctx, resource.Resource())
 		for _, scope := range resource.ScopeLogs().All() {
+			f.shared(ctx, scope.Scope())
 			for _, record := range scope.LogRecords().All() {
 				if marshaler.LogRecordSize(record) > f.most {
 					f.record(marshaler, record)
@@ -132,9 +158,9 @@ func (f *fitter) record(marshaler plog.ProtoMarshaler, record plog.LogRecord) {
 	f.values(size, []pcommon.Map{record.Attributes()}, record.Body())
 }
 
-// What tells a span of a memory from others, and an evaluation.
+// What tells a span of a memory from others, and an evaluation, and whose they are.
 func isOurs(name string, _ pcommon.Value) bool {
-	return strings.HasPrefix(name, "memtrace.") || strings.HasPrefix(name, "gen_ai.")
+	return strings.HasPrefix(name, "memtrace.") || strings.HasPrefix(name, "gen_ai.") || strings.HasPrefix(name, "service.")
 }
 
 func isScalar(_ string, value pcommon.Value) bool {

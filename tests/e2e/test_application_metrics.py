@@ -28,6 +28,7 @@ def test_what_capture_lost_is_an_alert_that_names_service_and_reason(tmp_path: P
     with running(collector), running_prometheus(tmp_path, config) as prometheus:
         environ = {
             "OTEL_SERVICE_NAME": "assistant",
+            "OTEL_RESOURCE_ATTRIBUTES": "service.namespace=shop",
             "OTEL_TRACES_EXPORTER": "none",
             "OTEL_LOGS_EXPORTER": "none",
             "OTEL_METRICS_EXPORTER": "otlp",

@@ -118,6 +118,25 @@ def test_what_is_larger_than_a_batch_is_cut_and_takes_nothing_along(path: Route)
     assert path.agent.metric("memtrace_fit_cut_items") == 5
 
 
+def test_large_resources_are_cut_and_keep_their_service(path: Route) -> None:
+    """Each batch repeats them: a large one leaves no room for spans."""
+    trace_id, before = new_trace(), path.agent.metric("memtrace_fit_cut_items")
+    many = {f"key.{number}": "x" for number in range(10_000)}
+    attributes = {"process.command_args": ["x" * 100_000] * 16}, {"process.command_line": "x" * 130_000}, many
+    told = [
+        memory(trace_id, "y" * 340_000, resource={"service.name": f"java{number}", **one})
+        for number, one in enumerate(attributes)
+    ]
+    small = [span(trace_id, "search_memory", "retrieve") for _ in range(20)]
+    everything = {one.span_id for one in tell(path.agent.otlp, [*small[:10], *told, *small[10:]])}
+    wait_for(lambda: set(path.shown(trace_id)) == everything, "all spans in Jaeger")
+    wait_for(lambda: len(path.kept(trace_id)) == len(everything), "all of them in serve")
+    kept = {one.span_id: one for one in path.kept(trace_id)}
+    assert [kept[one.span_id].resource["service.name"] for one in told] == ["java0", "java1", "java2"]
+    assert [kept[one.span_id].inputs[0].content for one in told] == ["y" * 340_000] * 3
+    assert path.agent.metric("memtrace_fit_cut_items") == before + 3
+
+
 def test_secrets_leave_neither_in_strings_nor_in_arrays_and_nothing_else_changes(path: Route) -> None:
     trace_id = new_trace()
     contents = ["before", *(f"it is {secret} indeed" for secret in SECRETS.values()), "after"]

@@ -125,6 +125,22 @@ def test_every_exporter_keeps_its_queue_on_disk_and_never_gives_up(settings: dic
     assert settings["retry_on_failure"]["max_elapsed_time"] == 0
 
 
+def test_tempo_has_collectors_wait_where_a_queue_goes_out_too_fast() -> None:
+    """A refusal without a time to wait is permanent to them, and its spans are gone."""
+    assert read("../deploy/tempo/config")["distributor"]["retry_after_on_resource_exhausted"] == "2s"
+
+
+def test_tempo_does_not_discard_what_it_has_acknowledged() -> None:
+    """As it does with traces past this limit, 10,000 unless it is set; 0 is none."""
+    assert read("../deploy/tempo/config")["overrides"]["defaults"]["ingestion"]["max_traces_per_user"] == 0
+
+
+def test_sampling_waits_for_runs_of_a_minute_and_for_others_until_their_root() -> None:
+    sampling = read("sampling")["processors"]["tail_sampling"]
+    assert sampling["decision_wait"] == "${env:SAMPLING_WAIT:-60s}"
+    assert sampling["decision_wait_after_root_received"] == "${env:SAMPLING_WAIT_AFTER_ROOT:-5s}"
+
+
 @pytest.mark.parametrize("name", ["agent", "gateway", "kafka-consumer"])
 def test_the_memory_limiter_comes_first(name: str) -> None:
     for pipeline in read(name)["service"]["pipelines"].values():

@@ -102,6 +102,14 @@ def test_data_sources_are_provisioned() -> None:
     assert {query["datasourceUid"] for query in queries} <= sources() | {"__expr__"}
 
 
+def test_lists_of_failing_answers_have_a_verdict_once() -> None:
+    """Its attribution trace, and the marker in the causing one, say the same of it."""
+    queries = [one.get("query", "") for path in DASHBOARDS for one in targets(read(path))]
+    verdicts = [one for one in queries if '"$service"' in one and "memtrace.failure." in one]
+    assert len(verdicts) == 2
+    assert all('resource.service.name !~ "memtrace-(attribution|canary)"' in one for one in verdicts)
+
+
 def test_grafana_has_the_alerts_of_prometheus() -> None:
     written = runpy.run_path(str(GRAFANA / "alerts.py"))
     assert written["TARGET"].read_text() == written["render"](), "run: python deploy/grafana/alerts.py"
