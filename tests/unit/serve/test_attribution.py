@@ -237,6 +237,22 @@ def test_who_answers_is_told_whoever_decoded_it(clock: Clock, decoded: str, tmp_
         assert not watching.attribute_one(store)
 
 
+def test_what_others_decoded_arrives_once_and_nothing_of_the_own(tmp_path: Path) -> None:
+    by_another: list[str] = []
+    with WatchedStore.open(tmp_path / "a.db") as store, SqliteStore.open(tmp_path / "a.db") as other:
+        store.skip()
+        for number, who in enumerate(["own", "own", "other", "own", "other", "other", "own"], 1):
+            spans = [OperationSpan(A, f"{number}{n}".rjust(16, "0"), kind="respond", start=5) for n in range(3)]
+            other.add_request(encode_request(spans))
+            if who == "own":
+                assert store.decode_batch()
+            else:
+                other.decode()
+                by_another += [span.span_id for span in spans]
+        assert [span.span_id for page in store.arrived() for span in page] == by_another
+        assert not list(store.arrived())
+
+
 def test_while_another_process_attributes_the_trace_stays_due(clock: Clock, attributed: list[str]) -> None:
     watching = Attribution(10)
     watching.notice([span(A, 5, evaluated=True)])
