@@ -145,6 +145,29 @@ def test_the_trace_of_a_judged_answer_is_watched_too(clock: Clock, attributed: l
     assert sorted(attributed) == [A, B]
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_what_an_evaluated_answer_read_is_no_judged_answer(
+    clock: Clock, attributed: list[str], resumed: bool, tmp_path: Path
+) -> None:
+    watching = Attribution(10)
+    with WatchedStore.open(tmp_path / "a.db") as store:
+        wrote = OperationSpan(A, "1" * 16, kind="create", start=time.time_ns())
+        hit = Variable("memory:1", "hit", origin=wrote.origin)
+        said = {"gen_ai.evaluation.score.label": "fail"}
+        answer = OperationSpan(B, "2" * 16, kind="respond", start=time.time_ns(), inputs=(hit,), attributes=said)
+        store.add_request(encode_request([wrote, answer]))
+        batch = store.decode_batch()
+        assert batch
+        if resumed:
+            watching.resume(store)
+        else:
+            watching.notice(batch.spans)
+        watching.answering()
+        clock.now += 10
+        run(watching, store)
+    assert attributed == [B]
+
+
 @pytest.mark.parametrize(
     ("late", "again"),
     [
