@@ -74,8 +74,7 @@ def _latest(graph: EvolutionGraph, scope: str, time: int | None) -> dict[str, Ve
 
 
 def _replaces(graph: EvolutionGraph, new: VersionKey, old: VersionKey) -> bool:
-    edge = graph.get_edge_data(new, old, "supersedes")
-    return edge is not None and edge["type"] == EdgeType.SUPERSEDES
+    return graph.has_edge(new, old, EdgeType.SUPERSEDES)
 
 
 def _is_held(graph: EvolutionGraph, scope: str, version: VersionKey) -> bool:
