@@ -11,13 +11,14 @@ from tempfile import NamedTemporaryFile
 from memtrace_otel.otlp import decode_request, encode_request
 from memtrace_otel.otlp.decode import decode_span, parse_request
 from memtrace_otel.otlp.files import InputError, OtlpBody, read_file
-from memtrace_otel.otlp.json import json_to_request, request_to_json
+from memtrace_otel.otlp.json import json_to_request
 from memtrace_otel.otlp.receiver import Limits, RequestError, Signal, check_logs, check_traces
 from memtrace_otel.otlp.receiver.conversion import from_json
 from memtrace_otel.otlp.receiver.feedback import read_feedback
 from memtrace_otel.otlp.receiver.limits import gunzip
 from memtrace_otel.otlp.values import attributes, decode_pairs
 from memtrace_otel.store.rows import read_request
+from tests.otlp_json import request_to_json
 
 LIMITS = Limits(request_bytes=1 << 18, span_bytes=1 << 14, spans=500, entries=64, ratio=20)
 Target = Callable[[bytes], None]

@@ -20,13 +20,13 @@ from memtrace_otel.annotate.target import Target
 from memtrace_otel.capture import feedback, operation, scope_id
 from memtrace_otel.cli import main
 from memtrace_otel.model import OperationSpan, content_digest
-from memtrace_otel.otlp.json import request_to_json
 from memtrace_otel.store import SqliteStore
 from memtrace_otel.store.exporter import MemtraceSpanExporter
 from memtrace_otel.store.http import Address, BackendApi, Bounds, FailedError
 from tests.conftest import Recording
 from tests.contract.planted import Fault, System, record
 from tests.contract.story import STORY
+from tests.otlp_json import request_to_json
 from tests.unit.store.backend_api import Reply, answering
 from tests.unit.store.listed_source import ListedSource
 

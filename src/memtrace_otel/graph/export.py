@@ -35,8 +35,9 @@ def to_document(graph: EvolutionGraph) -> dict[str, Any]:
     - `operations`: id (its origin), missing (only readers know of it), trace_id, span_id, parent (id of the enclosing
       operation or ''), name, kind, system, scope, service, start and end (ns since the epoch), status, incomplete
       (reasons), evidence (refs), attributes (without the part of a smartcomment document).
-    - `versions`: id, ref, origin, scope (of a root), number (from 1 in the history of its ref), action, digest, size
-      (bytes or null), event_time, content, truncated, unknown, failed (`has_failed`).
+    - `versions`: id, ref, origin, scope (of a root), number (its place, from 1, among the versions of its ref in this
+      graph: in a slice perhaps lower than in the whole history), action, digest, size (bytes or null), event_time,
+      content, truncated, unknown, failed (`has_failed`).
     - `edges`: type, source, target (ids) and the attributes of their type as `EvolutionGraph` lists them.
     """
     numbers = _numbers(graph)

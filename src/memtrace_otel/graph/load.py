@@ -60,7 +60,8 @@ def load_scope(source: TraceSource, scope: str | None = None, *, max_spans: int 
     """Build the graph of one memory, None: of the whole source; an empty one when nothing has that scope.
 
     It holds every trace with a span of the scope, and the traces that those name as origins: what a span of another
-    memory in these traces read has no writer here unless it names one, by an origin or an id that is unique. Raises
+    memory in these traces read has no writer here unless it names one, by an origin or an id that is unique. What
+    another scope, or none, did to a record in a trace that nothing of the scope is in or names is not in it. Raises
     StoreError when the source cannot answer.
     """
     loading = _Loading(source, max_spans)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from memtrace_otel.graph.keys import RECORD_KINDS, OperationKey, VersionKey
+from memtrace_otel.graph.keys import RECORD_KINDS, EdgeType, OperationKey, VersionKey
 from memtrace_otel.model import ref_kind
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ class ChangeKind(StrEnum):
 class Change:
     """One record that differs between two times, and the operation that last made it so.
 
-    `before` is None for what was learnt; `after` is the tombstone of what was forgotten. `operation` is None when
+    `before` is None for what was learnt; `after` is the tombstone of what was forgotten, or the version that another
+    scope replaced it by. `operation` is None when
     nobody recorded the write (a version that only readers know of).
     """
 
@@ -41,7 +42,7 @@ def state_at(graph: EvolutionGraph, scope: str, time: int | None = None) -> list
 
     Ordered by ref. A record is held from its first write, or when nobody recorded that, from its first reading on.
     """
-    return [version for version in _latest(graph, scope, time).values() if not graph.is_tombstone(version)]
+    return [version for version in _latest(graph, scope, time).values() if _is_held(graph, scope, version)]
 
 
 def changes_between(graph: EvolutionGraph, scope: str, since: int, until: int | None = None) -> list[Change]:
@@ -53,23 +54,36 @@ def changes_between(graph: EvolutionGraph, scope: str, since: int, until: int | 
     if until is not None and since > until:
         raise ValueError("since is later than until")
     before, after = _latest(graph, scope, since), _latest(graph, scope, until)
-    found = (_change(graph, ref, before.get(ref), version) for ref, version in after.items())
+    found = (_change(graph, scope, ref, before.get(ref), version) for ref, version in after.items())
     return sorted((c for c in found if c is not None), key=lambda change: (graph.time_of(change.after), change.ref))
 
 
 def _latest(graph: EvolutionGraph, scope: str, time: int | None) -> dict[str, VersionKey]:
-    """The last version of every record until `time`, tombstones too."""
+    """The last version of every record until `time`, tombstones too, and what replaced it from outside the scope."""
     latest: dict[str, VersionKey] = {}
     for ref in graph.refs():
         if ref_kind(ref) in RECORD_KINDS:
-            until = [v for v in graph.history(ref, scope) if time is None or graph.time_of(v) <= time]
-            if until:
-                latest[ref] = until[-1]
+            until = [v for v in graph.history(ref) if time is None or graph.time_of(v) <= time]
+            last: VersionKey | None = None
+            for version in until:  # replaced before replacing
+                if not scope or graph.scope_of_version(version) == scope or (last and _replaces(graph, version, last)):
+                    last = version
+            if last is not None:
+                latest[ref] = last
     return latest
 
 
-def _change(graph: EvolutionGraph, ref: str, before: VersionKey | None, after: VersionKey) -> Change | None:
-    held, holds = before is not None and not graph.is_tombstone(before), not graph.is_tombstone(after)
+def _replaces(graph: EvolutionGraph, new: VersionKey, old: VersionKey) -> bool:
+    return graph.has_edge(new, old, EdgeType.SUPERSEDES)
+
+
+def _is_held(graph: EvolutionGraph, scope: str, version: VersionKey) -> bool:
+    """Not once it was deleted, or another scope has replaced it; who tells no scope works on the owner's record."""
+    return not graph.is_tombstone(version) and (not scope or graph.scope_of_version(version) in (scope, ""))
+
+
+def _change(graph: EvolutionGraph, scope: str, ref: str, before: VersionKey | None, after: VersionKey) -> Change | None:
+    held, holds = before is not None and _is_held(graph, scope, before), _is_held(graph, scope, after)
     if held and holds:
         assert before is not None
         if before == after or _say_the_same(graph, before, after):

@@ -1,4 +1,4 @@
-"""OTLP/JSON to OTLP protobuf and back.
+"""OTLP/JSON to OTLP protobuf.
 
 OTLP/JSON is protobuf's JSON form with three differences: trace and span ids are hexadecimal, enums are numbers, unknown
 fields are ignored. Reading also takes snake_case names, enum names and base64 ids, which plain protobuf tools write.
@@ -11,7 +11,7 @@ import binascii
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import Message
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -38,15 +38,9 @@ def json_to_logs(document: Mapping[str, object]) -> bytes:
     return _parsed(document, ExportLogsServiceRequest(), "logs")
 
 
-def request_to_json(body: bytes) -> Json:
-    """Return the OTLP/JSON form of a protobuf trace request."""
-    request = ExportTraceServiceRequest.FromString(body)
-    return _map_ids(MessageToDict(request, use_integers_for_enums=True), _to_hex)
-
-
 def _parsed(document: Mapping[str, object], request: Message, name: str) -> bytes:
     try:
-        document = _map_ids(document, _to_base64)
+        document = _with_binary_ids(document)
         try:
             return _serialized(document, request)
         except _INVALID:
@@ -86,12 +80,12 @@ def _repaired(value: object) -> object:
     return {text(name): _repaired(item) for name, item in holder.items()}
 
 
-def _map_ids(document: Mapping[str, object], convert: Callable[[str, str], str]) -> Json:
-    """Return a copy of the document whose ids went through `convert(name, id)`."""
+def _with_binary_ids(document: Mapping[str, object]) -> Json:
+    """Return a copy of the document with ids in the form that protobuf's JSON has."""
 
     def ids(holder: Json) -> Json:
         return {
-            name: convert(name, value) if name in _ID_BYTES and isinstance(value, str) else value
+            name: _to_base64(name, value) if name in _ID_BYTES and isinstance(value, str) else value
             for name, value in holder.items()
         }
 
@@ -139,7 +133,3 @@ def _to_base64(name: str, id: str) -> str:
     if len(id) == len(base64.b64encode(bytes(size))):
         return id
     raise DecodeError(f"{name} {id[:40]!r} is not {2 * size} hex digits")
-
-
-def _to_hex(name: str, id: str) -> str:
-    return base64.b64decode(id).hex()

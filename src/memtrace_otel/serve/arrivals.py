@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from sqlite3 import Connection
 
 from memtrace_otel.store import NewSpan, SqliteStore
 from memtrace_otel.store.connection import unsynced
@@ -19,8 +21,11 @@ class WatchedStore(SqliteStore):
     that another process decoded."""
 
     _seen = 0
-    _own = 0
     _packer: RunPacker | None = None
+
+    def __init__(self, connection: Connection, path: Path) -> None:
+        super().__init__(connection, path)
+        self._own: list[tuple[int, int]] = []
 
     def decode(self) -> int:
         """Leave what waits where it is."""
@@ -34,23 +39,27 @@ class WatchedStore(SqliteStore):
         """
         with self._locked() as connection, unsynced(connection):
             batch = drain_batch(connection, _BATCH_BYTES)
-        if batch:
-            self._own += len(batch.spans)
+        if batch and batch.spans:
+            after = batch.last - len(batch.spans)
+            if self._own and self._own[-1][1] == after:
+                after = self._own.pop()[0]
+            self._own.append((after, batch.last))
         return batch
 
     def skip(self) -> None:
         """Take what is in the file as seen."""
-        self._seen, self._own = self.newest(), 0
+        self._seen, self._own = self.newest(), []
 
     def arrived(self) -> Iterator[list[NewSpan]]:
-        """Yield the spans that others decoded since the last time, own ones among them, page by page."""
+        """Yield the spans that others decoded since the last time, page by page."""
         highest = self.newest()
-        if highest - self._seen == self._own:
-            self._seen, self._own = highest, 0
-            return
-        seen = min(self._seen, highest)  # of the newest traces some were removed
-        self._seen, self._own = highest, 0
-        yield from self._indexed_pages(seen, highest)
+        after = min(self._seen, highest)  # of the newest traces some were removed
+        own, self._own = self._own, []
+        self._seen = highest
+        for before, last in (*own, (highest, highest)):
+            if after < min(before, highest):
+                yield from self._indexed_pages(after, min(before, highest))
+            after = max(after, last)
 
     def latest(self, most: int) -> Iterator[NewSpan]:
         """Yield up to `most` spans that came last, in order of arrival."""

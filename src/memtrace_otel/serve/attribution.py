@@ -6,7 +6,7 @@ import heapq
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import chain
@@ -124,9 +124,8 @@ class Attribution:
             if span.instrumentation_scope == ATTRIBUTION_SCOPE:
                 continue
             self._expect(span.fields.kind, span.fields.system, span.service)
-            if span.fields.is_evaluated:
-                for trace_id in (span.trace_id, *(origin[:_TRACE_ID] for origin in span.fields.origins)):
-                    self._watch(trace_id, span.start, span.fields.scope, now)
+            for trace_id in _judged_traces(span):
+                self._watch(trace_id, span.start, span.fields.scope, now)
 
     def notice(self, spans: Iterable[NewSpan], scopes_of: Callable[[str], Iterable[str]] = lambda trace_id: ()) -> None:
         """Look at spans that are new to the store. `scopes_of` tells the memories of a trace."""
@@ -134,9 +133,8 @@ class Attribution:
         others = [span for span in spans if span.instrumentation_scope != ATTRIBUTION_SCOPE]
         for span in others:
             self._expect(span.fields.kind, span.fields.system, span.service)
-            if span.fields.is_evaluated:
-                for trace_id in (span.trace_id, *(origin[:_TRACE_ID] for origin in span.fields.origins)):
-                    self._watch(trace_id, span.start, span.fields.scope, now)
+            for trace_id in _judged_traces(span):
+                self._watch(trace_id, span.start, span.fields.scope, now)
         if not self._watched:
             return
         scopes: defaultdict[str, set[str]] = defaultdict(set)
@@ -283,6 +281,14 @@ class Attribution:
         for trace_id, watched in list(self._watched.items()):
             if watched.due is None and now - watched.changed > _WATCHED_SECONDS:
                 self._unwatch(trace_id)
+
+
+def _judged_traces(span: NewSpan) -> Iterator[str]:
+    """Yield the ids of the traces whose answer an evaluation on this span may be about."""
+    if span.fields.is_evaluated:
+        yield span.trace_id
+        if span.fields.kind != OpKind.RESPOND:  # else it is about this span itself, and the origins are what that read
+            yield from {origin[:_TRACE_ID] for origin in span.fields.origins} - {span.trace_id}
 
 
 def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) -> Outcome:

@@ -22,7 +22,7 @@ from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.serve.attribution import Attribution
 from memtrace_otel.serve.packing import Packing
 from memtrace_otel.serve.progress import Progress, seen_in
-from memtrace_otel.store import StoreError, open_source
+from memtrace_otel.store import NewSpan, StoreError, open_source
 
 _logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 2.0
@@ -63,12 +63,10 @@ def _work(store: WatchedStore, attribution: Attribution, packing: Packing, told:
     there may be more."""
     batch = store.decode_batch()
     if batch is not None:
-        attribution.notice(batch.spans, store.scopes_of)
-        seen, answering = seen_in(batch.spans), attribution.answering()
-        _tell(told, Progress(len(batch.spans), batch.quarantined, seen=seen, answering=answering))
+        _tell(told, _noticed(store, attribution, batch.spans, batch.quarantined))
         return 0.0
     for spans in store.arrived():
-        attribution.notice(spans, store.scopes_of)
+        _tell(told, _noticed(store, attribution, spans))
     _tell(told, attribution.attribute_one(store))
     started = time.monotonic()
     if not packing.step(store):
@@ -77,6 +75,11 @@ def _work(store: WatchedStore, attribution: Attribution, packing: Packing, told:
         return min(_LOOK_SECONDS, attribution.wait())
     # The write lock is free for others as long as it was held.
     return min(max(_PAUSE_SECONDS, time.monotonic() - started), attribution.wait())
+
+
+def _noticed(store: WatchedStore, attribution: Attribution, spans: list[NewSpan], quarantined: int = 0) -> Progress:
+    attribution.notice(spans, store.scopes_of)
+    return Progress(len(spans), quarantined, seen=seen_in(spans), answering=attribution.answering())
 
 
 def _tell(told: TextIO, progress: Progress) -> None:

@@ -44,10 +44,8 @@ class Reports:
 
     async def _report(self, request: Request) -> Response:
         trace_id: str = request.path_params["trace_id"]
-        if not self._token and not is_loopback(_host(request)):
-            return _text(
-                "not by this name\n", 403
-            )  # a foreign page whose name leads here would read what memories hold
+        if not is_by_own_name(request, self._token):
+            return not_by_this_name()
         if len(trace_id) != 32 or not set(trace_id) <= set("0123456789abcdef"):
             return _text("a trace id is 32 hex digits\n", 404)
         if self._waiting >= _WAITING:
@@ -85,6 +83,17 @@ class Reports:
                 _logger.warning("no report on trace %s (status %d): %s", trace_id, process.returncode, error)
                 return _text("the report could not be made: the log of the server says why\n", 500)
             return HTMLResponse(await asyncio.to_thread(file.read_bytes), headers=_HEADERS)
+
+
+def is_by_own_name(request: Request, token: str) -> bool:
+    """Tell whether a request bears the token or a loopback name: a foreign page whose name leads here would read what
+    memories hold."""
+    return bool(token) or is_loopback(_host(request))
+
+
+def not_by_this_name() -> Response:
+    """Return the answer to any other request."""
+    return _text("not by this name\n", 403)
 
 
 def _end(file: Path) -> str:

@@ -27,7 +27,7 @@ from memtrace_otel.serve.group_commit import GroupCommit
 from memtrace_otel.serve.intake import Backlog, StoreIntake
 from memtrace_otel.serve.metrics import Metrics
 from memtrace_otel.serve.options import Options, ServeError, listen
-from memtrace_otel.serve.reports import Reports
+from memtrace_otel.serve.reports import Reports, is_by_own_name, not_by_this_name
 from memtrace_otel.store import SqliteStore, StoreError
 
 _logger = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listenin
         try:
             intake = StoreIntake(commits, backlog, limits, metrics)
             room = Room(limits.in_flight_bytes)
-            routes = [*_routes(backlog, metrics), Reports(options.database, options.token).route()]
+            routes = [*_routes(backlog, metrics, options.token), Reports(options.database, options.token).route()]
             app = http_app(intake, limits, room, metrics.refused, options.token, routes, outside())
             http = _http_server(options, app)
             rpc = grpc_server(intake, limits, room, metrics.refused, options.token)
@@ -107,13 +107,15 @@ async def _measure(backlog: Backlog) -> None:
             _logger.warning("the inbox cannot be measured: %s", error)
 
 
-def _routes(backlog: Backlog, metrics: Metrics) -> list[Route]:
+def _routes(backlog: Backlog, metrics: Metrics, token: str) -> list[Route]:
     async def health(_: Request) -> Response:
         if backlog.is_full:
             return JSONResponse({"status": "behind", "inbox_bytes": backlog.bytes}, 503)
         return JSONResponse({"status": "ok", "inbox_bytes": backlog.bytes})
 
     async def scrape(request: Request) -> Response:
+        if not is_by_own_name(request, token):
+            return not_by_this_name()
         metrics.inbox_bytes = backlog.bytes
         metrics.inbox_seconds = backlog.seconds
         body, content_type = metrics.exposition(request.headers.get("accept", ""))

@@ -34,10 +34,11 @@ def add_bodies(connection: sqlite3.Connection, bodies: Iterable[bytes]) -> None:
 @dataclass(frozen=True, slots=True)
 class Batch:
     """What became of some bodies: the spans that are new to the store, and how many requests or parts of one were set
-    aside as unreadable."""
+    aside as unreadable. The rows of the spans are consecutive; `last` is the highest, 0 without any."""
 
     spans: list[NewSpan]
     quarantined: int
+    last: int = 0
 
 
 def waiting(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -51,19 +52,19 @@ def drain_batch(connection: sqlite3.Connection, most_bytes: int = BATCH_BYTES) -
     if not batch:
         return None
     read = [(id, received, *read_request(body)) for id, body, received in batch]
-    new: list[NewSpan] = []
+    new: dict[int, NewSpan] = {}
     quarantined = 0
     with transaction(connection):
         for id, received, rows, rejected in read:
             if connection.execute("DELETE FROM inbox WHERE id = ?", (id,)).rowcount == 0:
                 continue  # another process was faster
-            new += insert_rows(connection, rows)
+            new |= insert_rows(connection, rows)
             quarantined += len(rejected)
             connection.executemany(
                 "INSERT INTO quarantine (body, reason, received) VALUES (?, ?, ?)",
                 [(part.body, part.reason, received) for part in rejected],
             )
-    return Batch(new, quarantined)
+    return Batch(list(new.values()), quarantined, max(new, default=0))
 
 
 def _oldest(connection: sqlite3.Connection, most_bytes: int) -> list[tuple[int, bytes, int]]:

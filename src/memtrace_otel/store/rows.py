@@ -82,8 +82,8 @@ def read_request(body: bytes) -> tuple[list[SpanRow], list[Rejected]]:
     return rows, rejected
 
 
-def insert_rows(connection: Connection, rows: list[SpanRow]) -> list[NewSpan]:
-    """Insert the spans that are not there yet, inside the caller's transaction; return those."""
+def insert_rows(connection: Connection, rows: list[SpanRow]) -> dict[int, NewSpan]:
+    """Insert the spans that are not there yet, inside the caller's transaction; return those by row."""
     sources: dict[bytes, int] = {}
     new: dict[int, NewSpan] = {}
     for row in rows:
@@ -108,7 +108,7 @@ def insert_rows(connection: Connection, rows: list[SpanRow]) -> list[NewSpan]:
             assert cursor.lastrowid is not None
             new[cursor.lastrowid] = span
     add_to_indexes(connection, ((id, span.fields) for id, span in new.items()))
-    return list(new.values())
+    return new
 
 
 def read_source(body: bytes) -> Source:

@@ -56,6 +56,14 @@ def test_a_report_that_cannot_be_made_is_no_missing_trace(start: Start) -> None:
     assert "spans.db" in server.process.stderr.read()
 
 
+def test_metrics_answer_under_the_same_names(start: Start) -> None:
+    server = start()
+    assert asked(server, "/metrics", host="localhost:4318")[0] == 200
+    assert asked(server, "/metrics", host="evil.test")[0] == 403
+    bearer = "Bearer secret"
+    assert asked(start(MEMTRACE_SERVE_TOKEN="secret"), "/metrics", host="any", authorization=bearer)[0] == 200
+
+
 def test_who_may_not_read_it(start: Start) -> None:
     path = f"/report/{'0' * 31}a"
     open_server = start()

@@ -25,10 +25,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.sdk.trace.export import SpanExportResult
 
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.otlp.json import request_to_json
 from memtrace_otel.testing import contract_span
 from tests.integration.serve.conftest import Server, Start
 from tests.integration.serve.test_exporters import spans
+from tests.otlp_json import request_to_json
 
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 BODY = encode_request([contract_span(1, 1), contract_span(1, 2)])

@@ -70,9 +70,9 @@ def attributions(database: Path) -> tuple[int, set[str]]:
 
 
 def each_was_sent_once(backend: Server, attributed: int) -> None:
-    """Per attribution at least a marker, a root and an event."""
+    """Per attribution at least a marker and a root; the event is taken and not kept."""
     received = backend.metric("acknowledged_spans")
-    assert received >= 3 * attributed
+    assert received >= 2 * attributed
     assert received == len(backend.span_ids())
 
 
@@ -136,6 +136,6 @@ def test_a_server_that_is_killed_while_it_sends_leaves_the_turn_to_the_other(
         other.until(lambda: other.metric("inbox_bytes") == 0)
         for pid in (stuck.process.pid, *children(stuck.process.pid)):
             os.kill(pid, signal.SIGKILL)
-        other.until(lambda: backend.metric("acknowledged_spans") >= 3)
+        other.until(lambda: backend.metric("acknowledged_spans") >= 2)
         connection.close()
     each_was_sent_once(backend, 1)

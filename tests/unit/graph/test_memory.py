@@ -53,6 +53,24 @@ def test_a_record_nobody_wrote_is_held_from_its_first_reading() -> None:
     assert graph.state(ALICE, 5 * SECOND) == [VersionKey("memory:r", "", ALICE)]
 
 
+@pytest.mark.parametrize("scope", ["", BOB], ids=["no scope", "another scope"])
+@pytest.mark.parametrize("action", [Action.DELETE, Action.UPDATE])
+def test_what_is_replaced_from_elsewhere_is_held_no_longer(
+    story: list[OperationSpan], scope: str, action: Action
+) -> None:
+    previous = [seen("memory:tea", TEA.origin, role=Role.PREVIOUS)]
+    output = put("memory:tea", "Coffee", action=action)
+    elsewhere = span(6, 1, OpKind.UPDATE, at=60, scope=scope, inputs=previous, outputs=[output])
+    graph, new = build_graph([*story, elsewhere]), VersionKey("memory:tea", elsewhere.origin)
+    assert graph.state(ALICE, 50 * SECOND) == [LISBON, TEA]
+    goes_on = action == Action.UPDATE and not scope  # an operation of unknown owner works on the owner's record
+    assert graph.state(ALICE) == [LISBON, *([new] if goes_on else [])]
+    (change,) = graph.diff(ALICE, 50 * SECOND)
+    kind = ChangeKind.CHANGED if goes_on else ChangeKind.FORGOTTEN
+    assert (change.kind, change.before, change.after) == (kind, TEA, new)
+    assert change.operation == OperationKey(elsewhere.origin)
+
+
 # --- diff -------------------------------------------------------------------------------------------------------------
 def test_a_diff_tells_what_was_learnt_changed_and_forgotten_and_by_which_operation(story: list[OperationSpan]) -> None:
     graph = forgotten(story)

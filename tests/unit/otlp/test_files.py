@@ -15,7 +15,7 @@ import pytest
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import decode_request, encode_request
 from memtrace_otel.otlp.files import GraphDocument, InputError, OtlpBody, read_file
-from memtrace_otel.otlp.json import request_to_json
+from tests.otlp_json import request_to_json
 from tests.unit.otlp.spans import random_span
 
 SPANS = [random_span(random.Random(seed)) for seed in range(3)]

@@ -9,7 +9,8 @@ import pytest
 
 from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.otlp import decode_request, encode_request
-from memtrace_otel.otlp.json import json_to_request, request_to_json
+from memtrace_otel.otlp.json import json_to_request
+from tests.otlp_json import request_to_json
 from tests.unit.otlp.spans import random_span
 
 

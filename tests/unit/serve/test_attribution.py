@@ -145,6 +145,29 @@ def test_the_trace_of_a_judged_answer_is_watched_too(clock: Clock, attributed: l
     assert sorted(attributed) == [A, B]
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_what_an_evaluated_answer_read_is_no_judged_answer(
+    clock: Clock, attributed: list[str], resumed: bool, tmp_path: Path
+) -> None:
+    watching = Attribution(10)
+    with WatchedStore.open(tmp_path / "a.db") as store:
+        wrote = OperationSpan(A, "1" * 16, kind="create", start=time.time_ns())
+        hit = Variable("memory:1", "hit", origin=wrote.origin)
+        said = {"gen_ai.evaluation.score.label": "fail"}
+        answer = OperationSpan(B, "2" * 16, kind="respond", start=time.time_ns(), inputs=(hit,), attributes=said)
+        store.add_request(encode_request([wrote, answer]))
+        batch = store.decode_batch()
+        assert batch
+        if resumed:
+            watching.resume(store)
+        else:
+            watching.notice(batch.spans)
+        watching.answering()
+        clock.now += 10
+        run(watching, store)
+    assert attributed == [B]
+
+
 @pytest.mark.parametrize(
     ("late", "again"),
     [
@@ -235,6 +258,22 @@ def test_who_answers_is_told_whoever_decoded_it(clock: Clock, decoded: str, tmp_
             watching.notice(spans)
         assert watching.attribute_one(store).answering == {("mem0", "assistant")}
         assert not watching.attribute_one(store)
+
+
+def test_what_others_decoded_arrives_once_and_nothing_of_the_own(tmp_path: Path) -> None:
+    by_another: list[str] = []
+    with WatchedStore.open(tmp_path / "a.db") as store, SqliteStore.open(tmp_path / "a.db") as other:
+        store.skip()
+        for number, who in enumerate(["own", "own", "other", "own", "other", "other", "own"], 1):
+            spans = [OperationSpan(A, f"{number}{n}".rjust(16, "0"), kind="respond", start=5) for n in range(3)]
+            other.add_request(encode_request(spans))
+            if who == "own":
+                assert store.decode_batch()
+            else:
+                other.decode()
+                by_another += [span.span_id for span in spans]
+        assert [span.span_id for page in store.arrived() for span in page] == by_another
+        assert not list(store.arrived())
 
 
 def test_while_another_process_attributes_the_trace_stays_due(clock: Clock, attributed: list[str]) -> None:

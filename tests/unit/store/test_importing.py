@@ -10,10 +10,10 @@ import pytest
 
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.otlp.files import InputError, OtlpBody, read_file
-from memtrace_otel.otlp.json import request_to_json
 from memtrace_otel.store import SqliteStore, StoreError
 from memtrace_otel.store.importing import import_requests
 from memtrace_otel.testing import contract_span
+from tests.otlp_json import request_to_json
 
 
 def lines(count: int) -> list[str]:

@@ -25,7 +25,9 @@ _SYSTEM = "evaluation"
 def check_logs(body: bytes, limits: Limits) -> Checked:
     """Return the evaluations of an ExportLogsServiceRequest as a trace request; other log records are refused.
 
-    The same record is the same span however often it is sent. Raises RequestError when the request cannot be read.
+    The same record is the same span however often it is sent. Our own verdicts, which come back to a server that sends
+    them to itself, are no evaluations: they are taken and not kept, since who sends them takes a refusal for a loss.
+    Raises RequestError when the request cannot be read.
     """
     cutter = Cutter(body, limits, ExportLogsServiceRequest)
     try:
@@ -37,17 +39,17 @@ def check_logs(body: bytes, limits: Limits) -> Checked:
         raise RequestError("not an OTLP logs request: it holds no resourceLogs")
     total = sum(len(group.pieces) for group in groups)
     converted: list[ResourceSpans] = []
-    taken = 0
+    taken = kept = 0
     for group, shared in zip(groups, resources, strict=True):
-        spans = [_judge_span(record) for piece in group.pieces if (record := _evaluation(cutter, piece, limits))]
+        records = [record for piece in group.pieces if (record := _evaluation(cutter, piece, limits))]
+        spans = [_judge_span(record) for record in records if not _is_verdict(record)]
+        taken += len(records)
+        kept += len(spans)
         if spans:
-            taken += len(spans)
             scope = ScopeSpans(scope=InstrumentationScope(name=semconv.EVALUATION_EVENT), spans=spans)
             converted.append(ResourceSpans(resource=shared.resource_logs[0].resource, scope_spans=[scope]))
     reason = f"only {semconv.EVALUATION_EVENT} records in the context of a span are taken" if taken < total else ""
-    return Checked(
-        ExportTraceServiceRequest(resource_spans=converted).SerializeToString(), taken, total - taken, reason
-    )
+    return Checked(ExportTraceServiceRequest(resource_spans=converted).SerializeToString(), kept, total - taken, reason)
 
 
 def _evaluation(cutter: Cutter, piece: Piece, limits: Limits) -> LogRecord | None:
@@ -71,6 +73,11 @@ def _is_evaluation(record: LogRecord, limits: Limits) -> bool:
         and any(record.span_id)
         and len(record.attributes) <= limits.entries
     )
+
+
+def _is_verdict(record: LogRecord) -> bool:
+    names = [pair.value.string_value for pair in record.attributes if pair.key == semconv.EVALUATION_NAME]
+    return semconv.ATTRIBUTION_EVALUATION in names
 
 
 def _judge_span(record: LogRecord) -> Span:

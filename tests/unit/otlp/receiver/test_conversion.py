@@ -7,10 +7,11 @@ import json
 import pytest
 
 from memtrace_otel.otlp import decode_request, encode_request
-from memtrace_otel.otlp.json import Json, request_to_json
+from memtrace_otel.otlp.json import Json
 from memtrace_otel.otlp.receiver import Limits, RequestError, Signal, check_logs, check_traces
 from memtrace_otel.otlp.receiver.conversion import from_json
 from memtrace_otel.testing import contract_span
+from tests.otlp_json import request_to_json
 
 LIMITS = Limits(4 << 20)
 SPANS = [contract_span(1, number) for number in range(1, 4)]

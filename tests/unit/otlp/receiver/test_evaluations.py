@@ -9,6 +9,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from memtrace_otel import semconv
 from memtrace_otel.otlp import decode_request
 from memtrace_otel.otlp.receiver import Limits, RequestError, TooLargeError, check_logs
+from memtrace_otel.otlp.receiver.requests import Checked
 
 LIMITS = Limits(request_bytes=1 << 20)
 TRACE, SPAN = bytes(range(16)), bytes(range(8))
@@ -52,6 +53,15 @@ def test_other_records_are_refused_and_counted() -> None:
     checked = check_logs(request(LogRecord(event_name="other"), outside, evaluation()), LIMITS)
     assert (checked.spans, checked.rejected) == (1, 2)
     assert semconv.EVALUATION_EVENT in checked.reason
+
+
+def test_a_verdict_of_ours_is_taken_and_no_evaluation() -> None:
+    verdict = evaluation()
+    verdict.attributes.add(key=semconv.EVALUATION_NAME).value.string_value = semconv.ATTRIBUTION_EVALUATION
+    checked = check_logs(request(verdict, evaluation()), LIMITS)
+    assert (checked.spans, checked.rejected, checked.reason) == (1, 0, "")
+    assert len(decode_request(checked.body)) == 1
+    assert check_logs(request(verdict), LIMITS) == Checked(b"", 0)
 
 
 def test_what_is_no_logs_request_is_refused() -> None:
