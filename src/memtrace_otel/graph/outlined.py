@@ -82,9 +82,10 @@ class OutlinedTraces:
     """The origins of operations that ended with an error."""
 
     def add(self, trace_id: str, outlines: Sequence[Outline]) -> None:
-        """Add a trace. One with continuations, ragged arrays, several writers of a ref or a judge that names no answer
-        is read in full."""
+        """Add a trace. One with continuations, ragged arrays, several writers of a ref or a judge that names no answer,
+        or the run around one, is read in full."""
         writers: dict[str, str] = {}
+        judged: set[str] = set()
         for outline in outlines:
             _, span_id, parent_id, kind, scope, part, inputs, origins, outputs, actions, has_flow, failed, _, source = (
                 outline
@@ -96,7 +97,12 @@ class OutlinedTraces:
             for ref in outputs:
                 writers[ref] = origin
             ragged = len(origins) != len(inputs) or len(actions) != len(outputs) or "" in inputs or "" in writers
-            nameless = kind == OpKind.JUDGE and not any(ref_kind(ref) == RefKind.ANSWER for ref in inputs)
+            if kind == OpKind.JUDGE:
+                answers = {at for ref, at in zip(inputs, origins, strict=False) if ref_kind(ref) == RefKind.ANSWER}
+                nameless = not answers
+                judged |= answers
+            else:
+                nameless = False
             if part or ragged or nameless or len(writers) != known + len(outputs):
                 self._add_assembled(trace_id, outlines)  # puts what was added of it so far right
                 return
@@ -110,6 +116,10 @@ class OutlinedTraces:
                 within = flow_within(outline.span()) if has_flow else None
                 texts = (*inputs, *origins, *outputs)
                 self.operations[origin] = OutlinedOperation(kind, len(inputs), texts, actions, within)
+        own = {f"{trace_id}-{outline[1]}" for outline in outlines} if judged else set[str]()
+        if not judged & own <= self.operations.keys():
+            self._add_assembled(trace_id, outlines)
+            return
         self.writers[trace_id] = writers
 
     def _add_assembled(self, trace_id: str, outlines: Sequence[Outline]) -> None:

@@ -33,6 +33,7 @@ from tests.otlp_json import request_to_json
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 BODY = encode_request([contract_span(1, 1), contract_span(1, 2)])
 
+MOST = (4 << 20) + (1 << 16)
 LARGE = gzip.compress(bytes(4 << 20) + random.randbytes(1 << 17))
 
 
@@ -114,14 +115,14 @@ def test_a_refused_span_leaves_the_others(start: Start) -> None:
             "larger than",
         ),
         (bytes(5 << 20), {}, 413, "larger than"),
-        (b'{"resourceSpans": [' + b" " * (1 << 20) + b"]}", {"content_type": "application/json"}, 413, "JSON larger"),
+        (b'{"resourceSpans": [' + b" " * (2 << 20) + b"]}", {"content_type": "application/json"}, 413, "JSON larger"),
         (BODY, {"origin": "http://localhost"}, 403, "web page"),
     ],
 )
 def test_what_cannot_be_taken_is_refused_by_name(
     start: Start, body: bytes, headers: dict[str, str], status: int, reason: str
 ) -> None:
-    server = start(MEMTRACE_MAX_REQUEST_BYTES=str(4 << 20))
+    server = start(MEMTRACE_MAX_REQUEST_BYTES=str(MOST))
     found, reply, _ = server.post("/v1/traces", body, **headers)
     assert found == status
     text = json.loads(reply)["message"] if headers.get("content_type") == "application/json" else reply.decode()
@@ -137,8 +138,8 @@ def test_what_cannot_be_taken_is_refused_by_name(
         (b"nonsense", grpc.Compression.NoCompression, grpc.StatusCode.INVALID_ARGUMENT, "unreadable"),
         (b"\x1f\x8bnonsense", grpc.Compression.NoCompression, grpc.StatusCode.INVALID_ARGUMENT, "unreadable"),
         (bytes(5 << 20), grpc.Compression.NoCompression, grpc.StatusCode.RESOURCE_EXHAUSTED, "too_large"),
-        (bytes(3 << 20), grpc.Compression.Gzip, grpc.StatusCode.INVALID_ARGUMENT, "too_large"),
-        (bytes(3 << 20), grpc.Compression.Deflate, grpc.StatusCode.INVALID_ARGUMENT, "too_large"),
+        (bytes(8 << 20), grpc.Compression.Gzip, grpc.StatusCode.INVALID_ARGUMENT, "too_large"),
+        (bytes(8 << 20), grpc.Compression.Deflate, grpc.StatusCode.INVALID_ARGUMENT, "too_large"),
         (bytes(64 << 20), grpc.Compression.Gzip, grpc.StatusCode.INVALID_ARGUMENT, "too_large"),
         (random.randbytes(5 << 20), grpc.Compression.Gzip, grpc.StatusCode.RESOURCE_EXHAUSTED, "too_large"),
     ],
@@ -146,7 +147,7 @@ def test_what_cannot_be_taken_is_refused_by_name(
 def test_the_same_over_grpc(
     start: Start, body: bytes, compression: grpc.Compression, code: grpc.StatusCode, cause: str
 ) -> None:
-    server = start(MEMTRACE_MAX_REQUEST_BYTES=str(4 << 20))
+    server = start(MEMTRACE_MAX_REQUEST_BYTES=str(MOST))
     with pytest.raises(grpc.RpcError) as caught:
         call(server, body, compression)
     assert caught.value.code() is code  # type: ignore[attr-defined]

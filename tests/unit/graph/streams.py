@@ -14,6 +14,7 @@ SCOPES = ("a" * 16, "b" * 16, "")
 RECORDS = ("memory:1", "memory:2", "state:profile", "memory:0a0b0c0d-0000-4000-8000-000000000001", "document:d")
 TEXTS = ("", "tea", "tea", "Lisbon", "a longer text that is cut in the middle of its words")
 RESOURCE = {"service.name": "s", "service.instance.id": "1"}
+RUN = 20
 
 
 @dataclass(frozen=True)
@@ -146,17 +147,23 @@ def _one(world: _World, trace: int, event: Event) -> None:
         world.spans += _parts(search, trace, 8, event)
         return
     answer = put(f"answer:{1:016x}", "Paris", role=Role.ANSWER)
-    respond = span(trace, 1, OpKind.RESPOND, at=at, lasts=9, outputs=[answer],
+    run = [span(trace, RUN, "", at=at, lasts=12)] if event.told == "outer" else []
+    respond = span(trace, 1, OpKind.RESPOND, parent=RUN if run else 0, at=at, lasts=9, outputs=[answer],
                    inputs=[query, seen(context.ref, search.origin, role=Role.CONTEXT),
                            *(hits if event.flow else ())])  # fmt: skip
-    world.spans += [respond, *_parts(search, trace, 8, event), _judge(trace, event, respond)]
+    world.spans += [*run, respond, *_parts(search, trace, 8, event), _judge(trace, event, respond)]
 
 
 def _judge(trace: int, event: Event, respond: OperationSpan) -> OperationSpan:
-    """A judgement inside the answer, or feedback on the trace: afterwards, or by a clock that is behind."""
+    """A judgement inside the answer or of the run around it, or feedback: afterwards, or by a clock that is behind."""
     answer, at = respond.outputs[0].ref, respond.start // 10**9
-    named = {"digest": (), "nothing": (), "lost": ()}.get(event.told, [seen(answer, respond.origin, role=Role.ANSWER)])
-    parent, at = {"nothing": (0, at + 12), "lost": (0, max(at - 1, 0))}.get(event.told, (1, at + 5))
+    around = seen(f"answer:{RUN:016x}", origin_of(trace, RUN), role=Role.ANSWER)
+    named = {"digest": (), "nothing": (), "lost": (), "outer": [around]}.get(
+        event.told, [seen(answer, respond.origin, role=Role.ANSWER)]
+    )
+    parent, at = {"nothing": (0, at + 12), "lost": (0, max(at - 1, 0)), "outer": (RUN, at + 11)}.get(
+        event.told, (1, at + 5)
+    )
     return span(trace, 4, OpKind.JUDGE, parent=parent, at=at, inputs=named,
                 attributes={"gen_ai.evaluation.score.value": 0.0})  # fmt: skip
 
