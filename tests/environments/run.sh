@@ -23,6 +23,7 @@ if [ ${#names[@]} -eq 0 ]; then
   for file in "$environments"/*.txt; do names+=("$(basename "$file" .txt)"); done
 fi
 
+export UV_LINK_MODE=copy  # nltk reads no file that has another name in a cache
 uv=.venvs/uv/bin/uv  # installs an environment of a hundred packages in seconds, where pip takes a minute of the CPU
 [ -x "$uv" ] || {
   "$(python_of 3.11)" -m venv .venvs/uv
