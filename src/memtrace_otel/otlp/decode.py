@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError as ProtobufError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -67,8 +68,7 @@ def parse_request(body: bytes) -> list[SpanGroup]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedFields:
+class IndexedFields(NamedTuple):
     """What of a span a store looks spans up by and a server counts; equal to the fields of its `OperationSpan`.
 
     `written` are the refs of its outputs. `is_evaluated` tells that it holds the evaluation of an answer. `lost` is how
@@ -170,7 +170,7 @@ def decode_span(span: Span, resource: Mapping[str, AttributeValue], scope: str) 
 
 def indexed_fields(span: Span) -> IndexedFields:
     """Read these fields alone: a tenth of the time that `decode_span` takes."""
-    reader = FieldReader({pair.key: decode_any(pair.value) for pair in span.attributes if pair.key in _INDEXED})
+    reader = FieldReader({key: decode_any(pair.value) for pair in span.attributes if (key := pair.key) in _INDEXED})
     kind = reader.text(semconv.OP_KIND) or _standard_kind(reader.rest)
     scope, origins = reader.text(semconv.SCOPE), reader.origins()
     written = frozenset(reader.texts(semconv.OUTPUTS)) - {""}

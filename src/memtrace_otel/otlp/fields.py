@@ -27,7 +27,8 @@ class FieldReader:
 
     def text(self, key: str) -> str:
         """Take a string, '' when absent."""
-        return self._checked(self.rest.pop(key, None), (str,), "")
+        value = self.rest.pop(key, None)
+        return value if type(value) is str else self._checked(value, (str,), "")
 
     def integer(self, key: str) -> int | None:
         """Take an integer, None when absent."""
@@ -35,7 +36,7 @@ class FieldReader:
 
     def texts(self, key: str) -> list[str]:
         """Take an array of strings of any length."""
-        return [self._checked(item, (str,), "") for item in self._array(key)]
+        return self._all_checked(self._array(key), (str,), "")
 
     def inputs(self) -> tuple[list[Variable], list[int]]:
         """Take the input variables and the wire index of each."""
@@ -120,17 +121,24 @@ class FieldReader:
         items = self._array(key)
         if items and len(items) != len(refs):
             self.malformed = True
-        column = [self._checked(item, types, default) for item in items[: len(refs)]]
+        column = self._all_checked(items[: len(refs)], types, default)
         return column + [default] * (len(refs) - len(column))
 
     def _array(self, key: str) -> list[object]:
         value = self.rest.pop(key, None)
+        if type(value) is list:  # nearly always
+            return cast("list[object]", value)
         if isinstance(value, str):
             value = array_of_text(value)
         if value is None or isinstance(value, list):
             return cast("list[object]", value or [])
         self.malformed = True
         return []
+
+    def _all_checked(self, items: list[object], types: tuple[type[T], ...], default: T) -> list[T]:
+        if set(map(type, items)).issubset(types):
+            return cast("list[T]", items)
+        return [self._checked(item, types, default) for item in items]
 
     def _checked(self, value: object, types: tuple[type[T], ...], default: T) -> T:
         if isinstance(value, types) and not isinstance(value, bool):

@@ -20,9 +20,11 @@ _INT64 = range(-(2**63), 2**63)
 
 def decode_any(value: AnyValue) -> object:
     """Return `value` as plain Python: str, bool, int, float, list, dict or None."""
+    if text := value.string_value:  # nearly all are
+        return text
     match value.WhichOneof("value"):
         case "string_value":
-            return value.string_value
+            return ""
         case "int_value":
             return value.int_value
         case "double_value":
@@ -30,7 +32,7 @@ def decode_any(value: AnyValue) -> object:
         case "bool_value":
             return value.bool_value
         case "array_value":
-            return [decode_any(item) for item in value.array_value.values]
+            return [item.string_value or decode_any(item) for item in value.array_value.values]
         case "kvlist_value":
             return {item.key: decode_any(item.value) for item in value.kvlist_value.values}
         case "bytes_value":

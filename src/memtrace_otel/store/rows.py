@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from sqlite3 import Connection
+from typing import NamedTuple
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
@@ -30,8 +31,7 @@ Source = tuple[Mapping[str, AttributeValue], str]
 """Resource attributes and instrumentation scope name."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewSpan:
+class NewSpan(NamedTuple):
     """A span as far as it is read on its way into the store."""
 
     trace_id: str
@@ -43,8 +43,7 @@ class NewSpan:
     service: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SpanRow:
+class SpanRow(NamedTuple):
     """One span ready for the tables; `source` and `body` are protobuf bytes."""
 
     span: NewSpan
