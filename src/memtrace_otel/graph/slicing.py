@@ -7,6 +7,7 @@ that build a graph, from that trace alone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
@@ -18,6 +19,7 @@ from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.keys import READING_KINDS, RECORD_KINDS, TURN_KINDS, NodeKey, OperationKey, VersionKey
 from memtrace_otel.graph.outlined import OutlinedOperation, OutlinedTraces
 from memtrace_otel.graph.outputs import Versions, passes_on
+from memtrace_otel.graph.sharing import SharingSource, traces_sharing
 from memtrace_otel.graph.walk import ANSWERING, question_slice
 from memtrace_otel.model import OperationSpan, is_origin, ref_kind
 from memtrace_otel.semconv import RefKind
@@ -41,7 +43,7 @@ class LineageSource(TraceSource, Protocol):
         ...
 
 
-class SliceSource(LineageSource, Protocol):
+class SliceSource(LineageSource, SharingSource, Protocol):
     """A source that finds what a slice asks for without a search."""
 
     def outlines(self, trace_ids: Collection[str]) -> Iterable[Outline]:
@@ -62,13 +64,15 @@ def load_slice(source: SliceSource, origin: str) -> EvolutionGraph:
     """Build the graph of the slice of an answer, an empty one when the operation is unknown. Raises StoreError.
 
     It has the nodes and edges that the slice has in the graph of the whole source, and what is known of them from the
-    traces of the slice and the writers of its records.
+    traces of the slice and the writers of those records of which it has several versions.
     """
     flow = StoredFlow(source)
     nodes = _slice(flow, origin)
     versions = [node for node in nodes if isinstance(node, VersionKey)]
-    for ref in {version.ref for version in versions if ref_kind(version.ref) in RECORD_KINDS}:
-        flow.deciding(ref)  # what replaced what
+    times = Counter(version.ref for version in versions if ref_kind(version.ref) not in TURN_KINDS)
+    for version in versions:
+        if times[version.ref] > 1:
+            flow.deciding(version.ref, version.scope or flow.scope(version.origin))  # what replaced what
     graph = build_graph((outline.span() for outline in source.outlines(flow.traces)), whole=False)
     return graph.part(nodes)
 
@@ -101,6 +105,10 @@ class StoredFlow:
     def knows(self, operation: OperationKey) -> bool:
         """Tell whether the store has the operation."""
         return self._operation(operation.origin) is not None
+
+    def scope(self, origin: str) -> str:
+        """Return the scope of an operation that was read."""
+        return self._known.scope(origin)
 
     def outputs(self, operation: OperationKey) -> set[VersionKey]:
         """Return what an operation produced, listed because one inside it did, or is said by readers to have made."""
@@ -247,16 +255,15 @@ class StoredFlow:
     def deciding(self, ref: str, scope: str = "") -> set[str]:
         """Return the ids of the traces that have a say in the versions of a record, for a reader in a scope.
 
-        These are its writers; where there are several scopes, the readers that tell whether they mean one record; and
-        the readers that tell whether a failed operation wrote it.
+        These are its writers in the memories that mean the same by it, and the readers that tell which these are and
+        whether a failed operation wrote it.
         """
         if (found := self._deciding.get((ref, scope))) is None:
-            found = set(self._source.writers(ref))
+            found = traces_sharing(self._source, ref, scope)
             self._load(found)
             writers = [origin for trace_id in found for origin in self._known.writers[trace_id].get(ref, "").split()]
-            shared = len({self._known.scope(origin) for origin in writers} | ({scope} - {""})) > 1
-            told = [origin for origin in writers if shared or origin in self._known.failed]
-            found |= {reader.trace_id for origin in told for reader in self._readers(origin)}
+            failed = [origin for origin in writers if origin in self._known.failed]
+            found |= {reader.trace_id for origin in failed for reader in self._readers(origin)}
             self._deciding[ref, scope] = found
         return found
 

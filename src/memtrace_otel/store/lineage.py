@@ -8,11 +8,12 @@ newest part, and who asks looks into each part. Two names may share a hash: what
 from __future__ import annotations
 
 import hashlib
+import json
+from collections import defaultdict
 from collections.abc import Iterable
 from sqlite3 import Connection
 
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from memtrace_otel.otlp.decode import IndexedFields, indexed_fields
 
@@ -40,7 +41,7 @@ def remove_from_indexes(connection: Connection, id: int, body: bytes, kept: Inde
     """Undo `add_to_indexes` for a span, but for what is `kept`; one that cannot be decoded is found only by looking
     through all."""
     try:
-        fields = indexed_fields(Span.FromString(body))
+        fields = indexed_fields(body)
     except DecodeError:
         connection.execute("DELETE FROM reader WHERE span = ?", (id,))
         connection.execute("DELETE FROM writer WHERE span = ?", (id,))
@@ -75,21 +76,53 @@ def writers_before(connection: Connection, ref: str, trace_id: str, most: int) -
     return found
 
 
+def writer_scopes(connection: Connection, ref: str) -> dict[str, set[str]]:
+    """Return the traces of the spans that list `ref` among their outputs, each with the scopes these may be of."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for trace_id, scope in connection.execute(_WRITER_SCOPES, {"hash": _hash_of(ref)}).fetchall():
+        found[trace_id] |= _possible(connection, trace_id, scope)
+    return found
+
+
+def reader_scopes(connection: Connection, trace_ids: Iterable[str]) -> list[tuple[str, str, set[str]]]:
+    """Return (one of these traces, a trace that read what a span of it produced, the scopes its span may be of), but
+    for readers of the very scope of that span."""
+    connection.create_function("hash_of", 1, _hash_of, deterministic=True)
+    rows = connection.execute(_READER_SCOPES, (json.dumps(list(trace_ids)),)).fetchall()
+    return [(trace_id, reader, _possible(connection, reader, scope)) for trace_id, reader, scope in rows]
+
+
+def _possible(connection: Connection, trace_id: str, scope: str) -> set[str]:
+    """A span without a scope is of one around it, if any."""
+    if scope:
+        return {scope}
+    return {"", *(one for (one,) in connection.execute("SELECT scope FROM span WHERE trace_id = ?", (trace_id,)))}
+
+
 def _hash_of(name: str) -> int:
     digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest[-HASH_BITS // 8 :], "big")
 
 
 _PARTS = f"""
-WITH RECURSIVE part (key, least) AS (
-    SELECT
-        (SELECT max(id) FROM span) >> {PART_BITS} << {HASH_BITS} | :hash,
-        (SELECT min(id) FROM span) >> {PART_BITS} << {HASH_BITS} | :hash
-    UNION ALL SELECT key - (1 << {HASH_BITS}), least FROM part WHERE key > least
+RECURSIVE part (base, least) AS (
+    SELECT max(id) >> {PART_BITS} << {HASH_BITS}, (SELECT min(id) FROM span) >> {PART_BITS} << {HASH_BITS} FROM span
+    UNION ALL SELECT base - (1 << {HASH_BITS}), least FROM part WHERE base > least
 )
 """
-_READERS = f"{_PARTS} SELECT span FROM part CROSS JOIN reader ON origin = key"
-_WRITERS = f"{_PARTS} SELECT DISTINCT trace_id FROM part CROSS JOIN writer ON ref = key CROSS JOIN span ON id = span"
+_READERS = f"WITH {_PARTS} SELECT span FROM part CROSS JOIN reader ON origin = base | :hash"
+_OF_WRITERS = "FROM part CROSS JOIN writer ON ref = base | :hash CROSS JOIN span ON id = span"
+_WRITERS = f"WITH {_PARTS} SELECT DISTINCT trace_id {_OF_WRITERS}"
+_WRITER_SCOPES = f"WITH {_PARTS} SELECT DISTINCT trace_id, scope {_OF_WRITERS}"
+_READER_SCOPES = f"""
+WITH {_PARTS}, made (trace_id, scope, hash) AS MATERIALIZED (
+    SELECT trace_id, scope, hash_of(trace_id || '-' || span_id)
+    FROM span WHERE trace_id IN (SELECT value FROM json_each(?))
+)
+SELECT DISTINCT made.trace_id, span.trace_id, span.scope
+FROM made CROSS JOIN part CROSS JOIN reader ON origin = base | hash CROSS JOIN span ON id = reader.span
+WHERE span.scope <> made.scope OR span.scope = ''
+"""
 _WRITERS_BEFORE = """
 SELECT trace_id FROM writer CROSS JOIN span ON id = span WHERE ref = ? AND span < ? ORDER BY span DESC LIMIT ?
 """

@@ -22,7 +22,7 @@ from memtrace_otel.store.connection import TranslatedErrors, connect, snapshot
 from memtrace_otel.store.damage import find_damage
 from memtrace_otel.store.errors import DamagedSpanError, StoreError
 from memtrace_otel.store.inbox import Batch, add_bodies, drain_batch, waiting
-from memtrace_otel.store.lineage import readers_of, writers_before, writers_of
+from memtrace_otel.store.lineage import reader_scopes, readers_of, writer_scopes, writers_before, writers_of
 from memtrace_otel.store.migrations import migrate
 from memtrace_otel.store.outlines import Outline, read_outline
 from memtrace_otel.store.protocols import StoredVerdict, StoreStats
@@ -152,6 +152,18 @@ class SqliteStore:
         one; a few others may be among them. What waits is left to wait."""
         with self._locked() as connection:
             return writers_before(connection, ref, trace_id, most)
+
+    def writer_scopes(self, ref: str) -> dict[str, set[str]]:
+        """Return the ids of the traces that list a variable among their outputs, each with the scopes that those who do
+        may be of, '' for none; a few more may be among them. What waits is left to wait."""
+        with self._locked() as connection:
+            return writer_scopes(connection, ref)
+
+    def reader_scopes(self, trace_ids: Collection[str]) -> list[tuple[str, str, set[str]]]:
+        """Return (one of these traces, a trace that read what a span of it produced, the scopes that the reader may be
+        of). What waits is left to wait."""
+        with self._locked() as connection:
+            return reader_scopes(connection, trace_ids)
 
     def spans(
         self,

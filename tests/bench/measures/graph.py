@@ -31,6 +31,8 @@ from tests.bench.measure import Measure, at_most, progress
 OPERATIONS = 100_000
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 QUESTIONS, LARGEST = 100, 5_000
+NODES_OF_A_TURN = 5  # message, extraction, fact, update, version
+MEMORIES = 200
 NEW_SPANS, CYCLE = 100, 12  # users ask in turn: so many portions hold as many questions at every size
 
 
@@ -48,6 +50,10 @@ def measure() -> Iterator[Measure]:
         title = f"slice of an answer from the file, {min(sizes):,} to {max(sizes):,} nodes, p95; peer: from memory"
         assert LARGEST * 0.95 < max(sizes) <= LARGEST
         yield at_most(title, percentile(times, 95), 50.0, "ms", peer=theirs["long"])
+        progress(f"slices of a name in {MEMORIES} memories")
+        path = long_lives(folder / "shared.db", 5 * MEMORIES + 1, MEMORIES)
+        title = f"slice of an answer, its record's name in {MEMORIES} memories, p95, with all that its spans say"
+        yield at_most(title, percentile(loaded(path, QUESTIONS), 95), 50.0, "ms")
         progress("slices of a packed file")
         copy = packed(Path(shutil.copy(workload.database(OPERATIONS).path, folder)))
         title = f"slice of an answer from a packed file of {OPERATIONS:,} operations, p95"
@@ -117,28 +123,29 @@ def answers(path: Path, count: int) -> list[str]:
     return [found[len(found) * place // count] for place in range(min(count, len(found)))]
 
 
-def long_lives(path: Path) -> Path:
-    """A file of one profile that every turn changes, and is asked after all the time: a slice is its whole history."""
-    per_turn, spans = 5, list[OperationSpan]()  # message, extraction, fact, update, version
-    profile = Variable("memory:profile", Role.PREVIOUS)
-    turns = (LARGEST - 10) // per_turn
+def long_lives(path: Path, turns: int = (LARGEST - 10) // NODES_OF_A_TURN, memories: int = 1) -> Path:
+    """A file of one profile a memory, all of one name, that every turn of it changes, and is asked after all the time:
+    a slice is its whole history."""
+    spans = list[OperationSpan]()
+    profiles = [Variable("memory:profile", Role.PREVIOUS)] * memories
     for turn in range(1, turns + 1):
-        trace_id, at = f"{turn:032x}", turn * 1_000_000_000
+        trace_id, scope, at = f"{turn:032x}", f"{turn % memories + 1:016x}", turn * 1_000_000_000
 
         def span(number: int, kind: OpKind, inputs: Sequence[Variable], output: Variable) -> Variable:
-            start = at + number * 1_000_000  # noqa: B023
-            fields = {"scope": "a" * 16, "start": start, "end": start + 1000, "resource": {"service.name": "bench"}}
+            times = {"start": at + number * 1_000_000, "end": at + number * 1_000_000 + 1000}  # noqa: B023
+            fields = {"scope": scope, "resource": {"service.name": "bench"}, **times}  # noqa: B023
             made = OperationSpan(trace_id, f"{number:016x}", name=kind, kind=kind, **fields,  # noqa: B023
                                  system="bench", inputs=tuple(inputs), outputs=(output,))  # fmt: skip
             spans.append(made)
             return Variable(output.ref, origin=made.origin)
 
         message = Variable(f"message:{turn}", Role.MESSAGE, content=f"message number {turn}")
+        profile = profiles[turn % memories]
         fact = span(1, OpKind.EXTRACT, [message], Variable(f"fact:{turn}", content=f"fact number {turn}"))
         earlier = [profile] if profile.origin else []
         action = Action.UPDATE if earlier else Action.ADD
         written = Variable(profile.ref, action=action, content=f"all there is to know, {turn} times")
-        profile = span(2, OpKind.UPDATE, [fact, *earlier], written)
+        profiles[turn % memories] = profile = span(2, OpKind.UPDATE, [fact, *earlier], written)
         if turn % (turns // QUESTIONS) == 0:
             query = Variable(f"query:{turn}", Role.QUERY, content="what?")
             hits = [query, Variable(profile.ref, Role.HIT, profile.origin)]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from memtrace_otel.graph import VersionKey, build_graph, slice_of_answer
+import pytest
+
+from memtrace_otel.graph import VersionKey, build_graph, load_slice, slice_of_answer
 from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.semconv import Action, OpKind
+from memtrace_otel.store.outlines import Outline
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
 from tests.unit.graph.test_streams import stored
 
@@ -56,3 +59,40 @@ def test_owners_are_told_apart_for_each_reader_of_a_trace() -> None:
         assert found == whole.slice_of_answer(origin_of(3, 1))
     assert VersionKey(HOME, writer.origin) in found
     assert VersionKey(HOME, "", BOB) not in found
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_slice_reads_no_memory_that_means_another_record_by_the_same_name(joined: bool) -> None:
+    """`joined`: a reader of one memory names what another one wrote, so that both mean one record."""
+    scopes = [f"{number:016x}" for number in range(1, 9)]
+    spans = [
+        span(
+            10 * round + number,
+            1,
+            OpKind.UPDATE,
+            at=100 * round + number,
+            scope=scope,
+            inputs=earlier,
+            outputs=[put(HOME, "Rome", action=Action.UPDATE)],
+        )
+        for number, scope in enumerate(scopes)
+        for round, earlier in ((1, []), (2, [seen(HOME, origin_of(10 + number, 1))]))
+    ]
+    origin = origin_of(90, 1)
+    spans.append(span(90, 1, OpKind.RESPOND, at=500, scope=scopes[0], inputs=[seen(HOME, origin_of(20, 1))]))
+    if joined:
+        spans.append(search(91, seen(HOME, origin_of(21, 1)), scopes[0]))
+    with stored(spans) as store:
+        read: set[str] = set()
+        outlines = store.outlines
+
+        def noted(trace_ids: Collection[str]) -> Iterable[Outline]:
+            read.update(trace_ids)
+            return outlines(trace_ids)
+
+        store.outlines = noted  # type: ignore[method-assign]
+        loaded = load_slice(store, origin)
+        whole = build_graph(store.spans(), whole=False)
+    assert set(loaded) == whole.slice_of_answer(origin)
+    expected = {origin_of(trace, 1)[:32] for trace in ((90, 10, 20, 91, 11, 21) if joined else (90, 10, 20))}
+    assert read == expected
