@@ -15,7 +15,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from memtrace_otel import semconv
 from memtrace_otel.model import AttributeValue, Event, Link, OperationSpan
 from memtrace_otel.otlp.fields import FieldReader
-from memtrace_otel.otlp.values import attributes, decode_any, decode_pairs
+from memtrace_otel.otlp.mapped import read_any, read_attributes
+from memtrace_otel.otlp.values import attributes, decode_pairs
 
 _STATUS = ("unset", "ok", "error")
 _INDEXED = frozenset(
@@ -168,13 +169,14 @@ def decode_span(span: Span, resource: Mapping[str, AttributeValue], scope: str) 
     )
 
 
-def indexed_fields(span: Span) -> IndexedFields:
-    """Read these fields alone: a tenth of the time that `decode_span` takes."""
-    reader = FieldReader({key: decode_any(pair.value) for pair in span.attributes if (key := pair.key) in _INDEXED})
+def indexed_fields(body: bytes) -> IndexedFields:
+    """Read these fields alone of a Span: a tenth of the time that `decode_span` takes. Raises ProtobufError."""
+    found, events = read_attributes(body)
+    reader = FieldReader({key: read_any(found[key]) for key in _INDEXED if key in found})
     kind = reader.text(semconv.OP_KIND) or _standard_kind(reader.rest)
     scope, origins = reader.text(semconv.SCOPE), reader.origins()
     written = frozenset(reader.texts(semconv.OUTPUTS)) - {""}
-    evaluated, system = is_evaluated(reader.rest, span.events), reader.text(semconv.SYSTEM)
+    evaluated, system = is_evaluated(reader.rest, map(Span.Event.FromString, events)), reader.text(semconv.SYSTEM)
     if not reader.rest.keys() & _RARE:
         return IndexedFields(kind, scope, origins, evaluated, written, system)
     part, lost = reader.integer(semconv.PART) or 0, reader.integer(semconv.LOST) or 0

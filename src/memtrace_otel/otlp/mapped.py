@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
@@ -17,7 +17,10 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from memtrace_otel.otlp.fields import array_of_text
+from memtrace_otel.otlp.values import decode_any
 
+_TEXT, _ARRAY = 10, 42
+"""How an AnyValue begins that is a text, or an array."""
 _SHORT = [f"\n{chr(size + 2)}\n{chr(size)}" for size in range(122)]
 """How an item of an array that is a text of so many bytes begins, as characters."""
 _SIZES = {item: size for size, item in enumerate(_SHORT)}
@@ -33,10 +36,31 @@ def read_mapped(body: bytes) -> tuple[bytes, bool, Mapping[str, bytes]]:
     mapped = _MappedSpan.FromString(body)
     status: bytes = mapped.status
     failed = bool(status) and Status.FromString(status).code == Status.STATUS_CODE_ERROR
+    return mapped.parent_span_id, failed, _attributes(mapped, body)
+
+
+def read_attributes(body: bytes) -> tuple[Mapping[str, bytes], Sequence[bytes]]:
+    """Return the attributes of a Span, AnyValues, by name, and its events. Raises as `read_mapped`."""
+    mapped = _MappedSpan.FromString(body)
+    return _attributes(mapped, body), mapped.events
+
+
+def _attributes(mapped: Any, body: bytes) -> Mapping[str, bytes]:
     if UnknownFieldSet(mapped):  # an entry of a map that holds a field of a later OTLP is among them
-        attributes = {pair.key: pair.value.SerializeToString() for pair in Span.FromString(body).attributes}
-        return mapped.parent_span_id, failed, attributes
-    return mapped.parent_span_id, failed, mapped.attributes
+        return {pair.key: pair.value.SerializeToString() for pair in Span.FromString(body).attributes}
+    return mapped.attributes
+
+
+def read_any(value: bytes) -> object:
+    """Do what `decode_any` does to an AnyValue; for short texts, and arrays of them, in half the time."""
+    try:
+        if value[0] == _TEXT and value[1] == len(value) - 2 < 128:
+            return value[2:].decode()
+        if value[0] == _ARRAY:
+            return _short_texts(value)
+    except (LookupError, ValueError):
+        pass
+    return decode_any(AnyValue.FromString(value))
 
 
 def read_texts(value: bytes) -> list[str]:

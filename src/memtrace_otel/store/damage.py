@@ -123,7 +123,8 @@ def _of_rows(connection: Connection, bodies: Bodies, rows: list[tuple[Any, ...]]
     for id, *columns, body in rows:
         place = f"span {columns[0]}-{columns[1]}"
         try:
-            span = Span.FromString(bodies.read(body, *columns[:2]))
+            whole = bodies.read(body, *columns[:2])
+            span = Span.FromString(whole)
         except UNDECODABLE as error:
             yield Damage("undecodable", place, str(error))
             continue
@@ -131,7 +132,7 @@ def _of_rows(connection: Connection, bodies: Bodies, rows: list[tuple[Any, ...]]
         for _, size, stream in packed.cuts if (packed := take_apart(body)) else ():
             if connection.execute(query, (id, stream, size)).fetchone() is None:
                 yield Damage("mismatch", place, f"it needs stream {stream} but is not found as its user")
-        fields = indexed_fields(span)
+        fields = indexed_fields(whole)
         if [span.trace_id.hex(), span.span_id.hex(), str(fields.kind), fields.scope] != columns:
             yield Damage("mismatch", place, "its ids, kind or scope are not those of its row")
         query = "SELECT 1 FROM reader WHERE origin = ? AND span = ?"

@@ -103,7 +103,7 @@ def _erase(connection: Connection, id: int, found: _Found, erasing: Erasing) -> 
 def _others(connection: Connection, span: Span, found: _Found) -> set[str]:
     """Return the origins that `span` read from and that are not erased."""
     query = "SELECT 1 FROM span WHERE trace_id = ? AND span_id = ?"
-    origins = set(indexed_fields(span).origins) - found.spans.keys()
+    origins = set(indexed_fields(span.SerializeToString()).origins) - found.spans.keys()
     return {origin for origin in origins if connection.execute(query, split_origin(origin)).fetchone()}
 
 
@@ -205,7 +205,9 @@ def _readers(
     """Yield row id, scope and span of what reads from `origin`, without the rows that are `known`."""
     for id in readers_of(connection, origin):
         span = None if id in known else _span(connection, id)
-        if span is not None and origin in indexed_fields(span).origins:  # its number may be that of another name
+        if (
+            span is not None and origin in indexed_fields(span.SerializeToString()).origins
+        ):  # its number may be that of another name
             (scope,) = connection.execute("SELECT scope FROM span WHERE id = ?", (id,)).fetchone()
             yield id, scope, span
 
@@ -244,9 +246,10 @@ def _write(connection: Connection, id: int, span: Span) -> None:
         before = Bodies(connection).read(*connection.execute(query, (id,)).fetchone())
     except UNDECODABLE:
         before = _NOTHING
-    after = indexed_fields(span)
+    body = span.SerializeToString()
+    after = indexed_fields(body)
     remove_from_indexes(connection, id, before, after)  # the refs may have become others
-    connection.execute("UPDATE span SET body = ? WHERE id = ?", (span.SerializeToString(), id))
+    connection.execute("UPDATE span SET body = ? WHERE id = ?", (body, id))
     release_streams(connection, id)
     pack_again_from(connection, id)
     add_to_indexes(connection, ((id, after),))

@@ -14,7 +14,6 @@ from sqlite3 import Connection
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from memtrace_otel.otlp.decode import IndexedFields, indexed_fields
 from memtrace_otel.store.connection import pragma, transaction
@@ -119,7 +118,7 @@ def _add_lineage(connection: Connection, last: int) -> None:
 
 def _fields(body: bytes) -> IndexedFields | None:
     try:
-        return indexed_fields(Span.FromString(body))
+        return indexed_fields(body)
     except DecodeError:  # `check` names it
         return None
 

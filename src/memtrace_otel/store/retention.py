@@ -194,7 +194,7 @@ def _remove(connection: Connection, spans: Iterable[_Span], targets: Iterable[st
 
 def _origins(body: bytes) -> set[str]:
     try:
-        return indexed_fields(Span.FromString(body)).origins
+        return indexed_fields(body).origins
     except DecodeError:
         return set()
 

@@ -124,15 +124,15 @@ def read_row(body: bytes, source: Source) -> OperationSpan:
 def read_indexed(trace_id: str, span_id: str, name: str, start: int, source: Source, body: bytes) -> NewSpan:
     """Return what of a row a span is looked up by."""
     resource, instrumentation_scope = source
-    fields = indexed_fields(Span.FromString(body))
+    fields = indexed_fields(body)
     return NewSpan(trace_id, span_id, name, start, instrumentation_scope, fields, _service(resource))
 
 
 def _row(span: Span, instrumentation_scope: str, service: str, source: bytes) -> SpanRow:
     start = min(span.start_time_unix_nano, _INT64_MAX)
     ids = span.trace_id.hex(), span.span_id.hex()
-    read = NewSpan(*ids, span.name, start, instrumentation_scope, indexed_fields(span), service)
-    return SpanRow(read, source, span.SerializeToString())
+    body = span.SerializeToString()
+    return SpanRow(NewSpan(*ids, span.name, start, instrumentation_scope, indexed_fields(body), service), source, body)
 
 
 def _service(resource: Mapping[str, AttributeValue]) -> str:

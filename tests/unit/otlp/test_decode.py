@@ -206,7 +206,7 @@ def test_the_indexed_fields_are_those_of_the_whole_span() -> None:
             encoded.attributes.add(key=semconv.INPUTS_ORIGINS).value.array_value.values.add(int_value=3)
             encoded.attributes.add(key=semconv.SCOPE).value.int_value = 7
         whole = decode_span(encoded, span.resource, span.instrumentation_scope)
-        fields = indexed_fields(encoded)
+        fields = indexed_fields(encoded.SerializeToString())
         assert (fields.kind, fields.scope) == (whole.kind, whole.scope)
         assert fields.origins == {variable.origin for variable in whole.inputs if variable.origin}
         assert fields.written == {variable.ref for variable in whole.outputs}

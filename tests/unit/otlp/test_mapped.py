@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from memtrace_otel.otlp.mapped import read_mapped, read_texts
+from memtrace_otel.otlp.mapped import read_any, read_mapped, read_texts
+from memtrace_otel.otlp.values import decode_any
 
 TEXT = AnyValue(string_value="text")
 LIST = AnyValue(array_value=ArrayValue(values=[TEXT, AnyValue(), AnyValue(int_value=1)]))
@@ -92,6 +93,12 @@ arrays = st.lists(items, max_size=4).map(lambda values: AnyValue(array_value=Arr
 @given(st.one_of(arrays, st.sampled_from([AnyValue(), TEXT, AnyValue(int_value=1), AnyValue(bytes_value=b"*")])))
 def test_texts_are_those_of_the_array(value: AnyValue) -> None:
     assert read_texts(value.SerializeToString()) == [item.string_value for item in value.array_value.values]
+    assert read_any(value.SerializeToString()) == decode_any(value)
+
+
+@given(items)
+def test_a_value_is_read_as_whole_spans_read_it(value: AnyValue) -> None:
+    assert read_any(value.SerializeToString()) == decode_any(value)
 
 
 @pytest.mark.parametrize(
@@ -108,20 +115,22 @@ def test_texts_of_a_long_array_are_read() -> None:
         assert read_texts(value.SerializeToString()) == texts[:count]
 
 
-@given(arrays, st.data())
-def test_a_damaged_array_is_read_as_protobuf_reads_it_or_refused(value: AnyValue, data: st.DataObject) -> None:
+@given(st.one_of(arrays, items), st.data())
+def test_a_damaged_value_is_read_as_protobuf_reads_it_or_refused(value: AnyValue, data: st.DataObject) -> None:
     body = bytearray(value.SerializeToString())
     if data.draw(st.booleans()):
         del body[data.draw(st.integers(0, len(body))) :]
     for place in data.draw(st.lists(st.integers(0, max(0, len(body) - 1)), max_size=3)):
         body[place : place + 1] = data.draw(st.binary(max_size=2))
     try:
-        expected = [item.string_value for item in AnyValue.FromString(bytes(body)).array_value.values]
+        expected = AnyValue.FromString(bytes(body))
     except DecodeError:
-        with pytest.raises(DecodeError):
-            read_texts(bytes(body))
+        for read in (read_texts, read_any):
+            with pytest.raises(DecodeError):
+                read(bytes(body))
         return
-    assert read_texts(bytes(body)) == expected
+    assert read_texts(bytes(body)) == [item.string_value for item in expected.array_value.values]
+    assert read_any(bytes(body)) == decode_any(expected)
 
 
 @given(st.data())
