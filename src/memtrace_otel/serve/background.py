@@ -14,12 +14,14 @@ import select
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import TextIO
 
 from memtrace_otel import settings
 from memtrace_otel.monitoring import export_metrics
 from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.serve.attribution import Attribution
+from memtrace_otel.serve.counting import Counting
 from memtrace_otel.serve.packing import Packing
 from memtrace_otel.serve.progress import Progress, seen_in
 from memtrace_otel.store import NewSpan, StoreError, open_source
@@ -44,13 +46,13 @@ def main(path: str, look_in: str) -> None:
     export_metrics()
     attribution = Attribution(settings.QUIET_SECONDS.read(), open_source(look_in) if look_in else None)
     packing = Packing(settings.PACK_SECONDS.read())
-    with WatchedStore.open(path) as store:
+    with Counting(Path(path)) as counting, WatchedStore.open(path) as store:
         store.skip()
         attribution.resume(store)
         wait = 0.0
         while _is_wanted(wait):
             try:
-                wait = _work(store, attribution, packing, told)
+                wait = _work(store, attribution, packing, counting, told)
             except BrokenPipeError:  # nobody is told any more: the server was killed
                 return
             except StoreError as error:
@@ -58,15 +60,15 @@ def main(path: str, look_in: str) -> None:
                 wait = _RETRY_SECONDS
 
 
-def _work(store: WatchedStore, attribution: Attribution, packing: Packing, told: TextIO) -> float:
+def _work(store: WatchedStore, attribution: Attribution, packing: Packing, counting: Counting, told: TextIO) -> float:
     """Decode one batch; when nothing waits, attribute one trace and pack a few spans. Return after how many seconds
     there may be more."""
     batch = store.decode_batch()
     if batch is not None:
-        _tell(told, _noticed(store, attribution, batch.spans, batch.quarantined))
+        _tell(told, _noticed(store, attribution, counting, batch.spans, batch.quarantined))
         return 0.0
     for spans in store.arrived():
-        _tell(told, _noticed(store, attribution, spans))
+        _tell(told, _noticed(store, attribution, counting, spans))
     _tell(told, attribution.attribute_one(store))
     started = time.monotonic()
     if not packing.step(store):
@@ -77,9 +79,12 @@ def _work(store: WatchedStore, attribution: Attribution, packing: Packing, told:
     return min(max(_PAUSE_SECONDS, time.monotonic() - started), attribution.wait())
 
 
-def _noticed(store: WatchedStore, attribution: Attribution, spans: list[NewSpan], quarantined: int = 0) -> Progress:
+def _noticed(
+    store: WatchedStore, attribution: Attribution, counting: Counting, spans: list[NewSpan], quarantined: int = 0
+) -> Progress:
     attribution.notice(spans, store.scopes_of)
-    return Progress(len(spans), quarantined, seen=seen_in(spans), answering=attribution.answering())
+    counted = spans if counting.is_mine() else []
+    return Progress(len(counted), quarantined, seen=seen_in(counted), answering=attribution.answering())
 
 
 def _tell(told: TextIO, progress: Progress) -> None:

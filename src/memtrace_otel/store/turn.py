@@ -1,4 +1,4 @@
-"""Of all processes that work on the verdicts of one file, one at a time has the turn.
+"""Of all processes that work on the verdicts of one file, one at a time has the turn; of its servers one counts.
 
 It is an advisory lock on a file beside the database, which the system gives free when its owner dies, however it does.
 SQLite's own locks would not do: no other process could write while a receiver takes its time.
@@ -19,15 +19,16 @@ except ImportError:  # Windows: every process has its turn at any time
 
 from memtrace_otel.store.connection import TranslatedErrors
 
-_SUFFIX = "-turn"
-
 
 class Turn:
-    """The turn at one database, as one process sees it. May be shared by threads, not across a fork."""
+    """The turn at one database, as one process sees it. May be shared by threads, not across a fork.
 
-    def __init__(self, database: Path) -> None:
+    `suffix` is that of the locked file: turns of different suffixes have nothing to do with each other.
+    """
+
+    def __init__(self, database: Path, suffix: str = "-turn") -> None:
         database = database.resolve()  # like SQLite, which names its log by what a link leads to
-        self._path = database.with_name(database.name + _SUFFIX)
+        self._path = database.with_name(database.name + suffix)
         self._errors = TranslatedErrors(database)
         self._thread = threading.RLock()
         self._taken = 0

@@ -15,6 +15,7 @@ import pytest
 
 from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.otlp import encode_request
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE
 from memtrace_otel.store import SqliteStore
 from tests.integration.serve.conftest import Server, Start
 from tests.integration.serve.test_shared_disk import children
@@ -69,6 +70,11 @@ def attributions(database: Path) -> tuple[int, set[str]]:
         return len(store.verdicts()), ids
 
 
+def in_all(counter: str, *servers: Server) -> float:
+    lines = [line.split() for server in servers for line in server.get("/metrics").splitlines()]
+    return sum(float(words[1]) for words in lines if words[0].startswith(f"memtrace_serve_{counter}_total"))
+
+
 def each_was_sent_once(backend: Server, attributed: int) -> None:
     """Per attribution at least a marker and a root; the event is taken and not kept."""
     received = backend.metric("acknowledged_spans")
@@ -94,6 +100,12 @@ def test_each_verdict_is_counted_and_sent_once(start: Start, backend: Server, tm
     answers, ids = attributions(tmp_path / "shared.db")
     assert (answers, len(ids), counted()) == (len(stories), 2 * len(stories), 2 * len(stories))
     each_was_sent_once(backend, len(ids))
+    with SqliteStore.open(tmp_path / "shared.db", create=False) as store:
+        told = [span for span in store.spans() if span.instrumentation_scope != ATTRIBUTION_SCOPE]
+        kept = store.stats().spans
+    counters = ("operations", "answers", "evaluations", "decoded_spans")
+    expected = (len(told), len(stories), len(stories), kept)
+    assert tuple(in_all(counter, first, second) for counter in counters) == expected
     first.until(lambda: not list(tmp_path.glob("*-turn")))  # the third has turns too, at what it was sent
 
 
