@@ -9,8 +9,7 @@ from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.slicing import LineageSource
-from memtrace_otel.graph.writes import is_unique
-from memtrace_otel.model import OperationSpan, is_origin
+from memtrace_otel.model import OperationSpan, is_origin, is_unique
 from memtrace_otel.semconv import Incomplete, OpKind
 from memtrace_otel.store.errors import SourceLimitError
 from memtrace_otel.store.protocols import TraceSource
@@ -60,6 +59,8 @@ def load_graphs(
 def load_scope(source: TraceSource, scope: str | None = None, *, max_spans: int = MAX_SPANS) -> EvolutionGraph:
     """Build the graph of one memory, None: of the whole source; an empty one when nothing has that scope.
 
+    Of the whole source gaps in the sequence numbers say that spans were lost; a part has gaps anyhow.
+
     It holds every trace with a span of the scope, and the traces that those name as origins: what a span of another
     memory in these traces read has no writer here unless it names one, by an origin or an id that is unique. Where the
     source knows writers, it also holds what another scope, or none, did to a record and said so, by its origin or an id
@@ -70,7 +71,7 @@ def load_scope(source: TraceSource, scope: str | None = None, *, max_spans: int 
     if scope is not None:
         loading.changes()
     loading.origins()
-    return loading.graph()
+    return loading.graph(whole=scope is None)
 
 
 def load_around(source: LineageSource, names: Iterable[str], *, max_spans: int = MAX_SPANS) -> EvolutionGraph:
@@ -224,9 +225,10 @@ class _Loading:
             self.trace(trace_id)
         return [trace_id for trace_id in fresh if trace_id in self.traces]
 
-    def graph(self) -> EvolutionGraph:
-        """Build the graph of what was loaded."""
-        graph = build_graph((span for spans in self.traces.values() for span in spans), whole=False)
+    def graph(self, *, whole: bool = False) -> EvolutionGraph:
+        """Build the graph of what was loaded; `whole` says that it is everything, unless the limit was reached."""
+        whole = whole and not (self.full or self._bounded)
+        graph = build_graph((span for spans in self.traces.values() for span in spans), whole=whole)
         if self.full or self._bounded:
             graph.incomplete[str(Incomplete.BOUNDED)] = 1
         return graph

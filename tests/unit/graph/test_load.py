@@ -127,6 +127,15 @@ def test_what_another_scope_deleted_is_not_held(tmp_path: Path, who: str, ref: s
             assert [version.origin for version in graph.history(ref)] == [write.origin, delete.origin]
 
 
+def test_gaps_tell_of_lost_spans_in_the_graph_of_everything(tmp_path: Path) -> None:
+    spans = [span(n, 1, OpKind.CREATE, at=n, seq=n, outputs=[put(f"memory:{n}", action=Action.ADD)]) for n in (1, 2, 4)]
+    with SqliteStore.open(tmp_path / "a.db") as store:
+        store.add_request(encode_request(spans))
+        assert load_scope(store).incomplete == build_graph(spans).incomplete == {"lost_spans": 1}
+        assert load_scope(store, max_spans=2).incomplete == {"bounded": 1}
+        assert load_scope(store, ALICE).incomplete == {}
+
+
 def test_a_judgement_in_another_trace_is_found(story: list[OperationSpan]) -> None:
     judge = span(60, 1, OpKind.JUDGE, at=500, inputs=[seen(f"answer:{1:016x}", origin_of(4, 1), role=Role.ANSWER)])
     assert OperationKey(judge.origin) in load_graph(Listed([*story, judge]), TRACE(4))
