@@ -22,7 +22,7 @@ _DASHBOARD_OF = {"memtrace-failures": "memtrace-failures"}
 _JAEGER = "traces"
 """An annotation with a link to its page: Grafana has its own, in `tempo`."""
 _TEMPLATES = (
-    ("$externalLabels.grafana }}/", "externalURL }}"),  # ends with a slash
+    ("$externalLabels.grafana }}{{ . }}/", "externalURL }}{{ . }}"),  # ends with a slash
     ("$value", "$values.A.Value"),
 )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from memtrace_otel.store import SqliteStore
 from tests.e2e.backends import Backend
 from tests.e2e.backends.jaeger import Jaeger
 from tests.e2e.backends.service import wait_for
+from tests.e2e.backends.tempo import Tempo
 from tests.e2e.story import SECOND, Story, bounds, markers, new_story, read, send_spans, tell
 
 WAYS = [
@@ -117,6 +119,25 @@ def test_a_changed_verdict_stands_next_to_the_one_it_replaces(place: Place, stor
     for failure_type in ("update", "response"):
         wait_for(lambda: place.backend.failing(story.service, failure_type) == {story.answer.trace_id}, failure_type)  # noqa: B023
     assert [place.backend.warnings(trace_id) for trace_id in story.traces] == [[], []]
+
+
+def test_tempo_shows_a_trace_past_its_usual_bounds_and_the_marker_after_it(
+    tempo: Tempo, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless told otherwise it acknowledges and discards what is past 5 MB of a trace, cannot show one past 16 MiB, and
+    cuts strings past 2 KiB."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    story = new_story()
+    pages = [secrets.token_hex(800_000) for _ in range(11)]
+    steps = [replace(story.roots[1], span_id=secrets.token_hex(8), attributes={"page": page}) for page in pages]
+    store.add_request(encode_request(story.spans))
+    tell(story, tempo, tempo.otlp_http)
+    for step in steps:
+        send_spans([step], tempo.otlp_http)
+    deliver(annotate([story.verdict()], store), store, tempo.otlp_http)
+    found = read(tempo, story.answer.trace_id, 3 + len(steps) + 1)
+    assert {span.attributes["page"] for span in found if "page" in span.attributes} == set(pages)
+    assert len(markers(found)) == 1
 
 
 @pytest.mark.parametrize("name", ["jaeger", "badger"])

@@ -9,11 +9,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
 
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.semconv import Incomplete
@@ -174,12 +176,17 @@ def test_evaluations_of_logs_reach_the_branch_but_those_of_verdicts(path: Route)
     assert [one.kind for one in path.kept(trace_id) if one.span_id != answer.span_id] == ["judge"]
 
 
-def test_metrics_of_applications_are_scraped_at_the_gateway(path: Route) -> None:
-    reader = PeriodicExportingMetricReader(OTLPMetricExporter(endpoint=path.agent.otlp, insecure=True))
-    provider = MeterProvider([reader])
-    provider.get_meter("e2e").create_counter("memtrace.e2e").add(3, {"memtrace.system": "e2e"})
-    provider.shutdown()
-    wait_for(lambda: metric(path.gateway.prometheus, "memtrace_e2e_total", memtrace_system="e2e") == 3, "the counter")
+def test_metrics_of_applications_are_scraped_at_the_gateway_without_secrets(path: Route) -> None:
+    for endpoint in (path.agent.otlp, path.gateway.otlp):  # each removes them
+        reader = PeriodicExportingMetricReader(OTLPMetricExporter(endpoint=endpoint, insecure=True))
+        provider = MeterProvider([reader], resource=Resource({"service.name": "e2e", **SECRETS}))
+        counter = provider.get_meter("e2e", attributes=SECRETS).create_counter("memtrace.e2e")
+        counter.add(3, {"memtrace.system": endpoint, **{name: f"it is {one}" for name, one in SECRETS.items()}})
+        provider.shutdown()
+        wait_for(lambda: metric(path.gateway.prometheus, "memtrace_e2e_total", memtrace_system=endpoint) == 3, endpoint)  # noqa: B023
+    with urlopen(path.gateway.prometheus, timeout=10) as reply:
+        page = reply.read().decode()
+    assert [name for name, secret in SECRETS.items() if secret[-12:] in page] == []
 
 
 @pytest.mark.timed

@@ -131,8 +131,10 @@ def test_tempo_has_collectors_wait_where_a_queue_goes_out_too_fast() -> None:
 
 
 def test_tempo_does_not_discard_what_it_has_acknowledged() -> None:
-    """As it does with traces past this limit, 10,000 unless it is set; 0 is none."""
-    assert read("../deploy/tempo/config")["overrides"]["defaults"]["ingestion"]["max_traces_per_user"] == 0
+    """As it does past 10,000 traces, and past 5 MB of one, unless these are set; 0 is no limit."""
+    defaults = read("../deploy/tempo/config")["overrides"]["defaults"]
+    assert defaults["ingestion"]["max_traces_per_user"] == 0
+    assert defaults["global"]["max_bytes_per_trace"] == 0
 
 
 def test_sampling_waits_for_runs_of_a_minute_and_for_others_until_their_root() -> None:
@@ -181,6 +183,9 @@ def test_the_image_is_built_by_the_builder_of_the_same_version() -> None:
 
 
 @pytest.mark.parametrize("name", ["agent", "gateway"])
-def test_what_is_too_large_is_cut_once_secrets_are_gone(name: str) -> None:
-    for pipeline in read(name)["service"]["pipelines"].values():
-        assert ("redaction" in pipeline["processors"]) == (pipeline["processors"][-1] == "fit")
+def test_what_comes_in_has_its_secrets_removed_before_it_is_cut_and_leaves(name: str) -> None:
+    """Metrics have no queue that drops what is large."""
+    for signal, pipeline in read(name)["service"]["pipelines"].items():
+        if "otlp" in pipeline["receivers"]:
+            assert "redaction" in pipeline["processors"]
+            assert (pipeline["processors"][-1] == "fit") == (signal != "metrics")
