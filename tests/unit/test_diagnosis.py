@@ -165,6 +165,19 @@ def test_a_verdict_outlasts_the_oldest_of_what_it_was_made_of(tmp_path: Path, ki
             assert (again.new, again.is_new) == (0, False)
 
 
+@pytest.mark.parametrize("kind", ["retrieval", "response"])
+def test_a_verdict_names_the_writer_of_the_record_that_it_is_about(kind: str, tmp_path: Path) -> None:
+    write, *others = story(kind, 20)
+    told = put("message:other", "The concert is on 17 April", role=Role.MESSAGE)
+    outputs = [put("memory:b", "Alice has a concert on 17 April", action=Action.ADD)]
+    another = span(21, 1, OpKind.CREATE, at=20, scope=ALICE, inputs=[told], outputs=outputs)
+    with SqliteStore.open(tmp_path / "spans.db") as store:
+        store.add_request(encode_request([write, another, *others]))
+        (verdict,) = [verdict for found in diagnose(store) for verdict in found.verdicts]
+    assert verdict.failure_type == kind
+    assert [step.origin for step in verdict.evidence if step.role == "record"] == [write.origin]
+
+
 def test_what_comes_later_still_changes_a_verdict(tmp_path: Path) -> None:
     with SqliteStore.open(tmp_path / "spans.db") as store:
         *early, last = updated(10)

@@ -122,6 +122,8 @@ class StoreUpkeep(SpanStore, Protocol):
         trace of any of these (answer, operation, alternative, evidence) are erased with their spans.
 
         The shape of the graph stays: spans, names, kinds, times, refs, origins, roles, actions, sizes, flow, links.
+        What only equal digests told (a read without an origin, a write shown by two spans) goes where the other span is
+        of another scope, or of none, and stays as it is.
         Erased spans say `forgotten` in `memtrace.incomplete`. An unknown scope gives 0 spans.
         """
         ...

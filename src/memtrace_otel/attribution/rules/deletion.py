@@ -19,6 +19,11 @@ def deletion(evidence: Evidence) -> Finding | None:
         reason = f"The record{held} held {wanted(life)} and was deleted before the question was asked."
         step = Step("deleted", loss.after.ref, loss.after.span.origin)
         return Finding(
-            FailureType.DELETION, loss.after.span, loss.after.ref, strength_of(life), reason, path(life, step)
+            FailureType.DELETION,
+            loss.after.span,
+            loss.after.ref,
+            strength_of(life),
+            reason,
+            path(life, step, record=loss.before),
         )
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from memtrace_otel.attribution.evidence import Life
+from memtrace_otel.attribution.lineage import Version
 from memtrace_otel.model import OperationSpan, Step
 from memtrace_otel.semconv import FailureType
 
@@ -29,13 +30,17 @@ def strength_of(life: Life) -> float:
     return CERTAIN if life.need else WEAK if life.guessed or life.overwritten else POSSIBLE
 
 
-def path(life: Life, *losses: Step) -> tuple[Step, ...]:
-    """Return the steps from the source message as far as the life went, then the loss."""
+def path(life: Life, *losses: Step, record: Version | None = None) -> tuple[Step, ...]:
+    """Return the steps from the source message as far as the life went, then the loss. The record that it is about is
+    the one that reached the model, or was stored last, unless `record` is given."""
     steps: list[Step] = []
     source = next((s for s in life.sources), None)
     if source is not None:
         steps.append(Step("message", source.message.ref, source.message.span.origin, source.message.content))
-    for role, versions in (("fact", life.facts[:1]), ("record", life.versions[-1:])):
+    hit = next(((hit.ref, hit.origin) for hit in life.returned), None)
+    shown = [v for v in life.versions if (v.ref, v.span.origin) == hit]
+    records = [record] if record else (shown or life.versions[-1:])
+    for role, versions in (("fact", life.facts[:1]), ("record", records)):
         steps += [Step(role, v.ref, v.span.origin, v.content) for v in versions]
     steps += [Step("hit", hit.ref, hit.reader.origin, hit.content) for hit in life.returned[:1]]
     return (*steps, *losses)

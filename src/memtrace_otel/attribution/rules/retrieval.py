@@ -22,7 +22,7 @@ def retrieval(evidence: Evidence) -> Finding | None:
         reason = f"The record{held} was in the store when the question came and {how}."
         strength = strength_of(life) if evidence.recall.searches else WEAK
         step = Step("not_retrieved", record.ref, operation.origin)
-        return Finding(FailureType.RETRIEVAL, operation, record.ref, strength, reason, path(life, step))
+        return Finding(FailureType.RETRIEVAL, operation, record.ref, strength, reason, path(life, step, record=record))
     return None
 
 

@@ -22,7 +22,7 @@ def update(evidence: Evidence) -> Finding | None:
 
 def _overwritten(evidence: Evidence, life: Life) -> Finding | None:
     if life.overwritten is not None:
-        return _perhaps_overwritten(life, life.overwritten[1])
+        return _perhaps_overwritten(life, *life.overwritten)
     loss = last_loss(evidence, life)
     if loss is None or loss.after.deleted:
         return None
@@ -33,16 +33,25 @@ def _overwritten(evidence: Evidence, life: Life) -> Finding | None:
         reason += f": {quoted(loss.before.content)}; an update replaced it by {by}"
     step = Step("overwritten", loss.after.ref, loss.after.span.origin, loss.after.content)
     strength = CERTAIN if life.need and not unknown else WEAK
-    return Finding(FailureType.UPDATE, loss.after.span, loss.after.ref, strength, f"{reason}.", path(life, step))
+    return Finding(
+        FailureType.UPDATE,
+        loss.after.span,
+        loss.after.ref,
+        strength,
+        f"{reason}.",
+        path(life, step, record=loss.before),
+    )
 
 
-def _perhaps_overwritten(life: Life, after: Version) -> Finding:
+def _perhaps_overwritten(life: Life, before: Version, after: Version) -> Finding:
     """No contents were captured: that the update kept the evidence cannot be told, only that it came from others."""
     reason = (
         "The record written from the evidence was since updated from other messages; no contents tell what it kept."
     )
     step = Step("overwritten", after.ref, after.span.origin)
-    return Finding(FailureType.UPDATE, after.span, after.ref, strength_of(life), reason, path(life, step))
+    return Finding(
+        FailureType.UPDATE, after.span, after.ref, strength_of(life), reason, path(life, step, record=before)
+    )
 
 
 def _not_written(evidence: Evidence, life: Life) -> Finding | None:
@@ -92,5 +101,6 @@ def _not_renewed(evidence: Evidence, life: Life) -> Finding | None:
     decision = next((a for a in evidence.lineage.ancestors(new.span) if a.kind == OpKind.DECIDE), new.span)
     beside = f"{quoted(new.content)} was stored beside {quoted(kept.content)} instead of replacing it"
     reason = f"{beside}, and the answer took the old value."
+    held = Step("record", kept.ref, kept.span.origin, kept.content)
     step = Step("not_renewed", kept.ref, decision.origin, kept.content)
-    return Finding(FailureType.UPDATE, decision, kept.ref, LIKELY, reason, path(life, step))
+    return Finding(FailureType.UPDATE, decision, kept.ref, LIKELY, reason, path(life, held, step, record=new))
