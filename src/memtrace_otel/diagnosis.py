@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from memtrace_otel.annotate import Annotation, AnnotationStore, AttributionMetrics, annotate
 from memtrace_otel.attribution import attribute, find_failures, read_verdict, verdict_json
 from memtrace_otel.graph import EvolutionGraph, load_graph, load_graphs
-from memtrace_otel.model import Verdict, make_origin
+from memtrace_otel.model import OperationSpan, Verdict, is_origin, make_origin, split_origin
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, FailureType, Incomplete
 from memtrace_otel.store import RemoteSource, SqliteStore, StoredVerdict
 from memtrace_otel.store.ahead import TOGETHER, read_ahead
@@ -140,18 +140,31 @@ def _lasting(verdict: Verdict, graph: EvolutionGraph, kept: StoredVerdict | None
     """Return the verdict that is kept where it rests on what was pruned or forgotten since, else `verdict`."""
     try:
         earlier = read_verdict(kept.document, verdict.failure) if kept else None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return verdict
-    if earlier is None or earlier.failure_type == verdict.failure_type:
+    if earlier is None:
         return verdict
-    answer, operation = verdict.failure.answer_span, make_origin(earlier.trace_id, earlier.span_id)
-    found = next((span for span in store.trace(earlier.trace_id) if span.origin == operation), None)
-    if Incomplete.FORGOTTEN in (*answer.incomplete, *(found.incomplete if found else ())):
-        return earlier
-    removed = (earlier.span_id and not found) or (
-        verdict.failure_type == FailureType.UNKNOWN and next(graph.missing(), None)
-    )
-    return earlier if earlier.complete and removed else verdict
+    operation = _stored(make_origin(earlier.trace_id, earlier.span_id), graph, store) if earlier.span_id else None
+    earlier = replace(earlier, when=operation.start if operation else 0)
+    answer = verdict.failure.answer_span
+    named = {step.origin for step in earlier.evidence if is_origin(step.origin)} - {answer.origin}
+    if (earlier.span_id and not operation) or not all(_stored(origin, graph, store) for origin in named):
+        return earlier  # also against a verdict of the same type, or a complete one: it does not see what is gone
+    if _said(earlier) == _said(verdict):
+        return verdict
+    forgotten = Incomplete.FORGOTTEN in (*answer.incomplete, *(operation.incomplete if operation else ()))
+    undecided = verdict.failure_type == FailureType.UNKNOWN and next(graph.missing(), None)
+    return earlier if forgotten or (earlier.complete and undecided) else verdict
+
+
+def _said(verdict: Verdict) -> tuple[str, str, str]:
+    return verdict.failure_type, verdict.trace_id, verdict.span_id
+
+
+def _stored(origin: str, graph: EvolutionGraph, store: SqliteStore) -> OperationSpan | None:
+    """Return the operation of an origin, also one that is no longer in what the graph was made of."""
+    found = graph.operation(origin)
+    return found or next((span for span in store.trace(split_origin(origin)[0]) if span.origin == origin), None)
 
 
 def _evaluated(store: SqliteStore) -> Iterator[str]:

@@ -7,19 +7,27 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
 from typing import Protocol
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from memtrace_otel import semconv
 
 _LIMIT = 100
 """Traces that a search shows."""
 _CONNECT_SECONDS = 0.5
+_ASK_SECONDS = 2.0
+_PATIENCE = 5.0
+"""Seconds in which a backend shows what it got."""
+_PAUSE_SECONDS = 0.5
 _JAEGER_PORT, _GRAFANA_PORT = 16686, 3000
 NO_PAGE = f"no page answers on the receiver's host, port {_JAEGER_PORT} or {_GRAFANA_PORT}: name it by --ui"
 """What is said when `find_page` finds none."""
+UNSURE = "if this is your backend: its page does not tell that it has the trace (name another one by --ui)"
+"""What is said of a page that `find_page` is not sure of."""
 _DATASOURCE = "tempo"
 """uid of the data source in `deploy/grafana`."""
 _MICROSECOND, _MILLISECOND = 1_000, 1_000_000
@@ -34,6 +42,10 @@ class Page(Protocol):
 
     def trace(self, trace_id: str, span_id: str = "") -> str:
         """The trace, with the span found in it when one is given."""
+        ...
+
+    def trace_api(self, trace_id: str) -> str:
+        """What the page itself asks for the trace."""
         ...
 
     def search(self, service: str, attributes: Mapping[str, str], since: int, until: int) -> str:
@@ -51,6 +63,10 @@ class JaegerPage:
         """See `Page`; the page marks the span and scrolls to it."""
         found = f"?{urlencode({'uiFind': span_id})}" if span_id else ""
         return f"{self.base}/trace/{trace_id}{found}"
+
+    def trace_api(self, trace_id: str) -> str:
+        """See `Page`."""
+        return f"{self.base}/api/traces/{trace_id}"
 
     def search(self, service: str, attributes: Mapping[str, str], since: int, until: int) -> str:
         """See `Page`."""
@@ -75,6 +91,10 @@ class GrafanaPage:
     def trace(self, trace_id: str, span_id: str = "") -> str:
         """See `Page`; Explore opens the span."""
         return self._explore(trace_id, "now-1h", "now", span_id)
+
+    def trace_api(self, trace_id: str) -> str:
+        """See `Page`; Grafana hands it to Tempo, for who may see that without a login."""
+        return f"{self.base}/api/datasources/proxy/uid/{quote(self.datasource, '')}/api/traces/{trace_id}"
 
     def search(self, service: str, attributes: Mapping[str, str], since: int, until: int) -> str:
         """See `Page`."""
@@ -127,13 +147,35 @@ def read_page(text: str) -> Page:
     return GrafanaPage(base, parse_qs(parts.query).get("datasource", [_DATASOURCE])[0])
 
 
-def find_page(endpoint: str) -> Page | None:
-    """Return the page that listens on the host of an OTLP endpoint: Jaeger, else Grafana, else None."""
+@dataclass(frozen=True, slots=True)
+class FoundPage:
+    """A page on a receiver's host. It is `sure` that its backend is the receiver's when it has the trace."""
+
+    page: Page
+    sure: bool
+
+
+def find_page(endpoint: str, trace_id: str, patience: float = _PATIENCE) -> FoundPage | None:
+    """Return the page (Jaeger's, Grafana's) on the host of an OTLP endpoint that has this trace within `patience` (s).
+
+    Else one that listens there and cannot be asked, or says no: it may be of another backend. None when there is none.
+    """
     host = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname or "localhost"
     named = f"[{host}]" if ":" in host else host
-    if _listens((host, _JAEGER_PORT)):
-        return JaegerPage(f"http://{named}:{_JAEGER_PORT}")
-    return GrafanaPage(f"http://{named}:{_GRAFANA_PORT}") if _listens((host, _GRAFANA_PORT)) else None
+    known = {
+        _JAEGER_PORT: JaegerPage(f"http://{named}:{_JAEGER_PORT}"),
+        _GRAFANA_PORT: GrafanaPage(f"http://{named}:{_GRAFANA_PORT}"),
+    }
+    pages: list[Page] = [page for port, page in known.items() if _listens((host, port))]
+    end = time.monotonic() + patience
+    while pages:
+        told = [_has(page.trace_api(trace_id)) for page in pages]
+        if True in told:
+            return FoundPage(pages[told.index(True)], True)
+        if False not in told or time.monotonic() >= end:
+            return FoundPage(pages[told.index(None) if None in told else 0], False)
+        time.sleep(_PAUSE_SECONDS)
+    return None
 
 
 def _listens(address: tuple[str, int]) -> bool:
@@ -142,3 +184,19 @@ def _listens(address: tuple[str, int]) -> bool:
     except OSError:
         return False
     return True
+
+
+def _has(url: str) -> bool | None:
+    """Tell whether what a page asks for is there, None when that is not said: a login is wanted, for example."""
+    parts = urlsplit(url)
+    connection = HTTPConnection(parts.hostname or "", parts.port, timeout=_ASK_SECONDS)
+    try:
+        connection.request("GET", parts.path, headers={"accept": "application/json"})
+        reply = connection.getresponse()
+        if reply.status == 200:  # other servers on these ports answer everything with a page
+            return reply.headers.get_content_type() == "application/json"
+        return False if reply.status == 404 else None
+    except (OSError, HTTPException):
+        return None
+    finally:
+        connection.close()

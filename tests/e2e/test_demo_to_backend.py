@@ -17,6 +17,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from memtrace_otel import pages
 from memtrace_otel.annotate import Annotation, annotate
 from memtrace_otel.annotate.send import send
 from memtrace_otel.annotate.target import Target
@@ -25,7 +26,7 @@ from memtrace_otel.demo.run import SERVICE
 from memtrace_otel.diagnosis import diagnose
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.pages import GrafanaPage
+from memtrace_otel.pages import GrafanaPage, find_page
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE
 from memtrace_otel.store import SqliteStore
 from tests.e2e.backends.jaeger import Jaeger, running_jaeger
@@ -100,6 +101,16 @@ def test_the_four_addresses_are_printed(shown: Shown) -> None:
         ["its", "attribution"],
         ["all", "failures", "of", "type"],
     ]
+
+
+def test_its_page_is_known_by_the_traces_that_it_has(
+    shown: Shown, jaeger: Jaeger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "_JAEGER_PORT", urlsplit(jaeger.url).port)
+    for trace_id, sure in ((min(shown.failing()), True), ("f" * 32, False)):
+        found = find_page(jaeger.otlp_grpc, trace_id, patience=0)
+        assert found is not None
+        assert found.sure == sure
 
 
 def test_failing_and_causing_trace_open_at_their_marker_and_name_each_other(shown: Shown, jaeger: Jaeger) -> None:

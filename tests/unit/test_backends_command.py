@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -30,10 +32,8 @@ class Command:
     def __call__(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([SCRIPT, *arguments], env=self.environ | environ, capture_output=True, text=True)
 
-    def start(self, *arguments: str, **environ: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [SCRIPT, *arguments], env=self.environ | environ, stderr=subprocess.DEVNULL, start_new_session=True
-        )
+    def start(self, *arguments: str, stderr: int = subprocess.DEVNULL, **environ: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([SCRIPT, *arguments], env=self.environ | environ, stderr=stderr, start_new_session=True)
 
     def left(self) -> list[str]:
         """What the cache holds of Tempo, logs apart."""
@@ -91,6 +91,19 @@ def test_a_failed_build_leaves_nothing_and_shows_why(command: Command) -> None:
     assert "status 3" in done.stderr
     assert "no such module" in done.stderr
     assert command.left() == []
+
+
+def test_a_second_install_says_that_it_waits_for_the_first(command: Command) -> None:
+    command.cache.mkdir()
+    with (command.cache / "installing.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waiting = command.start("install", "tempo", stderr=subprocess.PIPE)
+        assert waiting.stderr
+        assert select.select([waiting.stderr], [], [], 30)[0], "it waits without a word"
+        assert waiting.stderr.readline().decode() == f"waiting for another install in {command.cache}\n"
+    with waiting:
+        assert waiting.wait(30) == 0
+    assert command("path", "tempo").returncode == 0
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from memtrace_otel import semconv
+from memtrace_otel.attribution import verdict_json
 from memtrace_otel.diagnosis import diagnose, diagnose_backend, record
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
@@ -136,6 +137,34 @@ def test_a_verdict_outlasts_what_it_was_made_of(tmp_path: Path, how: str) -> Non
         assert (again.new, again.is_new) == (0, False)
 
 
+def story(kind: str, trace: int) -> list[OperationSpan]:
+    """A question about a fact of an earlier trace, wrongly answered, and its judgement: as `kind` of failure."""
+    if kind == "update":
+        return updated(trace)
+    told = put("message:m", FLIGHT, role=Role.MESSAGE)
+    record = put("memory:a", "Alice flies" if kind == "extraction" else FLIGHT, action=Action.ADD)
+    found = seen("memory:a", origin_of(trace, 1), role=Role.HIT, content=FLIGHT)
+    search, *others = failing(trace + 2, ALICE, searched=True)
+    return [
+        span(trace, 1, OpKind.CREATE, at=trace, scope=ALICE, inputs=[told], outputs=[record]),
+        replace(search, inputs=(*search.inputs, found)) if kind == "response" else search,
+        *others,
+    ]
+
+
+@pytest.mark.parametrize("kind", ["update", "extraction", "retrieval", "response"])
+def test_a_verdict_outlasts_the_oldest_of_what_it_was_made_of(tmp_path: Path, kind: str) -> None:
+    with SqliteStore.open(tmp_path / "spans.db") as store:
+        store.add_request(encode_request(story(kind, 10)))
+        (first,) = [annotation.verdict for found in diagnose(store) for annotation in record(store, found)]
+        assert (first.failure_type, first.complete) == (kind, True)
+        assert store.prune(before=11 * 10**9).traces == 1
+        for _ in range(2):
+            (again,) = [annotation for found in diagnose(store) for annotation in record(store, found)]
+            assert verdict_json(again.verdict) == verdict_json(first)
+            assert (again.new, again.is_new) == (0, False)
+
+
 def test_what_comes_later_still_changes_a_verdict(tmp_path: Path) -> None:
     with SqliteStore.open(tmp_path / "spans.db") as store:
         *early, last = updated(10)
@@ -145,3 +174,16 @@ def test_what_comes_later_still_changes_a_verdict(tmp_path: Path) -> None:
         (again,) = [annotation.verdict for found in diagnose(store) for annotation in record(store, found)]
         assert (again.failure_type, again.replaces) == ("update", first.attribution_id)
         assert first.failure_type != "update"
+
+
+def test_a_late_span_replaces_a_complete_verdict(tmp_path: Path) -> None:
+    write, search, answer, judge = story("retrieval", 10)
+    lost = seen("memory:b", origin_of(9, 1), role=Role.HIT, content=FLIGHT)  # its writer never arrives
+    again_searched = replace(search, span_id=f"{9:016x}", inputs=(*search.inputs, lost))
+    with SqliteStore.open(tmp_path / "spans.db") as store:
+        store.add_request(encode_request([write, search, answer, judge]))
+        (first,) = [annotation.verdict for found in diagnose(store) for annotation in record(store, found)]
+        store.add_request(encode_request([again_searched]))
+        (again,) = [annotation.verdict for found in diagnose(store) for annotation in record(store, found)]
+        assert (first.failure_type, first.complete) == ("retrieval", True)
+        assert (again.failure_type, again.complete, again.replaces) == ("response", False, first.attribution_id)

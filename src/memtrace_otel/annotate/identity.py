@@ -5,13 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from memtrace_otel import semconv
 from memtrace_otel.model import OperationSpan, Verdict, make_origin
 
 
+class _Link(NamedTuple):
+    replaces: str
+    failure_type: str
+
+
 def succeed(verdict: Verdict, trace: Iterable[OperationSpan]) -> Verdict:
-    """Return `verdict` with its attribution id and the id it replaces, given the failing trace as stored.
+    """Return `verdict` with its attribution id, the id it replaces and the types of those before it, given the failing
+    trace as stored.
 
     The markers of one answer form a chain: each names the one before it. A verdict equal to the newest marker gets
     that marker's ids, so that nothing new arises; any other verdict becomes its successor under a new id, even when
@@ -26,10 +33,13 @@ def succeed(verdict: Verdict, trace: Iterable[OperationSpan]) -> Verdict:
         size=32,
     )
     chain = _chain(verdict.failure.answer_span.origin, trace)
-    newest = min(chain.keys() - chain.values(), default="")
-    if newest and newest in (verdict.attribution_id, _successor(claim, chain[newest])):
-        return replace(verdict, attribution_id=newest, replaces=chain[newest])
-    return replace(verdict, attribution_id=_successor(claim, newest), replaces=newest)
+    newest = min(chain.keys() - {link.replaces for link in chain.values()}, default="")
+    if newest and newest in (verdict.attribution_id, _successor(claim, chain[newest].replaces)):
+        id, replaces = newest, chain[newest].replaces
+    else:
+        id, replaces = _successor(claim, newest), newest
+    earlier = frozenset(link.failure_type for other, link in chain.items() if other != id)
+    return replace(verdict, attribution_id=id, replaces=replaces, earlier_types=earlier)
 
 
 def trace_id(verdict: Verdict) -> str:
@@ -52,10 +62,13 @@ def _successor(claim: str, previous: str) -> str:
     return _digest(claim, previous, size=32) if previous else claim
 
 
-def _chain(answer: str, trace: Iterable[OperationSpan]) -> dict[str, str]:
-    """Return id -> replaced id of the attributions of `answer` that the stored trace holds."""
+def _chain(answer: str, trace: Iterable[OperationSpan]) -> dict[str, _Link]:
+    """Return the attributions of `answer` that the stored trace holds, by id."""
     return {
-        str(span.attributes[semconv.ATTRIBUTION_ID]): str(span.attributes.get(semconv.ATTRIBUTION_REPLACES, ""))
+        str(span.attributes[semconv.ATTRIBUTION_ID]): _Link(
+            str(span.attributes.get(semconv.ATTRIBUTION_REPLACES, "")),
+            str(span.attributes.get(semconv.FAILURE_TYPE, "")),
+        )
         for span in trace
         if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE
         and span.attributes.get(semconv.FAILURE_ANSWER) == answer

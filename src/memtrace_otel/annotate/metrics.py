@@ -30,9 +30,10 @@ class AttributionMetrics:
         told = Attributed.of(verdict, seconds)
         context = _context(told.trace_id, told.span_id)
         labels = {semconv.SYSTEM: told.system, semconv.SERVICE_NAME: told.service}
-        self._failures.add(1, {semconv.FAILURE_TYPE: told.failure_type, **labels}, context)
-        if not told.complete:
-            self._incomplete.add(1, labels, context)
+        if not told.again:
+            self._failures.add(1, {semconv.FAILURE_TYPE: told.failure_type, **labels}, context)
+            if not told.complete:
+                self._incomplete.add(1, labels, context)
         self._record(told.outcome, seconds, context)
 
     def failed(self, seconds: float) -> None:

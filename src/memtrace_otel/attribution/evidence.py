@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -77,10 +78,15 @@ class Evidence:
     # --- what the trace holds ------------------------------------------------------------------------------------
     @cached_property
     def records(self) -> tuple[tuple[Version, ...], ...]:
-        """Histories, up to the search, of the records of the scopes concerned."""
+        """Histories, up to the search, of the records of the scopes concerned, with what replaced them from outside."""
         histories = (self.lineage.history(ref, self.recall.asked_at) for ref in self.lineage.records())
-        kept = (tuple(v for v in history if self._concerned(v)) for history in histories)
-        return tuple(history for history in kept if history)
+        return tuple(kept for history in histories if (kept := tuple(self._kept(history))))
+
+    def _kept(self, history: Iterable[Version]) -> Iterator[Version]:
+        last: Version | None = None
+        for version in history:
+            if self._concerned(version) or (last is not None and self.lineage.replaces(version, last)):
+                yield (last := version)
 
     def _concerned(self, version: Version) -> bool:
         scope = self.lineage.scope(version.span)

@@ -14,7 +14,7 @@ from datetime import date, datetime
 
 from memtrace_otel.attribution.dates import day_of, day_of_text
 from memtrace_otel.graph import EvolutionGraph, OperationKey, VersionKey
-from memtrace_otel.graph.keys import READING_KINDS
+from memtrace_otel.graph.keys import READING_KINDS, EdgeType
 from memtrace_otel.model import OperationSpan, Variable, ref_kind, split_origin
 from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind
 
@@ -161,6 +161,11 @@ class Lineage:
             known = self._records.get(ref, {})
             self._histories[ref] = [known[key.origin] for key in self._graph.history(ref) if key.origin in known]
         return [version for version in self._histories[ref] if until is None or version.span.start <= until]
+
+    def replaces(self, new: Version, old: Version) -> bool:
+        """Tell whether one version of a record replaced another one."""
+        keys = VersionKey(new.ref, new.span.origin), VersionKey(old.ref, old.span.origin)
+        return self._graph.has_edge(*keys, EdgeType.SUPERSEDES)
 
     def written_by(self, span: OperationSpan) -> list[Version]:
         """Return the record versions that an operation wrote itself, not those it lists for an operation below it, nor

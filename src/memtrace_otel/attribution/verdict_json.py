@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from memtrace_otel.model import Alternative, Failure, Verdict
+from memtrace_otel.model import Alternative, Failure, Step, Verdict
 from memtrace_otel.semconv import FailureType
 
 
@@ -43,7 +43,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
 
 
 def read_verdict(text: str, failure: Failure) -> Verdict:
-    """Return the verdict on `failure` that `verdict_json` wrote as `text`, without the steps of its evidence.
+    """Return the verdict on `failure` that `verdict_json` wrote as `text`, without the notes of its evidence.
 
     Raises ValueError, KeyError, TypeError.
     """
@@ -59,9 +59,17 @@ def read_verdict(text: str, failure: Failure) -> Verdict:
         variable=said["variable"],
         confidence=said["confidence"],
         reason=said["reason"],
+        evidence=tuple(_read_step(step) for step in said["evidence"]),
         alternatives=tuple(Alternative(**one) for one in said["alternatives"]),
         complete=said["complete"],
         method=said["method"],
         version=said["version"],
         attribution_id=said["attribution_id"],
     )
+
+
+def _read_step(text: str) -> Step:
+    """Return the step of the wire form; a ref may hold anything."""
+    role, _, rest = text.partition("|")
+    ref, _, origin = rest.rpartition("|")
+    return Step(role, ref, origin)

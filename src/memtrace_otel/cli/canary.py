@@ -74,7 +74,7 @@ def canary(
     from memtrace_otel.canary.metrics import CanaryMetrics
     from memtrace_otel.launch import sending_environment
     from memtrace_otel.monitoring import export_metrics
-    from memtrace_otel.pages import NO_PAGE, find_page
+    from memtrace_otel.pages import NO_PAGE, UNSURE, FoundPage, find_page
     from memtrace_otel.store import open_source
 
     target = read_target("traces", environ=sending_environment(os.environ, endpoint) if endpoint else None)
@@ -102,8 +102,10 @@ def canary(
         if outcome.lost is None:
             click.echo(f"canary: {outcome.told}, read back after {outcome.seconds:.1f} s")
         else:
-            shown = page or find_page(target.endpoint)
-            where = shown.trace(outcome.trace_id) if shown else f"trace {outcome.trace_id}: {NO_PAGE}"
+            found = FoundPage(page, True) if page else find_page(target.endpoint, outcome.trace_id, patience=0)
+            where = found.page.trace(outcome.trace_id) if found else f"trace {outcome.trace_id}: {NO_PAGE}"
+            if found and not found.sure:
+                where += f", {UNSURE}"
             message = (
                 f"canary: lost at stage {outcome.lost} after {outcome.seconds:.1f} s: {outcome.told}\n"
                 f"  {_ADVICE[outcome.lost]}\n  {where}"

@@ -94,7 +94,7 @@ def page_option(command: Callable[P, R]) -> Callable[P, R]:
         metavar="KIND=URL",
         callback=_page,
         help="The backend's page: jaeger=http://localhost:16686, or tempo=http://localhost:3000 for Grafana Explore "
-        "(?datasource=UID). Default: the one that answers on the receiver's host.",
+        "(?datasource=UID). Default: the one on the receiver's host that has the traces.",
     )(command)
 
 

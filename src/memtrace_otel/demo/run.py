@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -112,22 +113,26 @@ def _fresh(directory: Path) -> Path:
 
 
 def _write_app(app: Path) -> dict[int, str]:
-    """Write the assistant, its conversations and its questions; return a title for each day."""
+    """Write the assistant, its conversations and its questions; return a title for each day.
+
+    User ids are of this run alone: in a backend that holds an earlier one, its memories would be theirs, too.
+    """
     app.mkdir()
     shutil.copy(Path(__file__).with_name("assistant.py"), app)
-    story = load_json("story.json")
+    story, run = load_json("story.json"), secrets.token_hex(4)
+    ids = {user: f"{user}-{run}" for user in story["users"]}
     conversations: list[dict[str, Any]] = [
-        {**conversation, "turns": [turn["say"] for turn in conversation["turns"]]}
-        for conversation in story["conversations"]
+        {**told, "user": ids[told["user"]], "turns": [turn["say"] for turn in told["turns"]]}
+        for told in story["conversations"]
     ]
     questions = [
-        {"user": question.user, "question": question.question, "expected": question.expected}
+        {"user": ids[question.user], "question": question.question, "expected": question.expected}
         for question in load_script(load_faults()).questions
     ]
     (app / "story.json").write_text(json.dumps(conversations, indent=1), "utf-8")
     (app / "questions.json").write_text(json.dumps(questions, indent=1), "utf-8")
     titles = dict[int, str]()
-    for conversation in conversations:
+    for conversation in story["conversations"]:
         day, user = conversation["day"], story["users"][conversation["user"]]
         titles[day] = f"day {day}, {conversation['date']}: {user}"
     return titles

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from memtrace_otel.annotate import deliver
+from memtrace_otel.annotate import Annotation, deliver
 from memtrace_otel.demo.addresses import addresses
 from memtrace_otel.demo.planted import Comparison, compare
 from memtrace_otel.demo.progress import shown
@@ -19,7 +19,7 @@ from memtrace_otel.demo.run import DemoRun, run_demo
 from memtrace_otel.diagnosis import diagnose, record
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Verdict
-from memtrace_otel.pages import NO_PAGE, Page, find_page
+from memtrace_otel.pages import NO_PAGE, UNSURE, FoundPage, Page, find_page
 from memtrace_otel.report import render_report
 from memtrace_otel.report.console import fact_tree, verdict_table
 from memtrace_otel.report.summary import summarise
@@ -62,10 +62,7 @@ def show_demo(
         sent = deliver(annotations, store, environ=environ)
     if sent.traces is not None:
         _heading(console, "In your backend")
-        if page := page or find_page(sent.traces.endpoint):
-            _print_rows(console, addresses(annotations, page))
-        else:
-            console.print(Text(f"The addresses are not known: {NO_PAGE}."), soft_wrap=True)
+        _print_addresses(console, annotations, page, sent.traces.endpoint)
         told = f"The demo's traces and {sent.spans} spans of verdicts went to {sent.traces}."
         console.print(Text(told), soft_wrap=True)
     return all(row.matches for row in rows)
@@ -113,6 +110,19 @@ def _print_places(console: Console, run: DemoRun, report: Path, example: str) ->
         ("the same into your backend", f"{command} demo --otlp-endpoint http://localhost:4317"),
     ]
     _print_rows(console, rows)
+
+
+def _print_addresses(console: Console, annotations: Sequence[Annotation], page: Page | None, endpoint: str) -> None:
+    written = next((annotation for annotation in annotations if annotation.spans), None)
+    if written is None:
+        return
+    found = FoundPage(page, True) if page else find_page(endpoint, written.verdict.failure.trace_id)
+    if found is None:
+        console.print(Text(f"The addresses are not known: {NO_PAGE}."), soft_wrap=True)
+        return
+    if not found.sure:
+        console.print(Text(f"The addresses are right {UNSURE}."), soft_wrap=True)
+    _print_rows(console, addresses(annotations, found.page))
 
 
 def _print_rows(console: Console, rows: Sequence[tuple[str, str]]) -> None:

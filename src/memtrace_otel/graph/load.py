@@ -9,8 +9,7 @@ from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.slicing import LineageSource
-from memtrace_otel.graph.writes import is_unique
-from memtrace_otel.model import OperationSpan, is_origin
+from memtrace_otel.model import OperationSpan, is_origin, is_unique
 from memtrace_otel.semconv import Incomplete, OpKind
 from memtrace_otel.store.errors import SourceLimitError
 from memtrace_otel.store.protocols import TraceSource
@@ -25,8 +24,8 @@ def load_graph(source: TraceSource, trace_id: str, *, max_spans: int = MAX_SPANS
 
     It holds the trace; what its spans name as origins, and the origins of those; every span of the memory
     scopes met on that way; the judgements of the trace's answers; and of each of these spans the whole trace. Where the
-    source knows writers, also those of universally unique ids that are read without an origin. Raises StoreError when
-    the source cannot answer.
+    source knows writers, also those of universally unique ids that are read without an origin, and what another scope,
+    or none, changed in these memories and said so. Raises StoreError when the source cannot answer.
     """
     return next(load_graphs(source, [trace_id], max_spans=max_spans))[1]
 
@@ -50,6 +49,7 @@ def load_graphs(
         likely = sorted((loading.traces.keys() & left.keys()) - {first}, key=numbers.__getitem__)
         together = [first, *(trace_id for trace_id in likely if scopes and loading.scopes_behind(trace_id) == scopes)]
         loading.judgements(together[1:])
+        loading.changes()
         loading.origins()
         yield together, loading.graph()
         for trace_id in together:
@@ -59,15 +59,19 @@ def load_graphs(
 def load_scope(source: TraceSource, scope: str | None = None, *, max_spans: int = MAX_SPANS) -> EvolutionGraph:
     """Build the graph of one memory, None: of the whole source; an empty one when nothing has that scope.
 
+    Of the whole source gaps in the sequence numbers say that spans were lost; a part has gaps anyhow.
+
     It holds every trace with a span of the scope, and the traces that those name as origins: what a span of another
-    memory in these traces read has no writer here unless it names one, by an origin or an id that is unique. What
-    another scope, or none, did to a record in a trace that nothing of the scope is in or names is not in it. Raises
-    StoreError when the source cannot answer.
+    memory in these traces read has no writer here unless it names one, by an origin or an id that is unique. Where the
+    source knows writers, it also holds what another scope, or none, did to a record and said so, by its origin or an id
+    that is unique. Raises StoreError when the source cannot answer.
     """
     loading = _Loading(source, max_spans)
     loading.memories([scope])
+    if scope is not None:
+        loading.changes()
     loading.origins()
-    return loading.graph()
+    return loading.graph(whole=scope is None)
 
 
 def load_around(source: LineageSource, names: Iterable[str], *, max_spans: int = MAX_SPANS) -> EvolutionGraph:
@@ -85,6 +89,7 @@ def load_around(source: LineageSource, names: Iterable[str], *, max_spans: int =
     starts = {trace_id for name, _, _ in scoped for trace_id in _traces_of(source, name)}
     behind = {scope for trace_id in sorted(starts) for scope in loading.scopes_behind(trace_id)}
     loading.memories(behind.union(scope for *_, scope in scoped if scope))
+    loading.changes()
     loading.connected()
     return loading.graph()
 
@@ -162,6 +167,18 @@ class _Loading:
                 if self.full:
                     return
 
+    def changes(self) -> None:
+        """Load the traces in which others changed records that loaded spans wrote, or read what one wrote that failed,
+        where the source can tell."""
+        if not isinstance(self._source, LineageSource) or self.full:
+            return
+        spans = [span for spans in self.traces.values() for span in spans]
+        unique = {output.ref for span in spans for output in span.outputs if is_unique(output.ref)}
+        failed = {span.trace_id for span in spans if span.status == "error"}
+        near = [span.origin for span in spans if span.trace_id in failed]  # who reads may name a part of what failed
+        readers = {reader.trace_id for origin in near for reader in self._source.readers(origin)}
+        self._fresh(readers | self._source.changed_elsewhere(self.traces, unique))
+
     def origins(self) -> None:
         """Load the traces that loaded spans name, as origins or by unique ids, until nothing new is named."""
         waiting = list(self.traces)
@@ -208,9 +225,10 @@ class _Loading:
             self.trace(trace_id)
         return [trace_id for trace_id in fresh if trace_id in self.traces]
 
-    def graph(self) -> EvolutionGraph:
-        """Build the graph of what was loaded."""
-        graph = build_graph((span for spans in self.traces.values() for span in spans), whole=False)
+    def graph(self, *, whole: bool = False) -> EvolutionGraph:
+        """Build the graph of what was loaded; `whole` says that it is everything, unless the limit was reached."""
+        whole = whole and not (self.full or self._bounded)
+        graph = build_graph((span for spans in self.traces.values() for span in spans), whole=whole)
         if self.full or self._bounded:
             graph.incomplete[str(Incomplete.BOUNDED)] = 1
         return graph

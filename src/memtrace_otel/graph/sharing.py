@@ -12,7 +12,7 @@ from typing import Protocol
 
 from networkx.utils import UnionFind
 
-from memtrace_otel.graph.writes import is_unique
+from memtrace_otel.model import is_unique
 
 
 class SharingSource(Protocol):

@@ -42,6 +42,12 @@ class LineageSource(TraceSource, Protocol):
         """Return the ids of the traces that list a variable among their outputs; a few more may be among them."""
         ...
 
+    def changed_elsewhere(self, trace_ids: Collection[str], refs: Collection[str]) -> set[str]:
+        """Return the ids of the traces in which a span of another scope, or of none, changes a record that a span of
+        one of these traces wrote, as its inputs say, or in which one of `refs` is changed; a few more may be among
+        them."""
+        ...
+
 
 class SliceSource(LineageSource, SharingSource, Protocol):
     """A source that finds what a slice asks for without a search."""

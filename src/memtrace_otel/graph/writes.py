@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 
 from memtrace_otel.graph.assembly import Assembly
 from memtrace_otel.graph.keys import RECORD_KINDS, ROOT_KINDS, TURN_KINDS, VersionKey
-from memtrace_otel.model import OperationSpan, Variable, ref_kind
+from memtrace_otel.model import OperationSpan, Variable, is_unique, ref_kind
 from memtrace_otel.semconv import SEQ_BITS, Action, RefKind
 
-_UNIQUE = re.compile(r"[^:]+:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 CHANGES = frozenset({Action.UPDATE, Action.DELETE})
-
-
-def is_unique(ref: str) -> bool:
-    """Tell whether a ref means one thing in all memories."""
-    return _UNIQUE.fullmatch(ref) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ OUTCOMES = ("attributed", "abstained", "non_system", "error")
 class Attributed:
     """One finished attribution: of which failing span (ids in hex), of which service, in how many seconds.
 
-    It is not `complete` when spans, contents or origins were missing.
+    It is not `complete` when spans, contents or origins were missing. It comes `again` when an earlier verdict on the
+    same answer named the same failure type: the answer is counted there already.
     """
 
     failure_type: str
@@ -25,13 +26,15 @@ class Attributed:
     seconds: float
     trace_id: str
     span_id: str
+    again: bool = False
 
     @classmethod
     def of(cls, verdict: Verdict, seconds: float) -> Attributed:
         """Return what metrics tell of a verdict."""
         answer = verdict.failure.answer_span
         ids = answer.trace_id, answer.span_id
-        return cls(verdict.failure_type, answer.system, answer.service, verdict.complete, seconds, *ids)
+        again = verdict.failure_type in verdict.earlier_types
+        return cls(verdict.failure_type, answer.system, answer.service, verdict.complete, seconds, *ids, again)
 
     @property
     def outcome(self) -> str:

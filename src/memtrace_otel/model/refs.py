@@ -10,6 +10,7 @@ from functools import lru_cache
 from urllib.parse import quote, unquote
 
 _UNSAFE = re.compile("[\\s,%|\ud800-\udfff]")
+_UNIQUE = re.compile(r"[^:]+:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 _BARE = re.compile("[\\s,|\ud800-\udfff]")
 
 
@@ -40,6 +41,11 @@ def split_ref(ref: str) -> tuple[str, str]:
 def ref_kind(ref: str) -> str:
     """Return the part before the colon, '' without one."""
     return ref.partition(":")[0] if ":" in ref else ""
+
+
+def is_unique(ref: str) -> bool:
+    """Tell whether a ref means one thing in all memories: its id is a UUID."""
+    return _UNIQUE.fullmatch(ref) is not None
 
 
 def make_origin(trace_id: str, span_id: str) -> str:

@@ -59,7 +59,10 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The attribution of one failure. `trace_id`/`span_id` of the decisive operation are '' when there is none."""
+    """The attribution of one failure. `trace_id`/`span_id` of the decisive operation are '' when there is none.
+
+    `earlier_types` are the failure types that the verdicts on the same answer before this one name.
+    """
 
     failure: Failure
     failure_type: str
@@ -78,3 +81,4 @@ class Verdict:
     method: str = "rules"
     version: str = ""
     replaces: str = field(default="")
+    earlier_types: frozenset[str] = frozenset()

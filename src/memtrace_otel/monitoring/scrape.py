@@ -79,9 +79,10 @@ class AttributionScrape:
         """Count one finished attribution whose verdict is new."""
         pair = self._pairs.bounded(told.system, told.service)
         exemplar = {"trace_id": told.trace_id, "span_id": told.span_id}
-        self._failures.labels(told.failure_type, *pair).inc(exemplar=exemplar)
-        if not told.complete:
-            self._incomplete.labels(*pair).inc(exemplar=exemplar)
+        if not told.again:
+            self._failures.labels(told.failure_type, *pair).inc(exemplar=exemplar)
+            if not told.complete:
+                self._incomplete.labels(*pair).inc(exemplar=exemplar)
         self._runs.labels(told.outcome).inc(exemplar=exemplar)
         self._duration.labels(told.outcome).observe(told.seconds, exemplar)
 

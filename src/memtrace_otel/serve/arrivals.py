@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from sqlite3 import Connection
 
+from memtrace_otel.model import is_unique
 from memtrace_otel.store import NewSpan, SqliteStore
 from memtrace_otel.store.connection import unsynced
 from memtrace_otel.store.inbox import Batch, drain_batch
+from memtrace_otel.store.lineage import CHANGING_KINDS
 from memtrace_otel.store.runs import RunPacker
 from memtrace_otel.store.space import give_back, last_row, settle
 
@@ -71,6 +73,15 @@ class WatchedStore(SqliteStore):
         """Return the memories that spans of a trace are of, '' among them where one is of none."""
         with self._locked() as connection:
             return [scope for (scope,) in connection.execute(_SCOPES, (trace_id,))]
+
+    def changed_by(self, span: NewSpan) -> set[str]:
+        """Return the memories that a span that changes records names: it may be of another one, or of none."""
+        if span.fields.kind not in CHANGING_KINDS:
+            return set()
+        traces = {origin[:32] for origin in span.fields.origins}
+        found = {scope for trace_id in traces for scope in self.scopes_of(trace_id)}
+        unique = filter(is_unique, span.fields.written)
+        return found.union(*(scopes for ref in unique for scopes in self.writer_scopes(ref).values()))
 
     def newest(self) -> int:
         """Return the highest row of a span."""

@@ -6,13 +6,13 @@ import heapq
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from memtrace_otel.model import Attributed, OperationSpan
+from memtrace_otel.model import Attributed, OperationSpan, is_unique
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
 from memtrace_otel.serve.progress import Pair, Progress, pair_of
 from memtrace_otel.store import DamagedSpanError, NewSpan, RemoteSource, SqliteStore, StoreError
@@ -27,8 +27,8 @@ _FORGET_SECONDS = 10.0
 """Between looks for traces that are watched no longer."""
 _WATCHED_SECONDS = 24 * 3600.0
 """How long after its last change a failing trace may be attributed again, like those that the next server looks at."""
-_MOST_MISSING = 1000
-"""Traces that one graph names."""
+_MOST_NAMED = 1000
+"""Traces, or refs, that one graph names."""
 _TURN_SECONDS = 0.2
 """When to look again while another process attributes on the same file."""
 _LONGEST_PAUSE = 300.0
@@ -49,7 +49,7 @@ _RESUMED_NANOSECONDS = int(_WATCHED_SECONDS) * 10**9
 @dataclass(slots=True)
 class _Watched:
     """A trace with an evaluation: its newest span starts at `last` (ns), its memories are `scopes`, its graph names
-    operations of the traces `missing` that are not here.
+    operations of the traces `missing` that are not here, and reads the unique refs `read` from it does not say whom.
 
     It is `unsent` while a verdict of it is.
     """
@@ -57,6 +57,7 @@ class _Watched:
     last: int = 0
     scopes: set[str] = field(default_factory=set[str])
     missing: frozenset[str] = frozenset()
+    read: frozenset[str] = frozenset()
     unsent: bool = False
     changed: float = 0.0
     due: float | None = None
@@ -81,7 +82,8 @@ class _Index(dict[str, set[str]]):
 class Outcome:
     """What came of attributing a trace. `sent` and `unsent`: the receiver took something now, or did not take it.
 
-    `scopes`: the memories that its graph is of; `missing`: traces of operations that this names and that are not here.
+    `scopes`: the memories that its graph is of; `missing`: traces of operations that this names and that are not here;
+    `read`: the unique refs that it reads without an origin.
     """
 
     progress: Progress
@@ -89,6 +91,19 @@ class Outcome:
     unsent: bool = False
     scopes: frozenset[str] = frozenset()
     missing: frozenset[str] = frozenset()
+    read: frozenset[str] = frozenset()
+
+
+class Memories(Protocol):
+    """What the store tells of the memories that spans work on."""
+
+    def scopes_of(self, trace_id: str) -> Iterable[str]:
+        """Return those of the spans of a trace, '' among them where one is of none."""
+        ...
+
+    def changed_by(self, span: NewSpan) -> set[str]:
+        """Return those whose records a span changes, as far as it names them: it may be of another one, or of none."""
+        ...
 
 
 class Attribution:
@@ -105,6 +120,7 @@ class Attribution:
         self._watched: dict[str, _Watched] = {}
         self._by_scope = _Index()
         self._by_missing = _Index()
+        self._by_read = _Index()
         self._answering: set[Pair] = set()
         self._untold: set[Pair] = set()
         self._dropped = 0
@@ -127,8 +143,8 @@ class Attribution:
             for trace_id in _judged_traces(span):
                 self._watch(trace_id, span.start, span.fields.scope, now)
 
-    def notice(self, spans: Iterable[NewSpan], scopes_of: Callable[[str], Iterable[str]] = lambda trace_id: ()) -> None:
-        """Look at spans that are new to the store. `scopes_of` tells the memories of a trace."""
+    def notice(self, spans: Iterable[NewSpan], memories: Memories | None = None) -> None:
+        """Look at spans that are new to the store."""
         now = time.monotonic()
         others = [span for span in spans if span.instrumentation_scope != ATTRIBUTION_SCOPE]
         for span in others:
@@ -146,12 +162,16 @@ class Attribution:
                 self._watch(span.trace_id, span.start, span.fields.scope, now)
             for trace_id in self._by_missing.get(span.trace_id, ()):
                 self._postpone(self._watched[trace_id], now)
-            if span.fields.scope or not span.fields.kind:
-                affected: Iterable[str] = (span.fields.scope,)
-            else:  # a part of what its trace does, which may have come before
-                affected = scopes[span.trace_id]
-                if affected == {""}:
-                    affected |= set(scopes_of(span.trace_id))
+            for ref in span.fields.written & self._by_read.keys():
+                for trace_id in self._by_read[ref]:
+                    self._postpone(self._watched[trace_id], now)
+            affected = {span.fields.scope}
+            if not span.fields.scope and span.fields.kind:  # a part of what its trace does, which may have come before
+                affected |= scopes[span.trace_id]
+                if affected == {""} and memories:
+                    affected |= set(memories.scopes_of(span.trace_id))
+            if memories:
+                affected |= memories.changed_by(span)
             for scope in affected:
                 oldest[scope] = min(oldest.get(scope, span.start), span.start)
         oldest.pop("", None)
@@ -204,7 +224,8 @@ class Attribution:
                 watched.tried = time.monotonic()
                 self._add_scopes(trace_id, outcome.scopes)
                 self._by_missing.move(trace_id, watched.missing, outcome.missing)
-                watched.missing = outcome.missing
+                self._by_read.move(trace_id, watched.read, outcome.read)
+                watched.missing, watched.read = outcome.missing, outcome.read
                 self._remember(watched, outcome)
                 return outcome.progress
         except DamagedSpanError as error:
@@ -269,6 +290,7 @@ class Attribution:
         watched = self._watched.pop(trace_id)
         self._by_scope.move(trace_id, watched.scopes, set())
         self._by_missing.move(trace_id, watched.missing, set())
+        self._by_read.move(trace_id, watched.read, set())
 
     def _postpone(self, watched: _Watched, now: float) -> None:
         if watched.due is None:
@@ -306,6 +328,7 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
     unsent = sent = False
     scopes: set[str] = set()
     missing: set[str] = set()
+    read: set[str] = set()
     verdicts = Verdicts(store, backend)
     try:
         for found in diagnose(store, (trace_id,)):
@@ -313,6 +336,8 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
             annotations += verdicts.record(held, started)
             scopes.update(found.graph.scopes())
             missing.update(origin[:_TRACE_ID] for origin in found.graph.missing())
+            inputs = (variable for span in found.graph.operations() for variable in span.inputs)
+            read.update(variable.ref for variable in inputs if not variable.origin and is_unique(variable.ref))
     except StoreError:
         raise
     except Exception:
@@ -327,7 +352,8 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
     new = [one for one in annotations if one.is_new]
     attributed = tuple(Attributed.of(one.verdict, one.seconds) for one in new if one.spans)
     progress = Progress(verdicts=len(new), attributed=attributed, failed_sends=int(unsent))
-    return Outcome(progress, sent, unsent, frozenset(scopes), frozenset(heapq.nsmallest(_MOST_MISSING, missing)))
+    named = (frozenset(heapq.nsmallest(_MOST_NAMED, names)) for names in (missing, read))
+    return Outcome(progress, sent, unsent, frozenset(scopes), *named)
 
 
 def _holds(store: SqliteStore, answer: OperationSpan) -> bool:

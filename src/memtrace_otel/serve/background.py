@@ -82,7 +82,7 @@ def _work(store: WatchedStore, attribution: Attribution, packing: Packing, count
 def _noticed(
     store: WatchedStore, attribution: Attribution, counting: Counting, spans: list[NewSpan], quarantined: int = 0
 ) -> Progress:
-    attribution.notice(spans, store.scopes_of)
+    attribution.notice(spans, store)
     counted = spans if counting.is_mine() else []
     return Progress(len(counted), quarantined, seen=seen_in(counted), answering=attribution.answering())
 

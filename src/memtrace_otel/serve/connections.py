@@ -9,12 +9,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 MOST_CONNECTIONS = 512
 HEAD_SECONDS = 10.0
 """Longest time from a connection, or the first byte of a further request, to the end of its headers."""
+CLOSING_SECONDS = 1.0
+"""Longest wait, when the server ends, for the other side of an encrypted connection to say that it closes, too."""
 
 
 class Connection(H11Protocol):
     """Closes itself when it is one too many, or when no request comes; uvicorn waits for a first one without end."""
 
     _head_timer: asyncio.TimerHandle | None = None
+    _is_ending = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -36,6 +39,14 @@ class Connection(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._forget_head()  # uvicorn closes an idle connection that had a request
+        if self._is_ending:
+            self._closes_soon()
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        self._is_ending = True
+        if not self._is_working:
+            self._closes_soon()
 
     @property
     def _is_working(self) -> bool:
@@ -52,3 +63,7 @@ class Connection(H11Protocol):
     def _close_unless_working(self) -> None:
         if not self._is_working:
             self.transport.close()
+
+    def _closes_soon(self) -> None:
+        if self.transport.get_extra_info("sslcontext"):  # what is not encrypted closes by itself
+            self.loop.call_later(CLOSING_SECONDS, self.transport.abort)

@@ -79,8 +79,9 @@ async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listenin
             await rpc.start()
             serving = asyncio.create_task(http.serve(sockets=[http_socket]))
             measuring = asyncio.create_task(_measure(backlog))
+            stop = _asked_to_stop()  # before anybody knows that there is something to stop
             ready(Listening(options.host, grpc_port, http_socket.getsockname()[1]))
-            await _until_stopped(serving)
+            await _until_stopped(stop, serving)
             measuring.cancel()
             http.should_exit = True
             await asyncio.gather(serving, rpc.stop(_GRACE_SECONDS))
@@ -89,10 +90,15 @@ async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listenin
             await asyncio.to_thread(decoding.stop)
 
 
-async def _until_stopped(serving: asyncio.Task[None]) -> None:
+def _asked_to_stop() -> asyncio.Event:
+    """Return what SIGTERM and SIGINT set from now on."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+async def _until_stopped(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait((stopped, serving), return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()

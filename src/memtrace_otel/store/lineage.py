@@ -16,7 +16,10 @@ from sqlite3 import Connection
 from google.protobuf.message import DecodeError
 
 from memtrace_otel.otlp.decode import IndexedFields, indexed_fields
+from memtrace_otel.semconv import OpKind
 
+CHANGING_KINDS = (OpKind.UPDATE, OpKind.DELETE, OpKind.CONSOLIDATE)
+"""Operations that may change a record which others wrote."""
 PART_BITS, HASH_BITS = 15, 40
 """A part has 2 ** 15 rows: of a million spans 31 are looked into, three microseconds each."""
 
@@ -92,6 +95,15 @@ def reader_scopes(connection: Connection, trace_ids: Iterable[str]) -> list[tupl
     return [(trace_id, reader, _possible(connection, reader, scope)) for trace_id, reader, scope in rows]
 
 
+def changed_elsewhere(connection: Connection, trace_ids: Iterable[str], refs: Iterable[str]) -> set[str]:
+    """Return the traces of the spans that change a record and read what a span of one of these traces, of another
+    scope, produced, or list one of `refs` among their outputs; seldom one more."""
+    connection.create_function("hash_of", 1, _hash_of, deterministic=True)
+    read = connection.execute(_CHANGED, (json.dumps(list(trace_ids)),)).fetchall()
+    listed = connection.execute(_CHANGED_REFS, (json.dumps(list(refs)),)).fetchall()
+    return {trace_id for (trace_id,) in (*read, *listed)}
+
+
 def _possible(connection: Connection, trace_id: str, scope: str) -> set[str]:
     """A span without a scope is of one around it, if any."""
     if scope:
@@ -114,14 +126,25 @@ _READERS = f"WITH {_PARTS} SELECT span FROM part CROSS JOIN reader ON origin = b
 _OF_WRITERS = "FROM part CROSS JOIN writer ON ref = base | :hash CROSS JOIN span ON id = span"
 _WRITERS = f"WITH {_PARTS} SELECT DISTINCT trace_id {_OF_WRITERS}"
 _WRITER_SCOPES = f"WITH {_PARTS} SELECT DISTINCT trace_id, scope {_OF_WRITERS}"
-_READER_SCOPES = f"""
-WITH {_PARTS}, made (trace_id, scope, hash) AS MATERIALIZED (
+_MADE = """
+made (trace_id, scope, hash) AS MATERIALIZED (
     SELECT trace_id, scope, hash_of(trace_id || '-' || span_id)
     FROM span WHERE trace_id IN (SELECT value FROM json_each(?))
 )
-SELECT DISTINCT made.trace_id, span.trace_id, span.scope
-FROM made CROSS JOIN part CROSS JOIN reader ON origin = base | hash CROSS JOIN span ON id = reader.span
-WHERE span.scope <> made.scope OR span.scope = ''
+"""
+_OF_READERS = "FROM made CROSS JOIN part CROSS JOIN reader ON origin = base | hash CROSS JOIN span ON id = reader.span"
+_READER_SCOPES = f"""
+WITH {_PARTS}, {_MADE}
+SELECT DISTINCT made.trace_id, span.trace_id, span.scope {_OF_READERS} WHERE span.scope <> made.scope OR span.scope = ''
+"""
+_CHANGES = f"span.kind IN {tuple(map(str, CHANGING_KINDS))}"
+_CHANGED = f"""
+WITH {_PARTS}, {_MADE} SELECT DISTINCT span.trace_id {_OF_READERS} WHERE span.scope <> made.scope AND {_CHANGES}
+"""
+_CHANGED_REFS = f"""
+WITH {_PARTS}, named (hash) AS MATERIALIZED (SELECT hash_of(value) FROM json_each(?))
+SELECT DISTINCT span.trace_id
+FROM named CROSS JOIN part CROSS JOIN writer ON ref = base | hash CROSS JOIN span ON id = writer.span WHERE {_CHANGES}
 """
 _WRITERS_BEFORE = """
 SELECT trace_id FROM writer CROSS JOIN span ON id = span WHERE ref = ? AND span < ? ORDER BY span DESC LIMIT ?

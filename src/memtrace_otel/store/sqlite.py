@@ -22,7 +22,14 @@ from memtrace_otel.store.connection import TranslatedErrors, connect, snapshot
 from memtrace_otel.store.damage import find_damage
 from memtrace_otel.store.errors import DamagedSpanError, StoreError
 from memtrace_otel.store.inbox import Batch, add_bodies, drain_batch, waiting
-from memtrace_otel.store.lineage import reader_scopes, readers_of, writer_scopes, writers_before, writers_of
+from memtrace_otel.store.lineage import (
+    changed_elsewhere,
+    reader_scopes,
+    readers_of,
+    writer_scopes,
+    writers_before,
+    writers_of,
+)
 from memtrace_otel.store.migrations import migrate
 from memtrace_otel.store.outlines import Outline, read_outline
 from memtrace_otel.store.protocols import StoredVerdict, StoreStats
@@ -152,6 +159,13 @@ class SqliteStore:
         one; a few others may be among them. What waits is left to wait."""
         with self._locked() as connection:
             return writers_before(connection, ref, trace_id, most)
+
+    def changed_elsewhere(self, trace_ids: Collection[str], refs: Collection[str]) -> set[str]:
+        """Return the ids of the traces in which a span of another scope, or of none, changes a record that a span of
+        one of these traces wrote, as its inputs say, or in which one of `refs` is changed; a few more may be among
+        them. What waits is left to wait."""
+        with self._locked() as connection:
+            return changed_elsewhere(connection, trace_ids, refs)
 
     def writer_scopes(self, ref: str) -> dict[str, set[str]]:
         """Return the ids of the traces that list a variable among their outputs, each with the scopes that those who do

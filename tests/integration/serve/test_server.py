@@ -8,8 +8,10 @@ import random
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import grpc
@@ -226,12 +228,18 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, option: str) -> None:
         assert f"127.0.0.1:{port}" in refused_start(tmp_path, option, port, other, "0")
 
 
+def certified(folder: Path) -> tuple[Path, Path]:
+    """A certificate for `localhost`, and its key."""
+    certificate, key = folder / "cert.pem", folder / "key.pem"
+    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    subprocess.run([*make.split(), "-out", certificate, "-keyout", key], check=True, capture_output=True)
+    return certificate, key
+
+
 def test_tls(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):  # they would win over the exporter's own certificate
         monkeypatch.delenv(name, raising=False)
-    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
-    subprocess.run([*make.split(), "-out", certificate, "-keyout", key], check=True, capture_output=True)
+    certificate, key = certified(tmp_path)
     server = start("--tls-cert", str(certificate), "--tls-key", str(key), scheme="https")
     senders = (
         HttpExporter(endpoint=f"{server.http}/v1/traces", certificate_file=str(certificate)),
@@ -255,6 +263,23 @@ def test_it_ends_in_order(start: Start, number: signal.Signals) -> None:
     assert server.process.stderr is not None
     assert server.process.stderr.read() == ""
     assert len(server.span_ids()) == 2
+
+
+@pytest.mark.parametrize("said", ["a request", "no request", "nothing"])
+def test_it_does_not_wait_for_connections_that_are_kept(start: Start, tmp_path: Path, said: str) -> None:
+    certificate, key = certified(tmp_path)
+    server = start("--tls-cert", str(certificate), "--tls-key", str(key), scheme="https")
+    context = ssl.create_default_context(cafile=certificate)
+    connection = socket.create_connection(("localhost", int(server.http.rpartition(":")[2])))
+    with connection if said == "nothing" else context.wrap_socket(connection, server_hostname="localhost") as kept:
+        if said == "a request":
+            kept.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert b" 200 " in kept.recv(4096)
+        began = time.monotonic()
+        assert server.terminate() == 0
+        assert time.monotonic() - began < 5
+        assert server.process.stderr is not None
+        assert server.process.stderr.read() == ""
 
 
 def test_metrics_count_what_happened(start: Start) -> None:

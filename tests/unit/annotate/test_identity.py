@@ -32,6 +32,15 @@ def test_same_verdict_keeps_its_id_and_another_one_replaces_it_even_when_it_retu
     assert len(trace) == 1 + 3
 
 
+def test_a_verdict_knows_the_types_of_those_before_it_on_its_answer() -> None:
+    trace = [ANSWER]
+    update, moved = verdict_on(UPDATE), verdict_on(UPDATE, variable="memory:m-2")
+    extraction = verdict_on(UPDATE, failure_type="extraction")
+    settled = [settle(verdict, trace) for verdict in (update, update, moved, extraction, update)]
+    types = [frozenset[str](), frozenset[str](), {"update"}, {"update"}, {"update", "extraction"}]
+    assert [verdict.earlier_types for verdict in settled] == types
+
+
 def test_an_id_given_by_attribution_is_kept() -> None:
     trace = [ANSWER]
     assert settle(verdict_on(UPDATE, attribution_id="run-1"), trace).attribution_id == "run-1"

@@ -51,6 +51,19 @@ def test_verdicts_made_with_something_missing_are_counted_on_top() -> None:
     assert [point.value for point in found["memtrace.attribution.failures"]] == [2]
 
 
+def test_an_answer_is_counted_once_under_each_type_whatever_replaces_its_verdict() -> None:
+    reader = InMemoryMetricReader()
+    measured = AttributionMetrics(MeterProvider([reader]))
+    measured.attributed(verdict_on(UPDATE, complete=False), 1)
+    measured.attributed(verdict_on(UPDATE, complete=False, earlier_types=frozenset({"update"})), 1)
+    measured.attributed(verdict_on(UPDATE, failure_type="extraction", earlier_types=frozenset({"update"})), 1)
+    found = points(reader.get_metrics_data())
+    failures = [(one.attributes["memtrace.failure.type"], one.value) for one in found["memtrace.attribution.failures"]]
+    assert sorted(failures) == [("extraction", 1), ("update", 1)]
+    assert [point.value for point in found["memtrace.attribution.incomplete"]] == [1]
+    assert [point.value for point in found["memtrace.attribution.runs"]] == [3]
+
+
 @pytest.mark.parametrize(
     ("failure_type", "outcome"),
     [("extraction", "attributed"), ("unknown", "abstained"), ("judge", "non_system"), ("annotation", "non_system")],

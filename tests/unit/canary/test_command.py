@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from memtrace_otel.canary import Outcome, Stage
 from memtrace_otel.canary.metrics import CanaryMetrics
 from memtrace_otel.cli import main
-from memtrace_otel.pages import NO_PAGE
+from memtrace_otel.pages import NO_PAGE, UNSURE, FoundPage, JaegerPage
 
 CAME, LOST = Outcome(None, "update by span a", "a" * 32, 1.0), Outcome(Stage.VERDICT, "no verdict", "b" * 32, 1.0)
 ENDING = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -28,9 +28,13 @@ def handlers() -> Iterator[None]:
 
 
 def run(
-    monkeypatch: pytest.MonkeyPatch, outcomes: list[Outcome], *options: str, number: int = signal.SIGTERM
+    monkeypatch: pytest.MonkeyPatch,
+    outcomes: list[Outcome],
+    *options: str,
+    number: int = signal.SIGTERM,
+    found: FoundPage | None = None,
 ) -> Result:
-    """Run the command; `number` comes during the flight after these outcomes."""
+    """Run the command; `number` comes during the flight after these outcomes. `found` is the receiver's page."""
 
     def fly(*_: object) -> Outcome:
         if not outcomes:
@@ -38,7 +42,7 @@ def run(
         return outcomes.pop(0)
 
     monkeypatch.setattr("memtrace_otel.canary.fly", fly)
-    monkeypatch.setattr("memtrace_otel.pages.find_page", lambda endpoint: None)
+    monkeypatch.setattr("memtrace_otel.pages.find_page", lambda endpoint, trace_id, patience: found)
     addresses = ("--otlp-endpoint", "http://127.0.0.1:9", "--source", "jaeger+http://127.0.0.1:9")
     return CliRunner().invoke(main, ["canary", *addresses, *options])
 
@@ -87,3 +91,12 @@ def test_a_lost_flight_is_shown_on_the_page_that_is_named_or_by_its_id(monkeypat
     ended = run(monkeypatch, [LOST])
     assert (ended.exit_code, ended.output.splitlines()[-1]) == (1, f"  trace {LOST.trace_id}: {NO_PAGE}")
     assert "--ui" in NO_PAGE
+
+
+def test_a_page_that_may_be_of_another_backend_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = JaegerPage("http://localhost:16686")
+    where = f"  {page.trace(LOST.trace_id)}"
+    ended = run(monkeypatch, [LOST], found=FoundPage(page, True))
+    assert ended.output.splitlines()[-1] == where
+    ended = run(monkeypatch, [LOST], found=FoundPage(page, False))
+    assert ended.output.splitlines()[-1] == f"{where}, {UNSURE}"

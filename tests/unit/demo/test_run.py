@@ -1,5 +1,6 @@
 """The frame of a run: its folder, its environment, its errors."""
 
+import json
 from io import StringIO
 from pathlib import Path
 
@@ -32,6 +33,22 @@ def test_a_users_own_model_is_never_reached(monkeypatch: pytest.MonkeyPatch, tmp
     assert "the user's own" not in environment.values()
     assert environment["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://127.0.0.1:4317"
     assert environment["NO_PROXY"] == "intranet,127.0.0.1"
+
+
+def test_two_runs_share_no_user(tmp_path: Path) -> None:
+    """In one backend each run's memories are its own."""
+    users: list[set[str]] = []
+    for name in ("first", "second"):
+        titles = run._write_app(tmp_path / name)
+        told, asked = (
+            {one["user"] for one in json.loads((tmp_path / name / f"{what}.json").read_text("utf-8"))}
+            for what in ("story", "questions")
+        )
+        assert asked <= told
+        assert titles[1] == "day 1, Monday 2 March 2026: Mira"
+        users.append(told)
+    assert len(users[0]) == len(users[1]) == 2
+    assert not users[0] & users[1]
 
 
 def test_a_missing_mem0_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -112,6 +112,30 @@ def test_a_unique_id_leads_to_its_writer_in_another_memory(tmp_path: Path) -> No
         assert load_graph(store, TRACE(2)).slice_of_answer(answer.origin) == expected
 
 
+@pytest.mark.parametrize("who", [BOB, ""])
+@pytest.mark.parametrize("ref", ["memory:1", "memory:0a0b0c0d-0000-4000-8000-000000000001"])
+def test_what_another_scope_deleted_is_not_held(tmp_path: Path, who: str, ref: str) -> None:
+    """An id that means one record everywhere says enough, others need the origin."""
+    write = span(1, 1, OpKind.CREATE, at=1, scope=ALICE, outputs=[put(ref, "tea", action=Action.ADD)])
+    named = [] if len(ref) > 20 else [seen(ref, write.origin, role=Role.PREVIOUS)]
+    delete = span(2, 1, OpKind.DELETE, at=2, scope=who, inputs=named, outputs=[seen(ref, action=Action.DELETE)])
+    asked = span(3, 1, OpKind.RESPOND, at=3, scope=ALICE, outputs=[put(f"answer:{1:016x}", "?")])
+    with SqliteStore.open(tmp_path / "a.db") as store:
+        store.add_request(encode_request([write, delete, asked]))
+        for graph in (build_graph(store.spans()), load_scope(store, ALICE), load_graph(store, TRACE(3))):
+            assert graph.state(ALICE) == []
+            assert [version.origin for version in graph.history(ref)] == [write.origin, delete.origin]
+
+
+def test_gaps_tell_of_lost_spans_in_the_graph_of_everything(tmp_path: Path) -> None:
+    spans = [span(n, 1, OpKind.CREATE, at=n, seq=n, outputs=[put(f"memory:{n}", action=Action.ADD)]) for n in (1, 2, 4)]
+    with SqliteStore.open(tmp_path / "a.db") as store:
+        store.add_request(encode_request(spans))
+        assert load_scope(store).incomplete == build_graph(spans).incomplete == {"lost_spans": 1}
+        assert load_scope(store, max_spans=2).incomplete == {"bounded": 1}
+        assert load_scope(store, ALICE).incomplete == {}
+
+
 def test_a_judgement_in_another_trace_is_found(story: list[OperationSpan]) -> None:
     judge = span(60, 1, OpKind.JUDGE, at=500, inputs=[seen(f"answer:{1:016x}", origin_of(4, 1), role=Role.ANSWER)])
     assert OperationKey(judge.origin) in load_graph(Listed([*story, judge]), TRACE(4))

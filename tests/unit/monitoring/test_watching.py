@@ -28,6 +28,20 @@ def test_a_service_begins_at_zero_and_verdicts_count() -> None:
     )
 
 
+def test_an_answer_is_counted_once_under_each_type_whatever_replaces_its_verdict() -> None:
+    registry = CollectorRegistry()
+    scrape = WatchScrape(registry)
+    for told in (TOLD, replace(TOLD, again=True), replace(TOLD, failure_type="deletion")):
+        scrape.attributed(told)
+    for failure_type in ("update", "deletion"):
+        labels = {**LABELS, "memtrace_failure_type": failure_type}
+        assert registry.get_sample_value("memtrace_attribution_failures_total", labels) == 1
+    service = {"memtrace_system": "mem0", "service_name": "assistant"}
+    assert registry.get_sample_value("memtrace_attribution_incomplete_total", service) == 2  # neither was complete
+    outcome = {"memtrace_attribution_outcome": "attributed"}
+    assert registry.get_sample_value("memtrace_attribution_runs_total", outcome) == 3
+
+
 def test_a_trace_that_cannot_be_attributed_counts() -> None:
     registry = CollectorRegistry()
     WatchScrape(registry).failed()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from memtrace_otel.serve.progress import Progress
 from memtrace_otel.store import NewSpan, SqliteStore
 
 A, B = "a" * 32, "b" * 32
+UNIQUE = "memory:0a0b0c0d-0000-4000-8000-000000000001"
 APP = {"service.name": "assistant"}
 
 
@@ -31,9 +33,10 @@ def span(
     scope: str = "",
     evaluated: bool = False,
     origins: Iterable[str] = (),
+    written: Iterable[str] = (),
     by: str = "app",
 ) -> NewSpan:
-    fields = IndexedFields(kind, scope, set(origins), evaluated, system="mem0")
+    fields = IndexedFields(kind, scope, set(origins), evaluated, frozenset(written), "mem0")
     return NewSpan(trace_id, "1" * 16, "span", start, by, fields, "assistant")
 
 
@@ -288,6 +291,20 @@ def test_while_another_process_attributes_the_trace_stays_due(clock: Clock, attr
     assert (attributed, watching.wait()) == ([A], float("inf"))
 
 
+@dataclass
+class Known:
+    """Memories of traces, and those whose records every span changes."""
+
+    of: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    changed: set[str] = field(default_factory=set[str])
+
+    def scopes_of(self, trace_id: str) -> set[str]:
+        return self.of.get(trace_id, set())
+
+    def changed_by(self, span: NewSpan) -> set[str]:
+        return self.changed
+
+
 @pytest.mark.parametrize("together", [True, False], ids=["with the trace", "after it"])
 def test_a_late_step_without_a_scope_is_of_the_memory_of_its_trace(
     clock: Clock, attributed: list[str], together: bool
@@ -296,13 +313,52 @@ def test_a_late_step_without_a_scope_is_of_the_memory_of_its_trace(
     watching.notice([span(A, 5, scope="ana", evaluated=True)])
     clock.now += 10
     run(watching)
-    watching.notice([span(B, 1)], lambda trace_id: ["ana"])  # lends its place only
+    watching.notice([span(B, 1)], Known({B: {"ana"}}))  # lends its place only
     assert watching.wait() == float("inf")
     step = span(B, 1, kind="extract")
     if together:
         watching.notice([step, span(B, 9, scope="ana")])
     else:
-        watching.notice([step], lambda trace_id: ["", "ana"] if trace_id == B else [])
+        watching.notice([step], Known({B: {"", "ana"}}))
+    assert watching.wait() == 10
+
+
+def test_a_late_change_by_another_memory_makes_those_due_whose_records_it_names(
+    clock: Clock, attributed: list[str]
+) -> None:
+    watching = Attribution(10)
+    watching.notice([span(A, 5, scope="ana", evaluated=True)])
+    clock.now += 10
+    run(watching)
+    watching.notice([span(B, 1, kind="delete", scope="bo")], Known(changed={"cy"}))
+    assert watching.wait() == float("inf")
+    watching.notice([span(B, 1, kind="delete", scope="bo")], Known(changed={"ana"}))
+    assert watching.wait() == 10
+
+
+@pytest.mark.parametrize(("kind", "changed"), [("delete", {"ana"}), ("create", set[str]())])
+@pytest.mark.parametrize("ref", ["memory:1", UNIQUE])
+def test_a_change_names_the_memory_of_a_record_by_origin_or_by_a_unique_id(
+    tmp_path: Path, ref: str, kind: str, changed: set[str]
+) -> None:
+    with WatchedStore.open(tmp_path / "a.db") as store:
+        write = OperationSpan(A, "1" * 16, kind="create", scope="ana", outputs=(Variable(ref, action="ADD"),))
+        store.add_request(encode_request([write]))
+        store.decode_batch()
+        origins = [] if ref == UNIQUE else [write.origin]
+        assert store.changed_by(span(B, 9, kind=kind, scope="bo", origins=origins, written=[ref])) == changed
+
+
+def test_a_late_writer_of_a_unique_id_makes_who_read_it_due(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = Outcome(Progress(1), read=frozenset({UNIQUE}))
+    monkeypatch.setattr(attribution, "_attribute", lambda store, trace_id, backend: outcome)
+    watching = Attribution(10)
+    watching.notice([span(A, 5, scope="ana", evaluated=True)])
+    clock.now += 10
+    run(watching)
+    watching.notice([span(B, 1, kind="create", scope="bo", written=["memory:1"])])
+    assert watching.wait() == float("inf")
+    watching.notice([span(B, 1, kind="create", scope="bo", written=[UNIQUE])])
     assert watching.wait() == 10
 
 
