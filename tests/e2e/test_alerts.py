@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 
 from tests.e2e.application import SYSTEM
+from tests.e2e.backends.alertmanager import running_alertmanager
 from tests.e2e.backends.jaeger import Jaeger
 from tests.e2e.backends.service import wait_for
 from tests.e2e.backends.tempo import Tempo
@@ -38,6 +40,21 @@ LABELS = {
 def test_the_files_are_what_their_programs_want(command: tuple[str, ...]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=DEPLOY)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("down", "muted"), [({}, True), ({"command": "watch"}, False)], ids=["serve", "watch"])
+def test_silence_is_no_message_of_its_own_while_the_receiver_is_down(
+    down: dict[str, str], muted: bool, tmp_path: Path
+) -> None:
+    assert "labels: {command: watch}\n" in (DEPLOY / "prometheus" / "prometheus.yml").read_text("utf-8")
+    alerts = [{"alertname": "MemoryReceiverDown", "job": "memtrace", **down}, {"alertname": "MemorySilence"}]
+    with running_alertmanager(tmp_path, DEPLOY / "alertmanager" / "alertmanager.yml") as alertmanager:
+        body = json.dumps([{"labels": labels} for labels in alerts]).encode()
+        with urlopen(Request(f"{alertmanager.url}/api/v2/alerts", body, {"content-type": "application/json"})):
+            pass
+        wait_for(lambda: len(alertmanager.alerts()) == len(alerts), "both alerts")
+        inhibited = {one["labels"]["alertname"]: one["status"]["inhibitedBy"] != [] for one in alertmanager.alerts()}
+    assert inhibited == {"MemoryReceiverDown": False, "MemorySilence": muted}
 
 
 def webhook(monitored: Monitored) -> list[dict[str, Any]]:

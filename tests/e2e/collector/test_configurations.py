@@ -39,3 +39,19 @@ def test_it_is_valid_and_starts(configurations: tuple[str, ...], tmp_path: Path)
 @pytest.mark.parametrize("name", ["agent", "gateway"])
 def test_none_starts_without_redaction(name: str) -> None:
     assert 'references processor "redaction" which is not configured' in complaints(*flags([name]))
+
+
+def test_a_damaged_queue_keeps_it_from_starting_until_its_folder_is_moved_away(tmp_path: Path) -> None:
+    """What the README says: the folders are independent, and a new one is made."""
+    collector = Collector(tmp_path, "gateway", "redaction")
+    with running(collector):
+        pass
+    folder = tmp_path / "collector-queues" / "memory"
+    files = [*folder.iterdir()]
+    for file in files:
+        file.write_bytes(b"x" * file.stat().st_size)
+    with pytest.raises(AssertionError, match="invalid database"):
+        collector.start()
+    folder.rename(tmp_path / "damaged")
+    with running(collector):
+        assert {file.name for file in folder.iterdir()} == {file.name for file in files} != set()
