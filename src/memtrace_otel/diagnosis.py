@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -13,9 +14,10 @@ from memtrace_otel.attribution import attribute, find_failures, read_verdict, ve
 from memtrace_otel.graph import EvolutionGraph, load_graph, load_graphs
 from memtrace_otel.model import OperationSpan, Verdict, is_origin, make_origin, split_origin
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, FailureType, Incomplete
-from memtrace_otel.store import RemoteSource, SqliteStore, StoredVerdict
+from memtrace_otel.store import DamagedSpanError, RemoteSource, SqliteStore, StoredVerdict
 from memtrace_otel.store.ahead import TOGETHER, read_ahead
 
+_logger = logging.getLogger(__name__)
 Progress = Callable[[int, int], None]
 
 
@@ -49,7 +51,8 @@ def diagnose(
     store: SqliteStore, trace_ids: Collection[str] = (), *, progress: Progress = lambda done, total: None
 ) -> Iterator[Diagnosis]:
     """Attribute every failing answer of these traces (none given: of the whole store), one graph after the other: what
-    is needed of a large store at a time is the memories of one answer.
+    is needed of a large store at a time is the memories of one answer. Of the whole store, traces whose memory has a
+    damaged span are left out with a warning.
 
     `progress(done, total)` counts traces. Raises UnknownTraceError naming the trace ids that the store does not hold.
     """
@@ -64,7 +67,23 @@ def diagnose(
         answer = verdict.failure.answer_span.origin
         return _lasting(verdict, graph, kept[answer[:32]].get(answer), store)
 
-    yield from _diagnoses(load_graphs(store, asked), kept, lambda done: progress(done, len(asked)), lasting)
+    graphs = load_graphs(store, asked) if trace_ids else _load_sound(store, asked)
+    yield from _diagnoses(graphs, kept, lambda done: progress(done, len(asked)), lasting)
+
+
+def _load_sound(store: SqliteStore, trace_ids: Collection[str]) -> Iterator[tuple[list[str], EvolutionGraph]]:
+    """Yield the graphs as `load_graphs` does; traces whose memory has a damaged span are left out with a warning."""
+    left = dict.fromkeys(trace_ids)
+    while left:
+        try:
+            for together, graph in load_graphs(store, left):
+                for trace_id in together:
+                    del left[trace_id]
+                yield together, graph
+        except DamagedSpanError as error:
+            first = next(iter(left))
+            _logger.warning("trace %s is not attributed: %s", first, error)
+            del left[first]
 
 
 def diagnose_backend(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from sqlite3 import connect
 
 import pytest
 
@@ -13,7 +15,7 @@ from memtrace_otel.diagnosis import diagnose, diagnose_backend, record
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import Action, OpKind, Role
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.store import DamagedSpanError, SqliteStore
 from memtrace_otel.store.http import Address, BackendApi, Bounds
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
 from tests.unit.store.listed_source import ListedSource
@@ -65,6 +67,26 @@ def test_all_verdicts_are_those_of_each_trace_alone(tmp_path: Path) -> None:
     types = {int(trace_id, 16): verdict.failure_type for trace_id, verdict in found.items()}
     assert types[10] == types[40] == "retrieval"
     assert not any("Lisbon" in found[f"{trace:032x}"].reason for trace in (20, 30))
+
+
+def test_a_damaged_span_keeps_the_answers_of_its_memory_alone_from_being_attributed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    written = span(1, 1, OpKind.CREATE, scope=ALICE, outputs=[put("memory:a", FLIGHT, action=Action.ADD)])
+    spans = [written, *failing(10, ALICE, searched=True), *failing(20), *failing(30, BOB), *failing(40, ALICE)]
+    with SqliteStore.open(tmp_path / "spans.db") as store:
+        store.add_request(encode_request(spans))
+        store.decode()
+        with closing(connect(tmp_path / "spans.db")) as connection:
+            connection.execute("UPDATE span SET body = x'ff' WHERE trace_id = ?", (written.trace_id,))
+            connection.commit()
+        found = [verdict.failure.trace_id for diagnosis in diagnose(store) for verdict in diagnosis.verdicts]
+        assert sorted(int(trace_id, 16) for trace_id in found) == [20, 30]
+        assert [record.args[0] for record in caplog.records if "attributed" in record.message] == [
+            f"{trace:032x}" for trace in (10, 40)
+        ]
+        with pytest.raises(DamagedSpanError, match=written.origin):
+            list(diagnose(store, [f"{10:032x}"]))
 
 
 def limited(requests: int) -> ListedSource:
