@@ -68,7 +68,8 @@ class Reached:
 def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reached]:
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "tempo":
-        with running_tempo(folder, **QUICK) as tempo:
+        # `attribute` looks once: a busy machine may need more than the eight seconds of QUICK to list new blocks
+        with running_tempo(folder, **{**QUICK, "TEMPO_COMPLETE_BLOCK_TIMEOUT": "60s"}) as tempo:
             yield Reached(f"tempo+{tempo.url}", tempo.otlp_http, tempo.service, True)
     else:
         with running_jaeger(folder, request.param) as jaeger:
