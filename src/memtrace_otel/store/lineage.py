@@ -81,9 +81,11 @@ def writers_before(connection: Connection, ref: str, trace_id: str, most: int) -
 
 def writer_scopes(connection: Connection, ref: str) -> dict[str, set[str]]:
     """Return the traces of the spans that list `ref` among their outputs, each with the scopes these may be of."""
+    rows = connection.execute(_WRITER_SCOPES, {"hash": _hash_of(ref)}).fetchall()
+    possible = _possible(connection, rows)
     found: defaultdict[str, set[str]] = defaultdict(set)
-    for trace_id, scope in connection.execute(_WRITER_SCOPES, {"hash": _hash_of(ref)}).fetchall():
-        found[trace_id] |= _possible(connection, trace_id, scope)
+    for trace_id, scope in rows:
+        found[trace_id] |= {scope} if scope else possible[trace_id]
     return found
 
 
@@ -92,7 +94,8 @@ def reader_scopes(connection: Connection, trace_ids: Iterable[str]) -> list[tupl
     for readers of the very scope of that span."""
     connection.create_function("hash_of", 1, _hash_of, deterministic=True)
     rows = connection.execute(_READER_SCOPES, (json.dumps(list(trace_ids)),)).fetchall()
-    return [(trace_id, reader, _possible(connection, reader, scope)) for trace_id, reader, scope in rows]
+    possible = _possible(connection, [row[1:] for row in rows])
+    return [(trace_id, reader, {scope} if scope else possible[reader]) for trace_id, reader, scope in rows]
 
 
 def changed_elsewhere(connection: Connection, trace_ids: Iterable[str], refs: Iterable[str]) -> set[str]:
@@ -104,11 +107,12 @@ def changed_elsewhere(connection: Connection, trace_ids: Iterable[str], refs: It
     return {trace_id for (trace_id,) in (*read, *listed)}
 
 
-def _possible(connection: Connection, trace_id: str, scope: str) -> set[str]:
-    """A span without a scope is of one around it, if any."""
-    if scope:
-        return {scope}
-    return {"", *(one for (one,) in connection.execute("SELECT scope FROM span WHERE trace_id = ?", (trace_id,)))}
+def _possible(connection: Connection, rows: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
+    """Return what a span without a scope may be of, by trace: the scope of one around it, if any."""
+    found = {trace_id: {""} for trace_id, scope in rows if not scope}
+    for trace_id, scope in connection.execute(_SCOPES, (json.dumps(list(found)),)) if found else ():
+        found[trace_id].add(scope)
+    return found
 
 
 def _hash_of(name: str) -> int:
@@ -126,6 +130,7 @@ _READERS = f"WITH {_PARTS} SELECT span FROM part CROSS JOIN reader ON origin = b
 _OF_WRITERS = "FROM part CROSS JOIN writer ON ref = base | :hash CROSS JOIN span ON id = span"
 _WRITERS = f"WITH {_PARTS} SELECT DISTINCT trace_id {_OF_WRITERS}"
 _WRITER_SCOPES = f"WITH {_PARTS} SELECT DISTINCT trace_id, scope {_OF_WRITERS}"
+_SCOPES = "SELECT DISTINCT trace_id, scope FROM span WHERE trace_id IN (SELECT value FROM json_each(?))"
 _MADE = """
 made (trace_id, scope, hash) AS MATERIALIZED (
     SELECT trace_id, scope, hash_of(trace_id || '-' || span_id)
