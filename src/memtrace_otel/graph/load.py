@@ -8,6 +8,7 @@ from typing import TypeVar
 from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.evolution import EvolutionGraph
+from memtrace_otel.graph.keys import READING_KINDS
 from memtrace_otel.graph.slicing import LineageSource
 from memtrace_otel.model import OperationSpan, is_origin, is_unique
 from memtrace_otel.semconv import Incomplete, OpKind
@@ -174,7 +175,7 @@ class _Loading:
             return
         spans = [span for spans in self.traces.values() for span in spans]
         unique = {output.ref for span in spans for output in span.outputs if is_unique(output.ref)}
-        failed = {span.trace_id for span in spans if span.status == "error"}
+        failed = {span.trace_id for span in spans if span.status == "error" and span.kind not in READING_KINDS}
         near = [span.origin for span in spans if span.trace_id in failed]  # who reads may name a part of what failed
         readers = {reader.trace_id for origin in near for reader in self._source.readers(origin)}
         self._fresh(readers | self._source.changed_elsewhere(self.traces, unique))

@@ -127,6 +127,16 @@ def test_what_another_scope_deleted_is_not_held(tmp_path: Path, who: str, ref: s
             assert [version.origin for version in graph.history(ref)] == [write.origin, delete.origin]
 
 
+def test_a_write_that_failed_is_held_where_another_scope_has_read_it(tmp_path: Path) -> None:
+    added = put("memory:1", "tea", action=Action.ADD)
+    write = span(1, 1, OpKind.CREATE, at=1, scope=ALICE, outputs=[added], status="error")
+    read = span(2, 1, OpKind.RETRIEVE, at=2, scope=BOB, inputs=[seen("memory:1", write.origin)])
+    for spans, held in (([write], []), ([write, read], [VersionKey("memory:1", write.origin)])):
+        with SqliteStore.open(tmp_path / f"{len(spans)}.db") as store:
+            store.add_request(encode_request(spans))
+            assert load_scope(store, ALICE).state(ALICE) == build_graph(spans).state(ALICE) == held
+
+
 def test_gaps_tell_of_lost_spans_in_the_graph_of_everything(tmp_path: Path) -> None:
     spans = [span(n, 1, OpKind.CREATE, at=n, seq=n, outputs=[put(f"memory:{n}", action=Action.ADD)]) for n in (1, 2, 4)]
     with SqliteStore.open(tmp_path / "a.db") as store:
