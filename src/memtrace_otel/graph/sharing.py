@@ -25,7 +25,7 @@ class SharingSource(Protocol):
 
     def reader_scopes(self, trace_ids: Collection[str]) -> Iterable[tuple[str, str, Collection[str]]]:
         """Yield (one of these traces, a trace that read what a span of it produced, the scopes that the reader may be
-        of)."""
+        of); readers of the very scope of that span may be left out."""
         ...
 
 
