@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import socket
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -131,11 +132,17 @@ def _routes(backlog: Backlog, metrics: Metrics, token: str) -> list[Route]:
 
 
 class _HttpServer(uvicorn.Server):
-    """Leaves signals to `serve`."""
+    """Leaves signals to `serve`, and waits for nobody who has not said a word of TLS."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        self.servers = []  # from Python 3.12 on, these wait for connections amid their handshake; uvicorn knows all others
+        await super().shutdown(sockets)
 
 
 def _http_server(options: Options, app: object) -> uvicorn.Server:
