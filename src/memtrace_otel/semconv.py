@@ -41,6 +41,12 @@ class OpKind(StrEnum):
     OTHER = "other"
 
 
+READING_KINDS = frozenset({OpKind.RETRIEVE, OpKind.RERANK, OpKind.ASSEMBLE, OpKind.RESPOND, OpKind.JUDGE})
+"""Operations that write no memory."""
+CHANGING_KINDS = frozenset({OpKind.UPDATE, OpKind.DELETE, OpKind.CONSOLIDATE})
+"""Operations that may change a record which others wrote."""
+
+
 class RefKind(StrEnum):
     """Kinds of variables: the part of a ref before the colon."""
 

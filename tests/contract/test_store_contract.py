@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from memtrace_otel.model import OperationSpan
+from memtrace_otel.otlp import encode_request
 from memtrace_otel.store import SqliteStore
-from memtrace_otel.testing import DurableContract, Fill, StoreContract, UpkeepContract
+from memtrace_otel.testing import (
+    DurableContract,
+    Fill,
+    FillRecords,
+    RecordContract,
+    StoreContract,
+    UpkeepContract,
+)
 
 
 class TestSqliteStore(StoreContract):
@@ -22,6 +31,19 @@ class TestSqliteStore(StoreContract):
     @pytest.fixture
     def fill(self, store: SqliteStore) -> Fill:
         return partial(self.fill_store, store)
+
+
+class TestRecordsOfSqliteStore(RecordContract):
+    @pytest.fixture
+    def fill(self, tmp_path: Path) -> Iterator[FillRecords]:
+        def fill(*requests: Sequence[OperationSpan]) -> SqliteStore:
+            for spans in requests:
+                store.add_request(encode_request(spans))
+            store.decode()  # what waits is left to wait by these questions
+            return store
+
+        with SqliteStore.open(tmp_path / "store.db") as store:
+            yield fill
 
 
 class TestDurabilityOfSqliteStore(DurableContract):

@@ -21,9 +21,12 @@ from memtrace_otel.attribution import verdict_json
 from memtrace_otel.demo.run import run_demo
 from memtrace_otel.diagnosis import diagnose, diagnose_backend
 from memtrace_otel.model import OperationSpan
-from memtrace_otel.otlp import encode_request
-from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
+from memtrace_otel.otlp import decode_request, encode_request
+from memtrace_otel.otlp.sdk import encode_sdk_spans
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE, FailureType, OpKind
 from memtrace_otel.store import RemoteSource, SqliteStore, open_source
+from tests.conftest import Recording
+from tests.contract.elsewhere import deleted_by, people, ways
 from tests.contract.planted import FAULTS_OF, Fault, System
 from tests.e2e.backends.jaeger import running_jaeger
 from tests.e2e.backends.service import Service, wait_for
@@ -100,6 +103,22 @@ def test_planted_faults_get_the_verdicts_that_they_get_from_a_database(backend: 
     backend.tell(spans)
     found = list(diagnose_backend(backend.open(), list(expected)))
     assert {v.failure.trace_id: verdict_json(v) for one in found for v in one.verdicts} == expected
+
+
+@people
+@ways
+def test_what_others_deleted_was_deleted(
+    backend: Reached, recording: Recording, content_on: None, named: str, who: str
+) -> None:
+    answer, delete = deleted_by(who, named, recording.tracer)
+    backend.tell(decode_request(encode_sdk_spans(recording.spans())))
+    opened = backend.open()
+    opened.api.allow(1000)
+    wait_for(lambda: delete[:32] in opened.trace_ids(), "the delete is found by search")
+    [found] = diagnose_backend(backend.open(), [answer[:32]])
+    [verdict] = found.verdicts
+    assert (verdict.failure_type, f"{verdict.trace_id}-{verdict.span_id}") == (FailureType.DELETION, delete)
+    assert verdict.complete
 
 
 @pytest.fixture(scope="module")

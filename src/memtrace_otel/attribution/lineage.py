@@ -14,9 +14,9 @@ from datetime import date, datetime
 
 from memtrace_otel.attribution.dates import day_of, day_of_text
 from memtrace_otel.graph import EvolutionGraph, OperationKey, VersionKey
-from memtrace_otel.graph.keys import READING_KINDS, EdgeType
+from memtrace_otel.graph.keys import EdgeType
 from memtrace_otel.model import OperationSpan, Variable, ref_kind, split_origin
-from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind
+from memtrace_otel.semconv import READING_KINDS, Action, Incomplete, OpKind, RefKind
 
 SOURCE_KINDS = frozenset({RefKind.MESSAGE, RefKind.DOCUMENT})
 RECORD_KINDS = frozenset({RefKind.MEMORY, RefKind.CHUNK, RefKind.STATE})

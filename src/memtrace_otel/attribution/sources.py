@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from memtrace_otel.attribution.dates import day_of
 from memtrace_otel.attribution.lineage import SOURCE_KINDS, Lineage, Version, day_said
-from memtrace_otel.graph.keys import READING_KINDS
 from memtrace_otel.model import OperationSpan, ref_kind
-from memtrace_otel.semconv import OpKind, RefKind, Role
+from memtrace_otel.semconv import READING_KINDS, OpKind, RefKind, Role
 
 _TAKING_KINDS = frozenset({OpKind.EXTRACT, OpKind.SEGMENT})
 _DECIDING_KINDS = frozenset({OpKind.DECIDE, OpKind.CONSOLIDATE})

@@ -10,7 +10,6 @@ from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.contents import ContentChooser, Sightings
 from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.keys import (
-    READING_KINDS,
     ROOT_KINDS,
     EdgeType,
     NodeType,
@@ -21,7 +20,7 @@ from memtrace_otel.graph.losses import Losses
 from memtrace_otel.graph.outputs import Versions, writes_version
 from memtrace_otel.graph.supersession import supersessions
 from memtrace_otel.model import OperationSpan, Variable, ref_kind
-from memtrace_otel.semconv import Incomplete, Role
+from memtrace_otel.semconv import READING_KINDS, Incomplete, Role
 
 _OWN_KINDS = frozenset({"context", "answer"})
 """Kinds whose id is that of the span that makes them: such a ref declares its producer by itself."""

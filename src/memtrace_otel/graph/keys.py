@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from memtrace_otel.semconv import OpKind, RefKind
+from memtrace_otel.semconv import RefKind
 
 
 class OperationKey(NamedTuple):
@@ -82,6 +82,3 @@ TURN_KINDS = frozenset(RefKind) - RECORD_KINDS - {RefKind.FACT}
 
 STORED_KINDS = frozenset({RefKind.MEMORY, RefKind.CHUNK, RefKind.DOCUMENT})
 """Records that a reading operation may list as results, and never produces."""
-
-READING_KINDS = frozenset({OpKind.RETRIEVE, OpKind.RERANK, OpKind.ASSEMBLE, OpKind.RESPOND, OpKind.JUDGE})
-"""Operations that write no memory."""

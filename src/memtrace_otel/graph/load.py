@@ -8,12 +8,11 @@ from typing import TypeVar
 from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.evolution import EvolutionGraph
-from memtrace_otel.graph.keys import READING_KINDS
 from memtrace_otel.graph.slicing import LineageSource
 from memtrace_otel.model import OperationSpan, is_origin, is_unique
 from memtrace_otel.semconv import Incomplete, OpKind
 from memtrace_otel.store.errors import SourceLimitError
-from memtrace_otel.store.protocols import TraceSource
+from memtrace_otel.store.protocols import RecordSource, TraceSource
 
 T = TypeVar("T")
 MAX_SPANS = 500_000
@@ -50,8 +49,7 @@ def load_graphs(
         likely = sorted((loading.traces.keys() & left.keys()) - {first}, key=numbers.__getitem__)
         together = [first, *(trace_id for trace_id in likely if scopes and loading.scopes_behind(trace_id) == scopes)]
         loading.judgements(together[1:])
-        loading.changes()
-        loading.origins()
+        loading.lineage()
         yield together, loading.graph()
         for trace_id in together:
             del left[trace_id]
@@ -70,8 +68,7 @@ def load_scope(source: TraceSource, scope: str | None = None, *, max_spans: int 
     loading = _Loading(source, max_spans)
     loading.memories([scope])
     if scope is not None:
-        loading.changes()
-    loading.origins()
+        loading.lineage()
     return loading.graph(whole=scope is None)
 
 
@@ -90,7 +87,7 @@ def load_around(source: LineageSource, names: Iterable[str], *, max_spans: int =
     starts = {trace_id for name, _, _ in scoped for trace_id in _traces_of(source, name)}
     behind = {scope for trace_id in sorted(starts) for scope in loading.scopes_behind(trace_id)}
     loading.memories(behind.union(scope for *_, scope in scoped if scope))
-    loading.changes()
+    loading.changes(list(loading.traces))
     loading.connected()
     return loading.graph()
 
@@ -114,7 +111,7 @@ class _Loading:
         self._assembled: dict[str, Assembly] = {}
         self._sought: set[str] = set()
         self._writers_of: Callable[[str], list[str]] = (
-            source.writers if isinstance(source, LineageSource) else lambda ref: []
+            source.writers if isinstance(source, RecordSource) else lambda ref: []
         )
 
     @property
@@ -168,21 +165,26 @@ class _Loading:
                 if self.full:
                     return
 
-    def changes(self) -> None:
-        """Load the traces in which others changed records that loaded spans wrote, or read what one wrote that failed,
-        where the source can tell."""
-        if not isinstance(self._source, LineageSource) or self.full:
-            return
-        spans = [span for spans in self.traces.values() for span in spans]
-        unique = {output.ref for span in spans for output in span.outputs if is_unique(output.ref)}
-        failed = {span.trace_id for span in spans if span.status == "error" and span.kind not in READING_KINDS}
-        near = [span.origin for span in spans if span.trace_id in failed]  # who reads may name a part of what failed
-        readers = {reader.trace_id for origin in near for reader in self._source.readers(origin)}
-        self._fresh(readers | self._source.changed_elsewhere(self.traces, unique))
+    def lineage(self) -> None:
+        """Load what loaded spans came from, what others did to their records, and what that came from.
 
-    def origins(self) -> None:
-        """Load the traces that loaded spans name, as origins or by unique ids, until nothing new is named."""
-        waiting = list(self.traces)
+        The changes are last: of a backend they may cost more than there is.
+        """
+        memories = list(self.traces)
+        self._origins(memories)
+        self._origins(self.changes(memories))
+
+    def changes(self, trace_ids: Iterable[str]) -> list[str]:
+        """Load the traces in which others did something to records of these, where the source can tell; return the ids
+        of those that are new."""
+        source, spans = self._source, [span for trace_id in trace_ids for span in self.traces[trace_id]]
+        if not isinstance(source, RecordSource) or self.full:
+            return []
+        return self._fresh(self._asked(lambda: source.changed_elsewhere(spans)) or ())
+
+    def _origins(self, trace_ids: Iterable[str]) -> None:
+        """Load the traces that these name, as origins or by unique ids, until nothing new is named."""
+        waiting = list(trace_ids)
         while waiting and not self.full:
             trace_id = waiting.pop()
             waiting += self._fresh((*(origin[:32] for origin in self._named(trace_id)), *self._writers(trace_id)))

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from memtrace_otel.graph.assembly import Assembly
-from memtrace_otel.graph.keys import READING_KINDS, ROOT_KINDS, STORED_KINDS, TURN_KINDS, VersionKey
+from memtrace_otel.graph.keys import ROOT_KINDS, STORED_KINDS, TURN_KINDS, VersionKey
 from memtrace_otel.graph.writes import Write, WriteIndex
 from memtrace_otel.model import OperationSpan, Variable, is_origin, ref_kind
-from memtrace_otel.semconv import Action, Incomplete
+from memtrace_otel.semconv import READING_KINDS, Action, Incomplete
 
 _WRITES = frozenset({Action.ADD, Action.UPDATE, Action.DELETE})
 

@@ -16,36 +16,26 @@ from typing import Protocol, runtime_checkable
 from memtrace_otel.graph.assembly import assemble
 from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.evolution import EvolutionGraph
-from memtrace_otel.graph.keys import READING_KINDS, RECORD_KINDS, TURN_KINDS, NodeKey, OperationKey, VersionKey
+from memtrace_otel.graph.keys import RECORD_KINDS, TURN_KINDS, NodeKey, OperationKey, VersionKey
 from memtrace_otel.graph.outlined import OutlinedOperation, OutlinedTraces
 from memtrace_otel.graph.outputs import Versions, passes_on
 from memtrace_otel.graph.sharing import SharingSource, traces_sharing
 from memtrace_otel.graph.walk import ANSWERING, question_slice
 from memtrace_otel.model import OperationSpan, is_origin, ref_kind
-from memtrace_otel.semconv import RefKind
+from memtrace_otel.semconv import READING_KINDS, RefKind
 from memtrace_otel.store.outlines import Outline
-from memtrace_otel.store.protocols import TraceSource
+from memtrace_otel.store.protocols import RecordSource
 
 _SOLE_STEPS, _MOST_AHEAD = 4, 256
 """A record's history is read trace by trace at first, then more and more traces at once."""
 
 
 @runtime_checkable
-class LineageSource(TraceSource, Protocol):
-    """A source that finds who wrote a variable without a search."""
+class LineageSource(RecordSource, Protocol):
+    """A source that is asked about what it has made of requests so far."""
 
     def decode(self) -> int:
         """Turn waiting requests into spans; the other methods here do not."""
-        ...
-
-    def writers(self, ref: str) -> list[str]:
-        """Return the ids of the traces that list a variable among their outputs; a few more may be among them."""
-        ...
-
-    def changed_elsewhere(self, trace_ids: Collection[str], refs: Collection[str]) -> set[str]:
-        """Return the ids of the traces in which a span of another scope, or of none, changes a record that a span of
-        one of these traces wrote, as its inputs say, or in which one of `refs` is changed; a few more may be among
-        them."""
         ...
 
 

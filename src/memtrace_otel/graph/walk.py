@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from memtrace_otel.graph.keys import READING_KINDS, RECORD_KINDS, EdgeType, NodeKey, OperationKey, VersionKey
+from memtrace_otel.graph.keys import RECORD_KINDS, EdgeType, NodeKey, OperationKey, VersionKey
 from memtrace_otel.model import OperationSpan, ref_kind
-from memtrace_otel.semconv import OpKind, RefKind
+from memtrace_otel.semconv import READING_KINDS, OpKind, RefKind
 
 if TYPE_CHECKING:
     from memtrace_otel.graph.evolution import EvolutionGraph

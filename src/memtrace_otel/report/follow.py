@@ -10,14 +10,13 @@ from memtrace_otel.attribution.recall import Recall, recall
 from memtrace_otel.attribution.sources import Source, sources_of
 from memtrace_otel.attribution.text import terms
 from memtrace_otel.graph import EvolutionGraph
-from memtrace_otel.graph.keys import READING_KINDS
 from memtrace_otel.model import Verdict, make_origin, ref_kind
 from memtrace_otel.report.answering import ANSWER, JUDGEMENT, Answering
 from memtrace_otel.report.evolution import Draft, Evolution, Moment, Stage
 from memtrace_otel.report.text import Mark, Run, one_line
 from memtrace_otel.report.wording import flag
 from memtrace_otel.report.writing import Writing
-from memtrace_otel.semconv import FailureType, OpKind
+from memtrace_otel.semconv import READING_KINDS, FailureType, OpKind
 
 MAX_RECORDS = 3
 

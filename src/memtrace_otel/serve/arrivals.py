@@ -7,10 +7,10 @@ from pathlib import Path
 from sqlite3 import Connection
 
 from memtrace_otel.model import is_unique
+from memtrace_otel.semconv import CHANGING_KINDS
 from memtrace_otel.store import NewSpan, SqliteStore
 from memtrace_otel.store.connection import unsynced
 from memtrace_otel.store.inbox import Batch, drain_batch
-from memtrace_otel.store.lineage import CHANGING_KINDS
 from memtrace_otel.store.runs import RunPacker
 from memtrace_otel.store.space import give_back, last_row, settle
 

@@ -141,7 +141,8 @@ class _HttpServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
             server.close()
-        self.servers = []  # from Python 3.12 on, these wait for connections amid their handshake; uvicorn knows all others
+        # From Python 3.12 on, these wait for connections amid their handshake; uvicorn itself knows all others.
+        self.servers = []
         await super().shutdown(sockets)
 
 

@@ -2,7 +2,7 @@
 
 from memtrace_otel.store.errors import DamagedSpanError, SourceLimitError, StoreError
 from memtrace_otel.store.opening import SourceError, open_source
-from memtrace_otel.store.protocols import SpanStore, StoredVerdict, StoreStats, TraceSource
+from memtrace_otel.store.protocols import RecordSource, SpanStore, StoredVerdict, StoreStats, TraceSource
 from memtrace_otel.store.remote import RemoteSource
 from memtrace_otel.store.rows import NewSpan
 from memtrace_otel.store.sqlite import SqliteStore
@@ -11,6 +11,7 @@ from memtrace_otel.store.upkeep import StoreUpkeep
 __all__ = [
     "DamagedSpanError",
     "NewSpan",
+    "RecordSource",
     "RemoteSource",
     "SourceError",
     "SourceLimitError",

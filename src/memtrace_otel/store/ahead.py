@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
-from memtrace_otel.model import OperationSpan, is_origin
+from memtrace_otel.model import OperationSpan, is_origin, is_unique
 from memtrace_otel.semconv import OpKind
 from memtrace_otel.store.errors import SourceLimitError
 from memtrace_otel.store.remote import RemoteSource
@@ -15,8 +15,8 @@ TOGETHER = 50
 
 
 def read_ahead(source: RemoteSource, trace_ids: Collection[str]) -> None:
-    """Read, into a source that keeps, the traces, what they came from by origins, who judged their answers, and the
-    memories behind them.
+    """Read, into a source that keeps, the traces, what they came from by origins, who judged their answers, the
+    memories behind them, and what others did to records of these.
 
     Nothing depends on it: what is not read here is read when it is asked for. Raises StoreError.
     """
@@ -27,9 +27,11 @@ def read_ahead(source: RemoteSource, trace_ids: Collection[str]) -> None:
         answers = {span.origin: span.start for trace in traces for span in trace if span.kind == OpKind.RESPOND}
         for some in _batches(answers):
             source.find_readers(some, (OpKind.JUDGE,), min(answers[origin] for origin in some))
+        read = set(trace_ids)
         for some in _batches(sorted(scopes)):
             found = source.find_traces(some)
-            _read_origins(source, {trace_id for ids in found.values() for trace_id in ids})
+            read |= _read_origins(source, {trace_id for ids in found.values() for trace_id in ids})
+        _search_records(source, [span for trace_id in read for span in source.readable(trace_id)])
     except SourceLimitError:
         pass  # whoever asks for the rest is told
 
@@ -57,14 +59,21 @@ def _operation(trace: Iterable[OperationSpan], span_id: str) -> list[OperationSp
     return [span for span in trace if span.span_id == span_id or (span.part and span.parent_id == span_id)]
 
 
-def _read_origins(source: RemoteSource, trace_ids: set[str]) -> None:
-    """Read the traces that these name as origins, and so on."""
+def _read_origins(source: RemoteSource, trace_ids: set[str]) -> set[str]:
+    """Read the traces that these name as origins, and so on; return the ids of all."""
     known = set(trace_ids)
     while trace_ids:
         spans = [span for trace_id in trace_ids for span in source.readable(trace_id)]
         trace_ids = {v.origin[:32] for span in spans for v in span.inputs if is_origin(v.origin)} - known
         known |= trace_ids
         source.fetch(trace_ids)
+    return known
+
+
+def _search_records(source: RemoteSource, spans: Collection[OperationSpan]) -> None:
+    """Search for what others did to records of these spans, and for who wrote those that are read by a unique id."""
+    source.changed_elsewhere(spans)
+    source.find_writers({v.ref for span in spans for v in span.inputs if not v.origin and is_unique(v.ref)})
 
 
 def _batches(values: Iterable[str]) -> Iterator[list[str]]:

@@ -15,6 +15,7 @@ from typing import cast
 from memtrace_otel import semconv
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import DecodeError, decode_request
+from memtrace_otel.otlp.fields import array_of_text
 from memtrace_otel.otlp.json import json_to_request
 from memtrace_otel.store.errors import SourceLimitError
 from memtrace_otel.store.http import listed, objects, span_id, trace_id
@@ -30,6 +31,7 @@ class JaegerSource(RemoteSource):
     """Jaeger 1.35 or newer, v2 included."""
 
     _finest = 1000
+    _finds_elements = False
 
     def _read(self, trace_id: str) -> list[OperationSpan]:
         # raw: else times are moved where clocks seem to differ
@@ -47,7 +49,7 @@ class JaegerSource(RemoteSource):
         for service in self._services():
             for tags in _tags(wanted):
                 try:
-                    found.update(self._found(service, tags, since, until))
+                    found.update(self._found(service, tags, wanted, since, until))
                 except TooMuchError as error:
                     if self._middle(since, until):
                         raise
@@ -68,7 +70,7 @@ class JaegerSource(RemoteSource):
         services = map(str, listed(self.api.get_json("/api/v3/services"), "services"))
         return [service for service in services if service != semconv.ATTRIBUTION_SERVICE]
 
-    def _found(self, service: str, tags: Mapping[str, str], since: int, until: int) -> Found:
+    def _found(self, service: str, tags: Mapping[str, str], wanted: Wanted, since: int, until: int) -> Found:
         query: dict[str, str | int] = {"service": service, "limit": _TRACES}
         query |= {"start": since // 1000, "end": -(-until // 1000)}
         if tags:
@@ -79,10 +81,23 @@ class JaegerSource(RemoteSource):
             if not error.is_reply:
                 raise
             raise TooMuchError(error.reason) from None
-        traces = {trace_id(trace): _evaluations(trace) for trace in found}
+        traces = {trace_id(trace): _evaluations(trace) for trace in found if _has(trace, wanted)}
         if len(found) >= _TRACES:
             raise TooMuchError(f"{_TRACES} or more of {service}", traces)
         return traces
+
+
+def _has(trace: Mapping[str, object], wanted: Wanted) -> bool:
+    """Tell whether a span of it may read or list what is wanted: a search cannot ask for that, and reading costs."""
+    names = wanted.origins | wanted.touching
+    return not names or any(_may_hold(tag, names) for span in objects(trace, "spans") for tag in objects(span, "tags"))
+
+
+def _may_hold(tag: Mapping[str, object], names: frozenset[str]) -> bool:
+    if tag.get("key") not in (semconv.INPUTS_ORIGINS, semconv.OUTPUTS):
+        return False
+    elements = array_of_text(str(tag.get("value")))
+    return not isinstance(elements, list) or not names.isdisjoint(map(str, cast("list[object]", elements)))
 
 
 def _evaluations(trace: Mapping[str, object]) -> list[str]:

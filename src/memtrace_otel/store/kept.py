@@ -48,6 +48,7 @@ class KeptTraces:
         self._traces = _Lists[str, OperationSpan]()
         self._scopes = _Lists[str, str]()
         self._readers = _Lists[tuple[str, frozenset[str]], OperationSpan]()
+        self._touching = _Lists[tuple[str, frozenset[str]], str]()
         self._lock = threading.Lock()
 
     def trace(self, trace_id: str) -> list[OperationSpan] | None:
@@ -85,8 +86,21 @@ class KeptTraces:
                 self._readers.put((origin, frozenset(kinds)), spans)
             self._forget()
 
+    def touching(self, name: str, kinds: Collection[str]) -> list[str] | None:
+        """Return the ids of the traces that touch an origin or a ref, None when nobody has searched for them or they
+        are forgotten."""
+        with self._lock:
+            return self._touching.get((name, frozenset(kinds)))
+
+    def add_touching(self, found: dict[str, list[str]], kinds: Collection[str]) -> None:
+        """Keep what a search for those who touch has found."""
+        with self._lock:
+            for name, traces in found.items():
+                self._touching.put((name, frozenset(kinds)), traces)
+            self._forget()
+
     def _forget(self) -> None:
-        kinds = (self._traces, self._scopes, self._readers)
+        kinds = (self._traces, self._scopes, self._readers, self._touching)
         while sum(kind.size for kind in kinds) > self._most:
             largest = max(kinds, key=lambda kind: kind.size)
             if len(largest) == 1:

@@ -16,10 +16,8 @@ from sqlite3 import Connection
 from google.protobuf.message import DecodeError
 
 from memtrace_otel.otlp.decode import IndexedFields, indexed_fields
-from memtrace_otel.semconv import OpKind
+from memtrace_otel.semconv import CHANGING_KINDS
 
-CHANGING_KINDS = (OpKind.UPDATE, OpKind.DELETE, OpKind.CONSOLIDATE)
-"""Operations that may change a record which others wrote."""
 PART_BITS, HASH_BITS = 15, 40
 """A part has 2 ** 15 rows: of a million spans 31 are looked into, three microseconds each."""
 
@@ -142,7 +140,7 @@ _READER_SCOPES = f"""
 WITH {_PARTS}, {_MADE}
 SELECT DISTINCT made.trace_id, span.trace_id, span.scope {_OF_READERS} WHERE span.scope <> made.scope OR span.scope = ''
 """
-_CHANGES = f"span.kind IN {tuple(map(str, CHANGING_KINDS))}"
+_CHANGES = f"span.kind IN {tuple(sorted(map(str, CHANGING_KINDS)))}"
 _CHANGED = f"""
 WITH {_PARTS}, {_MADE} SELECT DISTINCT span.trace_id {_OF_READERS} WHERE span.scope <> made.scope AND {_CHANGES}
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from memtrace_otel.model import OperationSpan
 
@@ -48,6 +48,21 @@ class TraceSource(Protocol):
     def trace_ids(self, *, scope: str | None = None) -> list[str]:
         """Return the id of every trace, by the start of its first span; of those that have a span of a memory scope
         where one is given, by the start of the first such span."""
+        ...
+
+
+@runtime_checkable
+class RecordSource(TraceSource, Protocol):
+    """A source that finds what others than its owner did to a record, without looking through everything."""
+
+    def writers(self, ref: str) -> list[str]:
+        """Return the ids of the traces that list a variable among their outputs; a few more may be among them."""
+        ...
+
+    def changed_elsewhere(self, spans: Collection[OperationSpan]) -> set[str]:
+        """Return the ids of the traces in which a span of another scope, or of none, changes a record that one of these
+        spans wrote, and says so by its origin or an id that is unique; and of those that read what spans near a write
+        that failed produced. A few more may be among them. The spans are whole traces."""
         ...
 
 

@@ -20,11 +20,12 @@ from uuid import uuid4
 
 from memtrace_otel import settings
 from memtrace_otel.model import OperationSpan, make_origin
-from memtrace_otel.semconv import Incomplete
+from memtrace_otel.semconv import CHANGING_KINDS, READING_KINDS, Incomplete
 from memtrace_otel.store.errors import SourceLimitError, StoreError
 from memtrace_otel.store.http import BackendApi, FailedError, RefusedError, UnreachableError
 from memtrace_otel.store.kept import KeptTraces
-from memtrace_otel.store.wanted import Wanted, evaluates, judged_traces
+from memtrace_otel.store.records import near_failures, unique_refs
+from memtrace_otel.store.wanted import Wanted, evaluates, judged_traces, touched
 
 _logger = logging.getLogger(__name__)
 _SECOND = 1_000_000_000
@@ -36,6 +37,10 @@ _AHEAD = _HOUR
 """How far the clock of who writes spans may be ahead of ours."""
 _BEHIND = 600 * _SECOND
 """How long before a version was written, by another clock, it may seem to be read."""
+_NAMES = 100
+"""Origins and refs of one search."""
+_MOST_PARTS = 50
+"""Where all changes come to tell a few: into how many parts of time that is divided at most."""
 
 Found = Mapping[str, Collection[str]]
 """The traces that a search found, each with the ids of those of its spans that the search shows to be such ones."""
@@ -54,6 +59,8 @@ class RemoteSource(ABC):
 
     _finest = _SECOND
     """The shortest time (ns) that a search can be told."""
+    _finds_elements = True
+    """Whether a search can ask for an element of a list; else all spans of the kinds come that are asked for."""
 
     def __init__(self, api: BackendApi, hours: int | None = None) -> None:
         self.api = api
@@ -132,6 +139,22 @@ class RemoteSource(ABC):
             return known
         written = next((span.start for span in self.trace(origin[:32]) if span.origin == origin), None)
         return self.find_readers((origin,), kinds, written)[origin]
+
+    def writers(self, ref: str) -> list[str]:
+        """Return the ids of the traces that list a variable among their outputs; none where all would have to be
+        looked through."""
+        return self.find_writers((ref,))[ref]
+
+    def changed_elsewhere(self, spans: Collection[OperationSpan]) -> set[str]:
+        """Return the ids of the traces that tell what others did to a record of these spans, see `RecordSource`; not of
+        those that read what was near a failure where all would have to be looked through."""
+        writing = [span for span in spans if span.outputs and span.kind not in READING_KINDS]
+        changed = (*unique_refs(writing), *(span.origin for span in writing))
+        since = min((span.start for span in spans), default=0) - _BEHIND
+        found = self.find_touching(changed, CHANGING_KINDS, since)
+        if self._finds_elements:
+            found |= self.find_touching(near_failures(spans), (), since)
+        return {trace_id for trace_ids in found.values() for trace_id in trace_ids}
 
     def trace_ids(self, *, scope: str | None = None) -> list[str]:
         """Return the id of every trace (with a span of the scope), by the start of its first (such) span."""
@@ -229,6 +252,33 @@ class RemoteSource(ABC):
         ordered = {origin: sorted(spans.values(), key=_start) for origin, spans in readers.items()}
         if self._kept:
             self._kept.add_readers(ordered, kinds)
+        return ordered
+
+    def find_writers(self, refs: Collection[str]) -> dict[str, list[str]]:
+        """Return what `writers` does of each."""
+        return self.find_touching(refs, (), None) if self._finds_elements else {ref: [] for ref in refs}
+
+    def find_touching(self, names: Collection[str], kinds: Collection[str], since: int | None) -> dict[str, list[str]]:
+        """Return the ids of the traces in which a span (of any of `kinds`, that started at `since` (ns) or later) reads
+        what has an origin, or lists a ref among its outputs, for each of these names."""
+        known = {name: self._kept.touching(name, kinds) if self._kept else None for name in names}
+        found = {name: set(trace_ids or ()) for name, trace_ids in known.items()}
+        left = sorted(name for name, trace_ids in known.items() if trace_ids is None)
+        at_once = _NAMES if self._finds_elements else max(1, len(left))
+        for first in range(0, len(left), at_once):
+            wanted = Wanted(kinds=frozenset(kinds), touching=frozenset(left[first : first + at_once]))
+            for part, (_, _, traces) in enumerate(self._searched(wanted, since, None)):
+                if part == _MOST_PARTS and not self._finds_elements:
+                    reason = "there are too many changes to look for those of one record"
+                    raise SourceLimitError(str(self), reason, is_reply=True)
+                self.fetch(traces)
+                for trace_id in traces:
+                    for span in filter(wanted.holds, self.readable(trace_id)):
+                        for name in wanted.touching & touched(span):
+                            found[name].add(trace_id)
+        ordered = {name: sorted(trace_ids) for name, trace_ids in found.items()}
+        if self._kept:
+            self._kept.add_touching({name: ordered[name] for name in left}, kinds)
         return ordered
 
     def fetch(self, trace_ids: Iterable[str]) -> None:

@@ -33,6 +33,7 @@ from memtrace_otel.store.lineage import (
 from memtrace_otel.store.migrations import migrate
 from memtrace_otel.store.outlines import Outline, read_outline
 from memtrace_otel.store.protocols import StoredVerdict, StoreStats
+from memtrace_otel.store.records import near_failures, unique_refs
 from memtrace_otel.store.rows import NewSpan, Source, read_indexed, read_row, read_source
 from memtrace_otel.store.streams import NUMBER_BITS
 from memtrace_otel.store.turn import Turn
@@ -160,12 +161,12 @@ class SqliteStore:
         with self._locked() as connection:
             return writers_before(connection, ref, trace_id, most)
 
-    def changed_elsewhere(self, trace_ids: Collection[str], refs: Collection[str]) -> set[str]:
-        """Return the ids of the traces in which a span of another scope, or of none, changes a record that a span of
-        one of these traces wrote, as its inputs say, or in which one of `refs` is changed; a few more may be among
-        them. What waits is left to wait."""
+    def changed_elsewhere(self, spans: Collection[OperationSpan]) -> set[str]:
+        """Return the ids of the traces that tell what others did to a record of these spans; see `RecordSource`."""
+        readers = {reader.trace_id for origin in near_failures(spans) for reader in self.readers(origin)}
         with self._locked() as connection:
-            return changed_elsewhere(connection, trace_ids, refs)
+            changed = changed_elsewhere(connection, {span.trace_id for span in spans}, unique_refs(spans))
+        return readers | changed
 
     def writer_scopes(self, ref: str) -> dict[str, set[str]]:
         """Return the ids of the traces that list a variable among their outputs, each with the scopes that those who do

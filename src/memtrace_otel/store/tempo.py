@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from google.protobuf.message import DecodeError as ProtobufError
 
 from memtrace_otel import semconv, settings
-from memtrace_otel.model import OperationSpan
+from memtrace_otel.model import OperationSpan, is_origin
 from memtrace_otel.otlp import DecodeError, decode_request
 from memtrace_otel.semconv import Incomplete
 from memtrace_otel.store.errors import SourceLimitError
@@ -32,7 +32,8 @@ _WEEK = 7 * 24 * 3600 * _SECOND - _LATE - _SECOND
 _HIDDEN_SECONDS = (0.1, 0.3, 0.6)
 """For a moment while it moves a trace from memory to its log, Tempo gives none of it by id."""
 _FOUND = 20_000
-_PLAIN = re.compile(r"[0-9A-Za-z_-]+")
+_PLAIN = re.compile(r"[0-9A-Za-z_:-]+")
+_PARSED_BYTES, _MARK = 1024, "\0"
 
 
 @dataclass(slots=True)
@@ -115,17 +116,33 @@ def traceql(wanted: Wanted) -> str:
         names = [name for kind in wanted.kinds for name in operation_names(kind)]
         kinds = [_equal(f"span.{semconv.OP_KIND}", wanted.kinds)]
         all.append(_any([*kinds, *([_equal(f"span.{semconv.GEN_AI_OPERATION_NAME}", names)] if names else [])]))
-    # What may be long comes last: Tempo's parser loses characters where an attribute's name lies across 1,024 bytes.
     if wanted.scopes and "" not in wanted.scopes:
         all.append(_equal(f"span.{semconv.SCOPE}", wanted.scopes))
     if wanted.origins:
         all.append(_equal(f"span.{semconv.INPUTS_ORIGINS}", wanted.origins))
+    if wanted.touching:
+        origins = set(filter(is_origin, wanted.touching))
+        touching = (semconv.INPUTS_ORIGINS, origins), (semconv.OUTPUTS, wanted.touching - origins)
+        all.append(_any([_equal(f"span.{attribute}", names) for attribute, names in touching if names]))
     # Of spans apart from each other Tempo gives those of one part, but every group.
-    return f"{{ {' && '.join(all)} }}{' | by(span:id)' if wanted.failing else ''}"
+    return _laid_out(f"{{ {' && '.join(all)} }}{' | by(span:id)' if wanted.failing else ''}")
+
+
+def _laid_out(query: str) -> str:
+    """Return the query with spaces before those of its attributes that would lie across a multiple of 1,024 bytes,
+    where Tempo's parser loses characters. A mark is in front of each."""
+    laid_out, *rest = query.split(_MARK)
+    size = len(laid_out.encode())
+    for part in rest:
+        left = _PARSED_BYTES - size % _PARSED_BYTES
+        padded = " " * left + part if len(part.partition(" ")[0]) >= left else part
+        laid_out += padded
+        size += len(padded.encode())
+    return laid_out
 
 
 def _ours() -> str:
-    return f"resource.{semconv.SERVICE_NAME} != {_quoted(semconv.ATTRIBUTION_SERVICE)}"
+    return f"{_MARK}resource.{semconv.SERVICE_NAME} != {_quoted(semconv.ATTRIBUTION_SERVICE)}"
 
 
 def _failing() -> list[str]:
@@ -137,8 +154,8 @@ def _failing() -> list[str]:
         condition
         for on in ("span", "event")
         for condition in (
-            f"{on}.{semconv.EVALUATION_LABEL} =~ {_quoted(f'(?i)[ ]*({labels})[ ]*')}",
-            *(f"{on}.{semconv.EVALUATION_SCORE} < {number}" for number in low),
+            f"{_MARK}{on}.{semconv.EVALUATION_LABEL} =~ {_quoted(f'(?i)[ ]*({labels})[ ]*')}",
+            *(f"{_MARK}{on}.{semconv.EVALUATION_SCORE} < {number}" for number in low),
         )
     ]
 
@@ -148,8 +165,8 @@ def _equal(attribute: str, values: Iterable[str]) -> str:
     values = sorted(values)
     plain = [value for value in values if _PLAIN.fullmatch(value)]
     if len(values) > 1 and len(plain) == len(values):
-        return f"{attribute} =~ {_quoted('|'.join(plain))}"
-    return _any([f"{attribute} = {_quoted(value)}" for value in values])
+        return f"{_MARK}{attribute} =~ {_quoted('|'.join(plain))}"
+    return _any([f"{_MARK}{attribute} = {_quoted(value)}" for value in values])
 
 
 def _any(conditions: list[str]) -> str:

@@ -4,7 +4,8 @@
         @pytest.fixture
         def store(self): ...      # an empty SpanStore
 
-A source that is only read (a tracing backend) takes `SourceContract` and a fixture `fill` that delivers requests to it.
+A source that is only read (a tracing backend) takes `SourceContract` and a fixture `fill` that delivers requests to it;
+one that also finds what others did to records takes `RecordContract`.
 One that outlives its process takes `DurableContract` as well, one that is kept small and clean `UpkeepContract`.
 """
 
@@ -15,10 +16,13 @@ from typing import Any
 
 from memtrace_otel.model import OperationSpan, Variable, make_origin
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.store.protocols import SpanStore, TraceSource
+from memtrace_otel.store.protocols import RecordSource, SpanStore, TraceSource
 
 Fill = Callable[..., TraceSource]
 """`fill(*requests)` delivers sequences of spans, one request each, in order, and returns the source."""
+
+FillRecords = Callable[..., RecordSource]
+"""A `fill` of a source that is a `RecordSource`, too."""
 
 _SECOND = 1_000_000_000
 _RESOURCE = {"service.name": "contract"}
@@ -158,6 +162,59 @@ class SourceContract:
         spans = [contract_span(n // 7 + 1, n + 1, 1) for n in range(1000)]
         found = list(fill(spans).spans())
         assert sorted(span.origin for span in found) == [span.origin for span in spans]
+
+
+class RecordContract:
+    """What every `RecordSource` promises. Takes the fixture `fill` of `SourceContract`."""
+
+    owner, other = "a" * 16, "b" * 16
+    unique = "memory:0a0b0c0d-0000-4000-8000-000000000001"
+
+    def written(self, trace: int, ref: str, **fields: Any) -> OperationSpan:
+        """Return the span that wrote a record of the owner."""
+        outputs = (Variable(ref, action="ADD"),)
+        return contract_span(trace, trace, trace, kind="create", scope=self.owner, outputs=outputs, **fields)
+
+    def test_changes_by_others_are_found(self, fill: FillRecords) -> None:
+        plain, unique = self.written(1, "memory:1"), self.written(2, self.unique)
+        read = (Variable("memory:1", "previous", plain.origin),)
+        deleted = (Variable(self.unique, action="DELETE"),)
+        changes = [
+            contract_span(3, 3, 3, kind="update", scope=self.other, inputs=read),
+            contract_span(4, 4, 4, kind="delete", inputs=read),
+            contract_span(5, 5, 5, kind="delete", scope=self.other, outputs=deleted),
+        ]
+        others = [
+            contract_span(6, 6, 6, kind="retrieve", scope=self.other, inputs=read),
+            contract_span(7, 7, 7, kind="delete", scope=self.other, outputs=(Variable("memory:1", action="DELETE"),)),
+        ]
+        source = fill([*changes, *others], [plain, unique])
+        found = source.changed_elsewhere([plain, unique])
+        assert found - {plain.trace_id, unique.trace_id} == {span.trace_id for span in changes}
+        assert source.changed_elsewhere([others[0]]) == set()
+        assert source.changed_elsewhere([]) == set()
+
+    def test_changes_of_many_records_are_found(self, fill: FillRecords) -> None:
+        records = [self.written(n, f"memory:{n:08x}-0000-4000-8000-000000000000") for n in range(1, 231)]
+        changes = [
+            contract_span(1000 + n, 1, 500, kind="delete", scope=self.other, outputs=record.outputs)
+            for n, record in enumerate(records)
+            if n % 20 == 3
+        ]
+        found = fill(records, changes).changed_elsewhere(records)
+        assert found - {record.trace_id for record in records} == {span.trace_id for span in changes}
+
+    def test_who_read_what_a_failed_write_left_is_found(self, fill: FillRecords) -> None:
+        failed = self.written(1, "memory:1", status="error")
+        read = (Variable("memory:1", "hit", failed.origin),)
+        reader = contract_span(2, 2, 2, kind="retrieve", scope=self.other, inputs=read)
+        assert fill([failed, reader]).changed_elsewhere([failed]) == {reader.trace_id}
+
+    def test_writers_are_found_by_ref(self, fill: FillRecords) -> None:
+        spans = [self.written(1, self.unique), self.written(2, self.unique), self.written(3, "memory:1")]
+        source = fill(spans)
+        assert sorted(source.writers(self.unique)) == [span.trace_id for span in spans[:2]]
+        assert source.writers("memory:none") == []
 
 
 class StoreContract(SourceContract):

@@ -22,6 +22,7 @@ from memtrace_otel.testing import contract_span
 from tests.unit.store.backend_api import Reply, answering
 
 SPAN = contract_span(0xABC, 1, kind="retrieve")
+ORIGIN = f"{1:032x}-{2:016x}"
 
 
 @pytest.mark.parametrize(
@@ -104,6 +105,11 @@ def test_a_certificate_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) ->
             '{ (span.memtrace.scope = "\\"" || span.memtrace.scope = ".*") }',
         ),
         (
+            Wanted(touching=frozenset({"memory:1", "memory:2", ORIGIN}), kinds=frozenset({"judge"})),
+            f'{{ span.memtrace.op.kind = "judge" && (span.memtrace.inputs.origins = "{ORIGIN}"'
+            ' || span.memtrace.outputs =~ "memory:1|memory:2") }',
+        ),
+        (
             Wanted(origins=frozenset("o"), kinds=frozenset({"judge"})),
             '{ span.memtrace.op.kind = "judge" && span.memtrace.inputs.origins = "o" }',
         ),
@@ -117,6 +123,21 @@ def test_a_kind_is_also_told_by_the_standard_name_of_its_operation() -> None:
     assert traceql(Wanted(kinds=frozenset({"update"}))) == (
         '{ (span.memtrace.op.kind = "update" || span.gen_ai.operation.name = "update_memory") }'
     )
+
+
+def test_no_attribute_of_a_query_lies_across_a_kibibyte() -> None:
+    """Tempo's parser would lose characters there."""
+    for many in (*range(1, 40), 100):
+        origins = [f"{n:032x}-{n:016x}" for n in range(many)]
+        refs = [f"memory:\u00e9 {n}" for n in range(many)]
+        query = traceql(Wanted(kinds=frozenset({"update"}), touching=frozenset(origins + refs)))
+        names = [*re.finditer(r"span\.[a-z_.]+", query)]
+        assert len(names) == 3 + many
+        for name in names:
+            first, last = (len(query[:at].encode()) for at in (name.start(), name.end()))
+            assert first // 1024 == last // 1024
+        assert [origin in query for origin in origins] == [True] * many
+        assert re.sub(r" {2,}", " ", query).count('span.memtrace.outputs = "memory:') == many
 
 
 def test_the_envelope_of_tempo_is_opened() -> None:
@@ -224,6 +245,27 @@ def test_jaeger_is_asked_service_by_service_but_not_for_our_own_and_shows_the_ev
     evaluations = [f"{number:016x}" for number in (2, 3, 4)]
     assert found == {"a".zfill(32): evaluations, "b".zfill(32): evaluations}
     assert {query["tags"] for path, query, _ in asked.requests if path == "/api/traces"} == {'{"memtrace.scope": "s"}'}
+
+
+@pytest.mark.parametrize(
+    "value",
+    ['["a","memory:1"]', ["a", "memory:1"], '["\\u003e", "o"]', "[broken"],
+    ids=["text", "list", "origin", "odd"],
+)
+def test_jaeger_shows_those_that_may_touch_what_is_wanted(value: object) -> None:
+    def answer(path: str, query: dict[str, str]) -> Reply:
+        if path == "/api/v3/services":
+            return 200, b'{"services": ["a"]}'
+        traces = [{"traceID": f"{n:x}", "spans": [{"tags": tags}]} for n, tags in enumerate(told, 1)]
+        return 200, json.dumps({"data": traces}).encode()
+
+    key = "memtrace.inputs.origins" if value == '["\\u003e", "o"]' else "memtrace.outputs"
+    told = [[{"key": key, "value": value}], [{"key": key, "value": '["b"]'}], [{"key": "other", "value": value}], []]
+    wanted = Wanted(kinds=frozenset({"delete"}), touching=frozenset({"memory:1", "o"}))
+    with answering(answer) as asked:
+        assert list(open_source(f"jaeger+{asked.url}")._search(wanted, 0, 10**18)) == [f"{1:032x}"]
+    kinds = [query["tags"] for path, query, _ in asked.requests if path == "/api/traces"]
+    assert kinds[:2] == ['{"memtrace.op.kind": "delete"}', '{"gen_ai.operation.name": "delete_memory"}']
 
 
 @pytest.mark.parametrize("kind", ["jaeger", "tempo"])
