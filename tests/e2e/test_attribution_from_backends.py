@@ -108,17 +108,19 @@ def test_planted_faults_get_the_verdicts_that_they_get_from_a_database(backend: 
 @people
 @ways
 def test_what_others_deleted_was_deleted(
-    backend: Reached, recording: Recording, content_on: None, named: str, who: str
+    backend: Reached, recording: Recording, content_on: None, tmp_path: Path, named: str, who: str
 ) -> None:
     answer, delete = deleted_by(who, named, recording.tracer)
-    backend.tell(decode_request(encode_sdk_spans(recording.spans())))
+    spans = decode_request(encode_sdk_spans(recording.spans()))
+    expected = verdicts_of(spans, tmp_path)
+    backend.tell(spans)
     opened = backend.open()
     opened.api.allow(1000)
     wait_for(lambda: delete[:32] in opened.trace_ids(), "the delete is found by search")
     [found] = diagnose_backend(backend.open(), [answer[:32]])
     [verdict] = found.verdicts
     assert (verdict.failure_type, f"{verdict.trace_id}-{verdict.span_id}") == (FailureType.DELETION, delete)
-    assert verdict.complete
+    assert {answer[:32]: verdict_json(verdict)} == expected
 
 
 @pytest.fixture(scope="module")
