@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -49,10 +50,11 @@ def main(path: str, look_in: str) -> None:
     with Counting(Path(path)) as counting, WatchedStore.open(path) as store:
         store.skip()
         attribution.resume(store)
+        work = _Work(store, attribution, packing, counting, told)
         wait = 0.0
         while _is_wanted(wait):
             try:
-                wait = _work(store, attribution, packing, counting, told)
+                wait = work.step()
             except BrokenPipeError:  # nobody is told any more: the server was killed
                 return
             except StoreError as error:
@@ -60,36 +62,43 @@ def main(path: str, look_in: str) -> None:
                 wait = _RETRY_SECONDS
 
 
-def _work(store: WatchedStore, attribution: Attribution, packing: Packing, counting: Counting, told: TextIO) -> float:
-    """Decode one batch; when nothing waits, attribute one trace and pack a few spans. Return after how many seconds
-    there may be more."""
-    batch = store.decode_batch()
-    if batch is not None:
-        _tell(told, _noticed(store, attribution, counting, batch.spans, batch.quarantined))
-        return 0.0
-    for spans in store.arrived():
-        _tell(told, _noticed(store, attribution, counting, spans))
-    _tell(told, attribution.attribute_one(store))
-    started = time.monotonic()
-    if not packing.step(store):
-        _tell(told, Progress(packed=packing.packed))
-        packing.packed = 0
-        return min(_LOOK_SECONDS, attribution.wait())
-    # The write lock is free for others as long as it was held.
-    return min(max(_PAUSE_SECONDS, time.monotonic() - started), attribution.wait())
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What this process does, step by step, and whom it tells."""
 
+    store: WatchedStore
+    attribution: Attribution
+    packing: Packing
+    counting: Counting
+    told: TextIO
 
-def _noticed(
-    store: WatchedStore, attribution: Attribution, counting: Counting, spans: list[NewSpan], quarantined: int = 0
-) -> Progress:
-    attribution.notice(spans, store)
-    counted = spans if counting.is_mine() else []
-    return Progress(len(counted), quarantined, seen=seen_in(counted), answering=attribution.answering())
+    def step(self) -> float:
+        """Decode one batch; when nothing waits, attribute one trace and pack a few spans. Return after how many seconds
+        there may be more."""
+        batch = self.store.decode_batch()
+        if batch is not None:
+            self._notice(batch.spans, batch.quarantined)
+            return 0.0
+        for spans in self.store.arrived():
+            self._notice(spans)
+        self._tell(self.attribution.attribute_one(self.store))
+        started = time.monotonic()
+        if not self.packing.step(self.store):
+            self._tell(Progress(packed=self.packing.packed))
+            self.packing.packed = 0
+            return min(_LOOK_SECONDS, self.attribution.wait())
+        # The write lock is free for others as long as it was held.
+        return min(max(_PAUSE_SECONDS, time.monotonic() - started), self.attribution.wait())
 
+    def _notice(self, spans: list[NewSpan], quarantined: int = 0) -> None:
+        self.attribution.notice(spans, self.store)
+        counted = spans if self.counting.is_mine() else []
+        answering = self.attribution.answering()
+        self._tell(Progress(len(counted), quarantined, seen=seen_in(counted), answering=answering))
 
-def _tell(told: TextIO, progress: Progress) -> None:
-    if progress:
-        print(progress.line(), file=told, flush=True)
+    def _tell(self, progress: Progress) -> None:
+        if progress:
+            print(progress.line(), file=self.told, flush=True)
 
 
 def _is_wanted(seconds: float) -> bool:

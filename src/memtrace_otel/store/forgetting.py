@@ -103,7 +103,7 @@ def _erase(connection: Connection, id: int, found: _Found, erasing: Erasing) -> 
 def _others(connection: Connection, span: Span, found: _Found) -> set[str]:
     """Return the origins that `span` read from and that are not erased."""
     query = "SELECT 1 FROM span WHERE trace_id = ? AND span_id = ?"
-    origins = set(indexed_fields(span.SerializeToString()).origins) - found.spans.keys()
+    origins = _origins_read(span) - found.spans.keys()
     return {origin for origin in origins if connection.execute(query, split_origin(origin)).fetchone()}
 
 
@@ -142,9 +142,8 @@ def _follow(connection: Connection, found: _Found, traces: set[str], origins: se
             origins |= _add(connection, found, "trace_id = ?", trace_id)
         traces = set[str]()
         for origin in origins:
-            traces |= {
-                span.trace_id.hex() for _, scope, span in _readers(connection, origin) if not scope
-            } - found.traces
+            traces.update(span.trace_id.hex() for _, scope, span in _readers(connection, origin) if not scope)
+        traces -= found.traces
         origins = set[str]()
 
 
@@ -205,11 +204,13 @@ def _readers(
     """Yield row id, scope and span of what reads from `origin`, without the rows that are `known`."""
     for id in readers_of(connection, origin):
         span = None if id in known else _span(connection, id)
-        if (
-            span is not None and origin in indexed_fields(span.SerializeToString()).origins
-        ):  # its number may be that of another name
+        if span is not None and origin in _origins_read(span):  # its number may be that of another name
             (scope,) = connection.execute("SELECT scope FROM span WHERE id = ?", (id,)).fetchone()
             yield id, scope, span
+
+
+def _origins_read(span: Span) -> set[str]:
+    return set(indexed_fields(span.SerializeToString()).origins)
 
 
 def _erased_verdicts(connection: Connection, found: _Found, rename: Rename) -> list[tuple[str, str]]:

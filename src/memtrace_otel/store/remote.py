@@ -67,6 +67,7 @@ class RemoteSource(ABC):
         self._history = (settings.SOURCE_HOURS.read() if hours is None else hours) * _HOUR
         self._kept: KeptTraces | None = None
         self._left_out: set[str] = set()
+        self._too_many: SourceLimitError | None = None
 
     def __str__(self) -> str:
         return str(self.api)
@@ -264,13 +265,17 @@ class RemoteSource(ABC):
         known = {name: self._kept.touching(name, kinds) if self._kept else None for name in names}
         found = {name: set(trace_ids or ()) for name, trace_ids in known.items()}
         left = sorted(name for name, trace_ids in known.items() if trace_ids is None)
+        if left and self._too_many:  # others of the same run would ask for as much
+            raise self._too_many
         at_once = _NAMES if self._finds_elements else max(1, len(left))
         for first in range(0, len(left), at_once):
             wanted = Wanted(kinds=frozenset(kinds), touching=frozenset(left[first : first + at_once]))
             for part, (_, _, traces) in enumerate(self._searched(wanted, since, None)):
                 if part == _MOST_PARTS and not self._finds_elements:
                     reason = "there are too many changes to look for those of one record"
-                    raise SourceLimitError(str(self), reason, is_reply=True)
+                    error = SourceLimitError(str(self), reason, is_reply=True)
+                    self._too_many = error if self._kept else None
+                    raise error
                 self.fetch(traces)
                 for trace_id in traces:
                     for span in filter(wanted.holds, self.readable(trace_id)):

@@ -86,6 +86,14 @@ def test_changes_are_searched_in_so_many_parts_of_time_at_most() -> None:
         source.changed_elsewhere([record])
     assert raised.value.is_reply
     assert source.asked["search"] < 300
+    keeping = source.keeping()
+    for _ in range(2):
+        source.asked.clear()
+        with pytest.raises(SourceLimitError, match="too many changes"):
+            keeping.changed_elsewhere([record])
+    assert source.asked["search"] == 0
+    [(_, graph)] = load_graphs(keeping, [record.trace_id])
+    assert graph.incomplete == {"bounded": 1}
 
 
 def test_a_keeping_source_reads_and_searches_once() -> None:
