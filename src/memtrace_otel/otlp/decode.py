@@ -15,29 +15,12 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from memtrace_otel import semconv
 from memtrace_otel.model import AttributeValue, Event, Link, OperationSpan
 from memtrace_otel.otlp.fields import FieldReader
-from memtrace_otel.otlp.mapped import read_any, read_attributes
+from memtrace_otel.otlp.mapped import read_any, read_attributes, short_texts
 from memtrace_otel.otlp.values import attributes, decode_pairs
 
 _STATUS = ("unset", "ok", "error")
-_INDEXED = frozenset(
-    (
-        semconv.OP_KIND,
-        semconv.SCOPE,
-        semconv.GEN_AI_OPERATION_NAME,
-        semconv.INPUTS,
-        semconv.INPUTS_ORIGINS,
-        semconv.OUTPUTS,
-        semconv.SYSTEM,
-        semconv.PART,
-        semconv.INCOMPLETE,
-        semconv.LOST,
-        semconv.EVALUATION_LABEL,
-        semconv.EVALUATION_SCORE,
-    )
-)
-
-# Few spans have these.
-_RARE = frozenset((semconv.PART, semconv.INCOMPLETE, semconv.LOST))
+_RARE = (semconv.PART, semconv.INCOMPLETE, semconv.LOST)
+"""Few spans have these."""
 
 
 class DecodeError(ValueError):
@@ -124,7 +107,7 @@ def decode_request(body: bytes) -> list[OperationSpan]:
 def decode_span(span: Span, resource: Mapping[str, AttributeValue], scope: str) -> OperationSpan:
     """Read one span with valid ids by the wire contract."""
     reader = FieldReader(decode_pairs(span.attributes))
-    kind = reader.text(semconv.OP_KIND) or _standard_kind(reader.rest)
+    kind = reader.text(semconv.OP_KIND) or _standard_kind(reader.rest.get(semconv.GEN_AI_OPERATION_NAME))
     inputs, input_indices = reader.inputs()
     outputs, output_indices = reader.outputs()
     part = reader.integer(semconv.PART) or 0
@@ -170,18 +153,40 @@ def decode_span(span: Span, resource: Mapping[str, AttributeValue], scope: str) 
 
 
 def indexed_fields(body: bytes) -> IndexedFields:
-    """Read these fields alone of a Span: a tenth of the time that `decode_span` takes. Raises ProtobufError."""
+    """Read these fields alone of a Span, in a small part of the time that `decode_span` takes. Raises ProtobufError."""
     found, events = read_attributes(body)
-    reader = FieldReader({key: read_any(found[key]) for key in _INDEXED if key in found})
-    kind = reader.text(semconv.OP_KIND) or _standard_kind(reader.rest)
-    scope, origins = reader.text(semconv.SCOPE), reader.origins()
-    written = frozenset(reader.texts(semconv.OUTPUTS)) - {""}
-    evaluated, system = is_evaluated(reader.rest, map(Span.Event.FromString, events)), reader.text(semconv.SYSTEM)
-    if not reader.rest.keys() & _RARE:
-        return IndexedFields(kind, scope, origins, evaluated, written, system)
+    refs, origins = _texts(found, semconv.INPUTS), _texts(found, semconv.INPUTS_ORIGINS)
+    usual = (
+        _text(found, semconv.OP_KIND) or _standard_kind(_text(found, semconv.GEN_AI_OPERATION_NAME)),
+        _text(found, semconv.SCOPE),
+        {origin for ref, origin in zip(refs, origins, strict=False) if ref and origin},
+        is_evaluated(found, map(Span.Event.FromString, events)),
+        frozenset(filter(None, _texts(found, semconv.OUTPUTS))),
+        _text(found, semconv.SYSTEM),
+    )
+    reader = FieldReader({key: read_any(found[key]) for key in _RARE if key in found})
+    if not reader.rest:
+        return IndexedFields(*usual)
     part, lost = reader.integer(semconv.PART) or 0, reader.integer(semconv.LOST) or 0
-    incomplete = frozenset(reader.texts(semconv.INCOMPLETE))
-    return IndexedFields(kind, scope, origins, evaluated, written, system, part, incomplete, max(0, lost))
+    return IndexedFields(*usual, part, frozenset(reader.texts(semconv.INCOMPLETE)), max(0, lost))
+
+
+def _text(found: Mapping[str, bytes], key: str) -> str:
+    """Read what `FieldReader.text` takes."""
+    value = found.get(key)
+    text = None if value is None else read_any(value)
+    return text if isinstance(text, str) else ""
+
+
+def _texts(found: Mapping[str, bytes], key: str) -> list[str]:
+    """Read what `FieldReader.texts` takes."""
+    value = found.get(key)
+    if value is None:
+        return []
+    try:
+        return short_texts(value)
+    except (LookupError, ValueError):
+        return FieldReader({key: read_any(value)}).texts(key)
 
 
 def is_evaluated(attributes: Mapping[str, object], events: Iterable[Event | Span.Event]) -> bool:
@@ -190,7 +195,6 @@ def is_evaluated(attributes: Mapping[str, object], events: Iterable[Event | Span
     return told or any(event.name == semconv.EVALUATION_EVENT for event in events)
 
 
-def _standard_kind(plain: Mapping[str, object]) -> str:
-    """Return the kind of a GenAI span that another instrumentation wrote, '' for any other span."""
-    operation = plain.get(semconv.GEN_AI_OPERATION_NAME)
+def _standard_kind(operation: object) -> str:
+    """Return the kind of a GenAI operation that another instrumentation names, '' for any other."""
     return str(semconv.KIND_OF_OPERATION.get(operation, "")) if isinstance(operation, str) else ""

@@ -86,12 +86,6 @@ class FieldReader:
             for ref, role, action, digest, size, content, store, time in columns
         )
 
-    def origins(self) -> set[str]:
-        """Take the origins of the input variables, without the variables."""
-        refs = self.texts(semconv.INPUTS)
-        origins = self._column(semconv.INPUTS_ORIGINS, refs, (str,), "")
-        return {origin for ref, origin in zip(refs, origins, strict=True) if ref and origin}
-
     def flow(self, inputs: list[int], outputs: list[int], part: int) -> tuple[tuple[int, int], ...] | None:
         """Take the flow pairs, given the wire indices of the variables kept. In a continuation (`part` > 0) they count
         over all parts of the operation and stay as they are.

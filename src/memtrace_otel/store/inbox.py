@@ -18,7 +18,7 @@ from memtrace_otel.store.connection import transaction
 from memtrace_otel.store.rows import NewSpan, insert_rows, read_request
 
 BATCH_BODIES = 256
-BATCH_BYTES = 1 << 20
+BATCH_BYTES = 2 << 20
 _WAITING = "SELECT coalesce(sum(length(body)), 0), coalesce(min(received), 0) FROM inbox"
 
 
