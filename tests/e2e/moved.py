@@ -74,8 +74,9 @@ class MovedSource:
     def readers(self, origin: str, *, kinds: Collection[str] = ()) -> list[OperationSpan]:
         return self._move.back(self._source.readers(self._move.origin(origin), kinds=kinds))
 
-    def writers(self, ref: str) -> list[str]:
-        return [self._move.id(trace_id) for trace_id in self._source.writers(ref)]
+    def writers(self, ref: str) -> list[str] | None:
+        found = self._source.writers(ref)
+        return found and [self._move.id(trace_id) for trace_id in found]
 
     def changed_elsewhere(self, spans: Collection[OperationSpan]) -> set[str]:
         changed = self._source.changed_elsewhere(self._move.there(list(spans)))

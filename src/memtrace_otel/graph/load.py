@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeVar
 
 from memtrace_otel.graph.assembly import Assembly, assemble
@@ -110,7 +110,7 @@ class _Loading:
         self.traces: dict[str, list[OperationSpan]] = {}
         self._assembled: dict[str, Assembly] = {}
         self._sought: set[str] = set()
-        self._writers_of: Callable[[str], list[str]] = (
+        self._writers_of: Callable[[str], list[str] | None] = (
             source.writers if isinstance(source, RecordSource) else lambda ref: []
         )
 
@@ -180,7 +180,12 @@ class _Loading:
         source, spans = self._source, [span for trace_id in trace_ids for span in self.traces[trace_id]]
         if not isinstance(source, RecordSource) or self.full:
             return []
-        return self._fresh(self._asked(lambda: source.changed_elsewhere(spans)) or ())
+        try:
+            changed: Collection[str] = source.changed_elsewhere(spans)
+        except SourceLimitError as error:
+            self._limited(error)
+            changed = error.found
+        return self._fresh(changed)
 
     def _origins(self, trace_ids: Iterable[str]) -> None:
         """Load the traces that these name, as origins or by unique ids, until nothing new is named."""
@@ -205,10 +210,13 @@ class _Loading:
         try:
             return question()
         except SourceLimitError as error:
-            self._bounded = True
-            if not error.is_reply:
-                self._left = 0
+            self._limited(error)
             return None
+
+    def _limited(self, error: SourceLimitError) -> None:
+        self._bounded = True
+        if not error.is_reply:
+            self._left = 0
 
     def _named(self, trace_id: str) -> set[str]:
         """The origins of what the spans of a loaded trace read."""
@@ -219,7 +227,11 @@ class _Loading:
         refs = {v.ref for span in self.traces[trace_id] for v in span.inputs if not v.origin and is_unique(v.ref)}
         new = refs - self._sought
         self._sought |= new
-        return {writer for ref in new for writer in self._asked(lambda ref=ref: self._writers_of(ref)) or ()}
+        found = {ref: self._asked(lambda ref=ref: self._writers_of(ref)) for ref in new}
+        if untold := {ref for ref, writers in found.items() if writers is None}:
+            written = {variable.ref for spans in self.traces.values() for span in spans for variable in span.outputs}
+            self._bounded = self._bounded or not untold <= written
+        return {writer for writers in found.values() for writer in writers or ()}
 
     def _fresh(self, trace_ids: Iterable[str]) -> list[str]:
         """Load those traces; return the ids of those that are new."""

@@ -72,8 +72,8 @@ def _read_origins(source: RemoteSource, trace_ids: set[str]) -> set[str]:
 
 def _search_records(source: RemoteSource, spans: Collection[OperationSpan]) -> None:
     """Search for what others did to records of these spans, and for who wrote those that are read by a unique id."""
-    source.changed_elsewhere(spans)
     source.find_writers({v.ref for span in spans for v in span.inputs if not v.origin and is_unique(v.ref)})
+    source.changed_elsewhere(spans)
 
 
 def _batches(values: Iterable[str]) -> Iterator[list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 
@@ -22,10 +23,20 @@ class SourceLimitError(StoreError):
     """What was asked for takes more requests or bytes than allowed; a graph goes on without it and says so.
 
     `is_reply` says that a single reply does, or that it cannot be read: a part of what was asked for may be had.
-    `may_pass` says that the backend may well answer the same request later.
+    `may_pass` says that the backend may well answer the same request later; `found` are the traces that were found all
+    the same.
     """
 
-    def __init__(self, path: str | Path, reason: str, *, is_reply: bool = False, may_pass: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        reason: str,
+        *,
+        is_reply: bool = False,
+        may_pass: bool = False,
+        found: Collection[str] = (),
+    ) -> None:
         super().__init__(path, reason)
         self.is_reply = is_reply
         self.may_pass = may_pass
+        self.found = found

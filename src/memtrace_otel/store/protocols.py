@@ -55,14 +55,16 @@ class TraceSource(Protocol):
 class RecordSource(TraceSource, Protocol):
     """A source that finds what others than its owner did to a record, without looking through everything."""
 
-    def writers(self, ref: str) -> list[str]:
-        """Return the ids of the traces that list a variable among their outputs; a few more may be among them."""
+    def writers(self, ref: str) -> list[str] | None:
+        """Return the ids of the traces that list a variable among their outputs; a few more may be among them. None
+        where that cannot be told."""
         ...
 
     def changed_elsewhere(self, spans: Collection[OperationSpan]) -> set[str]:
         """Return the ids of the traces in which a span of another scope, or of none, changes a record that one of these
         spans wrote, and says so by its origin or an id that is unique; and of those that read what spans near a write
-        that failed produced. A few more may be among them. The spans are whole traces."""
+        that failed produced. A few more may be among them. The spans are whole traces. Raises SourceLimitError with
+        those that were `found` where not all can be."""
         ...
 
 

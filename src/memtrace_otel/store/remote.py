@@ -39,8 +39,8 @@ _BEHIND = 600 * _SECOND
 """How long before a version was written, by another clock, it may seem to be read."""
 _NAMES = 100
 """Origins and refs of one search."""
-_MOST_PARTS = 50
-"""Where all changes come to tell a few: into how many parts of time that is divided at most."""
+_MOST_PARTS = 8
+"""Where all changes come to tell a few: how many parts of time are searched for them at most."""
 
 Found = Mapping[str, Collection[str]]
 """The traces that a search found, each with the ids of those of its spans that the search shows to be such ones."""
@@ -67,7 +67,7 @@ class RemoteSource(ABC):
         self._history = (settings.SOURCE_HOURS.read() if hours is None else hours) * _HOUR
         self._kept: KeptTraces | None = None
         self._left_out: set[str] = set()
-        self._too_many: SourceLimitError | None = None
+        self._cut = False
 
     def __str__(self) -> str:
         return str(self.api)
@@ -141,21 +141,29 @@ class RemoteSource(ABC):
         written = next((span.start for span in self.trace(origin[:32]) if span.origin == origin), None)
         return self.find_readers((origin,), kinds, written)[origin]
 
-    def writers(self, ref: str) -> list[str]:
-        """Return the ids of the traces that list a variable among their outputs; none where all would have to be
-        looked through."""
-        return self.find_writers((ref,))[ref]
+    def writers(self, ref: str) -> list[str] | None:
+        """Return the ids of the traces that list a variable among their outputs, None where all would have to be looked
+        through."""
+        return self.find_writers((ref,)).get(ref)
 
     def changed_elsewhere(self, spans: Collection[OperationSpan]) -> set[str]:
-        """Return the ids of the traces that tell what others did to a record of these spans, see `RecordSource`; not of
-        those that read what was near a failure where all would have to be looked through."""
-        writing = [span for span in spans if span.outputs and span.kind not in READING_KINDS]
-        changed = (*unique_refs(writing), *(span.origin for span in writing))
-        since = min((span.start for span in spans), default=0) - _BEHIND
-        found = self.find_touching(changed, CHANGING_KINDS, since)
+        """Return the ids of the traces that tell what others did to a record of these spans, see `RecordSource`; as far
+        back as a memory is looked for.
+
+        Raises SourceLimitError where too many spans would have to be looked through."""
+        writing = [span for span in spans if span.kind not in READING_KINDS and (span.kind or span.outputs)]
+        first = min((span.start for span in writing), default=0) - _BEHIND
+        since = max(first, time.time_ns() - self._history)
+        self._cut = self._cut and self._kept is not None
+        found = self.find_touching((*unique_refs(writing), *(span.origin for span in writing)), CHANGING_KINDS, since)
+        failed = near_failures(spans)
         if self._finds_elements:
-            found |= self.find_touching(near_failures(spans), (), since)
-        return {trace_id for trace_ids in found.values() for trace_id in trace_ids}
+            found |= self.find_touching(failed, (), since)
+        told = {trace_id for trace_ids in found.values() for trace_id in trace_ids}
+        if self._cut or (failed and not self._finds_elements):
+            reason = "what others did to some records is not known: too many spans would have to be looked through"
+            raise SourceLimitError(str(self), reason, is_reply=True, found=told)
+        return told
 
     def trace_ids(self, *, scope: str | None = None) -> list[str]:
         """Return the id of every trace (with a span of the scope), by the start of its first (such) span."""
@@ -256,26 +264,24 @@ class RemoteSource(ABC):
         return ordered
 
     def find_writers(self, refs: Collection[str]) -> dict[str, list[str]]:
-        """Return what `writers` does of each."""
-        return self.find_touching(refs, (), None) if self._finds_elements else {ref: [] for ref in refs}
+        """Return what `writers` does of each, nothing where all would have to be looked through."""
+        return self.find_touching(refs, (), None) if self._finds_elements else {}
 
     def find_touching(self, names: Collection[str], kinds: Collection[str], since: int | None) -> dict[str, list[str]]:
         """Return the ids of the traces in which a span (of any of `kinds`, that started at `since` (ns) or later) reads
-        what has an origin, or lists a ref among its outputs, for each of these names."""
+        what has an origin, or lists a ref among its outputs, for each of these names; of some where too many spans come
+        to be looked through: others of the same run would ask for as many."""
         known = {name: self._kept.touching(name, kinds) if self._kept else None for name in names}
         found = {name: set(trace_ids or ()) for name, trace_ids in known.items()}
         left = sorted(name for name, trace_ids in known.items() if trace_ids is None)
-        if left and self._too_many:  # others of the same run would ask for as much
-            raise self._too_many
+        left = [] if self._cut else left
         at_once = _NAMES if self._finds_elements else max(1, len(left))
         for first in range(0, len(left), at_once):
             wanted = Wanted(kinds=frozenset(kinds), touching=frozenset(left[first : first + at_once]))
             for part, (_, _, traces) in enumerate(self._searched(wanted, since, None)):
                 if part == _MOST_PARTS and not self._finds_elements:
-                    reason = "there are too many changes to look for those of one record"
-                    error = SourceLimitError(str(self), reason, is_reply=True)
-                    self._too_many = error if self._kept else None
-                    raise error
+                    self._cut = True
+                    break
                 self.fetch(traces)
                 for trace_id in traces:
                     for span in filter(wanted.holds, self.readable(trace_id)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -68,32 +69,61 @@ class TestRecordsBySearchOfKinds(RecordContract):
 
     def test_who_read_what_a_failed_write_left_is_found(self, fill: FillRecords) -> None:
         """All spans would have to be looked through."""
-        with pytest.raises(AssertionError):
+        with pytest.raises(SourceLimitError):
             super().test_who_read_what_a_failed_write_left_is_found(fill)
 
     def test_writers_are_found_by_ref(self, fill: FillRecords) -> None:
         """All spans would have to be looked through."""
-        assert fill([self.written(1, self.unique)]).writers(self.unique) == []
+        assert fill([self.written(1, self.unique)]).writers(self.unique) is None
 
 
 def test_changes_are_searched_in_so_many_parts_of_time_at_most() -> None:
+    """What was found by then counts, and others of the run do not ask again."""
     source, record = SearchesByKind(), contract_span(1, 1, kind="create", outputs=(Variable("memory:1"),))
+    change = contract_span(2, 2, 2, kind="delete", inputs=(Variable("memory:1", "previous", record.origin),))
     source.most = 3
-    source.tell([record, *(contract_span(n, n, n, kind="delete") for n in range(2, 20))])
-    assert source.changed_elsewhere([record]) == set()
+    source.tell([record, change])
+    assert source.changed_elsewhere([record]) == {change.trace_id}
     source.tell([contract_span(n, n, n, kind="delete") for n in range(20, 400)])
-    with pytest.raises(SourceLimitError, match="too many changes") as raised:
-        source.changed_elsewhere([record])
-    assert raised.value.is_reply
-    assert source.asked["search"] < 300
     keeping = source.keeping()
-    for _ in range(2):
+    for asked in (source, keeping, keeping):
         source.asked.clear()
-        with pytest.raises(SourceLimitError, match="too many changes"):
-            keeping.changed_elsewhere([record])
+        with pytest.raises(SourceLimitError, match="too many spans") as raised:
+            asked.changed_elsewhere([record])
+        assert (raised.value.is_reply, raised.value.found) == (True, {change.trace_id})
+        assert source.asked["search"] < 60
     assert source.asked["search"] == 0
     [(_, graph)] = load_graphs(keeping, [record.trace_id])
     assert graph.incomplete == {"bounded": 1}
+    assert graph.operation(change.origin) is not None
+
+
+def test_changes_are_looked_for_as_far_back_as_a_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that said 1970 would make it decades of weeks."""
+    source, now = ListedSource(hours=24), time.time_ns()
+    searched: list[int] = []
+    monkeypatch.setattr(ListedSource, "_search", lambda self, wanted, since, until: searched.append(since) or {})
+    for start in (1, now // SECOND - 3600):
+        source.changed_elsewhere([contract_span(1, 1, start, kind="create", outputs=(Variable("memory:1"),))])
+    day, hour = 24 * 3600 * SECOND, 3600 * SECOND
+    assert searched == [pytest.approx(now - ago, abs=60 * SECOND) for ago in (day, hour + 600 * SECOND)]
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+def test_a_write_whose_outputs_are_on_a_continuation_is_known_by_its_own_origin(spilled: bool) -> None:
+    out = (Variable("memory:1"),)
+    record = contract_span(1, 1, 1, kind="create", outputs=() if spilled else out)
+    rest = contract_span(1, 2, 2, kind="create", part=1, parent_id=record.span_id, outputs=out)
+    change = contract_span(2, 2, 2, kind="delete", inputs=(Variable("memory:1", "previous", record.origin),))
+    assert ListedSource().tell([record, rest, change]).changed_elsewhere([record, rest]) == {change.trace_id}
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_who_wrote_a_unique_id_that_cannot_be_searched_for_is_missing(written: bool) -> None:
+    reader = contract_span(2, 2, 2, kind="retrieve", scope="a" * 16, inputs=(Variable(RecordContract.unique, "hit"),))
+    record = RecordContract().written(1, RecordContract.unique)
+    [(_, graph)] = load_graphs(SearchesByKind().tell([reader], [record] if written else []), [reader.trace_id])
+    assert ("bounded" in graph.incomplete) == (not written)
 
 
 def test_a_keeping_source_reads_and_searches_once() -> None:
