@@ -8,6 +8,11 @@ from memtrace_otel.model import OperationSpan, is_unique
 from memtrace_otel.semconv import READING_KINDS
 
 
+def may_write(span: OperationSpan) -> bool:
+    """Tell whether a span may have written a record, itself or on a continuation."""
+    return span.kind not in READING_KINDS and bool(span.kind or span.outputs)
+
+
 def unique_refs(spans: Iterable[OperationSpan]) -> set[str]:
     """Return the refs among their outputs that mean one thing in all memories."""
     return {output.ref for span in spans for output in span.outputs if is_unique(output.ref)}
@@ -17,5 +22,5 @@ def near_failures(spans: Iterable[OperationSpan]) -> list[str]:
     """Return the origins of all spans of the traces in which a write failed: who read what it left all the same may
     name a part of it."""
     spans = list(spans)
-    failed = {span.trace_id for span in spans if span.status == "error" and span.kind not in READING_KINDS}
+    failed = {span.trace_id for span in spans if span.status == "error" and may_write(span)}
     return [span.origin for span in spans if span.trace_id in failed]

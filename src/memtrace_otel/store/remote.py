@@ -20,11 +20,11 @@ from uuid import uuid4
 
 from memtrace_otel import settings
 from memtrace_otel.model import OperationSpan, make_origin
-from memtrace_otel.semconv import CHANGING_KINDS, READING_KINDS, Incomplete
+from memtrace_otel.semconv import CHANGING_KINDS, Incomplete
 from memtrace_otel.store.errors import SourceLimitError, StoreError
 from memtrace_otel.store.http import BackendApi, FailedError, RefusedError, UnreachableError
 from memtrace_otel.store.kept import KeptTraces
-from memtrace_otel.store.records import near_failures, unique_refs
+from memtrace_otel.store.records import may_write, near_failures, unique_refs
 from memtrace_otel.store.wanted import Wanted, evaluates, judged_traces, touched
 
 _logger = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ class RemoteSource(ABC):
         back as a memory is looked for.
 
         Raises SourceLimitError where too many spans would have to be looked through."""
-        writing = [span for span in spans if span.kind not in READING_KINDS and (span.kind or span.outputs)]
+        writing = [span for span in spans if may_write(span)]
         first = min((span.start for span in writing), default=0) - _BEHIND
         since = max(first, time.time_ns() - self._history)
         self._cut = self._cut and self._kept is not None
