@@ -199,17 +199,22 @@ def record(
 ) -> list[Annotation]:
     """Write the verdicts to the store, count the new ones, and return them under their final ids; `deliver` sends them.
 
-    A verdict that is there already adds nothing; another one on the same answer replaces it; one on an answer that no
-    longer fails goes, its spans stay. `started` is when the attribution began (ns since the epoch, now by default).
-    `known` are ids of verdicts that are new no more, for a store that forgets; those that are new now are added.
+    A verdict that is there already adds nothing; another one on the same answer replaces it, but none of a graph that
+    is bounded a complete one; one on an answer that no longer fails goes, its spans stay. `started` is when the
+    attribution began (ns since the epoch, now by default). `known` are ids of verdicts that are new no more, for a
+    store that forgets; those that are new now are added.
     """
     known = set() if known is None else known
     store.withdraw_verdicts(diagnosis.outdated)
     recorded: list[Annotation] = []
     metrics = AttributionMetrics()
-    annotations = annotate(diagnosis.verdicts, store, started=started)
+    partial = Incomplete.BOUNDED in diagnosis.graph.incomplete
+    annotations = annotate(diagnosis.verdicts, store, started=started, partial=partial)
     for annotation, seconds in zip(annotations, diagnosis.seconds, strict=True):
         verdict = annotation.verdict
+        if annotation.is_held:
+            recorded.append(annotation)
+            continue
         document = json.dumps(verdict_json(verdict), ensure_ascii=False)
         is_new = store.save_verdict(verdict.failure.answer_span.origin, verdict.attribution_id, document)
         is_new = is_new and verdict.attribution_id not in known

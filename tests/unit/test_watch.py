@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from threading import Event
 
@@ -17,7 +18,7 @@ from memtrace_otel.annotate.target import Target
 from memtrace_otel.model import Attributed, OperationSpan, Verdict
 from memtrace_otel.otlp import decode_request
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, EVALUATION_LABEL
-from memtrace_otel.store import StoreError
+from memtrace_otel.store import SourceLimitError, StoreError
 from memtrace_otel.store.http import Address, BackendApi, Bounds, FailedError, UnreachableError
 from memtrace_otel.store.remote import Found
 from memtrace_otel.store.wanted import Wanted
@@ -165,6 +166,25 @@ def test_a_span_that_comes_later_changes_the_verdict(told: Told, clock: Clock) -
         clock.now += QUIET
         told.watch.attribute_due()
     assert sum(told.source.asked.values()) < asked + 200  # it is let alone after some time
+
+
+def test_a_verdict_made_of_a_part_replaces_none(
+    told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    told.source.tell(story(Fault.DELETED))
+    assert settle(told, clock) == 1
+    sent = list(told.ours)
+
+    def refuse(self: ListedSource, scopes: Collection[str]) -> dict[str, list[str]]:
+        raise SourceLimitError("listed", "too many traces", is_reply=True)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ListedSource, "find_traces", refuse)
+        assert settle(told, clock, told.restarted()) == 0
+    assert "does not replace the verdict that is there" in caplog.text
+    assert caplog.text.count("not all is read") == 1
+    assert told.ours == sent
+    assert len(told.verdicts) == 1
 
 
 def test_a_verdict_that_goes_nowhere_is_told_once(told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,13 +65,14 @@ class Annotation:
     """A verdict under its final ids, and its spans as stored. `new` counts the spans that were not there before.
 
     `is_new` says that the verdict itself was not, once it is recorded; `seconds` is how long attributing took.
-    A verdict that OTLP cannot hold has no spans.
+    A verdict that OTLP cannot hold has no spans, nor has one that `is_held` back: an earlier one holds.
     """
 
     verdict: Verdict
     spans: tuple[OperationSpan, ...]
     new: int
     is_new: bool = False
+    is_held: bool = False
     seconds: float = 0.0
 
     @property
@@ -107,16 +108,27 @@ def annotation_spans(
     return (*markers, *attribution_trace(verdict, started, ended))
 
 
-def annotate(verdicts: Iterable[Verdict], store: AnnotationStore, *, started: int | None = None) -> list[Annotation]:
+def annotate(
+    verdicts: Iterable[Verdict], store: AnnotationStore, *, started: int | None = None, partial: bool = False
+) -> list[Annotation]:
     """Write the verdicts to `store` as spans; `started` is when their attribution began (ns since the epoch).
 
     A verdict that is there already adds nothing; one that differs from the newest of its answer replaces it under a
-    new id.
+    new id. Of `partial` ones, made where not all could be read, none replaces a complete one.
     """
     ended = time.time_ns()
     annotations: list[Annotation] = []
     for claimed in verdicts:
-        verdict = identity.succeed(claimed, store.trace(claimed.failure.trace_id))
+        trace = store.trace(claimed.failure.trace_id)
+        verdict = identity.succeed(claimed, trace)
+        if partial and _replaces_complete(verdict, trace):
+            _logger.warning(
+                "%s: %s, made where not all could be read, does not replace the verdict that is there",
+                verdict.failure.answer_span.origin,
+                verdict.failure_type,
+            )
+            annotations.append(Annotation(verdict, (), 0, is_held=True))
+            continue
         decisive = _stored(store, verdict.trace_id, verdict.span_id) if verdict.span_id else None
         try:
             built = annotation_spans(verdict, decisive, ended if started is None else started, ended)
@@ -189,6 +201,13 @@ def _send_unsent(
         send(target, encode([items[id] for id in ids]))
         store.mark_sent(ledger, ids)
     return len(unsent)
+
+
+def _replaces_complete(verdict: Verdict, trace: Iterable[OperationSpan]) -> bool:
+    """Tell whether a verdict is new in the failing trace and would replace one that its marker there calls complete."""
+    ours = [span.attributes for span in trace if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE]
+    complete = {said.get(semconv.ATTRIBUTION_ID): said.get(semconv.FAILURE_COMPLETE) for said in ours}
+    return verdict.attribution_id not in complete and complete.get(verdict.replaces) is True
 
 
 def _stored(store: AnnotationStore, trace_id: str, span_id: str) -> OperationSpan | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import lru_cache
 from typing import TypeVar
 
 from memtrace_otel.graph.assembly import Assembly, assemble
@@ -15,6 +17,7 @@ from memtrace_otel.store.errors import SourceLimitError
 from memtrace_otel.store.protocols import RecordSource, TraceSource
 
 T = TypeVar("T")
+_logger = logging.getLogger(__name__)
 MAX_SPANS = 500_000
 """Most spans loaded for one graph; past it nothing more is asked for and `incomplete` says `bounded`."""
 
@@ -98,6 +101,12 @@ def _traces_of(source: LineageSource, name: str) -> Iterable[str]:
     if is_origin(origin):
         return [origin[:32], *(reader.trace_id for reader in source.readers(origin))]
     return source.writers(name) or (s.trace_id for s in source.spans() if any(v.ref == name for v in s.inputs))
+
+
+@lru_cache(256)
+def _warn(reason: str) -> None:
+    """Say once why graphs are made of a part: of fifty failing traces each may meet the same bound."""
+    _logger.warning("not all is read, and verdicts say that they are incomplete: %s", reason)
 
 
 class _Loading:
@@ -214,6 +223,7 @@ class _Loading:
             return None
 
     def _limited(self, error: SourceLimitError) -> None:
+        _warn(str(error))
         self._bounded = True
         if not error.is_reply:
             self._left = 0

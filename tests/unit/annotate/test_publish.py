@@ -56,6 +56,22 @@ def test_a_changed_verdict_names_the_one_it_replaces(store: SqliteStore) -> None
     assert second.verdict.replaces == first.verdict.attribution_id
 
 
+def test_a_verdict_made_of_a_part_replaces_no_complete_one(
+    store: SqliteStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    annotate([verdict_on(UPDATE, complete=True)], store)
+    another = verdict_on(ANSWER, failure_type="response", complete=False)
+    (held,) = annotate([another], store, partial=True)
+    assert (held.is_held, held.spans, held.new) == (True, (), 0)
+    assert "does not replace the verdict that is there" in caplog.text
+    (same,) = annotate([verdict_on(UPDATE, complete=False)], store, partial=True)
+    assert (same.is_held, same.new) == (False, 0)
+    (whole,) = annotate([another], store)
+    assert whole.new > 0  # what is whole may be incomplete for other reasons
+    (next_one,) = annotate([verdict_on(ANSWER, failure_type="unknown", complete=False)], store, partial=True)
+    assert next_one.new > 0
+
+
 def test_a_decisive_span_that_is_not_stored_leaves_the_causing_trace_alone(store: SqliteStore) -> None:
     (annotation,) = annotate([verdict_on(UPDATE, span_id="d" * 16)], store)
     assert len(store.trace(TOLD)) == 1
