@@ -268,6 +268,7 @@ def test_a_source_that_cannot_be_is_bad_input(monkeypatch: pytest.MonkeyPatch) -
         (("attribute", "--all", "--source", "tempo+http://x", "--since", "soon"), "neither a duration"),
         (("attribute", "--all", "--source", "tempo+http://x", "--since", _FIRST), "neither a duration"),
         (("attribute", "f" * 32, "--source", "tempo+http://x", "--since", "2h"), "--since goes with"),
+        (("attribute", "--all", "--source", "tempo+http://x", "--db", "x.db"), "either --db or --source"),
         (("watch",), "--source is needed"),
     ):
         result = run(*arguments)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _SECONDS = click.FloatRange(min=0, min_open=True)
 _ADVICE = {
-    "send": "is the receiver there, and does it take OTLP?",
+    "send": "is the receiver there, does it take OTLP, and is what it asks for (a token, a tenant) in "
+    "OTEL_EXPORTER_OTLP_HEADERS?",
     "store": "do spans get from the receiver to the backend, and is --source that backend?",
     "verdict": "does `serve` or `watch` run, get the spans, and send what it finds to the backend "
     "(OTEL_EXPORTER_OTLP_ENDPOINT there)? A verdict comes after its quiet period",
@@ -70,11 +71,10 @@ def canary(
     ended, 1 when none did. The spans are those of the service memtrace-canary, each flight in a memory of its own.
     """
     from memtrace_otel.annotate.target import read_target
-    from memtrace_otel.canary import fly, write_history
+    from memtrace_otel.canary import Stage, fly, write_history
     from memtrace_otel.canary.metrics import CanaryMetrics
     from memtrace_otel.launch import sending_environment
     from memtrace_otel.monitoring import export_metrics
-    from memtrace_otel.pages import NO_PAGE, UNSURE, FoundPage, find_page
     from memtrace_otel.store import open_source
 
     target = read_target("traces", environ=sending_environment(os.environ, endpoint) if endpoint else None)
@@ -102,17 +102,25 @@ def canary(
         if outcome.lost is None:
             click.echo(f"canary: {outcome.told}, read back after {outcome.seconds:.1f} s")
         else:
-            found = FoundPage(page, True) if page else find_page(target.endpoint, outcome.trace_id, patience=0)
-            where = found.page.trace(outcome.trace_id) if found else f"trace {outcome.trace_id}: {NO_PAGE}"
-            if found and not found.sure:
-                where += f", {UNSURE}"
             message = (
                 f"canary: lost at stage {outcome.lost} after {outcome.seconds:.1f} s: {outcome.told}\n"
-                f"  {_ADVICE[outcome.lost]}\n  {where}"
+                f"  {_ADVICE[outcome.lost]}"
             )
+            if outcome.lost != Stage.SEND:  # else no backend has the trace
+                message += f"\n  {_shown(outcome.trace_id, target.endpoint, page)}"
             if not interval:
                 fail(message, NOTHING_FOUND)
             click.echo(f"memtrace-otel: {message}", err=True)
         if not interval:
             return
         time.sleep(max(0.0, started + interval - time.monotonic()))
+
+
+def _shown(trace_id: str, endpoint: str, page: Page | None) -> str:
+    """Say where a trace can be looked at: on the page that was named, else on one that is found."""
+    from memtrace_otel.pages import NO_PAGE, UNSURE, FoundPage, find_page
+
+    found = FoundPage(page, True) if page else find_page(endpoint, trace_id, patience=0)
+    if found is None:
+        return f"trace {trace_id}: {NO_PAGE}"
+    return found.page.trace(trace_id) + ("" if found.sure else f", {UNSURE}")

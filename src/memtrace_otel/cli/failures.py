@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
@@ -81,6 +82,9 @@ def attribute(
         raise click.UsageError("--since goes with --source and --all")
     if look_in and source:
         raise click.UsageError("--look-in goes with --db: with --source, that backend is looked into anyway")
+    named = click.get_current_context().get_parameter_source("database")
+    if source and named is ParameterSource.COMMANDLINE:
+        raise click.UsageError("give either --db or --source")
     export_metrics()
     found: list[Found] = []
     try:

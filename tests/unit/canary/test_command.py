@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,12 @@ def test_a_lost_flight_is_shown_on_the_page_that_is_named_or_by_its_id(monkeypat
     ended = run(monkeypatch, [LOST])
     assert (ended.exit_code, ended.output.splitlines()[-1]) == (1, f"  trace {LOST.trace_id}: {NO_PAGE}")
     assert "--ui" in NO_PAGE
+
+
+def test_what_was_never_sent_is_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = run(monkeypatch, [replace(LOST, lost=Stage.SEND)], "--ui", "jaeger=http://jaeger:16686")
+    assert LOST.trace_id not in ended.output
+    assert "OTEL_EXPORTER_OTLP_HEADERS" in ended.output
 
 
 def test_a_page_that_may_be_of_another_backend_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
