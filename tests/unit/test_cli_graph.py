@@ -14,7 +14,7 @@ from memtrace_otel.cli import main
 from memtrace_otel.graph import build_graph, load_scope
 from memtrace_otel.graph.export import node_id
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.semconv import Action, OpKind
+from memtrace_otel.semconv import Action, OpKind, Role
 from memtrace_otel.store import SqliteStore
 from tests.unit.graph.conftest import ALICE, BOB, life_of_a_fact, origin_of, put, span
 
@@ -171,6 +171,37 @@ def test_who_read_a_version(database: Path) -> None:
     assert "0.9" in printed
     assert run("readers", f"memory:home|{PARIS}", "--db", database).exit_code == 0  # the update, as previous
     assert run("readers", origin_of(4, 2), "--db", database).exit_code == 2
+
+
+def test_a_name_that_several_memories_have_is_refused_without_a_scope(database: Path) -> None:
+    said, ref = put("message:m1", "I live in Paris", role=Role.MESSAGE), "memory:home"
+    bobs = span(9, 1, OpKind.CREATE, at=60, scope=BOB, inputs=[said], outputs=[put(ref, "Rome", action=Action.ADD)])
+    asked = span(10, 1, OpKind.RESPOND, at=70, inputs=[said])
+    with SqliteStore.open(database) as store:
+        store.add_request(encode_request([bobs, asked]))
+    answer = f"answer:{1:016x}|{origin_of(4, 1)}"
+    roots = [f"message:m1|~{owner}" for owner in (ALICE, BOB, "")]
+    written = [f"{ref}|{origin}" for origin in (LISBON, bobs.origin)]
+    for question, names in (
+        (("slice", "message:m1"), roots),
+        (("paths", "message:m1", answer), roots),
+        (("paths", answer, "message:m1"), roots),
+        (("ancestors", ref), written),
+        (("descendants", ref), written),
+        (("readers", ref), written),
+    ):
+        refused = run(*question, "--db", database)
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert "--scope" in refused.stderr
+        for name, owner in zip(names, (ALICE, BOB, "no memory"), strict=False):
+            assert f"{name} (of {owner})" in refused.stderr
+    assert run("paths", roots[0], answer, "--db", database).exit_code == 0
+    assert run("paths", "message:m1", answer, "--scope", ALICE, "--db", database).exit_code == 0
+    (only,) = rows("descendants", roots[2], "--db", database)
+    assert only["id"] == asked.origin
+    assert [row["id"] for row in rows("readers", ref, "--scope", ALICE, "--db", database)] == [origin_of(4, 2)]
+    assert run("readers", ref, "--scope", BOB, "--db", database).exit_code == 1
+    assert [row["scope"] for row in rows("history", ref, "--db", database)] == [ALICE, ALICE, BOB]
 
 
 def test_a_slice_of_an_answer_is_that_of_the_whole_graph(database: Path) -> None:

@@ -17,6 +17,9 @@ from memtrace_otel.cli.options import check_trace_ids, database_option, examples
 if TYPE_CHECKING:
     from memtrace_otel.graph import EvolutionGraph, NodeKey
 
+_SHOWN = 20
+"""Most names in a message."""
+
 
 class _Questions(click.Group):
     """Without the name of a question: the export of a trace, `memtrace-otel graph TRACE_ID`."""
@@ -58,7 +61,7 @@ def graph() -> None:
     """Show how information evolved, across traces and processes: `graph TRACE_ID` exports all around a trace.
 
     A node is named as exports name it: an operation `<trace id>-<span id>`, a version `<ref>|<origin>`, of a root
-    `<ref>|~<scope>`. A ref alone means its last version.
+    `<ref>|~<scope>`. A ref alone means its last version; where several memories have one, it takes --scope.
     """
 
 
@@ -107,7 +110,7 @@ def slice_(node: str, database: Path, scope: str | None, form: str, output: Path
     if is_origin(node) and (answered := _slice_of_answer(database, node)) is not None:
         return export(answered, form, output)
     evolution = _load(database, scope, node)
-    start = _find(evolution, node)
+    start = _find(evolution, node, scope)
     if not isinstance(start, OperationKey) and ref_kind(start.ref) == RefKind.MESSAGE:
         found = evolution.slice_of_message(start)
     else:
@@ -188,7 +191,7 @@ def paths(source: str, target: str, limit: int, database: Path, scope: str | Non
     from memtrace_otel.graph.export import node_id
 
     evolution = _load(database, scope, source, target)
-    ways = evolution.paths(_find(evolution, source), _find(evolution, target), limit=limit)
+    ways = evolution.paths(_find(evolution, source, scope), _find(evolution, target, scope), limit=limit)
     if as_json:
         named = [[node_id(node) for node in way] for way in ways.found]
         click.echo(json.dumps({"paths": named, "complete": ways.complete}, ensure_ascii=False))
@@ -209,7 +212,8 @@ def paths(source: str, target: str, limit: int, database: Path, scope: str | Non
 def ancestors(node: str, database: Path, scope: str | None, as_json: bool) -> None:
     """Show every operation and version that what NODE says came through, the first first."""
     evolution = _load(database, scope, node)
-    _show_nodes(evolution, evolution.ancestors(_find(evolution, node)), as_json, f"{node} came from nothing recorded")
+    found = evolution.ancestors(_find(evolution, node, scope))
+    _show_nodes(evolution, found, as_json, f"{node} came from nothing recorded")
 
 
 @graph.command(epilog=examples("memtrace-otel graph descendants message:m17 --json"))
@@ -221,7 +225,8 @@ def ancestors(node: str, database: Path, scope: str | None, as_json: bool) -> No
 def descendants(node: str, database: Path, scope: str | None, as_json: bool) -> None:
     """Show every operation and version that what NODE says went to, the first first."""
     evolution = _load(database, scope, node)
-    _show_nodes(evolution, evolution.descendants(_find(evolution, node)), as_json, f"nothing recorded came of {node}")
+    found = evolution.descendants(_find(evolution, node, scope))
+    _show_nodes(evolution, found, as_json, f"nothing recorded came of {node}")
 
 
 @graph.command(
@@ -238,7 +243,7 @@ def readers(version: str, database: Path, scope: str | None, as_json: bool) -> N
     from memtrace_otel.report.memory import read_row
 
     evolution = _load(database, scope, version)
-    found = _find(evolution, version)
+    found = _find(evolution, version, scope)
     if isinstance(found, OperationKey):
         fail(f"an operation, no version: {version}")
     _show([read_row(evolution, read) for read in evolution.readers(found)], as_json, f"nobody read {version}")
@@ -290,17 +295,23 @@ def _tell_of_bound(evolution: EvolutionGraph) -> None:
 
 
 def _known(scopes: Sequence[str]) -> str:
-    shown = ", ".join(scopes[:20])
-    return f"the database has {shown}{' ...' * (len(scopes) > 20)}" if scopes else "the database has none"
+    shown = ", ".join(scopes[:_SHOWN]) + " ..." * (len(scopes) > _SHOWN)
+    return f"the database has {shown}" if scopes else "the database has none"
 
 
-def _find(evolution: EvolutionGraph, name: str) -> NodeKey:
-    from memtrace_otel.graph.export import node_named
+def _find(evolution: EvolutionGraph, name: str, scope: str | None) -> NodeKey:
+    from memtrace_otel.graph import OperationKey
+    from memtrace_otel.graph.export import node_id, nodes_named
 
-    node = node_named(evolution, name)
-    if node is None:
+    nodes = nodes_named(evolution, name, scope or "")
+    if not nodes:
         fail(f"no such operation or version: {name}")
-    return node
+    if len(nodes) > 1:
+        owners = {node: "" if isinstance(node, OperationKey) else evolution.scope_of_version(node) for node in nodes}
+        shown = [f"{node_id(node)} (of {owner or 'no memory'})" for node, owner in owners.items()]
+        ways = ", ".join(shown[:_SHOWN]) + " ..." * (len(shown) > _SHOWN)
+        fail(f"{name} is in {len(nodes)} memories: give --scope SCOPE, or one of {ways}")
+    return nodes[0]
 
 
 def _label(evolution: EvolutionGraph, node: NodeKey) -> str:
