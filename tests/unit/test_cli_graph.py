@@ -16,7 +16,7 @@ from memtrace_otel.graph.export import node_id
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import Action, OpKind, Role
 from memtrace_otel.store import SqliteStore
-from tests.unit.graph.conftest import ALICE, BOB, life_of_a_fact, origin_of, put, span
+from tests.unit.graph.conftest import ALICE, BOB, life_of_a_fact, origin_of, put, seen, span
 
 PARIS, LISBON = origin_of(1, 3), origin_of(2, 3)
 
@@ -127,6 +127,15 @@ def test_slices_of_an_answer_of_a_message_and_of_a_record(database: Path) -> Non
     assert "message:m3" not in refs("message:m1")
     assert {"message:m1", "memory:home"} <= refs(f"memory:home|{PARIS}")
     assert run("slice", "memory:nobody", "--db", database).exit_code == 2
+
+
+def test_a_slice_by_the_name_of_an_answer_is_that_by_its_span(database: Path) -> None:
+    named = f"answer:{1:016x}|{origin_of(4, 1)}"
+    assert run("slice", named, "--db", database).stdout == run("slice", origin_of(4, 1), "--db", database).stdout
+    listed = span(9, 1, OpKind.RETRIEVE, at=70, inputs=[seen("answer:lost", origin_of(9, 9), role=Role.HIT)])
+    with SqliteStore.open(database) as store:
+        store.add_request(encode_request([listed]))
+    assert listed.origin in run("slice", "answer:lost|" + origin_of(9, 9), "--db", database).stdout
 
 
 def test_ways_from_a_message_to_a_record(database: Path) -> None:

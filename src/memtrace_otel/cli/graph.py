@@ -111,7 +111,10 @@ def slice_(node: str, database: Path, scope: str | None, form: str, output: Path
         return export(answered, form, output)
     evolution = _load(database, scope, node)
     start = _find(evolution, node, scope)
-    if not isinstance(start, OperationKey) and ref_kind(start.ref) == RefKind.MESSAGE:
+    kind = "" if isinstance(start, OperationKey) else ref_kind(start.ref)
+    if kind == RefKind.ANSWER and (answered := _slice_of_answer(database, start.origin)) is not None:
+        return export(answered, form, output)
+    if not isinstance(start, OperationKey) and kind == RefKind.MESSAGE:
         found = evolution.slice_of_message(start)
     else:
         found = evolution.ancestors(start) | evolution.descendants(start) | {start}
