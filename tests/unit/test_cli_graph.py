@@ -83,6 +83,16 @@ def test_the_state_at_a_time(database: Path) -> None:
     assert (stranger.exit_code, ALICE in stranger.stderr) == (2, True)
 
 
+@pytest.mark.parametrize(
+    "question",
+    [("state", ""), ("diff", "", "1970-01-01"), ("history", "memory:home", "--scope", ""), ("state", "\udcff")],
+)
+def test_what_no_scope_can_be_is_refused(database: Path, question: tuple[str, ...]) -> None:
+    refused = run(*question, "--db", database)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert ("give a scope" if "" in question else "no UTF-8 text") in refused.stderr
+
+
 def test_the_diff_between_two_times(database: Path) -> None:
     changed, learnt = rows("diff", ALICE, "1970-01-01T00:00:10", "1970-01-01T00:01:00", "--db", database)
     assert (changed["change"], changed["before"], changed["after"]) == ("changed", "Lives in Paris", "Lives in Lisbon")

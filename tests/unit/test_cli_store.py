@@ -112,7 +112,14 @@ def test_forget_without_compact_says_what_is_left_to_do(database: Path) -> None:
     assert done.exit_code == 0
 
 
-@pytest.mark.parametrize(("arguments", "said"), [(["prune"], "give --older-than"), (["forget", ""], "give a scope")])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["prune"], "give --older-than"),
+        (["prune", "--older-than", "1d", "--scope", ""], "give a scope"),
+        (["forget", ""], "give a scope"),
+    ],
+)
 def test_what_is_missing_is_said_before_anything_is_asked(database: Path, arguments: list[str], said: str) -> None:
     done = run(database, *arguments, answer="y\n")
     assert (done.exit_code, said in done.stderr) == (2, True)

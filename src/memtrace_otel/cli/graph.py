@@ -12,7 +12,7 @@ import click
 
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
 from memtrace_otel.cli.graph_export import export, export_options
-from memtrace_otel.cli.options import check_trace_ids, database_option, examples
+from memtrace_otel.cli.options import check_scope, check_trace_ids, database_option, examples
 
 if TYPE_CHECKING:
     from memtrace_otel.graph import EvolutionGraph, NodeKey
@@ -44,6 +44,7 @@ def _nanoseconds(context: click.Context, parameter: click.Parameter, value: str 
 scope_option = click.option(
     "--scope",
     metavar="SCOPE",
+    callback=check_scope,
     help="Only this memory. Default: those that wrote NODE, and all connected with it.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON on standard output.")
@@ -148,7 +149,7 @@ def history(ref: str, database: Path, scope: str | None, as_json: bool) -> None:
         "memtrace-otel graph state 8f14e45fceea167a --at 2026-03-06T10:04:31Z --json",
     )
 )
-@click.argument("scope")
+@click.argument("scope", callback=check_scope)
 @click.option("--at", "time", callback=_nanoseconds, metavar="TIME", help="RFC 3339, UTC without a zone. Default: now.")
 @database_option
 @json_option
@@ -162,7 +163,7 @@ def state(scope: str, time: int | None, database: Path, as_json: bool) -> None:
 
 
 @graph.command(epilog=examples("memtrace-otel graph diff 8f14e45fceea167a 2026-03-06 2026-03-07T12:00:00+01:00"))
-@click.argument("scope")
+@click.argument("scope", callback=check_scope)
 @click.argument("since", callback=_nanoseconds)
 @click.argument("until", callback=_nanoseconds, required=False)
 @database_option

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
-from memtrace_otel.cli.options import database_option, examples
+from memtrace_otel.cli.options import check_scope, database_option, examples
 
 _READER = "another process reads them?"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -32,15 +32,6 @@ def _quantity(units: dict[str, int]) -> Callable[[click.Context, click.Parameter
             raise click.BadParameter(f"{value!r} is no number with a unit, one of {', '.join(units)}") from None
 
     return read
-
-
-def _text(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """A callback that refuses what no scope can be: bytes of the command line that are no text."""
-    try:
-        (value or "").encode()
-    except UnicodeEncodeError:
-        raise click.BadParameter("no UTF-8 text") from None
-    return value
 
 
 _yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
@@ -119,7 +110,7 @@ def compact(database: Path) -> None:
 @store.command(
     epilog=examples("memtrace-otel store forget 8f14e45fceea167a", "memtrace-otel store forget 8f14e45fceea167a --yes")
 )
-@click.argument("scope", callback=_text)
+@click.argument("scope", callback=check_scope)
 @click.option("--no-compact", is_flag=True, help="Do not write the file anew: copies stay in it until `compact`.")
 @database_option
 @_yes_option
@@ -132,8 +123,6 @@ def forget(scope: str, no_compact: bool, database: Path, yes: bool) -> None:
     """
     from memtrace_otel.store import SqliteStore
 
-    if not scope:
-        raise click.UsageError("give a scope")
     if not yes:
         click.confirm("The contents cannot be had back. Erase them?", abort=True)
     with SqliteStore.open(database, create=False) as opened:
@@ -166,7 +155,7 @@ def forget(scope: str, no_compact: bool, database: Path, yes: bool) -> None:
     callback=_quantity(_BYTES),
     help="Unreadable requests, then the oldest traces, until no more is used: 500MB.",
 )
-@click.option("--scope", metavar="SCOPE", callback=_text, help="Only spans of this memory; alone: all of them.")
+@click.option("--scope", metavar="SCOPE", callback=check_scope, help="Only spans of this memory; alone: all of them.")
 @click.option("--all", "everything", is_flag=True, help="Also when by this clock every trace is older than AGE.")
 @database_option
 @_yes_option
@@ -180,7 +169,7 @@ def prune(
     """
     from memtrace_otel.store import SqliteStore
 
-    if scope == "" or (older_than is None and max_size is None and not scope):
+    if older_than is None and max_size is None and scope is None:
         raise click.UsageError("give --older-than, --max-size or --scope")
     if not yes:
         click.confirm("Removed traces cannot be had back. Remove them?", abort=True)
