@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -128,7 +129,7 @@ def forget(scope: str, no_compact: bool, database: Path, yes: bool) -> None:
     with SqliteStore.open(database, create=False) as opened:
         forgotten = opened.forget(scope, compact=not no_compact)
     if not forgotten.spans and not forgotten.quarantined:
-        fail(f"no such scope: {scope}; `memtrace-otel store stats` names them", NOTHING_FOUND)
+        _fail_unknown(scope)
     click.echo(
         f"erased: contents of {forgotten.spans} spans, what {forgotten.readers} spans of other scopes had read of them,"
         f" {forgotten.verdicts} verdicts, {forgotten.quarantined} unreadable requests",
@@ -180,8 +181,15 @@ def prune(
             moments = f"the newest span is of {_moment(newest)}, this clock says {_moment(time.time_ns())}"
             fail(f"nothing removed: every trace is older than that ({moments}); --all removes them all")
         pruned = opened.prune(before=before, max_bytes=max_size, scope=scope)
+        nothing = not pruned.spans and not pruned.quarantined
+        if scope is not None and nothing and all(known.scope != scope for known in opened.scopes()):
+            _fail_unknown(scope)
     unreadable = f", {pruned.quarantined} unreadable requests" if pruned.quarantined else ""
     click.echo(f"removed {pruned.spans} spans of {pruned.traces} traces{unreadable}")
+
+
+def _fail_unknown(scope: str) -> NoReturn:
+    fail(f"no such scope: {scope}; `memtrace-otel store stats` names them", NOTHING_FOUND)
 
 
 def _moment(nanoseconds: int) -> str:
