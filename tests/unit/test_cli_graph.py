@@ -157,6 +157,25 @@ def test_ways_from_a_message_to_a_record(database: Path) -> None:
     assert run("paths", "message:m3", "memory:home", "--db", database).exit_code == 1
 
 
+def test_names_of_spans_and_memories_reach_no_terminal_as_they_are(tmp_path: Path) -> None:
+    ref, owners = "memory:\x1b[31m1", ("ann\x1b]0;x\x07\nscope b", "bob\u202e")
+    writes = [
+        span(n, 1, OpKind.CREATE, name="a\nb\x1b[2J", at=n, scope=owner, inputs=[put("message:m", "hi")],
+             outputs=[put(ref, "hi", action=Action.ADD)])
+        for n, owner in enumerate(owners, 1)
+    ]  # fmt: skip
+    path = tmp_path / "hostile.db"
+    with SqliteStore.open(path) as store:
+        store.add_request(encode_request(writes))
+    way = run("paths", "message:m", f"{ref}|{origin_of(1, 1)}", "--scope", owners[0], "--db", path)
+    assert way.stdout == "message:m -> [a b] -> memory:1\n"
+    assert "the database has ann scope b, bob\n" in run("state", "nobody", "--db", path).stderr
+    several = run("readers", ref, "--db", path).stderr
+    assert f"memory:1|{origin_of(1, 1)} (of ann scope b), memory:1|{origin_of(2, 1)} (of bob)\n" in several
+    stats = CliRunner().invoke(main, ["store", "stats", "--db", str(path)]).stdout.splitlines()
+    assert [line.partition(":")[0] for line in stats[-2:]] == ["scope ann scope b", "scope bob"]
+
+
 def test_parquet_is_a_folder_of_three_tables(database: Path, tmp_path: Path) -> None:
     assert run(f"{4:032x}", "--db", database, "--format", "parquet").exit_code == 2
     assert run(f"{4:032x}", "--db", database, "--format", "parquet", "-o", tmp_path / "out").exit_code == 0

@@ -299,20 +299,23 @@ def _tell_of_bound(evolution: EvolutionGraph) -> None:
 
 
 def _known(scopes: Sequence[str]) -> str:
-    shown = ", ".join(scopes[:_SHOWN]) + " ..." * (len(scopes) > _SHOWN)
+    from memtrace_otel.report.text import one_line
+
+    shown = ", ".join(map(one_line, scopes[:_SHOWN])) + " ..." * (len(scopes) > _SHOWN)
     return f"the database has {shown}" if scopes else "the database has none"
 
 
 def _find(evolution: EvolutionGraph, name: str, scope: str | None) -> NodeKey:
     from memtrace_otel.graph import OperationKey
     from memtrace_otel.graph.export import node_id, nodes_named
+    from memtrace_otel.report.text import one_line
 
     nodes = nodes_named(evolution, name, scope or "")
     if not nodes:
         fail(f"no such operation or version: {name}")
     if len(nodes) > 1:
         owners = {node: "" if isinstance(node, OperationKey) else evolution.scope_of_version(node) for node in nodes}
-        shown = [f"{node_id(node)} (of {owner or 'no memory'})" for node, owner in owners.items()]
+        shown = [one_line(f"{node_id(node)} (of {owner or 'no memory'})") for node, owner in owners.items()]
         ways = ", ".join(shown[:_SHOWN]) + " ..." * (len(shown) > _SHOWN)
         fail(f"{name} is in {len(nodes)} memories: give --scope SCOPE, or one of {ways}")
     return nodes[0]
@@ -320,11 +323,12 @@ def _find(evolution: EvolutionGraph, name: str, scope: str | None) -> NodeKey:
 
 def _label(evolution: EvolutionGraph, node: NodeKey) -> str:
     from memtrace_otel.graph import OperationKey
+    from memtrace_otel.report.text import one_line
 
     if not isinstance(node, OperationKey):
-        return node.ref
+        return one_line(node.ref)
     span = evolution.operation(node.origin)
-    return f"[{span.name if span else 'missing operation'}]"
+    return f"[{one_line(span.name) if span else 'missing operation'}]"
 
 
 def _show(rows: Sequence[dict[str, Any]], as_json: bool, nothing: str) -> None:

@@ -60,6 +60,7 @@ def store() -> None:
 @clear_errors
 def stats(database: Path, as_json: bool) -> None:
     """Count spans, traces, memory scopes, what waits and what could not be read; bytes used and free."""
+    from memtrace_otel.report.text import one_line
     from memtrace_otel.store import SqliteStore
 
     with SqliteStore.open(database, create=False) as opened:
@@ -74,7 +75,8 @@ def stats(database: Path, as_json: bool) -> None:
     if counts.spans:
         click.echo(f"from {_moment(counts.first)} to {_moment(counts.last)}")
     for scope in scopes:
-        click.echo(f"scope {scope.scope}: {scope.spans} spans, {scope.traces} traces, last {_moment(scope.last)}")
+        name = one_line(scope.scope)
+        click.echo(f"scope {name}: {scope.spans} spans, {scope.traces} traces, last {_moment(scope.last)}")
 
 
 @store.command(epilog=examples("memtrace-otel store check || echo damaged"))
