@@ -142,6 +142,11 @@ def test_slices_of_an_answer_of_a_message_and_of_a_record(database: Path) -> Non
 def test_a_slice_by_the_name_of_an_answer_is_that_by_its_span(database: Path) -> None:
     named = f"answer:{1:016x}|{origin_of(4, 1)}"
     assert run("slice", named, "--db", database).stdout == run("slice", origin_of(4, 1), "--db", database).stdout
+    within = json.loads(run("slice", named, "--scope", ALICE, "--db", database).stdout)
+    assert "query:q2" not in {version["ref"] for version in within["versions"]}
+    refused = run("slice", origin_of(4, 1), "--scope", ALICE, "--db", database)
+    assert (refused.exit_code, refused.stdout, "--scope" in refused.stderr) == (2, "", True)
+    assert run("slice", origin_of(1, 2), "--scope", ALICE, "--db", database).exit_code == 0
     listed = span(9, 1, OpKind.RETRIEVE, at=70, inputs=[seen("answer:lost", origin_of(9, 9), role=Role.HIT)])
     with SqliteStore.open(database) as store:
         store.add_request(encode_request([listed]))

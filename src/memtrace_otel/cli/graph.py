@@ -109,13 +109,17 @@ def slice_(node: str, database: Path, scope: str | None, form: str, output: Path
     from memtrace_otel.semconv import RefKind
 
     if is_origin(node) and (answered := _slice_of_answer(database, node)) is not None:
+        if scope is not None:
+            raise click.UsageError("--scope: the slice of an answer is of every memory that it came from")
         return export(answered, form, output)
     evolution = _load(database, scope, node)
     start = _find(evolution, node, scope)
     kind = "" if isinstance(start, OperationKey) else ref_kind(start.ref)
     if kind == RefKind.ANSWER and (answered := _slice_of_answer(database, start.origin)) is not None:
-        return export(answered, form, output)
-    if not isinstance(start, OperationKey) and kind == RefKind.MESSAGE:
+        if scope is None:
+            return export(answered, form, output)
+        found = evolution.slice_of_answer(start.origin)
+    elif not isinstance(start, OperationKey) and kind == RefKind.MESSAGE:
         found = evolution.slice_of_message(start)
     else:
         found = evolution.ancestors(start) | evolution.descendants(start) | {start}
