@@ -43,6 +43,18 @@ def test_a_trace_is_exported_with_and_without_the_word(database: Path) -> None:
     assert json.loads(run("--db", database, trace_id).stdout)["schema"] == "memtrace-otel/graph"
 
 
+def test_options_may_come_before_the_question(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = run("history", "memory:home", "--json", "--db", database).stdout
+    assert asked
+    assert run("--db", database, "--json", "history", "memory:home").stdout == asked
+    assert run(f"--db={database}", "history", "--json", "memory:home").stdout == asked
+    monkeypatch.chdir(database.rename(database.with_name("history")).parent)
+    assert json.loads(run("--db", "history", f"{4:032x}").stdout)["schema"] == "memtrace-otel/graph"
+    assert "trace id" in run("--json", "nothing").stderr + run("nothing").stderr
+    assert "Usage" in run("--help").stdout
+    assert "Usage" in run("--help", "history").stdout
+
+
 def test_the_history_of_a_record_tells_writer_text_and_readers(database: Path) -> None:
     paris, lisbon = rows("history", "memory:home", "--db", database)
     assert (paris["content"], paris["operation"]) == ("Lives in Paris", PARIS)

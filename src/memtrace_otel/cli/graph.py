@@ -22,11 +22,24 @@ _SHOWN = 20
 
 
 class _Questions(click.Group):
-    """Without the name of a question: the export of a trace, `memtrace-otel graph TRACE_ID`."""
+    """Without the name of a question: the export of a trace, `memtrace-otel graph TRACE_ID`. Options may come first."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        named = args and (args[0] in self.commands or args[0] in ctx.help_option_names)
-        return super().parse_args(ctx, args if named or not args else ["trace", *args])
+        first = self._first_word(args)
+        if first < len(args) and args[first] in self.commands:
+            args = [args[first], *args[:first], *args[first + 1 :]]
+        elif args and args[0] not in ctx.help_option_names:
+            args = ["trace", *args]
+        return super().parse_args(ctx, args)
+
+    def _first_word(self, args: Sequence[str]) -> int:
+        """The place of the first argument that is neither an option nor the value of one."""
+        options = (o for question in self.commands.values() for o in question.params if isinstance(o, click.Option))
+        valued = {name for option in options if not option.is_flag for name in option.opts}
+        place = 0
+        while place < len(args) and args[place].startswith("-"):
+            place += 2 if args[place] in valued else 1
+        return place
 
 
 def _nanoseconds(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
