@@ -14,9 +14,9 @@ from memtrace_otel.cli import main
 from memtrace_otel.graph import build_graph, load_scope
 from memtrace_otel.graph.export import node_id
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.semconv import Action, OpKind
+from memtrace_otel.semconv import Action, OpKind, Role
 from memtrace_otel.store import SqliteStore
-from tests.unit.graph.conftest import ALICE, BOB, life_of_a_fact, origin_of, put, span
+from tests.unit.graph.conftest import ALICE, BOB, life_of_a_fact, origin_of, put, seen, span
 
 PARIS, LISBON = origin_of(1, 3), origin_of(2, 3)
 
@@ -41,6 +41,18 @@ def test_a_trace_is_exported_with_and_without_the_word(database: Path) -> None:
     trace_id = f"{4:032x}"
     assert run(trace_id, "--db", database).stdout == run("trace", trace_id, "--db", database).stdout
     assert json.loads(run("--db", database, trace_id).stdout)["schema"] == "memtrace-otel/graph"
+
+
+def test_options_may_come_before_the_question(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = run("history", "memory:home", "--json", "--db", database).stdout
+    assert asked
+    assert run("--db", database, "--json", "history", "memory:home").stdout == asked
+    assert run(f"--db={database}", "history", "--json", "memory:home").stdout == asked
+    monkeypatch.chdir(database.rename(database.with_name("history")).parent)
+    assert json.loads(run("--db", "history", f"{4:032x}").stdout)["schema"] == "memtrace-otel/graph"
+    assert "trace id" in run("--json", "nothing").stderr + run("nothing").stderr
+    assert "Usage" in run("--help").stdout
+    assert "Usage" in run("--help", "history").stdout
 
 
 def test_the_history_of_a_record_tells_writer_text_and_readers(database: Path) -> None:
@@ -81,6 +93,16 @@ def test_the_state_at_a_time(database: Path) -> None:
     assert (wrong.exit_code, "yesterday" in wrong.stderr) == (2, True)
     stranger = run("state", "f" * 16, "--db", database)
     assert (stranger.exit_code, ALICE in stranger.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [("state", ""), ("diff", "", "1970-01-01"), ("history", "memory:home", "--scope", ""), ("state", "\udcff")],
+)
+def test_what_no_scope_can_be_is_refused(database: Path, question: tuple[str, ...]) -> None:
+    refused = run(*question, "--db", database)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert ("give a scope" if "" in question else "no UTF-8 text") in refused.stderr
 
 
 def test_the_diff_between_two_times(database: Path) -> None:
@@ -129,6 +151,20 @@ def test_slices_of_an_answer_of_a_message_and_of_a_record(database: Path) -> Non
     assert run("slice", "memory:nobody", "--db", database).exit_code == 2
 
 
+def test_a_slice_by_the_name_of_an_answer_is_that_by_its_span(database: Path) -> None:
+    named = f"answer:{1:016x}|{origin_of(4, 1)}"
+    assert run("slice", named, "--db", database).stdout == run("slice", origin_of(4, 1), "--db", database).stdout
+    within = json.loads(run("slice", named, "--scope", ALICE, "--db", database).stdout)
+    assert "query:q2" not in {version["ref"] for version in within["versions"]}
+    refused = run("slice", origin_of(4, 1), "--scope", ALICE, "--db", database)
+    assert (refused.exit_code, refused.stdout, "--scope" in refused.stderr) == (2, "", True)
+    assert run("slice", origin_of(1, 2), "--scope", ALICE, "--db", database).exit_code == 0
+    listed = span(9, 1, OpKind.RETRIEVE, at=70, inputs=[seen("answer:lost", origin_of(9, 9), role=Role.HIT)])
+    with SqliteStore.open(database) as store:
+        store.add_request(encode_request([listed]))
+    assert listed.origin in run("slice", "answer:lost|" + origin_of(9, 9), "--db", database).stdout
+
+
 def test_ways_from_a_message_to_a_record(database: Path) -> None:
     printed = run("paths", "message:m2", f"memory:home|{LISBON}", "--db", database)
     assert printed.stdout == "message:m2 -> [memtrace.extract] -> fact:lisbon -> [memtrace.update] -> memory:home\n"
@@ -136,6 +172,25 @@ def test_ways_from_a_message_to_a_record(database: Path) -> None:
     assert found["complete"]
     assert found["paths"][0][-1] == f"memory:home|{LISBON}"
     assert run("paths", "message:m3", "memory:home", "--db", database).exit_code == 1
+
+
+def test_names_of_spans_and_memories_reach_no_terminal_as_they_are(tmp_path: Path) -> None:
+    ref, owners = "memory:\x1b[31m1", ("ann\x1b]0;x\x07\nscope b", "bob\u202e")
+    writes = [
+        span(n, 1, OpKind.CREATE, name="a\nb\x1b[2J", at=n, scope=owner, inputs=[put("message:m", "hi")],
+             outputs=[put(ref, "hi", action=Action.ADD)])
+        for n, owner in enumerate(owners, 1)
+    ]  # fmt: skip
+    path = tmp_path / "hostile.db"
+    with SqliteStore.open(path) as store:
+        store.add_request(encode_request(writes))
+    way = run("paths", "message:m", f"{ref}|{origin_of(1, 1)}", "--scope", owners[0], "--db", path)
+    assert way.stdout == "message:m -> [a b] -> memory:1\n"
+    assert "the database has ann scope b, bob\n" in run("state", "nobody", "--db", path).stderr
+    several = run("readers", ref, "--db", path).stderr
+    assert f"memory:1|{origin_of(1, 1)} (of ann scope b), memory:1|{origin_of(2, 1)} (of bob)\n" in several
+    stats = CliRunner().invoke(main, ["store", "stats", "--db", str(path)]).stdout.splitlines()
+    assert [line.partition(":")[0] for line in stats[-2:]] == ["scope ann scope b", "scope bob"]
 
 
 def test_parquet_is_a_folder_of_three_tables(database: Path, tmp_path: Path) -> None:
@@ -171,6 +226,37 @@ def test_who_read_a_version(database: Path) -> None:
     assert "0.9" in printed
     assert run("readers", f"memory:home|{PARIS}", "--db", database).exit_code == 0  # the update, as previous
     assert run("readers", origin_of(4, 2), "--db", database).exit_code == 2
+
+
+def test_a_name_that_several_memories_have_is_refused_without_a_scope(database: Path) -> None:
+    said, ref = put("message:m1", "I live in Paris", role=Role.MESSAGE), "memory:home"
+    bobs = span(9, 1, OpKind.CREATE, at=60, scope=BOB, inputs=[said], outputs=[put(ref, "Rome", action=Action.ADD)])
+    asked = span(10, 1, OpKind.RESPOND, at=70, inputs=[said])
+    with SqliteStore.open(database) as store:
+        store.add_request(encode_request([bobs, asked]))
+    answer = f"answer:{1:016x}|{origin_of(4, 1)}"
+    roots = [f"message:m1|~{owner}" for owner in (ALICE, BOB, "")]
+    written = [f"{ref}|{origin}" for origin in (LISBON, bobs.origin)]
+    for question, names in (
+        (("slice", "message:m1"), roots),
+        (("paths", "message:m1", answer), roots),
+        (("paths", answer, "message:m1"), roots),
+        (("ancestors", ref), written),
+        (("descendants", ref), written),
+        (("readers", ref), written),
+    ):
+        refused = run(*question, "--db", database)
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert "--scope" in refused.stderr
+        for name, owner in zip(names, (ALICE, BOB, "no memory"), strict=False):
+            assert f"{name} (of {owner})" in refused.stderr
+    assert run("paths", roots[0], answer, "--db", database).exit_code == 0
+    assert run("paths", "message:m1", answer, "--scope", ALICE, "--db", database).exit_code == 0
+    (only,) = rows("descendants", roots[2], "--db", database)
+    assert only["id"] == asked.origin
+    assert [row["id"] for row in rows("readers", ref, "--scope", ALICE, "--db", database)] == [origin_of(4, 2)]
+    assert run("readers", ref, "--scope", BOB, "--db", database).exit_code == 1
+    assert [row["scope"] for row in rows("history", ref, "--db", database)] == [ALICE, ALICE, BOB]
 
 
 def test_a_slice_of_an_answer_is_that_of_the_whole_graph(database: Path) -> None:

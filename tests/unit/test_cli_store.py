@@ -60,8 +60,6 @@ def test_forget_prints_where_whole_contents_lie(database: Path) -> None:
     done = run(database, "forget", SCOPE, "--yes")
     assert (done.exit_code, done.stdout) == (0, "s3://contents/1\n")
     assert b"a secret" not in database.read_bytes()
-    unknown = run(database, "forget", "c" * 16, "--yes")
-    assert (unknown.exit_code, "store stats" in unknown.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("arguments", [("forget", SCOPE), ("prune", "--older-than", "1.5d")])
@@ -112,11 +110,29 @@ def test_forget_without_compact_says_what_is_left_to_do(database: Path) -> None:
     assert done.exit_code == 0
 
 
-@pytest.mark.parametrize(("arguments", "said"), [(["prune"], "give --older-than"), (["forget", ""], "give a scope")])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["prune"], "give --older-than"),
+        (["prune", "--older-than", "1d", "--scope", ""], "give a scope"),
+        (["forget", ""], "give a scope"),
+    ],
+)
 def test_what_is_missing_is_said_before_anything_is_asked(database: Path, arguments: list[str], said: str) -> None:
     done = run(database, *arguments, answer="y\n")
     assert (done.exit_code, said in done.stderr) == (2, True)
     assert "cannot be had back" not in done.output
+
+
+@pytest.mark.parametrize("arguments", [["forget"], ["prune", "--scope"], ["prune", "--older-than", "1d", "--scope"]])
+def test_a_scope_that_is_not_there_is_said(database: Path, arguments: list[str]) -> None:
+    unknown = run(database, *arguments, "c" * 16, "--yes")
+    assert (unknown.exit_code, unknown.stdout, "store stats" in unknown.stderr) == (1, "", True)
+
+
+def test_a_scope_of_which_nothing_is_too_old_is_there(database: Path) -> None:
+    done = run(database, "prune", "--older-than", "1d", "--scope", "b" * 16, "--yes")
+    assert (done.exit_code, done.stdout) == (0, "removed 0 spans of 0 traces\n")
 
 
 @pytest.mark.parametrize("arguments", [["forget", "\udcff"], ["prune", "--scope", "\udcff"]])

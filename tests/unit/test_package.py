@@ -128,6 +128,12 @@ def test_every_entry_point_loads() -> None:
     assert import_module("memtrace_otel.cli").main is not None
 
 
+@pytest.mark.parametrize("module", ["memtrace_otel", "memtrace_otel.cli"])
+def test_the_command_runs_as_a_module(module: str) -> None:
+    done = subprocess.run([sys.executable, "-m", module, "version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("memtrace-otel ")
+
+
 def test_every_integration_test_has_an_environment_that_runs_it() -> None:
     options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
     run = set(options["testpaths"])

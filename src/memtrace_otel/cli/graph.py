@@ -12,18 +12,34 @@ import click
 
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
 from memtrace_otel.cli.graph_export import export, export_options
-from memtrace_otel.cli.options import check_trace_ids, database_option, examples
+from memtrace_otel.cli.options import check_scope, check_trace_ids, database_option, examples
 
 if TYPE_CHECKING:
     from memtrace_otel.graph import EvolutionGraph, NodeKey
 
+_SHOWN = 20
+"""Most names in a message."""
+
 
 class _Questions(click.Group):
-    """Without the name of a question: the export of a trace, `memtrace-otel graph TRACE_ID`."""
+    """Without the name of a question: the export of a trace, `memtrace-otel graph TRACE_ID`. Options may come first."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        named = args and (args[0] in self.commands or args[0] in ctx.help_option_names)
-        return super().parse_args(ctx, args if named or not args else ["trace", *args])
+        first = self._first_word(args)
+        if first < len(args) and args[first] in self.commands:
+            args = [args[first], *args[:first], *args[first + 1 :]]
+        elif args and args[0] not in ctx.help_option_names:
+            args = ["trace", *args]
+        return super().parse_args(ctx, args)
+
+    def _first_word(self, args: Sequence[str]) -> int:
+        """The place of the first argument that is neither an option nor the value of one."""
+        options = (o for question in self.commands.values() for o in question.params if isinstance(o, click.Option))
+        valued = {name for option in options if not option.is_flag for name in option.opts}
+        place = 0
+        while place < len(args) and args[place].startswith("-"):
+            place += 2 if args[place] in valued else 1
+        return place
 
 
 def _nanoseconds(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
@@ -41,6 +57,7 @@ def _nanoseconds(context: click.Context, parameter: click.Parameter, value: str 
 scope_option = click.option(
     "--scope",
     metavar="SCOPE",
+    callback=check_scope,
     help="Only this memory. Default: those that wrote NODE, and all connected with it.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON on standard output.")
@@ -58,7 +75,7 @@ def graph() -> None:
     """Show how information evolved, across traces and processes: `graph TRACE_ID` exports all around a trace.
 
     A node is named as exports name it: an operation `<trace id>-<span id>`, a version `<ref>|<origin>`, of a root
-    `<ref>|~<scope>`. A ref alone means its last version.
+    `<ref>|~<scope>`. A ref alone means its last version; where several memories have one, it takes --scope.
     """
 
 
@@ -105,10 +122,17 @@ def slice_(node: str, database: Path, scope: str | None, form: str, output: Path
     from memtrace_otel.semconv import RefKind
 
     if is_origin(node) and (answered := _slice_of_answer(database, node)) is not None:
+        if scope is not None:
+            raise click.UsageError("--scope: the slice of an answer is of every memory that it came from")
         return export(answered, form, output)
     evolution = _load(database, scope, node)
-    start = _find(evolution, node)
-    if not isinstance(start, OperationKey) and ref_kind(start.ref) == RefKind.MESSAGE:
+    start = _find(evolution, node, scope)
+    kind = "" if isinstance(start, OperationKey) else ref_kind(start.ref)
+    if kind == RefKind.ANSWER and (answered := _slice_of_answer(database, start.origin)) is not None:
+        if scope is None:
+            return export(answered, form, output)
+        found = evolution.slice_of_answer(start.origin)
+    elif not isinstance(start, OperationKey) and kind == RefKind.MESSAGE:
         found = evolution.slice_of_message(start)
     else:
         found = evolution.ancestors(start) | evolution.descendants(start) | {start}
@@ -142,7 +166,7 @@ def history(ref: str, database: Path, scope: str | None, as_json: bool) -> None:
         "memtrace-otel graph state 8f14e45fceea167a --at 2026-03-06T10:04:31Z --json",
     )
 )
-@click.argument("scope")
+@click.argument("scope", callback=check_scope)
 @click.option("--at", "time", callback=_nanoseconds, metavar="TIME", help="RFC 3339, UTC without a zone. Default: now.")
 @database_option
 @json_option
@@ -156,7 +180,7 @@ def state(scope: str, time: int | None, database: Path, as_json: bool) -> None:
 
 
 @graph.command(epilog=examples("memtrace-otel graph diff 8f14e45fceea167a 2026-03-06 2026-03-07T12:00:00+01:00"))
-@click.argument("scope")
+@click.argument("scope", callback=check_scope)
 @click.argument("since", callback=_nanoseconds)
 @click.argument("until", callback=_nanoseconds, required=False)
 @database_option
@@ -188,7 +212,7 @@ def paths(source: str, target: str, limit: int, database: Path, scope: str | Non
     from memtrace_otel.graph.export import node_id
 
     evolution = _load(database, scope, source, target)
-    ways = evolution.paths(_find(evolution, source), _find(evolution, target), limit=limit)
+    ways = evolution.paths(_find(evolution, source, scope), _find(evolution, target, scope), limit=limit)
     if as_json:
         named = [[node_id(node) for node in way] for way in ways.found]
         click.echo(json.dumps({"paths": named, "complete": ways.complete}, ensure_ascii=False))
@@ -209,7 +233,8 @@ def paths(source: str, target: str, limit: int, database: Path, scope: str | Non
 def ancestors(node: str, database: Path, scope: str | None, as_json: bool) -> None:
     """Show every operation and version that what NODE says came through, the first first."""
     evolution = _load(database, scope, node)
-    _show_nodes(evolution, evolution.ancestors(_find(evolution, node)), as_json, f"{node} came from nothing recorded")
+    found = evolution.ancestors(_find(evolution, node, scope))
+    _show_nodes(evolution, found, as_json, f"{node} came from nothing recorded")
 
 
 @graph.command(epilog=examples("memtrace-otel graph descendants message:m17 --json"))
@@ -221,7 +246,8 @@ def ancestors(node: str, database: Path, scope: str | None, as_json: bool) -> No
 def descendants(node: str, database: Path, scope: str | None, as_json: bool) -> None:
     """Show every operation and version that what NODE says went to, the first first."""
     evolution = _load(database, scope, node)
-    _show_nodes(evolution, evolution.descendants(_find(evolution, node)), as_json, f"nothing recorded came of {node}")
+    found = evolution.descendants(_find(evolution, node, scope))
+    _show_nodes(evolution, found, as_json, f"nothing recorded came of {node}")
 
 
 @graph.command(
@@ -238,7 +264,7 @@ def readers(version: str, database: Path, scope: str | None, as_json: bool) -> N
     from memtrace_otel.report.memory import read_row
 
     evolution = _load(database, scope, version)
-    found = _find(evolution, version)
+    found = _find(evolution, version, scope)
     if isinstance(found, OperationKey):
         fail(f"an operation, no version: {version}")
     _show([read_row(evolution, read) for read in evolution.readers(found)], as_json, f"nobody read {version}")
@@ -290,26 +316,36 @@ def _tell_of_bound(evolution: EvolutionGraph) -> None:
 
 
 def _known(scopes: Sequence[str]) -> str:
-    shown = ", ".join(scopes[:20])
-    return f"the database has {shown}{' ...' * (len(scopes) > 20)}" if scopes else "the database has none"
+    from memtrace_otel.report.text import one_line
+
+    shown = ", ".join(map(one_line, scopes[:_SHOWN])) + " ..." * (len(scopes) > _SHOWN)
+    return f"the database has {shown}" if scopes else "the database has none"
 
 
-def _find(evolution: EvolutionGraph, name: str) -> NodeKey:
-    from memtrace_otel.graph.export import node_named
+def _find(evolution: EvolutionGraph, name: str, scope: str | None) -> NodeKey:
+    from memtrace_otel.graph import OperationKey
+    from memtrace_otel.graph.export import node_id, nodes_named
+    from memtrace_otel.report.text import one_line
 
-    node = node_named(evolution, name)
-    if node is None:
+    nodes = nodes_named(evolution, name, scope or "")
+    if not nodes:
         fail(f"no such operation or version: {name}")
-    return node
+    if len(nodes) > 1:
+        owners = {node: "" if isinstance(node, OperationKey) else evolution.scope_of_version(node) for node in nodes}
+        shown = [one_line(f"{node_id(node)} (of {owner or 'no memory'})") for node, owner in owners.items()]
+        ways = ", ".join(shown[:_SHOWN]) + " ..." * (len(shown) > _SHOWN)
+        fail(f"{name} is in {len(nodes)} memories: give --scope SCOPE, or one of {ways}")
+    return nodes[0]
 
 
 def _label(evolution: EvolutionGraph, node: NodeKey) -> str:
     from memtrace_otel.graph import OperationKey
+    from memtrace_otel.report.text import one_line
 
     if not isinstance(node, OperationKey):
-        return node.ref
+        return one_line(node.ref)
     span = evolution.operation(node.origin)
-    return f"[{span.name if span else 'missing operation'}]"
+    return f"[{one_line(span.name) if span else 'missing operation'}]"
 
 
 def _show(rows: Sequence[dict[str, Any]], as_json: bool, nothing: str) -> None:

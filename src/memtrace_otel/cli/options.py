@@ -116,6 +116,18 @@ def check_trace_ids(context: click.Context, parameter: click.Parameter, value: A
     return value.lower() if isinstance(value, str) else tuple(id.lower() for id in ids)
 
 
+def check_scope(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Refuse what no scope can be: nothing, which would stand for all, and bytes of the command line that are no
+    text."""
+    if value == "":
+        raise click.BadParameter("give a scope")
+    try:
+        (value or "").encode()
+    except UnicodeEncodeError:
+        raise click.BadParameter("no UTF-8 text") from None
+    return value
+
+
 def examples(*lines: str) -> str:
     """The examples at the foot of a command's help."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)

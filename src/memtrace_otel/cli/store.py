@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
-from memtrace_otel.cli.options import database_option, examples
+from memtrace_otel.cli.options import check_scope, database_option, examples
 
 _READER = "another process reads them?"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -32,15 +33,6 @@ def _quantity(units: dict[str, int]) -> Callable[[click.Context, click.Parameter
             raise click.BadParameter(f"{value!r} is no number with a unit, one of {', '.join(units)}") from None
 
     return read
-
-
-def _text(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """A callback that refuses what no scope can be: bytes of the command line that are no text."""
-    try:
-        (value or "").encode()
-    except UnicodeEncodeError:
-        raise click.BadParameter("no UTF-8 text") from None
-    return value
 
 
 _yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
@@ -68,6 +60,7 @@ def store() -> None:
 @clear_errors
 def stats(database: Path, as_json: bool) -> None:
     """Count spans, traces, memory scopes, what waits and what could not be read; bytes used and free."""
+    from memtrace_otel.report.text import one_line
     from memtrace_otel.store import SqliteStore
 
     with SqliteStore.open(database, create=False) as opened:
@@ -82,7 +75,8 @@ def stats(database: Path, as_json: bool) -> None:
     if counts.spans:
         click.echo(f"from {_moment(counts.first)} to {_moment(counts.last)}")
     for scope in scopes:
-        click.echo(f"scope {scope.scope}: {scope.spans} spans, {scope.traces} traces, last {_moment(scope.last)}")
+        name = one_line(scope.scope)
+        click.echo(f"scope {name}: {scope.spans} spans, {scope.traces} traces, last {_moment(scope.last)}")
 
 
 @store.command(epilog=examples("memtrace-otel store check || echo damaged"))
@@ -119,7 +113,7 @@ def compact(database: Path) -> None:
 @store.command(
     epilog=examples("memtrace-otel store forget 8f14e45fceea167a", "memtrace-otel store forget 8f14e45fceea167a --yes")
 )
-@click.argument("scope", callback=_text)
+@click.argument("scope", callback=check_scope)
 @click.option("--no-compact", is_flag=True, help="Do not write the file anew: copies stay in it until `compact`.")
 @database_option
 @_yes_option
@@ -132,14 +126,12 @@ def forget(scope: str, no_compact: bool, database: Path, yes: bool) -> None:
     """
     from memtrace_otel.store import SqliteStore
 
-    if not scope:
-        raise click.UsageError("give a scope")
     if not yes:
         click.confirm("The contents cannot be had back. Erase them?", abort=True)
     with SqliteStore.open(database, create=False) as opened:
         forgotten = opened.forget(scope, compact=not no_compact)
     if not forgotten.spans and not forgotten.quarantined:
-        fail(f"no such scope: {scope}; `memtrace-otel store stats` names them", NOTHING_FOUND)
+        _fail_unknown(scope)
     click.echo(
         f"erased: contents of {forgotten.spans} spans, what {forgotten.readers} spans of other scopes had read of them,"
         f" {forgotten.verdicts} verdicts, {forgotten.quarantined} unreadable requests",
@@ -166,7 +158,7 @@ def forget(scope: str, no_compact: bool, database: Path, yes: bool) -> None:
     callback=_quantity(_BYTES),
     help="Unreadable requests, then the oldest traces, until no more is used: 500MB.",
 )
-@click.option("--scope", metavar="SCOPE", callback=_text, help="Only spans of this memory; alone: all of them.")
+@click.option("--scope", metavar="SCOPE", callback=check_scope, help="Only spans of this memory; alone: all of them.")
 @click.option("--all", "everything", is_flag=True, help="Also when by this clock every trace is older than AGE.")
 @database_option
 @_yes_option
@@ -180,7 +172,7 @@ def prune(
     """
     from memtrace_otel.store import SqliteStore
 
-    if scope == "" or (older_than is None and max_size is None and not scope):
+    if older_than is None and max_size is None and scope is None:
         raise click.UsageError("give --older-than, --max-size or --scope")
     if not yes:
         click.confirm("Removed traces cannot be had back. Remove them?", abort=True)
@@ -191,8 +183,15 @@ def prune(
             moments = f"the newest span is of {_moment(newest)}, this clock says {_moment(time.time_ns())}"
             fail(f"nothing removed: every trace is older than that ({moments}); --all removes them all")
         pruned = opened.prune(before=before, max_bytes=max_size, scope=scope)
+        nothing = not pruned.spans and not pruned.quarantined
+        if scope is not None and nothing and all(known.scope != scope for known in opened.scopes()):
+            _fail_unknown(scope)
     unreadable = f", {pruned.quarantined} unreadable requests" if pruned.quarantined else ""
     click.echo(f"removed {pruned.spans} spans of {pruned.traces} traces{unreadable}")
+
+
+def _fail_unknown(scope: str) -> NoReturn:
+    fail(f"no such scope: {scope}; `memtrace-otel store stats` names them", NOTHING_FOUND)
 
 
 def _moment(nanoseconds: int) -> str:

@@ -181,8 +181,13 @@ class EvolutionGraph(_Graph):
         return [key for key in held if not scope or self.scope_of_version(key) == scope]
 
     def scope_of_version(self, version: VersionKey) -> str:
-        """Return the scope that a version was written in; of a root or an unknown origin, that of its readers."""
-        return self.scope_of(version.origin) if version.origin else version.scope
+        """Return the scope that a version was written in; of a root, that of its readers; where the operation that
+        wrote it is missing, that of the first reader that has one."""
+        if not version.origin:
+            return version.scope
+        if self.operation(version.origin) is not None:
+            return self.scope_of(version.origin)
+        return next(filter(None, (self.scope_of(read.operation.origin) for read in self.readers(version))), "")
 
     def messages(self, scope: str | None = None) -> list[VersionKey]:
         """Return the messages, in time order of their first reading (or producing)."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import networkx as nx
+from networkx.utils import UnionFind
 
 from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.keys import EdgeType, NodeKey, NodeType, OperationKey, VersionKey
@@ -104,14 +105,29 @@ def node_id(node: NodeKey) -> str:
     return f"{node.ref}|{node.origin}" if node.origin else f"{node.ref}|~{node.scope}"
 
 
-def node_named(graph: EvolutionGraph, name: str) -> NodeKey | None:
-    """Return the node that `node_id` calls so; of a ref alone, which may hold a bar, the last version. None when the
-    graph has none."""
+def nodes_named(graph: EvolutionGraph, name: str, scope: str = "") -> list[NodeKey]:
+    """Return the nodes that a name may mean: the one that `node_id` calls so; of a ref alone, which may hold a bar, the
+    last version, that of `scope` where it has one, else one for each memory that has a record of its own by that name.
+    """
     if OperationKey(name) in graph:
-        return OperationKey(name)
+        return [OperationKey(name)]
     ref, _, origin = name.rpartition("|")
     version = VersionKey(ref, "", origin[1:]) if origin.startswith("~") else graph.version(ref, origin)
-    return version if version in graph else next(reversed(graph.history(name)), None)
+    return [version] if version in graph else [*_last_versions(graph, name, scope)]
+
+
+def _last_versions(graph: EvolutionGraph, ref: str, scope: str) -> list[VersionKey]:
+    """Memories of which one replaced what another one wrote have one record; who tells no scope, the one replaced."""
+    scopes = {version: graph.scope_of_version(version) for version in graph.history(ref)}
+    records: UnionFind[VersionKey | str] = UnionFind()
+    for version, written_in in scopes.items():
+        records.union(version, written_in or version)
+        for _, old in graph.out_edges(version):
+            if isinstance(old, VersionKey) and old in scopes:  # replaced by it
+                records.union(version, old)
+    owned = {records[written_in] for written_in in scopes.values() if written_in}
+    last = {records[version] if records[version] in owned else "": version for version in scopes}
+    return [last[records[scope]]] if scope and scope in scopes.values() else list(last.values())
 
 
 def _operation(node: OperationKey, attributes: Mapping[str, Any]) -> dict[str, Any]:

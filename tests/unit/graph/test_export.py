@@ -12,11 +12,11 @@ import networkx as nx
 import pytest
 
 from memtrace_otel.graph import EvolutionGraph, VersionKey, build_graph
-from memtrace_otel.graph.export import SCHEMA, SCHEMA_VERSION, node_id, node_named, render, to_document
+from memtrace_otel.graph.export import SCHEMA, SCHEMA_VERSION, node_id, nodes_named, render, to_document
 from memtrace_otel.graph.parquet import write_parquet
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.semconv import Action, OpKind, Role
-from tests.unit.graph.conftest import ALICE, origin_of, put, seen, span
+from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
 
 HOSTILE = 'say "hi" \\ <b>&amp;</b>\n\x00\x1b\ud800 ]]> }; x [label="y"] é 漢'
 
@@ -72,8 +72,20 @@ def test_a_ref_with_a_bar_is_named_alone_too() -> None:
     writes = span(1, 1, OpKind.CREATE, scope=ALICE, outputs=[put("memory:x|y", "Paris")])
     graph = build_graph([writes])
     (version,) = graph.history("memory:x|y")
-    assert node_named(graph, "memory:x|y") == node_named(graph, node_id(version)) == version
-    assert node_named(graph, "memory:x|z") is None
+    assert nodes_named(graph, "memory:x|y") == nodes_named(graph, node_id(version)) == [version]
+    assert nodes_named(graph, "memory:x|z") == []
+
+
+@pytest.mark.parametrize("scope", ["", BOB], ids=["no scope", "another scope"])
+def test_a_ref_alone_names_the_last_version_whoever_replaced_the_one_before(
+    story: list[OperationSpan], scope: str
+) -> None:
+    previous = seen("memory:tea", origin_of(3, 3), role=Role.PREVIOUS)
+    coffee = put("memory:tea", "Likes coffee", action=Action.UPDATE)
+    elsewhere = span(6, 1, OpKind.UPDATE, at=60, scope=scope, inputs=[previous], outputs=[coffee])
+    graph = build_graph([*story, elsewhere])
+    for given in ("", ALICE, BOB):
+        assert nodes_named(graph, "memory:tea", given) == [VersionKey("memory:tea", elsewhere.origin)]
 
 
 def test_parquet_takes_times_past_its_integers(tmp_path: Path) -> None:

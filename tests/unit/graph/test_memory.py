@@ -53,6 +53,25 @@ def test_a_record_nobody_wrote_is_held_from_its_first_reading() -> None:
     assert graph.state(ALICE, 5 * SECOND) == [VersionKey("memory:r", "", ALICE)]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_record_whose_writer_is_missing_is_of_the_memory_that_read_it_first(
+    story: list[OperationSpan], seed: int
+) -> None:
+    bobs = span(6, 1, OpKind.RETRIEVE, at=150, scope=BOB, inputs=[seen("memory:home", PARIS.origin, role=Role.HIT)])
+    outside = span(7, 1, OpKind.RESPOND, at=10, inputs=[seen("memory:home", PARIS.origin, role=Role.CONTEXT)])
+    left = [one for one in (*story, bobs, outside) if one.origin not in (PARIS.origin, TEA.origin)]
+    random.Random(seed).shuffle(left)
+    graph = build_graph(left)
+    assert graph.history("memory:home", ALICE) == [PARIS, LISBON]
+    held = [graph.state(ALICE, second * SECOND) for second in (9, 10, 24, 101)]
+    assert held == [[], [PARIS], [LISBON], [LISBON, TEA]]
+    assert graph.state(BOB) == []
+    (changed,) = graph.diff(ALICE, 10 * SECOND, 30 * SECOND)
+    assert (changed.kind, changed.before, changed.after) == (ChangeKind.CHANGED, PARIS, LISBON)
+    (learnt,) = graph.diff(ALICE, 30 * SECOND)
+    assert (learnt.kind, learnt.after, learnt.operation) == (ChangeKind.LEARNT, TEA, OperationKey(TEA.origin))
+
+
 @pytest.mark.parametrize("scope", ["", BOB], ids=["no scope", "another scope"])
 @pytest.mark.parametrize("action", [Action.DELETE, Action.UPDATE])
 def test_what_is_replaced_from_elsewhere_is_held_no_longer(
