@@ -527,3 +527,35 @@ def test_a_late_span_without_a_memory_is_waited_for_where_its_trace_is_named(
             clock.now += 10
             run(watching, store)
             assert watching.wait() == float("inf")
+
+
+@pytest.mark.parametrize("named", ["memory:1", UNIQUE])
+def test_a_late_change_of_a_record_without_a_memory_makes_it_due_again(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, named: str
+) -> None:
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
+    written = OperationSpan(
+        A, "1" * 16, kind="create", start=1, end=2, outputs=(Variable(named, "memory", action="ADD", content="x"),)
+    )
+    hit = Variable(named, "hit", origin=written.origin, content="x")
+    answer = OperationSpan(
+        B, "2" * 16, kind="respond", start=5, end=6, inputs=(hit,),
+        outputs=(Variable("answer:1", "answer", content="x"),), attributes={"gen_ai.evaluation.score.label": "fail"},
+    )  # fmt: skip
+    previous = (Variable(named, "previous", origin=written.origin),) if named != UNIQUE else ()
+    change = Variable(named, "memory", action="UPDATE", content="y")
+    update, later = [
+        OperationSpan(c * 32, "3" * 16, kind="update", start=at, end=at + 1, inputs=previous, outputs=(change,))
+        for c, at in (("c", 3), ("d", 7))
+    ]
+    watching = Attribution(10)
+    with WatchedStore.open(tmp_path / "a.db") as store:
+        for spans, wait in (((written, answer), 10), ((update,), 10), ((later,), float("inf"))):
+            store.add_request(encode_request(spans))
+            batch = store.decode_batch()
+            assert batch
+            watching.notice(batch.spans, store)
+            assert watching.wait() == wait, spans
+            clock.now += 10
+            run(watching, store)
+            assert watching.wait() == float("inf")
