@@ -27,15 +27,21 @@ _ID_BYTES = {"traceId": 16, "trace_id": 16, "spanId": 8, "span_id": 8, "parentSp
 
 def json_to_request(document: Mapping[str, object]) -> bytes:
     """Return the protobuf form of an OTLP/JSON trace request. Raises DecodeError with what is wrong in it."""
-    if "resourceSpans" not in document and "resource_spans" not in document:
-        found = ", ".join(sorted(document)[:5])
-        raise DecodeError(f"not an OTLP trace request: no resourceSpans (found: {text(found[:200]) or 'nothing'})")
+    _check_holds(document, "trace", "resourceSpans", "resource_spans")
     return _parsed(document, ExportTraceServiceRequest(), "trace")
 
 
 def json_to_logs(document: Mapping[str, object]) -> bytes:
     """Return the protobuf form of an OTLP/JSON logs request. Raises DecodeError with what is wrong in it."""
+    _check_holds(document, "logs", "resourceLogs", "resource_logs")
     return _parsed(document, ExportLogsServiceRequest(), "logs")
+
+
+def _check_holds(document: Mapping[str, object], name: str, *fields: str) -> None:
+    """Unknown fields are ignored: a document of nothing else would be a request of nothing."""
+    if not any(field in document for field in fields):
+        found = text(", ".join(sorted(document)[:5])[:200]) or "nothing"
+        raise DecodeError(f"not an OTLP {name} request: no {fields[0]} (found: {found})")
 
 
 def _parsed(document: Mapping[str, object], request: Message, name: str) -> bytes:

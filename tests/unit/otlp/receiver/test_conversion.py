@@ -64,9 +64,13 @@ def test_an_empty_request_is_one(signal: Signal) -> None:
     assert from_json(signal, b"{}") == b""
 
 
-def test_another_document_is_not() -> None:
-    with pytest.raises(RequestError, match=r"no resourceSpans \(found: resourceLogs\)"):
-        from_json(Signal.TRACES, b'{"resourceLogs": []}')
+@pytest.mark.parametrize(
+    ("signal", "wanted", "found"),
+    [(Signal.TRACES, "resourceSpans", "resourceLogs"), (Signal.LOGS, "resourceLogs", "resourceSpans")],
+)
+def test_another_document_is_not(signal: Signal, wanted: str, found: str) -> None:
+    with pytest.raises(RequestError, match=rf"no {wanted} \(found: {found}\)"):
+        from_json(signal, json.dumps({found: []}).encode())
 
 
 def test_a_log_record_that_is_nested_too_deeply_is_refused_alone() -> None:
