@@ -279,6 +279,32 @@ def test_what_others_decoded_arrives_once_and_nothing_of_the_own(tmp_path: Path)
         assert not list(store.arrived())
 
 
+@pytest.mark.parametrize("compact", [False, True])
+def test_what_others_decoded_after_a_prune_arrives_too(tmp_path: Path, compact: bool) -> None:
+    def add(trace_id: str, start: int, spans: int) -> list[str]:
+        made = [OperationSpan(trace_id, f"{n + 1:016x}", kind="respond", start=start) for n in range(spans)]
+        other.add_request(encode_request(made))
+        other.decode()
+        return [span.origin for span in made]
+
+    def arrived() -> list[str]:
+        return [f"{span.trace_id}-{span.span_id}" for page in store.arrived() for span in page]
+
+    with WatchedStore.open(tmp_path / "a.db") as store, SqliteStore.open(tmp_path / "a.db") as other:
+        store.skip()
+        for start in (5, 7, 9):
+            first = add(A, start, 3)
+            assert arrived() == first
+            assert other.prune(before=start + 1)
+            if compact:
+                other.compact()
+            second = add(B, start + 1, 5)
+            assert arrived() == second
+            add(A, start + 1, 3)
+            assert other.prune(before=start + 2).spans == 8
+            assert arrived() == []
+
+
 def test_while_another_process_attributes_the_trace_stays_due(clock: Clock, attributed: list[str]) -> None:
     watching = Attribution(10)
     watching.notice([span(A, 5, evaluated=True)])
