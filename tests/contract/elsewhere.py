@@ -1,4 +1,4 @@
-"""A record that somebody deleted, its owner or not, in a trace of its own."""
+"""A record that somebody deleted or replaced, its owner or not, in a trace of its own."""
 
 from __future__ import annotations
 
@@ -36,3 +36,26 @@ def deleted_by(who: str, named: str, tracer: Tracer) -> tuple[str, str]:
         chat.wrote("answer:1", role="answer", content="I do not know.")
     assert feedback("fail", expected="Lisbon", answer=chat.origin, tracer=tracer)
     return chat.origin, delete.origin
+
+
+def replaced_in(scope: str, tracer: Tracer) -> tuple[str, str]:
+    """Record a record of `scope` that was replaced, by its origin, and an answer of a search that gave what it said
+    before; return the origins of the answer and of the search."""
+    ref, now = "memory:1", "Ana lives in Porto"
+    with operation("create_memory", kind="create", system="notes", scope=scope, tracer=tracer) as create:
+        create.read("message:1", role="message", content=TOLD)
+        create.wrote(ref, action="ADD", content=TOLD)
+    with operation("update_memory", kind="update", system="notes", scope=scope, tracer=tracer) as update:
+        update.read("message:2", role="message", content=now)
+        update.read(ref, role="previous", origin=create.origin)
+        update.wrote(ref, action="UPDATE", content=now)
+    with operation("chat", kind="respond", system="model", scope=scope, tracer=tracer) as chat:
+        chat.read("query:1", role="query", content=QUESTION)
+        with operation("search_memory", kind="retrieve", system="notes", scope=scope, tracer=tracer) as found:
+            found.read("query:1", role="query", content=QUESTION)
+            found.read(ref, role="hit", origin=create.origin, content=TOLD)
+            found.wrote("context:1", role="context", content=TOLD)
+        chat.read("context:1", role="context", origin=found.origin, content=TOLD)
+        chat.wrote("answer:1", role="answer", content="In Lisbon.")
+    assert feedback("fail", expected="Porto", answer=chat.origin, tracer=tracer)
+    return chat.origin, found.origin

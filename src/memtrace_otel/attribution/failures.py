@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -40,7 +41,8 @@ class _Evaluation:
 def find_failures(graph: EvolutionGraph, trace_id: str | None = None) -> list[Failure]:
     """Return one failure per failed answer, in time order; only answers given in `trace_id` when it is named.
 
-    The latest evaluation of each name decides; an answer fails when any name does. Our own verdicts are no evaluations.
+    The latest evaluation of each name decides; an answer fails when any name does. Of several that fail it, the last
+    one that says what was expected speaks, without one the first judge. Our own verdicts are no evaluations.
     """
     lineage = lineage_of(graph)
     latest: dict[tuple[str, str], _Evaluation] = {}
@@ -49,12 +51,11 @@ def find_failures(graph: EvolutionGraph, trace_id: str | None = None) -> list[Fa
             key = (evaluation.answer.origin, evaluation.name)
             if key not in latest or latest[key].time <= evaluation.time:
                 latest[key] = evaluation
-    failing: dict[str, _Evaluation] = {}
-    for (origin, _), evaluation in latest.items():
-        better = origin not in failing or (failing[origin].judge is None and evaluation.judge is not None)
-        if evaluation.failing and better and trace_id in (None, evaluation.answer.trace_id):
-            failing[origin] = evaluation
-    found = [_failure(lineage, evaluation) for evaluation in failing.values()]
+    failing: defaultdict[str, list[_Evaluation]] = defaultdict(list)
+    for evaluation in latest.values():
+        if evaluation.failing and trace_id in (None, evaluation.answer.trace_id):
+            failing[evaluation.answer.origin].append(evaluation)
+    found = [_failure(lineage, several) for several in failing.values()]
     return sorted(found, key=lambda failure: failure.time_order)
 
 
@@ -69,9 +70,11 @@ def _evaluations(lineage: Lineage, span: OperationSpan) -> Iterator[_Evaluation]
             yield _Evaluation(answer, judge, name, label, score, explanation, time)
 
 
-def _failure(lineage: Lineage, evaluation: _Evaluation) -> Failure:
-    answer, judge = evaluation.answer, evaluation.judge
-    judged = [judge] if judge is not None else []
+def _failure(lineage: Lineage, failing: list[_Evaluation]) -> Failure:
+    """What the evaluation that speaks says, and what it leaves to the others."""
+    evaluation = max(failing, key=lambda one: _weight(lineage, one))
+    answer = evaluation.answer
+    judged = [one.judge for one in (evaluation, *failing) if one.judge is not None]
     question = _input(lineage, [answer, *judged], Role.QUERY)
     if not question:
         beside = lineage.in_trace(answer.trace_id)
@@ -84,7 +87,7 @@ def _failure(lineage: Lineage, evaluation: _Evaluation) -> Failure:
     evidence += [v.ref for span in judged for v in span.inputs if v.role == Role.EVIDENCE]
     return Failure(
         answer_span=answer,
-        judge_span=judge,
+        judge_span=evaluation.judge,
         evaluation=evaluation.name,
         label=evaluation.label,
         score=evaluation.score,
@@ -94,6 +97,12 @@ def _failure(lineage: Lineage, evaluation: _Evaluation) -> Failure:
         expected=_input(lineage, judged, Role.EXPECTED),
         evidence=tuple(dict.fromkeys(evidence)),
     )
+
+
+def _weight(lineage: Lineage, evaluation: _Evaluation) -> tuple[bool, int]:
+    judge = evaluation.judge
+    expects = judge is not None and bool(_input(lineage, [judge], Role.EXPECTED))
+    return judge is not None, evaluation.time if expects else -1
 
 
 def _input(lineage: Lineage, spans: list[OperationSpan], role: Role) -> str:

@@ -15,6 +15,9 @@ from memtrace_otel.cli.options import database_option, examples
 if TYPE_CHECKING:
     from memtrace_otel.graph.smartcomment import Label
 
+_NAMED = 3
+"""Files that are named when they are not in the database."""
+
 
 @click.command(
     epilog=examples(
@@ -32,16 +35,21 @@ def score(files: tuple[Path, ...], database: Path, as_json: bool) -> None:
     ETA is the share of the annotated memory failures whose type is named, OIA of those whose operation is named. What
     attribution finds does not depend on the annotations: they are read here alone.
     """
-    from memtrace_otel.diagnosis import diagnose
+    from memtrace_otel.diagnosis import UnknownTraceError, diagnose
     from memtrace_otel.graph.smartcomment import score
     from memtrace_otel.store import SqliteStore
 
-    labels = list(_labels(files))
+    annotated = [(path, label) for path in files for label in _labels(path)]
+    labels = [label for _, label in annotated]
     if not labels:
         fail("no memory failure is annotated in these files", NOTHING_FOUND)
     with SqliteStore.open(database, create=False) as store:
         traces = sorted({label.trace_id for label in labels})
-        verdicts = [verdict for diagnosis in diagnose(store, traces) for verdict in diagnosis.verdicts]
+        try:
+            verdicts = [verdict for diagnosis in diagnose(store, traces) for verdict in diagnosis.verdicts]
+        except UnknownTraceError:
+            lacking = dict.fromkeys(path for path, label in annotated if not store.trace(label.trace_id))
+            fail(_not_imported(list(lacking), database))
     result = score(labels, verdicts)
     if not as_json:
         click.echo(f"{result.cases} cases: ETA {result.eta:.2%}, OIA {result.oia:.2%}")
@@ -70,14 +78,20 @@ def score(files: tuple[Path, ...], database: Path, as_json: bool) -> None:
     )
 
 
-def _labels(files: tuple[Path, ...]) -> Iterator[Label]:
+def _not_imported(files: list[Path], database: Path) -> str:
+    named = " ".join(map(str, files[:_NAMED]))
+    more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+    held = "is" if len(files) == 1 else "are"
+    return f"{named}{more} {held} not in {database}: `memtrace-otel import FILES --db {database}` first"
+
+
+def _labels(path: Path) -> Iterator[Label]:
     from memtrace_otel.graph.smartcomment import read_labels
     from memtrace_otel.otlp.files import GraphDocument, InputError, read_file
 
-    for path in files:
-        for item in read_file(path):
-            if isinstance(item, GraphDocument):
-                try:
-                    yield from read_labels(item.graph)
-                except ValueError as error:
-                    raise InputError(path, item.line, str(error)) from None
+    for item in read_file(path):
+        if isinstance(item, GraphDocument):
+            try:
+                yield from read_labels(item.graph)
+            except ValueError as error:
+                raise InputError(path, item.line, str(error)) from None

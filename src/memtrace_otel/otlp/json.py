@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Mapping
 from typing import cast
 
@@ -22,20 +23,30 @@ from memtrace_otel.otlp.values import text
 Json = dict[str, object]
 _INVALID = (ParseError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, SystemError)
 """What protobuf raises for a document that is not of the message's form; the last for text that is no Unicode."""
+_FIELD = re.compile(r"Failed to parse (\w+) field: ")
+_FIELDS = re.compile(f"(?:{_FIELD.pattern})*")
+_PATH = re.compile(r' at "?Export\w+Request\.([\w.\[\]]*[\w\]])"?\.*$')
+"""In what protobuf says: the fields, the outermost first, and at its end, behind the value, the place."""
 _ID_BYTES = {"traceId": 16, "trace_id": 16, "spanId": 8, "span_id": 8, "parentSpanId": 8, "parent_span_id": 8}
 
 
 def json_to_request(document: Mapping[str, object]) -> bytes:
     """Return the protobuf form of an OTLP/JSON trace request. Raises DecodeError with what is wrong in it."""
-    if "resourceSpans" not in document and "resource_spans" not in document:
-        found = ", ".join(sorted(document)[:5])
-        raise DecodeError(f"not an OTLP trace request: no resourceSpans (found: {text(found[:200]) or 'nothing'})")
+    _check_holds(document, "trace", "resourceSpans", "resource_spans")
     return _parsed(document, ExportTraceServiceRequest(), "trace")
 
 
 def json_to_logs(document: Mapping[str, object]) -> bytes:
     """Return the protobuf form of an OTLP/JSON logs request. Raises DecodeError with what is wrong in it."""
+    _check_holds(document, "logs", "resourceLogs", "resource_logs")
     return _parsed(document, ExportLogsServiceRequest(), "logs")
+
+
+def _check_holds(document: Mapping[str, object], name: str, *fields: str) -> None:
+    """Unknown fields are ignored: a document of nothing else would be a request of nothing."""
+    if not any(field in document for field in fields):
+        found = text(", ".join(sorted(document)[:5])[:200]) or "nothing"
+        raise DecodeError(f"not an OTLP {name} request: no {fields[0]} (found: {found})")
 
 
 def _parsed(document: Mapping[str, object], request: Message, name: str) -> bytes:
@@ -53,9 +64,15 @@ def _parsed(document: Mapping[str, object], request: Message, name: str) -> byte
 
 
 def _reason(error: Exception) -> str:
-    """Return what is wrong; protobuf names every level before it says that there are too many."""
-    too_deep = isinstance(error, RecursionError) or "recursion depth" in str(error)
-    return "nested too deeply, past 100 levels" if too_deep else text(str(error)[:300])
+    """Return which field is wrong. What protobuf says of it quotes the value, which may be a content, and names every
+    level before it says that there are too many."""
+    told = str(error)
+    if isinstance(error, RecursionError) or "recursion depth" in told:
+        return "nested too deeply, past 100 levels"
+    path = _PATH.search(told)
+    fields = _FIELDS.match(told)
+    names = ".".join(_FIELD.findall(fields[0])) if fields else ""
+    return f"cannot read {path[1] if path else names or 'a field'}"
 
 
 def _serialized(document: object, request: Message) -> bytes:

@@ -19,8 +19,8 @@ _SCOPES = "SELECT DISTINCT scope FROM span WHERE trace_id = ?"
 
 
 class WatchedStore(SqliteStore):
-    """Reading decodes nothing: that is done batch by batch. Rows have ascending numbers, so that a gap tells of spans
-    that another process decoded."""
+    """Reading decodes nothing: that is done batch by batch. Rows have ascending numbers, none is given twice, so that a
+    gap tells of spans that another process decoded."""
 
     _seen = 0
     _packer: RunPacker | None = None

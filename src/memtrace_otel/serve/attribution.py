@@ -13,7 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from memtrace_otel.model import Attributed, OperationSpan, is_unique
-from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE, CHANGING_KINDS, OpKind
 from memtrace_otel.serve.progress import Pair, Progress, pair_of
 from memtrace_otel.store import DamagedSpanError, NewSpan, RemoteSource, SqliteStore, StoreError
 
@@ -49,7 +49,8 @@ _RESUMED_NANOSECONDS = int(_WATCHED_SECONDS) * 10**9
 @dataclass(slots=True)
 class _Watched:
     """A trace with an evaluation: its newest span starts at `last` (ns), its memories are `scopes`, its graph names
-    operations of the traces `missing` that are not here, and reads the unique refs `read` from it does not say whom.
+    operations of the traces `missing` that are not here, and reads the unique refs `read` from it does not say whom. A
+    change of what it has without a memory would name one of `unscoped`, as in `Outcome`.
 
     It is `unsent` while a verdict of it is.
     """
@@ -58,6 +59,7 @@ class _Watched:
     scopes: set[str] = field(default_factory=set[str])
     missing: frozenset[str] = frozenset()
     read: frozenset[str] = frozenset()
+    unscoped: frozenset[str] = frozenset()
     unsent: bool = False
     changed: float = 0.0
     due: float | None = None
@@ -83,7 +85,8 @@ class Outcome:
     """What came of attributing a trace. `sent` and `unsent`: the receiver took something now, or did not take it.
 
     `scopes`: the memories that its graph is of; `missing`: traces of operations that this names and that are not here;
-    `read`: the unique refs that it reads without an origin.
+    `read`: the unique refs that it reads without an origin; `unscoped`: the traces of its operations of no memory that
+    wrote something, and the unique refs among what they wrote.
     """
 
     progress: Progress
@@ -92,6 +95,7 @@ class Outcome:
     scopes: frozenset[str] = frozenset()
     missing: frozenset[str] = frozenset()
     read: frozenset[str] = frozenset()
+    unscoped: frozenset[str] = frozenset()
 
 
 class Memories(Protocol):
@@ -121,6 +125,7 @@ class Attribution:
         self._by_scope = _Index()
         self._by_missing = _Index()
         self._by_read = _Index()
+        self._by_unscoped = _Index()
         self._answering: set[Pair] = set()
         self._untold: set[Pair] = set()
         self._dropped = 0
@@ -165,6 +170,8 @@ class Attribution:
             for ref in span.fields.written & self._by_read.keys():
                 for trace_id in self._by_read[ref]:
                     self._postpone(self._watched[trace_id], now)
+            for watched in self._changed_by(span):
+                self._postpone(watched, now)
             affected = {span.fields.scope}
             if not span.fields.scope and span.fields.kind:  # a part of what its trace does, which may have come before
                 affected |= scopes[span.trace_id]
@@ -225,7 +232,8 @@ class Attribution:
                 self._add_scopes(trace_id, outcome.scopes)
                 self._by_missing.move(trace_id, watched.missing, outcome.missing)
                 self._by_read.move(trace_id, watched.read, outcome.read)
-                watched.missing, watched.read = outcome.missing, outcome.read
+                self._by_unscoped.move(trace_id, watched.unscoped, outcome.unscoped)
+                watched.missing, watched.read, watched.unscoped = outcome.missing, outcome.read, outcome.unscoped
                 self._remember(watched, outcome)
                 return outcome.progress
         except DamagedSpanError as error:
@@ -244,6 +252,15 @@ class Attribution:
         """Return the seconds until a trace is due, infinity when none is."""
         when = min(map(self._when, self._watched.values()), default=_NEVER)
         return max(0.0, when - time.monotonic())
+
+    def _changed_by(self, span: NewSpan) -> Iterator[_Watched]:
+        """Yield the traces for which a span changed something before that is of no memory."""
+        if span.fields.kind not in CHANGING_KINDS:
+            return
+        for name in {origin[:_TRACE_ID] for origin in span.fields.origins} | span.fields.written:
+            for watched in map(self._watched.__getitem__, self._by_unscoped.get(name, ())):
+                if span.start < watched.last:
+                    yield watched
 
     def _when(self, watched: _Watched) -> float:
         if watched.due is None:
@@ -291,6 +308,7 @@ class Attribution:
         self._by_scope.move(trace_id, watched.scopes, set())
         self._by_missing.move(trace_id, watched.missing, set())
         self._by_read.move(trace_id, watched.read, set())
+        self._by_unscoped.move(trace_id, watched.unscoped, set())
 
     def _postpone(self, watched: _Watched, now: float) -> None:
         if watched.due is None:
@@ -329,6 +347,7 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
     scopes: set[str] = set()
     missing: set[str] = set()
     read: set[str] = set()
+    unscoped: set[str] = set()
     verdicts = Verdicts(store, backend)
     try:
         for found in diagnose(store, (trace_id,)):
@@ -336,8 +355,12 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
             annotations += verdicts.record(held, started)
             scopes.update(found.graph.scopes())
             missing.update(origin[:_TRACE_ID] for origin in found.graph.missing())
-            inputs = (variable for span in found.graph.operations() for variable in span.inputs)
+            operations = found.graph.operations()
+            inputs = (variable for span in operations for variable in span.inputs)
             read.update(variable.ref for variable in inputs if not variable.origin and is_unique(variable.ref))
+            writing = [span for span in operations if span.outputs and not found.graph.scope_of(span.origin)]
+            unscoped.update(span.trace_id for span in writing)
+            unscoped.update(variable.ref for span in writing for variable in span.outputs if is_unique(variable.ref))
     except StoreError:
         raise
     except Exception:
@@ -352,7 +375,7 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
     new = [one for one in annotations if one.is_new]
     attributed = tuple(Attributed.of(one.verdict, one.seconds) for one in new if one.spans)
     progress = Progress(verdicts=len(new), attributed=attributed, failed_sends=int(unsent))
-    named = (frozenset(heapq.nsmallest(_MOST_NAMED, names)) for names in (missing, read))
+    named = (frozenset(heapq.nsmallest(_MOST_NAMED, names)) for names in (missing, read, unscoped))
     return Outcome(progress, sent, unsent, frozenset(scopes), *named)
 
 

@@ -142,7 +142,8 @@ SELECT DISTINCT made.trace_id, span.trace_id, span.scope {_OF_READERS} WHERE spa
 """
 _CHANGES = f"span.kind IN {tuple(sorted(map(str, CHANGING_KINDS)))}"
 _CHANGED = f"""
-WITH {_PARTS}, {_MADE} SELECT DISTINCT span.trace_id {_OF_READERS} WHERE span.scope <> made.scope AND {_CHANGES}
+WITH {_PARTS}, {_MADE}
+SELECT DISTINCT span.trace_id {_OF_READERS} WHERE (span.scope <> made.scope OR span.scope = '') AND {_CHANGES}
 """
 _CHANGED_REFS = f"""
 WITH {_PARTS}, named (hash) AS MATERIALIZED (SELECT hash_of(value) FROM json_each(?))

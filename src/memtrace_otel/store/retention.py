@@ -21,6 +21,7 @@ from memtrace_otel.store.connection import Locked, file_of, in_turns, pragma, tr
 from memtrace_otel.store.erasing import forget_rows
 from memtrace_otel.store.errors import StoreError
 from memtrace_otel.store.lineage import readers_of, remove_from_indexes
+from memtrace_otel.store.rows import keep_last_given, last_given
 from memtrace_otel.store.runs import drop_unused_dictionaries
 from memtrace_otel.store.space import size
 from memtrace_otel.store.streams import release_streams
@@ -178,6 +179,7 @@ def _attributions(connection: Connection) -> Mapping[str, list[str]]:
 
 
 def _remove(connection: Connection, spans: Iterable[_Span], targets: Iterable[str]) -> None:
+    keep_last_given(connection, last_given(connection))
     gone: list[int] = []
     for span in spans:
         connection.execute("DELETE FROM verdict WHERE answer = ?", (span.origin,))
@@ -189,7 +191,6 @@ def _remove(connection: Connection, spans: Iterable[_Span], targets: Iterable[st
         connection.execute("DELETE FROM span WHERE id = ?", (span.id,))
         gone.append(span.id)
     forget_rows(connection, gone)
-    connection.execute(_NEWEST)
 
 
 def _origins(body: bytes) -> set[str]:
@@ -204,8 +205,6 @@ def _is_there(connection: Connection, origin: str) -> bool:
     return connection.execute(query, (origin[:32], origin[33:])).fetchone() is not None
 
 
-_NEWEST = "UPDATE packing SET up_to = min(up_to, (SELECT coalesce(max(id), 0) FROM span))"
-"""Rows behind the last one are given again."""
 _STAYING = """
 SELECT
     (SELECT count(*) + 1 FROM sqlite_master WHERE rootpage > 0),

@@ -82,17 +82,20 @@ def read_request(body: bytes) -> tuple[list[SpanRow], list[Rejected]]:
 
 
 def insert_rows(connection: Connection, rows: list[SpanRow]) -> dict[int, NewSpan]:
-    """Insert the spans that are not there yet, inside the caller's transaction; return those by row."""
+    """Insert the spans that are not there yet, inside the caller's transaction; return those by row, one behind the
+    other."""
     sources: dict[bytes, int] = {}
     new: dict[int, NewSpan] = {}
+    id = last_given(connection)
     for row in rows:
         if row.source not in sources:
             sources[row.source] = _source_id(connection, row.source)
         span, fields = row.span, row.span.fields
         cursor = connection.execute(
-            "INSERT OR IGNORE INTO span (trace_id, span_id, name, kind, scope, start, source, body)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR IGNORE INTO span (id, trace_id, span_id, name, kind, scope, start, source, body)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
+                id + 1,
                 span.trace_id,
                 span.span_id,
                 span.name,
@@ -104,10 +107,30 @@ def insert_rows(connection: Connection, rows: list[SpanRow]) -> dict[int, NewSpa
             ),
         )
         if cursor.rowcount:
-            assert cursor.lastrowid is not None
-            new[cursor.lastrowid] = span
+            id += 1
+            new[id] = span
     add_to_indexes(connection, ((id, span.fields) for id, span in new.items()))
     return new
+
+
+def last_given(connection: Connection) -> int:
+    """Return the highest row that a span was ever given, 0 when there was none."""
+    return int(connection.execute(_LAST_GIVEN).fetchone()[0])
+
+
+def keep_last_given(connection: Connection, id: int) -> None:
+    """Note, inside the caller's transaction, that the rows up to `id` were given: who has seen those that are removed
+    takes no later span for one of them."""
+    connection.execute("DELETE FROM sqlite_sequence WHERE name = 'span'")
+    connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('span', ?)", (id,))
+
+
+_LAST_GIVEN = """
+SELECT max(
+    coalesce((SELECT max(id) FROM span), 0), coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'span'), 0)
+)
+"""
+"""SQLite keeps that table, which anybody may write, for tables that are AUTOINCREMENT; `span` is not."""
 
 
 def read_source(body: bytes) -> Source:

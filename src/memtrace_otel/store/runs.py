@@ -136,7 +136,7 @@ def _run(connection: Connection, last: int) -> list[_Row]:
 
 
 _HIGHEST = "min(?, (SELECT coalesce(max(id), 0) FROM span))"
-"""Rows behind the last one are given again."""
+"""Rows behind the last one are still to come."""
 _IS_DONE = f"SELECT up_to >= {_HIGHEST} FROM packing"
 _PACKED = f"UPDATE packing SET up_to = {_HIGHEST}"
 _RUN = "SELECT * FROM span WHERE id > (SELECT up_to FROM packing) AND id <= ? ORDER BY id LIMIT ?"

@@ -194,6 +194,11 @@ class RecordContract:
         assert source.changed_elsewhere([others[0]]) == set()
         assert source.changed_elsewhere([]) == set()
 
+    def test_changes_of_a_record_without_a_scope_are_found(self, fill: FillRecords) -> None:
+        made = contract_span(1, 1, 1, kind="create", outputs=(Variable("memory:1", action="ADD"),))
+        change = contract_span(2, 2, 2, kind="update", inputs=(Variable("memory:1", "previous", made.origin),))
+        assert fill([made], [change]).changed_elsewhere([made]) - {made.trace_id} == {change.trace_id}
+
     def test_changes_of_many_records_are_found(self, fill: FillRecords) -> None:
         records = [self.written(n, f"memory:{n:08x}-0000-4000-8000-000000000000") for n in range(1, 231)]
         changes = [

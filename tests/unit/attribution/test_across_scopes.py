@@ -9,28 +9,46 @@ import pytest
 from memtrace_otel.attribution import attribute_trace
 from memtrace_otel.diagnosis import diagnose_backend
 from memtrace_otel.graph import load_graph
+from memtrace_otel.model import Verdict
 from memtrace_otel.otlp import decode_request
 from memtrace_otel.otlp.sdk import encode_sdk_spans
 from memtrace_otel.semconv import FailureType
 from memtrace_otel.store import SqliteStore
 from tests.conftest import Recording
-from tests.contract.elsewhere import deleted_by, people, ways
+from tests.contract.elsewhere import deleted_by, people, replaced_in, ways
 from tests.unit.store.listed_source import ListedSource
+
+kept_ways = pytest.mark.parametrize("kept", ["in a file", "in a backend"])
 
 
 @people
 @ways
-@pytest.mark.parametrize("kept", ["in a file", "in a backend"])
+@kept_ways
 def test_a_record_that_anybody_deleted_was_deleted(
     recording: Recording, content_on: None, tmp_path: Path, named: str, who: str, kept: str
 ) -> None:
     answer, delete = deleted_by(who, named, recording.tracer)
-    request, trace_id = encode_sdk_spans(recording.spans()), answer[:32]
+    verdict = verdict_on(answer[:32], recording, kept, tmp_path)
+    assert (verdict.failure_type, f"{verdict.trace_id}-{verdict.span_id}") == (FailureType.DELETION, delete)
+
+
+@pytest.mark.parametrize("scope", ["a" * 16, ""], ids=["of a memory", "without a scope"])
+@kept_ways
+def test_a_record_that_was_replaced_by_its_origin_is_stale(
+    recording: Recording, content_on: None, tmp_path: Path, scope: str, kept: str
+) -> None:
+    answer, search = replaced_in(scope, recording.tracer)
+    verdict = verdict_on(answer[:32], recording, kept, tmp_path)
+    assert (verdict.failure_type, f"{verdict.trace_id}-{verdict.span_id}") == (FailureType.RETRIEVAL, search)
+
+
+def verdict_on(trace_id: str, recording: Recording, kept: str, path: Path) -> Verdict:
+    request = encode_sdk_spans(recording.spans())
     if kept == "in a file":
-        with SqliteStore.open(tmp_path / "a.db") as store:
+        with SqliteStore.open(path / "a.db") as store:
             store.add_request(request)
             [verdict] = attribute_trace(load_graph(store, trace_id), trace_id)
     else:
         [found] = diagnose_backend(ListedSource().tell(decode_request(request)), [trace_id])
         [verdict] = found.verdicts
-    assert (verdict.failure_type, f"{verdict.trace_id}-{verdict.span_id}") == (FailureType.DELETION, delete)
+    return verdict

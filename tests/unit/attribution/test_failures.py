@@ -121,6 +121,33 @@ def test_the_latest_evaluation_of_a_name_decides_and_an_answer_fails_once() -> N
     assert len(find_failures(build_graph([ANSWER, judge(2, WRONG), again]))) == 1
 
 
+@pytest.mark.parametrize("said", [{2: "", 3: "There"}, {2: "There", 3: ""}, {2: "Here", 3: "There"}])
+def test_the_expected_answer_is_the_last_one_said_whoever_failed_the_answer(said: dict[int, str]) -> None:
+    judges = [
+        span(
+            number,
+            "judge",
+            inputs=(
+                Variable("answer:a", "answer", ANSWER.origin),
+                *([Variable(f"expected:{number}", "expected", content=expected)] if expected else []),
+            ),
+            attributes={**WRONG, "gen_ai.evaluation.name": f"{number}"},
+            evidence=(f"message:{number}",),
+        )
+        for number, expected in said.items()
+    ]
+    (failure,) = find_failures(build_graph([ANSWER, *judges]))
+    assert (failure.expected, set(failure.evidence)) == ("There", {"message:2", "message:3"})
+    assert failure.judge_span == judges[list(said.values()).index("There")]
+
+
+def test_a_judge_that_passes_does_not_say_what_was_expected() -> None:
+    right = judge(3, RIGHT)
+    wrong = span(2, "judge", 1, attributes={**WRONG, "gen_ai.evaluation.name": "quality"})
+    (failure,) = find_failures(build_graph([ANSWER, wrong, right]))
+    assert (failure.expected, failure.evaluation) == ("", "quality")
+
+
 def test_our_own_verdict_is_no_evaluation() -> None:
     own = Event("gen_ai.evaluation.result", 500, {**WRONG, "gen_ai.evaluation.name": "memtrace.attribution"})
     assert find_failures(build_graph([replace(ANSWER, events=(own,))])) == []

@@ -62,13 +62,23 @@ def test_type_and_operation_are_scored_each_by_itself(
     assert said["results"][0]["error_type"] == "response"
 
 
-def test_a_file_that_was_not_imported_is_named_by_its_traces(tmp_path: Path) -> None:
-    document = annotated("ResponseError", "question-answering")
-    (tmp_path / "graph.json").write_text(json.dumps(document))
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        (["a.json"], "a.json is not in empty.db:"),
+        (["a.json", "b.json", "c.json", "d.json", "e.json"], "a.json b.json c.json and 2 more are not in empty.db:"),
+    ],
+)
+def test_files_that_were_not_imported_are_named_with_what_imports_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[str], named: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in files:
+        Path(file).write_text(json.dumps(annotated("ResponseError", "question-answering")))
     SqliteStore.open(tmp_path / "empty.db").close()
-    arguments = ["score", str(tmp_path / "graph.json"), "--db", str(tmp_path / "empty.db")]
-    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
-    assert (result.exit_code, read_labels(document)[0].trace_id in result.stderr) == (2, True)
+    result = CliRunner().invoke(main, ["score", *files, "--db", "empty.db"], catch_exceptions=False)
+    said = f"memtrace-otel: {named} `memtrace-otel import FILES --db empty.db` first\n"
+    assert (result.exit_code, result.stderr) == (2, said)
 
 
 @pytest.mark.parametrize("query_id", ["query:other@1", "", None, ["query:qa-1@1"]])

@@ -12,8 +12,9 @@ import pytest
 
 from memtrace_otel.graph import VersionKey, build_graph
 from memtrace_otel.graph.smartcomment import to_smartcomment, to_spans
-from memtrace_otel.model import OperationSpan, ref_kind
+from memtrace_otel.model import OperationSpan, Variable, ref_kind
 from memtrace_otel.otlp import decode_request, encode_request
+from memtrace_otel.otlp.feedback import encode_feedback
 from memtrace_otel.semconv import Action, OpKind, Role
 from tests.unit.graph.conftest import origin_of
 
@@ -334,6 +335,19 @@ def test_an_imported_document_comes_back_as_it_was() -> None:
     del r.document["data"]["annotations"]
     assert back == r.document
     assert build_graph(to_spans(back)).graph == build_graph(spans).graph
+
+
+def test_feedback_on_an_imported_document_leaves_it_as_it_was() -> None:
+    r = recorded()
+    spans = to_spans(r.document)
+    answer = next(span for span in spans if span.kind == OpKind.RESPOND)
+    feedback = decode_request(encode_feedback(answer.trace_id, label="fail", expected="Porto"))
+    graph = build_graph([*spans, *feedback])
+    assert len(graph.operations(OpKind.JUDGE)) == 1 + len(build_graph(spans).operations(OpKind.JUDGE))
+    del r.document["data"]["annotations"]
+    assert to_smartcomment(graph) == r.document
+    other = OperationSpan("c" * 32, "1" * 16, kind="create", outputs=(Variable("memory:1", content="x"),), start=1)
+    assert len(to_smartcomment(build_graph([*spans, other]))["data"]["operations"]) == len(spans) + 1
 
 
 def test_a_part_of_an_imported_document_refers_only_to_what_it_holds() -> None:

@@ -279,6 +279,32 @@ def test_what_others_decoded_arrives_once_and_nothing_of_the_own(tmp_path: Path)
         assert not list(store.arrived())
 
 
+@pytest.mark.parametrize("compact", [False, True])
+def test_what_others_decoded_after_a_prune_arrives_too(tmp_path: Path, compact: bool) -> None:
+    def add(trace_id: str, start: int, spans: int) -> list[str]:
+        made = [OperationSpan(trace_id, f"{n + 1:016x}", kind="respond", start=start) for n in range(spans)]
+        other.add_request(encode_request(made))
+        other.decode()
+        return [span.origin for span in made]
+
+    def arrived() -> list[str]:
+        return [f"{span.trace_id}-{span.span_id}" for page in store.arrived() for span in page]
+
+    with WatchedStore.open(tmp_path / "a.db") as store, SqliteStore.open(tmp_path / "a.db") as other:
+        store.skip()
+        for start in (5, 7, 9):
+            first = add(A, start, 3)
+            assert arrived() == first
+            assert other.prune(before=start + 1)
+            if compact:
+                other.compact()
+            second = add(B, start + 1, 5)
+            assert arrived() == second
+            add(A, start + 1, 3)
+            assert other.prune(before=start + 2).spans == 8
+            assert arrived() == []
+
+
 def test_while_another_process_attributes_the_trace_stays_due(clock: Clock, attributed: list[str]) -> None:
     watching = Attribution(10)
     watching.notice([span(A, 5, evaluated=True)])
@@ -524,6 +550,38 @@ def test_a_late_span_without_a_memory_is_waited_for_where_its_trace_is_named(
             assert batch
             watching.notice(batch.spans)
             assert watching.wait() == 10
+            clock.now += 10
+            run(watching, store)
+            assert watching.wait() == float("inf")
+
+
+@pytest.mark.parametrize("named", ["memory:1", UNIQUE])
+def test_a_late_change_of_a_record_without_a_memory_makes_it_due_again(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, named: str
+) -> None:
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
+    written = OperationSpan(
+        A, "1" * 16, kind="create", start=1, end=2, outputs=(Variable(named, "memory", action="ADD", content="x"),)
+    )
+    hit = Variable(named, "hit", origin=written.origin, content="x")
+    answer = OperationSpan(
+        B, "2" * 16, kind="respond", start=5, end=6, inputs=(hit,),
+        outputs=(Variable("answer:1", "answer", content="x"),), attributes={"gen_ai.evaluation.score.label": "fail"},
+    )  # fmt: skip
+    previous = (Variable(named, "previous", origin=written.origin),) if named != UNIQUE else ()
+    change = Variable(named, "memory", action="UPDATE", content="y")
+    update, later = [
+        OperationSpan(c * 32, "3" * 16, kind="update", start=at, end=at + 1, inputs=previous, outputs=(change,))
+        for c, at in (("c", 3), ("d", 7))
+    ]
+    watching = Attribution(10)
+    with WatchedStore.open(tmp_path / "a.db") as store:
+        for spans, wait in (((written, answer), 10), ((update,), 10), ((later,), float("inf"))):
+            store.add_request(encode_request(spans))
+            batch = store.decode_batch()
+            assert batch
+            watching.notice(batch.spans, store)
+            assert watching.wait() == wait, spans
             clock.now += 10
             run(watching, store)
             assert watching.wait() == float("inf")

@@ -49,14 +49,20 @@ _NAMES: dict[str, str] = {OpKind.RESPOND: ANSWERING, OpKind.JUDGE: JUDGING}
 def to_smartcomment(graph: EvolutionGraph) -> dict[str, Any]:
     """Return the graph as the JSON document that smartcomment's `ExecNetwork.import_graph` takes.
 
-    A graph that was imported from one, whole, is given back as it was (without `data.annotations`). Any other one:
+    A graph that was imported from one, whole, is given back as it was (without `data.annotations`), also where answers
+    were judged since. Any other one:
     One session per trace, one operation per span, one node per version (numbered along its history), one edge per
     input that fed an output; a search also points at each of its hits, as the peer draws it. Times lose what is finer
     than a millisecond; durations, status and reasons have no place in the format and go to the metadata. Operations
     that only readers know of are left out.
     """
-    imported = restore(span.attributes.get(semconv.SMARTCOMMENT_RECORD) for span in graph.operations())
+    carriers = [span for span in graph.operations() if not _is_later_judgement(span)]
+    imported = restore(span.attributes.get(semconv.SMARTCOMMENT_RECORD) for span in carriers)
     return imported or _Writer(graph).document()
+
+
+def _is_later_judgement(span: OperationSpan) -> bool:
+    return span.kind == OpKind.JUDGE and semconv.SMARTCOMMENT_RECORD not in span.attributes
 
 
 class _Writer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -59,14 +60,42 @@ def test_where_nothing_or_much_is_unreadable_the_request_is_refused_by_what_is_w
         from_json(Signal.TRACES, json.dumps({"resourceSpans": resource_spans}).encode())
 
 
+SECRET = "my secret Export.text"
+
+
+@pytest.mark.parametrize(
+    ("attribute", "place"),
+    [
+        ({"intValue": SECRET}, "resourceSpans[0].scopeSpans[0].spans[0].attributes[0].value.intValue"),
+        ({"intValue": "secret"}, "value.intValue"),
+        ({"intValue": {SECRET: SECRET}}, "resourceSpans.scopeSpans.spans.attributes.value.intValue"),
+        ({"doubleValue": SECRET}, "value.doubleValue"),
+        ({"boolValue": SECRET}, "value.boolValue"),
+        ({"arrayValue": {"values": SECRET}}, "value.arrayValue"),
+        ({"stringValue": SECRET, "boolValue": True}, "attributes[0].value"),
+    ],
+    ids=str,
+)
+def test_a_refusal_names_the_place_and_quotes_no_content(attribute: Json, place: str) -> None:
+    span = {"traceId": "a" * 32, "spanId": "b" * 16, "attributes": [{"key": "k", "value": attribute}]}
+    document = {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
+    with pytest.raises(RequestError, match=rf"cannot read \S*{re.escape(place)}$") as refused:
+        from_json(Signal.TRACES, json.dumps(document).encode())
+    assert "secret" not in str(refused.value)
+
+
 @pytest.mark.parametrize("signal", list(Signal))
 def test_an_empty_request_is_one(signal: Signal) -> None:
     assert from_json(signal, b"{}") == b""
 
 
-def test_another_document_is_not() -> None:
-    with pytest.raises(RequestError, match=r"no resourceSpans \(found: resourceLogs\)"):
-        from_json(Signal.TRACES, b'{"resourceLogs": []}')
+@pytest.mark.parametrize(
+    ("signal", "wanted", "found"),
+    [(Signal.TRACES, "resourceSpans", "resourceLogs"), (Signal.LOGS, "resourceLogs", "resourceSpans")],
+)
+def test_another_document_is_not(signal: Signal, wanted: str, found: str) -> None:
+    with pytest.raises(RequestError, match=rf"no {wanted} \(found: {found}\)"):
+        from_json(signal, json.dumps({found: []}).encode())
 
 
 def test_a_log_record_that_is_nested_too_deeply_is_refused_alone() -> None:
