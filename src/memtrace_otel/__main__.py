@@ -2,4 +2,5 @@
 
 from memtrace_otel.cli import main
 
-main(prog_name="memtrace-otel")
+if __name__ == "__main__":
+    main(prog_name="memtrace-otel")

@@ -32,13 +32,15 @@ class UnknownTraceError(LookupError):
 class Diagnosis:
     """The verdicts on the failing answers from the same memories, how long each took, and the graph of these.
 
-    `outdated` are the ids of the attributions that the store holds on answers that no longer fail.
+    `outdated` are the ids of the attributions that the store holds on answers that no longer fail. `partial` says that
+    a backend was read, and not all of it could be.
     """
 
     graph: EvolutionGraph
     verdicts: tuple[Verdict, ...]
     seconds: tuple[float, ...]
     outdated: tuple[str, ...] = ()
+    partial: bool = False
 
     def only(self, wanted: Callable[[Verdict], bool]) -> Diagnosis:
         """Return it with those verdicts only that are wanted; the others are not outdated."""
@@ -108,9 +110,10 @@ def diagnose_backend(
         read_ahead(reading, some)
         if not known and (unknown := [trace_id for trace_id in some if not reading.trace(trace_id)]):
             raise UnknownTraceError(*unknown)
-        yield from _diagnoses(
+        for diagnosis in _diagnoses(
             _load_fairly(reading, some), {}, lambda done, first=first: progress(first + done, len(asked))
-        )
+        ):
+            yield replace(diagnosis, partial=Incomplete.BOUNDED in diagnosis.graph.incomplete)
 
 
 def _load_fairly(reading: RemoteSource, trace_ids: Collection[str]) -> Iterator[tuple[list[str], EvolutionGraph]]:
@@ -199,8 +202,8 @@ def record(
 ) -> list[Annotation]:
     """Write the verdicts to the store, count the new ones, and return them under their final ids; `deliver` sends them.
 
-    A verdict that is there already adds nothing; another one on the same answer replaces it, but none of a graph that
-    is bounded a complete one; one on an answer that no longer fails goes, its spans stay. `started` is when the
+    A verdict that is there already adds nothing; another one on the same answer replaces it, but none of a `partial`
+    diagnosis a complete one; one on an answer that no longer fails goes, its spans stay. `started` is when the
     attribution began (ns since the epoch, now by default). `known` are ids of verdicts that are new no more, for a
     store that forgets; those that are new now are added.
     """
@@ -208,8 +211,7 @@ def record(
     store.withdraw_verdicts(diagnosis.outdated)
     recorded: list[Annotation] = []
     metrics = AttributionMetrics()
-    partial = Incomplete.BOUNDED in diagnosis.graph.incomplete
-    annotations = annotate(diagnosis.verdicts, store, started=started, partial=partial)
+    annotations = annotate(diagnosis.verdicts, store, started=started, partial=diagnosis.partial)
     for annotation, seconds in zip(annotations, diagnosis.seconds, strict=True):
         verdict = annotation.verdict
         if annotation.is_held:

@@ -91,6 +91,10 @@ class Action(StrEnum):
     DERIVE = "DERIVE"
 
 
+WRITING_ACTIONS = frozenset({Action.ADD, Action.UPDATE, Action.DELETE})
+"""Actions that make a new version, whatever the operation."""
+
+
 class LinkType(StrEnum):
     """Values of `memtrace.link.type`."""
 

@@ -127,7 +127,7 @@ def annotate(
                 verdict.failure.answer_span.origin,
                 verdict.failure_type,
             )
-            annotations.append(Annotation(verdict, (), 0, is_held=True))
+            annotations.append(Annotation(claimed, (), 0, is_held=True))
             continue
         decisive = _stored(store, verdict.trace_id, verdict.span_id) if verdict.span_id else None
         try:

@@ -10,8 +10,9 @@ from typing import TypeVar
 from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.evolution import EvolutionGraph
+from memtrace_otel.graph.keys import ROOT_KINDS
 from memtrace_otel.graph.slicing import LineageSource
-from memtrace_otel.model import OperationSpan, is_origin, is_unique
+from memtrace_otel.model import OperationSpan, is_origin, is_unique, ref_kind
 from memtrace_otel.semconv import Incomplete, OpKind
 from memtrace_otel.store.errors import SourceLimitError
 from memtrace_otel.store.protocols import RecordSource, TraceSource
@@ -119,6 +120,7 @@ class _Loading:
         self.traces: dict[str, list[OperationSpan]] = {}
         self._assembled: dict[str, Assembly] = {}
         self._sought: set[str] = set()
+        self._untold: set[str] = set()
         self._writers_of: Callable[[str], list[str] | None] = (
             source.writers if isinstance(source, RecordSource) else lambda ref: []
         )
@@ -238,9 +240,9 @@ class _Loading:
         new = refs - self._sought
         self._sought |= new
         found = {ref: self._asked(lambda ref=ref: self._writers_of(ref)) for ref in new}
-        if untold := {ref for ref, writers in found.items() if writers is None}:
-            written = {variable.ref for spans in self.traces.values() for span in spans for variable in span.outputs}
-            self._bounded = self._bounded or not untold <= written
+        self._untold.update(
+            ref for ref, writers in found.items() if writers is None and ref_kind(ref) not in ROOT_KINDS
+        )
         return {writer for writers in found.values() for writer in writers or ()}
 
     def _fresh(self, trace_ids: Iterable[str]) -> list[str]:
@@ -254,6 +256,11 @@ class _Loading:
         """Build the graph of what was loaded; `whole` says that it is everything, unless the limit was reached."""
         whole = whole and not (self.full or self._bounded)
         graph = build_graph((span for spans in self.traces.values() for span in spans), whole=whole)
-        if self.full or self._bounded:
+        untold = any(not _is_written(graph, ref) for ref in self._untold)
+        if self.full or self._bounded or untold:
             graph.incomplete[str(Incomplete.BOUNDED)] = 1
         return graph
+
+
+def _is_written(graph: EvolutionGraph, ref: str) -> bool:
+    return any(version.origin and graph.operation(version.origin) for version in graph.versions(ref))

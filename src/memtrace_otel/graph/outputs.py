@@ -9,9 +9,7 @@ from memtrace_otel.graph.assembly import Assembly
 from memtrace_otel.graph.keys import ROOT_KINDS, STORED_KINDS, TURN_KINDS, VersionKey
 from memtrace_otel.graph.writes import Write, WriteIndex
 from memtrace_otel.model import OperationSpan, Variable, is_origin, ref_kind
-from memtrace_otel.semconv import READING_KINDS, Action, Incomplete
-
-_WRITES = frozenset({Action.ADD, Action.UPDATE, Action.DELETE})
+from memtrace_otel.semconv import READING_KINDS, WRITING_ACTIONS, Action, Incomplete
 
 
 def writes_version(span: OperationSpan, output: Variable) -> bool:
@@ -23,7 +21,7 @@ def is_writing(kind: str, ref: str, action: str) -> bool:
     """As `writes_version`, of an operation's kind and an output's ref and action."""
     if action == Action.NONE:
         return False
-    return not (kind in READING_KINDS and action not in _WRITES and ref_kind(ref) in STORED_KINDS)
+    return not (kind in READING_KINDS and action not in WRITING_ACTIONS and ref_kind(ref) in STORED_KINDS)
 
 
 class Versions:

@@ -16,6 +16,7 @@ from memtrace_otel.model import Attributed, OperationSpan, is_unique
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, CHANGING_KINDS, OpKind
 from memtrace_otel.serve.progress import Pair, Progress, pair_of
 from memtrace_otel.store import DamagedSpanError, NewSpan, RemoteSource, SqliteStore, StoreError
+from memtrace_otel.store.records import may_write
 
 if TYPE_CHECKING:
     from memtrace_otel.annotate import Annotation
@@ -358,7 +359,7 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
             operations = found.graph.operations()
             inputs = (variable for span in operations for variable in span.inputs)
             read.update(variable.ref for variable in inputs if not variable.origin and is_unique(variable.ref))
-            writing = [span for span in operations if span.outputs and not found.graph.scope_of(span.origin)]
+            writing = [span for span in operations if may_write(span) and not found.graph.scope_of(span.origin)]
             unscoped.update(span.trace_id for span in writing)
             unscoped.update(variable.ref for span in writing for variable in span.outputs if is_unique(variable.ref))
     except StoreError:

@@ -18,6 +18,7 @@ from memtrace_otel.store.errors import SourceLimitError, StoreError
 from memtrace_otel.version import __version__
 
 _FAILED: Final = frozenset({500, 502, 503, 504})
+_REFUSED: Final = frozenset({400, 413, 414, 422, 431})
 _BUSY: Final = _FAILED | {429}
 _REMEMBERED: Final = 10_000
 _LONGEST_WAIT = 10.0
@@ -33,7 +34,7 @@ class FailedError(UnreachableError):
 
 
 class RefusedError(StoreError):
-    """The backend does not answer such a request (HTTP 400, 413, 422): it says why in `reason`."""
+    """The backend does not answer such a request (HTTP 400, 413, 414, 422, 431): it says why in `reason`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,7 @@ class BackendApi:
             problem += f" ({', '.join(setting.env for setting in told)} say who asks)"
         if status == 404:
             problem += " (is this the port of the HTTP API, and the path of a proxy in front of it?)"
-        raise (RefusedError if status in (400, 413, 422) else UnreachableError)(str(self), f"{path}: {problem}")
+        raise (RefusedError if status in _REFUSED else UnreachableError)(str(self), f"{path}: {problem}")
 
     def _count_request(self) -> None:
         with self._lock:

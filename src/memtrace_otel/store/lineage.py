@@ -96,11 +96,12 @@ def reader_scopes(connection: Connection, trace_ids: Iterable[str]) -> list[tupl
     return [(trace_id, reader, {scope} if scope else possible[reader]) for trace_id, reader, scope in rows]
 
 
-def changed_elsewhere(connection: Connection, trace_ids: Iterable[str], refs: Iterable[str]) -> set[str]:
-    """Return the traces of the spans that change a record and read what a span of one of these traces, of another
-    scope, produced, or list one of `refs` among their outputs; seldom one more."""
+def changed_elsewhere(connection: Connection, written: Iterable[tuple[str, str]], refs: Iterable[str]) -> set[str]:
+    """Return the traces of the spans that change a record and read what one of these spans (origin, scope), of another
+    scope or of none, wrote, or list one of `refs` among their outputs; seldom one more."""
     connection.create_function("hash_of", 1, _hash_of, deterministic=True)
-    read = connection.execute(_CHANGED, (json.dumps(list(trace_ids)),)).fetchall()
+    made = [(_hash_of(origin), scope) for origin, scope in written]
+    read = connection.execute(_CHANGED, (json.dumps(made),)).fetchall()
     listed = connection.execute(_CHANGED_REFS, (json.dumps(list(refs)),)).fetchall()
     return {trace_id for (trace_id,) in (*read, *listed)}
 
@@ -142,7 +143,9 @@ SELECT DISTINCT made.trace_id, span.trace_id, span.scope {_OF_READERS} WHERE spa
 """
 _CHANGES = f"span.kind IN {tuple(sorted(map(str, CHANGING_KINDS)))}"
 _CHANGED = f"""
-WITH {_PARTS}, {_MADE}
+WITH {_PARTS}, made (hash, scope) AS MATERIALIZED (
+    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)
+)
 SELECT DISTINCT span.trace_id {_OF_READERS} WHERE (span.scope <> made.scope OR span.scope = '') AND {_CHANGES}
 """
 _CHANGED_REFS = f"""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from memtrace_otel.model import OperationSpan, is_unique
-from memtrace_otel.semconv import READING_KINDS
+from memtrace_otel.model import OperationSpan, is_unique, make_origin
+from memtrace_otel.semconv import READING_KINDS, WRITING_ACTIONS
 
 
 def may_write(span: OperationSpan) -> bool:
     """Tell whether a span may have written a record, itself or on a continuation."""
-    return span.kind not in READING_KINDS and bool(span.kind or span.outputs)
+    if span.kind in READING_KINDS:
+        return any(output.action in WRITING_ACTIONS for output in span.outputs)
+    return bool(span.kind or span.outputs)
 
 
 def unique_refs(spans: Iterable[OperationSpan]) -> set[str]:
@@ -22,5 +24,7 @@ def near_failures(spans: Iterable[OperationSpan]) -> list[str]:
     """Return the origins of all spans of the traces in which a write failed: who read what it left all the same may
     name a part of it."""
     spans = list(spans)
-    failed = {span.trace_id for span in spans if span.status == "error" and may_write(span)}
+    writers = [span for span in spans if span.outputs]
+    listing = {make_origin(span.trace_id, span.parent_id) if span.part else span.origin for span in writers}
+    failed = {s.trace_id for s in spans if s.status == "error" and may_write(s) and s.origin in listing}
     return [span.origin for span in spans if span.trace_id in failed]

@@ -41,6 +41,7 @@ _NAMES = 100
 """Origins and refs of one search."""
 _MOST_PARTS = 8
 """Where all changes come to tell a few: how many parts of time are searched for them at most."""
+_TOO_MANY = "what others did to some records is not known: too many spans would have to be looked through"
 
 Found = Mapping[str, Collection[str]]
 """The traces that a search found, each with the ids of those of its spans that the search shows to be such ones."""
@@ -67,7 +68,7 @@ class RemoteSource(ABC):
         self._history = (settings.SOURCE_HOURS.read() if hours is None else hours) * _HOUR
         self._kept: KeptTraces | None = None
         self._left_out: set[str] = set()
-        self._cut = False
+        self._cut: set[str] = set()
 
     def __str__(self) -> str:
         return str(self.api)
@@ -95,7 +96,7 @@ class RemoteSource(ABC):
         if self._kept:
             return self
         other = copy(self)
-        other._kept = KeptTraces()
+        other._kept, other._cut = KeptTraces(), set()
         return other
 
     def close(self) -> None:
@@ -152,17 +153,21 @@ class RemoteSource(ABC):
 
         Raises SourceLimitError where too many spans would have to be looked through."""
         writing = [span for span in spans if may_write(span)]
-        first = min((span.start for span in writing), default=0) - _BEHIND
+        first = min((span.start for span in spans), default=0) - _BEHIND
         since = max(first, time.time_ns() - self._history)
-        self._cut = self._cut and self._kept is not None
-        found = self.find_touching((*unique_refs(writing), *(span.origin for span in writing)), CHANGING_KINDS, since)
         failed = near_failures(spans)
-        if self._finds_elements:
-            found |= self.find_touching(failed, (), since)
-        told = {trace_id for trace_ids in found.values() for trace_id in trace_ids}
-        if self._cut or (failed and not self._finds_elements):
-            reason = "what others did to some records is not known: too many spans would have to be looked through"
-            raise SourceLimitError(str(self), reason, is_reply=True, found=told)
+        changed = (*unique_refs(spans), *(span.origin for span in writing))
+        asked = [(changed, CHANGING_KINDS), *([(failed, frozenset[str]())] if self._finds_elements else [])]
+        told: set[str] = set()
+        limit = SourceLimitError(str(self), _TOO_MANY, is_reply=True) if failed and not self._finds_elements else None
+        for names, kinds in asked:
+            try:
+                told.update(*self.find_touching(names, kinds, since).values())
+            except SourceLimitError as error:
+                limit = error
+                told.update(error.found)
+        if limit is not None:
+            raise SourceLimitError(limit.path, limit.reason, is_reply=limit.is_reply, found=told)
         return told
 
     def trace_ids(self, *, scope: str | None = None) -> list[str]:
@@ -269,28 +274,47 @@ class RemoteSource(ABC):
 
     def find_touching(self, names: Collection[str], kinds: Collection[str], since: int | None) -> dict[str, list[str]]:
         """Return the ids of the traces in which a span (of any of `kinds`, that started at `since` (ns) or later) reads
-        what has an origin, or lists a ref among its outputs, for each of these names; of some where too many spans come
-        to be looked through: others of the same run would ask for as many."""
+        what has an origin, or lists a ref among its outputs, for each of these names; also of those that cannot be read
+        and may.
+
+        Raises SourceLimitError, with all that were `found`, where it costs too much, or too many spans come to be
+        looked through; for the same names a source that keeps does so again at once.
+        """
         known = {name: self._kept.touching(name, kinds) if self._kept else None for name in names}
         found = {name: set(trace_ids or ()) for name, trace_ids in known.items()}
         left = sorted(name for name, trace_ids in known.items() if trace_ids is None)
-        left = [] if self._cut else left
+        cut = _TOO_MANY if self._cut.intersection(names) else ""
+        limit = SourceLimitError(str(self), cut, is_reply=True) if cut else None
         at_once = _NAMES if self._finds_elements else max(1, len(left))
         for first in range(0, len(left), at_once):
-            wanted = Wanted(kinds=frozenset(kinds), touching=frozenset(left[first : first + at_once]))
-            for part, (_, _, traces) in enumerate(self._searched(wanted, since, None)):
-                if part == _MOST_PARTS and not self._finds_elements:
-                    self._cut = True
+            some = left[first : first + at_once]
+            try:
+                self._touch(Wanted(kinds=frozenset(kinds), touching=frozenset(some)), since, found)
+            except SourceLimitError as error:
+                limit = error
+                if not error.is_reply:
                     break
-                self.fetch(traces)
-                for trace_id in traces:
-                    for span in filter(wanted.holds, self.readable(trace_id)):
-                        for name in wanted.touching & touched(span):
-                            found[name].add(trace_id)
-        ordered = {name: sorted(trace_ids) for name, trace_ids in found.items()}
-        if self._kept:
-            self._kept.add_touching({name: ordered[name] for name in left}, kinds)
-        return ordered
+                if self._kept:
+                    self._cut.update(some)
+            if self._kept:
+                self._kept.add_touching({name: sorted(found[name]) for name in some}, kinds)
+        if limit is not None:
+            traces = {trace_id for trace_ids in found.values() for trace_id in trace_ids}
+            raise SourceLimitError(limit.path, limit.reason, is_reply=limit.is_reply, found=traces)
+        return {name: sorted(trace_ids) for name, trace_ids in found.items()}
+
+    def _touch(self, wanted: Wanted, since: int | None, found: dict[str, set[str]]) -> None:
+        """Add to `found` the traces that touch one of the names that are wanted."""
+        for part, (_, _, traces) in enumerate(self._searched(wanted, since, None), 1):
+            self.fetch(traces)
+            for trace_id in traces:
+                spans = self.readable(trace_id)
+                unsure = wanted.touching if not spans or _is_part(spans) else frozenset[str]()
+                touching = (touched(span) for span in spans if wanted.holds(span))
+                for name in wanted.touching & unsure.union(*touching):
+                    found[name].add(trace_id)
+            if part == _MOST_PARTS and not self._finds_elements:
+                raise SourceLimitError(str(self), _TOO_MANY, is_reply=True)
 
     def fetch(self, trace_ids: Iterable[str]) -> None:
         """Read traces that will be asked for, several at a time; of use where what is read is kept. One that cannot be

@@ -33,7 +33,7 @@ from memtrace_otel.store.lineage import (
 from memtrace_otel.store.migrations import migrate
 from memtrace_otel.store.outlines import Outline, read_outline
 from memtrace_otel.store.protocols import StoredVerdict, StoreStats
-from memtrace_otel.store.records import near_failures, unique_refs
+from memtrace_otel.store.records import may_write, near_failures, unique_refs
 from memtrace_otel.store.rows import NewSpan, Source, read_indexed, read_row, read_source
 from memtrace_otel.store.streams import NUMBER_BITS
 from memtrace_otel.store.turn import Turn
@@ -165,7 +165,8 @@ class SqliteStore:
         """Return the ids of the traces that tell what others did to a record of these spans; see `RecordSource`."""
         readers = {reader.trace_id for origin in near_failures(spans) for reader in self.readers(origin)}
         with self._locked() as connection:
-            changed = changed_elsewhere(connection, {span.trace_id for span in spans}, unique_refs(spans))
+            written = [(span.origin, span.scope) for span in spans if may_write(span)]
+            changed = changed_elsewhere(connection, written, unique_refs(spans))
         return readers | changed
 
     def writer_scopes(self, ref: str) -> dict[str, set[str]]:

@@ -164,9 +164,10 @@ def _equal(attribute: str, values: Iterable[str]) -> str:
     """A condition that an attribute, or an element of it, is one of the values. Those are anybody's."""
     values = sorted(values)
     plain = [value for value in values if _PLAIN.fullmatch(value)]
-    if len(values) > 1 and len(plain) == len(values):
-        return f"{_MARK}{attribute} =~ {_quoted('|'.join(plain))}"
-    return _any([f"{_MARK}{attribute} = {_quoted(value)}" for value in values])
+    if len(plain) < 2:
+        return _any([f"{_MARK}{attribute} = {_quoted(value)}" for value in values])
+    others = [f"{_MARK}{attribute} = {_quoted(value)}" for value in values if value not in plain]
+    return _any([f"{_MARK}{attribute} =~ {_quoted('|'.join(plain))}", *others])
 
 
 def _any(conditions: list[str]) -> str:

@@ -199,6 +199,21 @@ class RecordContract:
         change = contract_span(2, 2, 2, kind="update", inputs=(Variable("memory:1", "previous", made.origin),))
         assert fill([made], [change]).changed_elsewhere([made]) - {made.trace_id} == {change.trace_id}
 
+    def test_what_a_reading_span_wrote_or_listed_is_a_record_too(self, fill: FillRecords) -> None:
+        """A search that stores what it found, one that lists it: equal to a write, and known by its id."""
+        writes, lists = (
+            contract_span(1, 1, 1, kind="retrieve", scope=self.owner, outputs=(Variable("memory:1", action="ADD"),)),
+            contract_span(2, 2, 2, kind="retrieve", scope=self.owner, outputs=(Variable(self.unique),)),
+        )
+        read = (Variable("memory:1", "previous", writes.origin), Variable("memory:2", "previous", lists.origin))
+        changes = [
+            contract_span(3, 3, 3, kind="delete", scope=self.other, inputs=read[:1]),
+            contract_span(4, 4, 4, kind="delete", scope=self.other, outputs=(Variable(self.unique, action="DELETE"),)),
+        ]
+        other = contract_span(5, 5, 5, kind="consolidate", scope=self.other, inputs=read[1:])
+        found = fill([writes, lists], [*changes, other]).changed_elsewhere([writes, lists])
+        assert found == {span.trace_id for span in changes}
+
     def test_changes_of_many_records_are_found(self, fill: FillRecords) -> None:
         records = [self.written(n, f"memory:{n:08x}-0000-4000-8000-000000000000") for n in range(1, 231)]
         changes = [

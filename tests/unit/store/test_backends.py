@@ -105,6 +105,10 @@ def test_a_certificate_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) ->
             '{ (span.memtrace.scope = "\\"" || span.memtrace.scope = ".*") }',
         ),
         (
+            Wanted(scopes=frozenset({"a", "b", ".*"})),
+            '{ (span.memtrace.scope =~ "a|b" || span.memtrace.scope = ".*") }',
+        ),
+        (
             Wanted(touching=frozenset({"memory:1", "memory:2", ORIGIN}), kinds=frozenset({"judge"})),
             f'{{ span.memtrace.op.kind = "judge" && (span.memtrace.inputs.origins = "{ORIGIN}"'
             ' || span.memtrace.outputs =~ "memory:1|memory:2") }',

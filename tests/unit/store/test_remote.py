@@ -109,6 +109,56 @@ def test_changes_are_looked_for_as_far_back_as_a_memory(monkeypatch: pytest.Monk
     assert searched == [pytest.approx(now - ago, abs=60 * SECOND) for ago in (day, hour + 600 * SECOND)]
 
 
+def test_what_cannot_be_read_may_hold_the_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graph asks for it and says that it is bounded; a part of a trace may lack the very span."""
+    record = contract_span(1, 1, kind="create", outputs=(Variable("memory:1"),))
+    change = contract_span(2, 2, 2, kind="delete", inputs=(Variable("memory:1", "previous", record.origin),))
+    source, read = ListedSource().tell([record, change]), ListedSource._read
+
+    def refuse(self: ListedSource, trace_id: str) -> list[OperationSpan]:
+        if trace_id == change.trace_id:
+            raise SourceLimitError("listed", "too large", is_reply=True)
+        return read(self, trace_id)
+
+    def in_part(self: ListedSource, trace_id: str) -> list[OperationSpan]:
+        if trace_id == change.trace_id:
+            return [contract_span(2, 9, 2, kind="other", incomplete=("bounded",))]
+        return read(self, trace_id)
+
+    for broken in (refuse, in_part):
+        with monkeypatch.context() as patched:
+            patched.setattr(ListedSource, "_read", broken)
+            assert source.changed_elsewhere([record]) == {change.trace_id}
+            [(_, graph)] = load_graphs(source.keeping(), [record.trace_id])
+            assert "bounded" in graph.incomplete
+
+
+def test_what_was_found_before_it_cost_too_much_counts_and_is_kept() -> None:
+    records = [contract_span(n, n, kind="create", outputs=(Variable(f"memory:{n}"),)) for n in range(1, 251)]
+    read = (Variable("memory:1", "previous", records[0].origin),)
+    change = contract_span(900, 1, 300, kind="delete", inputs=read)
+    api = BackendApi(Address(False, "listed", 1), bounds=Bounds(requests=3))
+    source = ListedSource(api).tell(records, [change]).keeping()
+    with pytest.raises(SourceLimitError) as raised:
+        source.changed_elsewhere(records)
+    assert (raised.value.is_reply, raised.value.found) == (False, {change.trace_id})
+    api.allow(1)
+    assert source.changed_elsewhere(records) == {change.trace_id}
+    assert api.spent.requests <= 5
+
+
+def test_a_search_that_was_cut_is_of_its_names() -> None:
+    source = SearchesByKind()
+    source.most = 3
+    old, new = (contract_span(n, 1, n, kind="create", outputs=(Variable("memory:1"),)) for n in (1, 1000))
+    source.tell([old, new, *(contract_span(n, n, n, kind="delete") for n in range(20, 400))])
+    keeping = source.keeping()
+    assert keeping.changed_elsewhere([new]) == set()
+    with pytest.raises(SourceLimitError):
+        keeping.changed_elsewhere([old])
+    assert keeping.changed_elsewhere([new]) == set()
+
+
 @pytest.mark.parametrize("spilled", [False, True])
 def test_a_write_whose_outputs_are_on_a_continuation_is_known_by_its_own_origin(spilled: bool) -> None:
     out = (Variable("memory:1"),)
@@ -124,6 +174,12 @@ def test_who_wrote_a_unique_id_that_cannot_be_searched_for_is_missing(written: b
     record = RecordContract().written(1, RecordContract.unique)
     [(_, graph)] = load_graphs(SearchesByKind().tell([reader], [record] if written else []), [reader.trace_id])
     assert ("bounded" in graph.incomplete) == (not written)
+    lists = replace(reader, outputs=(Variable(RecordContract.unique),))  # which is no write
+    [(_, graph)] = load_graphs(SearchesByKind().tell([lists], [record] if written else []), [reader.trace_id])
+    assert ("bounded" in graph.incomplete) == (not written)
+    told = replace(reader, inputs=(Variable(RecordContract.unique.replace("memory", "message"), "hit"),))
+    [(_, graph)] = load_graphs(SearchesByKind().tell([told]), [told.trace_id])
+    assert "bounded" not in graph.incomplete  # what was said has no writer
 
 
 def test_a_keeping_source_reads_and_searches_once() -> None:
