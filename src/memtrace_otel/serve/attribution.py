@@ -16,7 +16,7 @@ from memtrace_otel.model import Attributed, OperationSpan, is_unique
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, CHANGING_KINDS, OpKind
 from memtrace_otel.serve.progress import Pair, Progress, pair_of
 from memtrace_otel.store import DamagedSpanError, NewSpan, RemoteSource, SqliteStore, StoreError
-from memtrace_otel.store.records import may_write
+from memtrace_otel.store.records import may_write, unique_refs
 
 if TYPE_CHECKING:
     from memtrace_otel.annotate import Annotation
@@ -349,6 +349,7 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
     missing: set[str] = set()
     read: set[str] = set()
     unscoped: set[str] = set()
+    unscoped_refs: set[str] = set()
     verdicts = Verdicts(store, backend)
     try:
         for found in diagnose(store, (trace_id,)):
@@ -361,7 +362,7 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
             read.update(variable.ref for variable in inputs if not variable.origin and is_unique(variable.ref))
             writing = [span for span in operations if may_write(span) and not found.graph.scope_of(span.origin)]
             unscoped.update(span.trace_id for span in writing)
-            unscoped.update(variable.ref for span in writing for variable in span.outputs if is_unique(variable.ref))
+            unscoped_refs |= unique_refs(writing)
     except StoreError:
         raise
     except Exception:
@@ -376,8 +377,13 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
     new = [one for one in annotations if one.is_new]
     attributed = tuple(Attributed.of(one.verdict, one.seconds) for one in new if one.spans)
     progress = Progress(verdicts=len(new), attributed=attributed, failed_sends=int(unsent))
-    named = (frozenset(heapq.nsmallest(_MOST_NAMED, names)) for names in (missing, read, unscoped))
-    return Outcome(progress, sent, unsent, frozenset(scopes), *named)
+    changeable = _least(unscoped) | _least(unscoped_refs)
+    return Outcome(progress, sent, unsent, frozenset(scopes), _least(missing), _least(read), changeable)
+
+
+def _least(names: set[str]) -> frozenset[str]:
+    """What is remembered of names, the same ones each time."""
+    return frozenset(heapq.nsmallest(_MOST_NAMED, names))
 
 
 def _holds(store: SqliteStore, answer: OperationSpan) -> bool:
