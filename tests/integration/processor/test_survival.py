@@ -172,7 +172,8 @@ def test_what_a_flush_in_vain_could_not_send_is_kept_when_the_process_is_gone(ru
     processor = {"delay_seconds": 60.0, "batch_size": 50}  # nothing but the flush sends or saves anything
     assert not run(exporter, spans=1500, end="flush in vain", processor=processor)["flushed"]
     run.restart()
-    assert run.names == spans(1500)
+    assert run.names.keys() == spans(1500).keys()
+    assert (run.names - spans(1500)).total() <= 50  # the batch that was on its way at the end may come twice
 
 
 def test_what_a_full_spool_loses_is_told_by_the_next_process_that_sends(run: Run) -> None:
