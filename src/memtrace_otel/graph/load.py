@@ -107,7 +107,7 @@ def _traces_of(source: LineageSource, name: str) -> Iterable[str]:
 @lru_cache(256)
 def _warn(reason: str) -> None:
     """Say once why graphs are made of a part: of fifty failing traces each may meet the same bound."""
-    _logger.warning("not all is read, and verdicts say that they are incomplete: %s", reason)
+    _logger.warning("not all is read, so that graphs and verdicts are incomplete: %s", reason)
 
 
 class _Loading:

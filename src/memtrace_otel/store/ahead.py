@@ -8,7 +8,7 @@ from itertools import islice
 from memtrace_otel.model import OperationSpan, is_origin, is_unique
 from memtrace_otel.semconv import OpKind
 from memtrace_otel.store.errors import SourceLimitError
-from memtrace_otel.store.remote import RemoteSource
+from memtrace_otel.store.remote import BEHIND, RemoteSource
 
 TOGETHER = 50
 """Failing traces, and values of one search."""
@@ -26,12 +26,13 @@ def read_ahead(source: RemoteSource, trace_ids: Collection[str]) -> None:
         scopes = _scopes_behind(source, [span for trace in traces for span in trace])
         answers = {span.origin: span.start for trace in traces for span in trace if span.kind == OpKind.RESPOND}
         for some in _batches(answers):
-            source.find_readers(some, (OpKind.JUDGE,), min(answers[origin] for origin in some))
-        read = set(trace_ids)
+            source.find_naming(some, (OpKind.JUDGE,), min(answers[origin] for origin in some) - BEHIND)
+        memories = set(trace_ids)
         for some in _batches(sorted(scopes)):
-            found = source.find_traces(some)
-            read |= _read_origins(source, {trace_id for ids in found.values() for trace_id in ids})
-        _search_records(source, [span for trace_id in read for span in source.readable(trace_id)])
+            memories.update(*source.find_traces(some).values())
+        read = _read_origins(source, memories)
+        source.find_writers({v.ref for span in read for v in span.inputs if not v.origin and is_unique(v.ref)})
+        source.changed_elsewhere([span for trace_id in memories for span in source.readable(trace_id)])
     except SourceLimitError:
         pass  # whoever asks for the rest is told
 
@@ -59,21 +60,16 @@ def _operation(trace: Iterable[OperationSpan], span_id: str) -> list[OperationSp
     return [span for span in trace if span.span_id == span_id or (span.part and span.parent_id == span_id)]
 
 
-def _read_origins(source: RemoteSource, trace_ids: set[str]) -> set[str]:
-    """Read the traces that these name as origins, and so on; return the ids of all."""
-    known = set(trace_ids)
+def _read_origins(source: RemoteSource, trace_ids: set[str]) -> list[OperationSpan]:
+    """Read the traces that these name as origins, and so on; return the spans of all."""
+    known, read = set(trace_ids), list[OperationSpan]()
     while trace_ids:
         spans = [span for trace_id in trace_ids for span in source.readable(trace_id)]
+        read += spans
         trace_ids = {v.origin[:32] for span in spans for v in span.inputs if is_origin(v.origin)} - known
         known |= trace_ids
         source.fetch(trace_ids)
-    return known
-
-
-def _search_records(source: RemoteSource, spans: Collection[OperationSpan]) -> None:
-    """Search for what others did to records of these spans, and for who wrote those that are read by a unique id."""
-    source.find_writers({v.ref for span in spans for v in span.inputs if not v.origin and is_unique(v.ref)})
-    source.changed_elsewhere(spans)
+    return read
 
 
 def _batches(values: Iterable[str]) -> Iterator[list[str]]:

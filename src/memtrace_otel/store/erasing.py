@@ -62,17 +62,6 @@ class Erasing:
         return tuple(dict.fromkeys(reference for (note,) in notes for reference in json.loads(note)))
 
 
-def forget_rows(connection: Connection, ids: Iterable[int]) -> None:
-    """Have rows that went not taken for erased ones when they are given again; what is noted of them stays."""
-    for scope in unfinished(connection):
-        connection.executemany(_SET_ASIDE, [(scope, scope, id) for id in ids])
-
-
-_SET_ASIDE = """
-UPDATE erasing SET span = (SELECT min(span) - 1 FROM erasing WHERE scope = ?) WHERE scope = ? AND span = ?
-"""
-
-
 def unfinished(connection: Connection) -> list[str]:
     """Return the scopes whose erasure was begun and not ended."""
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'erasing'").fetchone() is None:

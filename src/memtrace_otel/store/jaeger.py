@@ -89,8 +89,8 @@ class JaegerSource(RemoteSource):
 
 def _has(trace: Mapping[str, object], wanted: Wanted) -> bool:
     """Tell whether a span of it may read or list what is wanted: a search cannot ask for that, and reading costs."""
-    names = wanted.origins | wanted.touching
-    return not names or any(_may_hold(tag, names) for span in objects(trace, "spans") for tag in objects(span, "tags"))
+    tags = (tag for span in objects(trace, "spans") for tag in objects(span, "tags"))
+    return not wanted.names or any(_may_hold(tag, wanted.names) for tag in tags)
 
 
 def _may_hold(tag: Mapping[str, object], names: frozenset[str]) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection
-from typing import Generic, TypeVar
+from collections.abc import Collection, Iterable
+from typing import Generic, NamedTuple, TypeVar
 
 from memtrace_otel.model import OperationSpan
 
@@ -14,29 +14,38 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class _Lists(Generic[K, V]):
-    """Lists, the longest unused first."""
+class Told(NamedTuple):
+    """The ids of the traces that name something, as a search since a time (ns) has found them; why it found not all."""
+
+    traces: list[str]
+    since: int
+    limit: str = ""
+
+
+class _Kept(Generic[K, V]):
+    """Values by key, each with what it counts for; the longest unused first."""
 
     def __init__(self) -> None:
-        self._lists: OrderedDict[K, list[V]] = OrderedDict()
+        self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self.size = 0
 
     def __len__(self) -> int:
-        return len(self._lists)
+        return len(self._values)
 
-    def get(self, key: K) -> list[V] | None:
-        if key in self._lists:
-            self._lists.move_to_end(key)
-        return self._lists.get(key)
+    def get(self, key: K) -> V | None:
+        if key not in self._values:
+            return None
+        self._values.move_to_end(key)
+        return self._values[key][0]
 
-    def put(self, key: K, items: list[V]) -> None:
-        if key in self._lists:
-            self.size -= max(1, len(self._lists.pop(key)))
-        self._lists[key] = items
-        self.size += max(1, len(items))
+    def put(self, key: K, value: V, items: int) -> None:
+        if key in self._values:
+            self.size -= self._values.pop(key)[1]
+        self._values[key] = value, max(1, items)
+        self.size += max(1, items)
 
     def drop_oldest(self) -> None:
-        self.size -= max(1, len(self._lists.popitem(last=False)[1]))
+        self.size -= self._values.popitem(last=False)[1][1]
 
 
 class KeptTraces:
@@ -45,10 +54,9 @@ class KeptTraces:
 
     def __init__(self, most_spans: int = _SPANS) -> None:
         self._most = most_spans
-        self._traces = _Lists[str, OperationSpan]()
-        self._scopes = _Lists[str, str]()
-        self._readers = _Lists[tuple[str, frozenset[str]], OperationSpan]()
-        self._touching = _Lists[tuple[str, frozenset[str]], str]()
+        self._traces = _Kept[str, list[OperationSpan]]()
+        self._scopes = _Kept[str, list[str]]()
+        self._naming = _Kept[tuple[str, frozenset[str]], Told]()
         self._lock = threading.Lock()
 
     def trace(self, trace_id: str) -> list[OperationSpan] | None:
@@ -59,7 +67,7 @@ class KeptTraces:
     def add(self, trace_id: str, spans: list[OperationSpan]) -> None:
         """Keep a trace."""
         with self._lock:
-            self._traces.put(trace_id, spans)
+            self._traces.put(trace_id, spans, len(spans))
             self._forget()
 
     def traces_of(self, scope: str) -> list[str] | None:
@@ -71,36 +79,26 @@ class KeptTraces:
         """Keep what a search for scopes has found."""
         with self._lock:
             for scope, traces in found.items():
-                self._scopes.put(scope, traces)
+                self._scopes.put(scope, traces, len(traces))
             self._forget()
 
-    def readers(self, origin: str, kinds: Collection[str]) -> list[OperationSpan] | None:
-        """Return the readers of an origin, None when nobody has searched for them or they are forgotten."""
+    def naming(self, name: str, kinds: Collection[str], since: int) -> Told | None:
+        """Return what a search for those that name it has found, None when nobody has searched since `since` (ns) or
+        earlier, or it is forgotten."""
         with self._lock:
-            return self._readers.get((origin, frozenset(kinds)))
+            told = self._naming.get((name, frozenset(kinds)))
+            return told if told and told.since <= since else None
 
-    def add_readers(self, found: dict[str, list[OperationSpan]], kinds: Collection[str]) -> None:
-        """Keep what a search for readers has found."""
+    def add_naming(self, found: dict[str, Told], kinds: Iterable[str]) -> None:
+        """Keep what a search for those that name something has found."""
+        kinds = frozenset(kinds)
         with self._lock:
-            for origin, spans in found.items():
-                self._readers.put((origin, frozenset(kinds)), spans)
-            self._forget()
-
-    def touching(self, name: str, kinds: Collection[str]) -> list[str] | None:
-        """Return the ids of the traces that touch an origin or a ref, None when nobody has searched for them or they
-        are forgotten."""
-        with self._lock:
-            return self._touching.get((name, frozenset(kinds)))
-
-    def add_touching(self, found: dict[str, list[str]], kinds: Collection[str]) -> None:
-        """Keep what a search for those who touch has found."""
-        with self._lock:
-            for name, traces in found.items():
-                self._touching.put((name, frozenset(kinds)), traces)
+            for name, told in found.items():
+                self._naming.put((name, kinds), told, len(told.traces))
             self._forget()
 
     def _forget(self) -> None:
-        kinds = (self._traces, self._scopes, self._readers, self._touching)
+        kinds = (self._traces, self._scopes, self._naming)
         while sum(kind.size for kind in kinds) > self._most:
             largest = max(kinds, key=lambda kind: kind.size)
             if len(largest) == 1:

@@ -23,9 +23,9 @@ from memtrace_otel.model import OperationSpan, make_origin
 from memtrace_otel.semconv import CHANGING_KINDS, Incomplete
 from memtrace_otel.store.errors import SourceLimitError, StoreError
 from memtrace_otel.store.http import BackendApi, FailedError, RefusedError, UnreachableError
-from memtrace_otel.store.kept import KeptTraces
+from memtrace_otel.store.kept import KeptTraces, Told
 from memtrace_otel.store.records import may_write, near_failures, unique_refs
-from memtrace_otel.store.wanted import Wanted, evaluates, judged_traces, touched
+from memtrace_otel.store.wanted import Wanted, evaluates, judged_traces, named
 
 _logger = logging.getLogger(__name__)
 _SECOND = 1_000_000_000
@@ -35,7 +35,7 @@ _WARNINGS = 10_000
 """Traces of which it is remembered that it was warned of them."""
 _AHEAD = _HOUR
 """How far the clock of who writes spans may be ahead of ours."""
-_BEHIND = 600 * _SECOND
+BEHIND = 600 * _SECOND
 """How long before a version was written, by another clock, it may seem to be read."""
 _NAMES = 100
 """Origins and refs of one search."""
@@ -68,7 +68,6 @@ class RemoteSource(ABC):
         self._history = (settings.SOURCE_HOURS.read() if hours is None else hours) * _HOUR
         self._kept: KeptTraces | None = None
         self._left_out: set[str] = set()
-        self._cut: set[str] = set()
 
     def __str__(self) -> str:
         return str(self.api)
@@ -96,7 +95,7 @@ class RemoteSource(ABC):
         if self._kept:
             return self
         other = copy(self)
-        other._kept, other._cut = KeptTraces(), set()
+        other._kept = KeptTraces()
         return other
 
     def close(self) -> None:
@@ -137,10 +136,11 @@ class RemoteSource(ABC):
 
     def readers(self, origin: str, *, kinds: Collection[str] = ()) -> list[OperationSpan]:
         """Return the spans (of any of `kinds`) that have an input version with this origin; see `TraceSource`."""
-        if self._kept and (known := self._kept.readers(origin, kinds)) is not None:
-            return known
         written = next((span.start for span in self.trace(origin[:32]) if span.origin == origin), None)
-        return self.find_readers((origin,), kinds, written)[origin]
+        traces = self.find_naming((origin,), kinds, None if written is None else written - BEHIND)[origin]
+        self.fetch(traces)
+        wanted = Wanted(names=frozenset((origin,)), kinds=frozenset(kinds))
+        return sorted((span for id in traces for span in self.readable(id) if wanted.holds(span)), key=_start)
 
     def writers(self, ref: str) -> list[str] | None:
         """Return the ids of the traces that list a variable among their outputs, None where all would have to be looked
@@ -152,22 +152,26 @@ class RemoteSource(ABC):
         back as a memory is looked for.
 
         Raises SourceLimitError where too many spans would have to be looked through."""
-        writing = [span for span in spans if may_write(span)]
-        first = min((span.start for span in spans), default=0) - _BEHIND
-        since = max(first, time.time_ns() - self._history)
+        changed = {*unique_refs(spans), *(span.origin for span in spans if may_write(span))}
         failed = near_failures(spans)
-        changed = (*unique_refs(spans), *(span.origin for span in writing))
-        asked = [(changed, CHANGING_KINDS), *([(failed, frozenset[str]())] if self._finds_elements else [])]
+        since = max(min((span.start for span in spans), default=0) - BEHIND, time.time_ns() - self._history)
+        asked: list[tuple[set[str], Collection[str]]] = [(changed, CHANGING_KINDS)]
+        limit, most_parts = None, None
+        if self._finds_elements:
+            asked.append((set(failed), ()))
+        else:
+            most_parts = _MOST_PARTS
+            limit = SourceLimitError(str(self), _TOO_MANY, is_reply=True) if failed else None
         told: set[str] = set()
-        limit = SourceLimitError(str(self), _TOO_MANY, is_reply=True) if failed and not self._finds_elements else None
         for names, kinds in asked:
             try:
-                told.update(*self.find_touching(names, kinds, since).values())
+                told.update(*self.find_naming(names, kinds, since, most_parts).values())
             except SourceLimitError as error:
                 limit = error
                 told.update(error.found)
         if limit is not None:
-            raise SourceLimitError(limit.path, limit.reason, is_reply=limit.is_reply, found=told)
+            limit.found = told
+            raise limit
         return told
 
     def trace_ids(self, *, scope: str | None = None) -> list[str]:
@@ -250,71 +254,56 @@ class RemoteSource(ABC):
             self._kept.add_scopes(traces)
         return traces
 
-    def find_readers(
-        self, origins: Collection[str], kinds: Collection[str], written: int | None
-    ) -> dict[str, list[OperationSpan]]:
-        """Return the readers of each origin, in order of start; the first of these wrote at `written` (ns)."""
-        readers: dict[str, dict[str, OperationSpan]] = {origin: {} for origin in origins}
-        wanted = Wanted(origins=frozenset(origins), kinds=frozenset(kinds))
-        for _, _, found in self._searched(wanted, None if written is None else written - _BEHIND, None):
-            self.fetch(found)
-            for trace_id in found:
-                for span in self.readable(trace_id):
-                    if wanted.holds(span):
-                        for origin in readers.keys() & {variable.origin for variable in span.inputs}:
-                            readers[origin][span.origin] = span
-        ordered = {origin: sorted(spans.values(), key=_start) for origin, spans in readers.items()}
-        if self._kept:
-            self._kept.add_readers(ordered, kinds)
-        return ordered
-
     def find_writers(self, refs: Collection[str]) -> dict[str, list[str]]:
         """Return what `writers` does of each, nothing where all would have to be looked through."""
-        return self.find_touching(refs, (), None) if self._finds_elements else {}
+        return self.find_naming(refs, (), None) if self._finds_elements else {}
 
-    def find_touching(self, names: Collection[str], kinds: Collection[str], since: int | None) -> dict[str, list[str]]:
+    def find_naming(
+        self, names: Collection[str], kinds: Collection[str], since: int | None, most_parts: int | None = None
+    ) -> dict[str, list[str]]:
         """Return the ids of the traces in which a span (of any of `kinds`, that started at `since` (ns) or later) reads
         what has an origin, or lists a ref among its outputs, for each of these names; also of those that cannot be read
         and may.
 
-        Raises SourceLimitError, with all that were `found`, where it costs too much, or too many spans come to be
-        looked through; for the same names a source that keeps does so again at once.
+        Raises SourceLimitError, with all that were `found`, where it costs too much, or `most_parts` of time do not
+        tell all; for the same names a source that keeps does so again at once.
         """
-        known = {name: self._kept.touching(name, kinds) if self._kept else None for name in names}
-        found = {name: set(trace_ids or ()) for name, trace_ids in known.items()}
-        left = sorted(name for name, trace_ids in known.items() if trace_ids is None)
-        cut = _TOO_MANY if self._cut.intersection(names) else ""
-        limit = SourceLimitError(str(self), cut, is_reply=True) if cut else None
+        since_ns = 0 if since is None else since
+        known = {name: self._kept.naming(name, kinds, since_ns) if self._kept else None for name in names}
+        found = {name: set(told.traces if told else ()) for name, told in known.items()}
+        reason = next((told.limit for told in known.values() if told and told.limit), "")
+        limit = SourceLimitError(str(self), reason, is_reply=True) if reason else None
+        left = sorted(name for name, told in known.items() if told is None)
         at_once = _NAMES if self._finds_elements else max(1, len(left))
         for first in range(0, len(left), at_once):
-            some = left[first : first + at_once]
+            some, reason = left[first : first + at_once], ""
             try:
-                self._touch(Wanted(kinds=frozenset(kinds), touching=frozenset(some)), since, found)
+                self._add_naming(Wanted(kinds=frozenset(kinds), names=frozenset(some)), since, most_parts, found)
             except SourceLimitError as error:
-                limit = error
+                limit, reason = error, error.reason
                 if not error.is_reply:
                     break
-                if self._kept:
-                    self._cut.update(some)
             if self._kept:
-                self._kept.add_touching({name: sorted(found[name]) for name in some}, kinds)
+                self._kept.add_naming({name: Told(sorted(found[name]), since_ns, reason) for name in some}, kinds)
         if limit is not None:
-            traces = {trace_id for trace_ids in found.values() for trace_id in trace_ids}
-            raise SourceLimitError(limit.path, limit.reason, is_reply=limit.is_reply, found=traces)
+            limit.found = {trace_id for trace_ids in found.values() for trace_id in trace_ids}
+            raise limit
         return {name: sorted(trace_ids) for name, trace_ids in found.items()}
 
-    def _touch(self, wanted: Wanted, since: int | None, found: dict[str, set[str]]) -> None:
-        """Add to `found` the traces that touch one of the names that are wanted."""
-        for part, (_, _, traces) in enumerate(self._searched(wanted, since, None), 1):
+    def _add_naming(
+        self, wanted: Wanted, since: int | None, most_parts: int | None, found: dict[str, set[str]]
+    ) -> None:
+        """Add to `found` the traces that name one of the names that are wanted."""
+        for part, (_, _, traces) in enumerate(self._searched(wanted, since, None)):
+            if part == most_parts:
+                raise SourceLimitError(str(self), _TOO_MANY, is_reply=True)
             self.fetch(traces)
             for trace_id in traces:
                 spans = self.readable(trace_id)
-                unsure = wanted.touching if not spans or _is_part(spans) else frozenset[str]()
-                touching = (touched(span) for span in spans if wanted.holds(span))
-                for name in wanted.touching & unsure.union(*touching):
+                unsure = wanted.names if not spans or _is_part(spans) else frozenset[str]()
+                naming = (named(span) for span in spans if wanted.holds(span))
+                for name in wanted.names & unsure.union(*naming):
                     found[name].add(trace_id)
-            if part == _MOST_PARTS and not self._finds_elements:
-                raise SourceLimitError(str(self), _TOO_MANY, is_reply=True)
 
     def fetch(self, trace_ids: Iterable[str]) -> None:
         """Read traces that will be asked for, several at a time; of use where what is read is kept. One that cannot be

@@ -18,7 +18,6 @@ from memtrace_otel.otlp.decode import indexed_fields
 from memtrace_otel.semconv import OpKind
 from memtrace_otel.store.bodies import UNDECODABLE, Bodies
 from memtrace_otel.store.connection import Locked, file_of, in_turns, pragma, transaction
-from memtrace_otel.store.erasing import forget_rows
 from memtrace_otel.store.errors import StoreError
 from memtrace_otel.store.lineage import readers_of, remove_from_indexes
 from memtrace_otel.store.rows import keep_last_given, last_given
@@ -179,8 +178,9 @@ def _attributions(connection: Connection) -> Mapping[str, list[str]]:
 
 
 def _remove(connection: Connection, spans: Iterable[_Span], targets: Iterable[str]) -> None:
-    keep_last_given(connection, last_given(connection))
-    gone: list[int] = []
+    spans = list(spans)
+    if spans:
+        keep_last_given(connection, last_given(connection))
     for span in spans:
         connection.execute("DELETE FROM verdict WHERE answer = ?", (span.origin,))
         connection.executemany(
@@ -189,8 +189,6 @@ def _remove(connection: Connection, spans: Iterable[_Span], targets: Iterable[st
         remove_from_indexes(connection, span.id, span.body)
         release_streams(connection, span.id)
         connection.execute("DELETE FROM span WHERE id = ?", (span.id,))
-        gone.append(span.id)
-    forget_rows(connection, gone)
 
 
 def _origins(body: bytes) -> set[str]:

@@ -118,12 +118,10 @@ def traceql(wanted: Wanted) -> str:
         all.append(_any([*kinds, *([_equal(f"span.{semconv.GEN_AI_OPERATION_NAME}", names)] if names else [])]))
     if wanted.scopes and "" not in wanted.scopes:
         all.append(_equal(f"span.{semconv.SCOPE}", wanted.scopes))
-    if wanted.origins:
-        all.append(_equal(f"span.{semconv.INPUTS_ORIGINS}", wanted.origins))
-    if wanted.touching:
-        origins = set(filter(is_origin, wanted.touching))
-        touching = (semconv.INPUTS_ORIGINS, origins), (semconv.OUTPUTS, wanted.touching - origins)
-        all.append(_any([_equal(f"span.{attribute}", names) for attribute, names in touching if names]))
+    if wanted.names:
+        origins = set(filter(is_origin, wanted.names))
+        naming = (semconv.INPUTS_ORIGINS, origins), (semconv.OUTPUTS, wanted.names - origins)
+        all.append(_any([_equal(f"span.{attribute}", names) for attribute, names in naming if names]))
     # Of spans apart from each other Tempo gives those of one part, but every group.
     return _laid_out(f"{{ {' && '.join(all)} }}{' | by(span:id)' if wanted.failing else ''}")
 

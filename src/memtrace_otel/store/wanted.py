@@ -11,14 +11,12 @@ from memtrace_otel.model import OperationSpan, is_failing, is_origin
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Spans of any of `scopes`, any of `kinds`, that read any of `origins`, that read one of `touching` (origins) or
-    list it among their outputs (refs), that call an answer a failure. What is not given (None, nothing) does not
-    restrict."""
+    """Spans of any of `scopes`, any of `kinds`, that name one of `names` (an origin among their inputs, a ref among
+    their outputs), that call an answer a failure. What is not given (None, nothing) does not restrict."""
 
     scopes: frozenset[str] | None = None
     kinds: frozenset[str] = frozenset()
-    origins: frozenset[str] = frozenset()
-    touching: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
     failing: bool = False
 
     def holds(self, span: OperationSpan) -> bool:
@@ -26,14 +24,13 @@ class Wanted:
         return (
             (self.scopes is None or span.scope in self.scopes)
             and (not self.kinds or span.kind in self.kinds)
-            and (not self.origins or any(variable.origin in self.origins for variable in span.inputs))
-            and (not self.touching or not self.touching.isdisjoint(touched(span)))
+            and (not self.names or not self.names.isdisjoint(named(span)))
             and (not self.failing or says_failing(span))
         )
 
 
-def touched(span: OperationSpan) -> set[str]:
-    """Return the origins that a span reads and the refs that it lists among its outputs."""
+def named(span: OperationSpan) -> set[str]:
+    """Return the origins among the inputs of a span and the refs among its outputs."""
     return {variable.origin for variable in span.inputs}.union(variable.ref for variable in span.outputs)
 
 

@@ -109,13 +109,13 @@ def test_a_certificate_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) ->
             '{ (span.memtrace.scope =~ "a|b" || span.memtrace.scope = ".*") }',
         ),
         (
-            Wanted(touching=frozenset({"memory:1", "memory:2", ORIGIN}), kinds=frozenset({"judge"})),
+            Wanted(names=frozenset({"memory:1", "memory:2", ORIGIN}), kinds=frozenset({"judge"})),
             f'{{ span.memtrace.op.kind = "judge" && (span.memtrace.inputs.origins = "{ORIGIN}"'
             ' || span.memtrace.outputs =~ "memory:1|memory:2") }',
         ),
         (
-            Wanted(origins=frozenset("o"), kinds=frozenset({"judge"})),
-            '{ span.memtrace.op.kind = "judge" && span.memtrace.inputs.origins = "o" }',
+            Wanted(names=frozenset({ORIGIN}), kinds=frozenset({"judge"})),
+            f'{{ span.memtrace.op.kind = "judge" && span.memtrace.inputs.origins = "{ORIGIN}" }}',
         ),
     ],
 )
@@ -134,7 +134,7 @@ def test_no_attribute_of_a_query_lies_across_a_kibibyte() -> None:
     for many in (*range(1, 40), 100):
         origins = [f"{n:032x}-{n:016x}" for n in range(many)]
         refs = [f"memory:\u00e9 {n}" for n in range(many)]
-        query = traceql(Wanted(kinds=frozenset({"update"}), touching=frozenset(origins + refs)))
+        query = traceql(Wanted(kinds=frozenset({"update"}), names=frozenset(origins + refs)))
         names = [*re.finditer(r"span\.[a-z_.]+", query)]
         assert len(names) == 3 + many
         for name in names:
@@ -265,7 +265,7 @@ def test_jaeger_shows_those_that_may_touch_what_is_wanted(value: object) -> None
 
     key = "memtrace.inputs.origins" if value == '["\\u003e", "o"]' else "memtrace.outputs"
     told = [[{"key": key, "value": value}], [{"key": key, "value": '["b"]'}], [{"key": "other", "value": value}], []]
-    wanted = Wanted(kinds=frozenset({"delete"}), touching=frozenset({"memory:1", "o"}))
+    wanted = Wanted(kinds=frozenset({"delete"}), names=frozenset({"memory:1", "o"}))
     with answering(answer) as asked:
         assert list(open_source(f"jaeger+{asked.url}")._search(wanted, 0, 10**18)) == [f"{1:032x}"]
     kinds = [query["tags"] for path, query, _ in asked.requests if path == "/api/traces"]

@@ -14,7 +14,7 @@ from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
 from memtrace_otel.store import SourceLimitError, StoreError
 from memtrace_otel.store.ahead import read_ahead
 from memtrace_otel.store.http import Address, BackendApi, Bounds, FailedError, UnreachableError
-from memtrace_otel.store.kept import KeptTraces
+from memtrace_otel.store.kept import KeptTraces, Told
 from memtrace_otel.store.remote import Found
 from memtrace_otel.store.wanted import Wanted, judged_traces, says_failing
 from memtrace_otel.testing import Fill, FillRecords, RecordContract, SourceContract, contract_span
@@ -59,7 +59,7 @@ class SearchesByKind(ListedSource):
     _finds_elements = False
 
     def _search(self, wanted: Wanted, since: int, until: int) -> Found:
-        return super()._search(replace(wanted, touching=frozenset()), since, until)
+        return super()._search(replace(wanted, names=frozenset()), since, until)
 
 
 class TestRecordsBySearchOfKinds(RecordContract):
@@ -159,6 +159,19 @@ def test_a_search_that_was_cut_is_of_its_names() -> None:
     assert keeping.changed_elsewhere([new]) == set()
 
 
+def test_what_is_kept_of_a_name_is_as_old_as_its_search() -> None:
+    """A unique id that two memories share is searched for anew where the other one is older."""
+    out = (Variable(RecordContract.unique),)
+    old, new = (contract_span(n, 1, n, kind="create", outputs=out) for n in (1000, 90_000))
+    deleted = (Variable(RecordContract.unique, action="DELETE"),)
+    changes = [contract_span(n, 1, n, kind="delete", scope="b", outputs=deleted) for n in (2000, 91_000)]
+    source = ListedSource(hours=10**6).tell([old, new, *changes]).keeping()
+    assert source.changed_elsewhere([new]) == {changes[1].trace_id}
+    for record in (old, old, new):
+        assert source.changed_elsewhere([record]) == {change.trace_id for change in changes}
+    assert source.asked["search"] == 2
+
+
 @pytest.mark.parametrize("spilled", [False, True])
 def test_a_write_whose_outputs_are_on_a_continuation_is_known_by_its_own_origin(spilled: bool) -> None:
     out = (Variable("memory:1"),)
@@ -208,12 +221,12 @@ def test_what_searches_found_counts_too_and_goes_before_it_is_too_much() -> None
     kept = KeptTraces(most_spans=6)
     kept.add("t", [contract_span(1, 1)])
     for n in range(4):
-        kept.add_readers({f"origin {n}": [contract_span(n, m) for m in range(1, 3)]}, ())
-    assert [kept.readers(f"origin {n}", ()) is None for n in range(4)] == [True, True, False, False]
+        kept.add_naming({f"origin {n}": Told(["t", "u"], 0)}, ())
+    assert [kept.naming(f"origin {n}", (), 0) is None for n in range(4)] == [True, True, False, False]
     for n in range(4):
         kept.add_scopes({f"scope {n}": ["t"] * 2})
     assert [kept.traces_of(f"scope {n}") is None for n in range(4)] == [True, True, True, False]
-    assert kept.readers("origin 3", ()) is not None
+    assert kept.naming("origin 3", (), 0) is not None
     assert kept.trace("t") is not None
 
 
@@ -305,8 +318,8 @@ def test_an_evaluation_that_cannot_be_read_hides_no_other_one(
         for _ in range(2):
             assert source.failing(0, dict(known)) == [other[3].trace_id]
         assert source.failing(0, known) == [other[3].trace_id]
-        judges = source.find_readers([other[3].origin, spans[3].origin], (OpKind.JUDGE,), 0)
-        assert judges == {other[3].origin: [other[-1]], spans[3].origin: []}
+        assert source.readers(other[3].origin, kinds=(OpKind.JUDGE,)) == [other[-1]]
+        assert source.readers(spans[3].origin, kinds=(OpKind.JUDGE,)) == []
     assert caplog.text.count(f"trace {damaged} is left out: listed: ") == 1
     known.pop(spans[-1].origin, None)
     assert source.failing(0, known) == [spans[3].trace_id]
