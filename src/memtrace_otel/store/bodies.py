@@ -21,6 +21,7 @@ from memtrace_otel.store.packing import (
     Packer,
     PackingError,
     ReadStream,
+    make_dictionary,
     make_sample,
     take_apart,
     unpack,
@@ -46,7 +47,7 @@ class Bodies:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._samples: dict[int, bytes] = {}
+        self._dictionaries: dict[int, bytes] = {}
         self._streams = Streams(connection)
 
     def read(self, stored: bytes, trace_id: str, span_id: str, read: ReadStream | None = None) -> bytes:
@@ -55,22 +56,22 @@ class Bodies:
         packed = take_apart(stored)
         if packed is None:
             return stored
-        return unpack(packed, self.sample(packed.dictionary), trace_id, span_id, read or self._streams.read)
+        return unpack(packed, self.dictionary(packed.dictionary), trace_id, span_id, read or self._streams.read)
 
-    def sample(self, number: int) -> bytes:
+    def dictionary(self, number: int) -> bytes:
         """Return a dictionary. Raises PackingError when it is not there."""
-        if number == NAMES:
-            return b""
-        sample = self._samples.pop(number, None)
-        if sample is None:
-            sample = _load_dictionary(self._connection, number)
-        if len(self._samples) >= _CACHED:
-            del self._samples[next(iter(self._samples))]
-        self._samples[number] = sample
-        return sample
+        known = self._dictionaries
+        dictionary = known.pop(number, None)
+        if dictionary is None:
+            sample = b"" if number == NAMES else _load_sample(self._connection, number)
+            dictionary = make_dictionary(sample)
+        if len(known) >= _CACHED:
+            del known[next(iter(known))]
+        known[number] = dictionary
+        return dictionary
 
 
-def _load_dictionary(connection: Connection, number: int) -> bytes:
+def _load_sample(connection: Connection, number: int) -> bytes:
     row = connection.execute("SELECT sample FROM dictionary WHERE number = ?", (number,)).fetchone()
     if row is None:
         raise PackingError(f"its dictionary {number} is gone")
@@ -156,14 +157,14 @@ def _packed_with(connection: Connection, number: int, scope: str) -> list[int]:
 def _restore(connection: Connection, ids: Iterable[int]) -> None:
     """Store spans without their dictionary: as received, or packed with names alone where long texts are cut out."""
     bodies = Bodies(connection)
-    packer = Packer(NAMES, b"")
+    packer = Packer(NAMES, bodies.dictionary(NAMES))
     for id in ids:
         query = "SELECT body, trace_id, span_id FROM span WHERE id = ?"
         for stored, trace_id, span_id in connection.execute(query, (id,)).fetchall():
             try:
                 packed = take_apart(stored)
                 if packed and packed.cuts:
-                    body = packer.pack_again(packed, bodies.sample(packed.dictionary))
+                    body = packer.pack_again(packed, bodies.dictionary(packed.dictionary))
                 else:
                     body = bodies.read(stored, trace_id, span_id)
                     pack_again_from(connection, id)

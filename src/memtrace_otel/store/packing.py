@@ -90,11 +90,11 @@ ReadStream = Callable[[int, int], bytes]
 
 
 class Packer:
-    """Packs bodies with one dictionary; `number` is that of the dictionary, `sample` what spans of its scope say."""
+    """Packs bodies with the dictionary of a number."""
 
-    def __init__(self, number: int, sample: bytes) -> None:
+    def __init__(self, number: int, dictionary: bytes) -> None:
         self._number = write_number(number)
-        self._deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15, 9, zlib.Z_DEFAULT_STRATEGY, _NAMES + sample)
+        self._deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15, 9, zlib.Z_DEFAULT_STRATEGY, dictionary)
 
     def pack(self, body: bytes, cuts: Sequence[Cut] = ()) -> bytes:
         """Return a body packed, without what is cut out, or as it is when that is not shorter."""
@@ -103,9 +103,9 @@ class Packer:
         packed = self._pack(_without_hex(_without(body, cuts), body[_TRACE_ID]), cuts)
         return packed if len(packed) < len(body) else body
 
-    def pack_again(self, packed: Packed, sample: bytes) -> bytes:
-        """Return a packed body, whose dictionary was `sample`, packed with this dictionary. Raises PackingError."""
-        return self._pack(_inflated(packed.rest, sample), packed.cuts)
+    def pack_again(self, packed: Packed, dictionary: bytes) -> bytes:
+        """Return a packed body, which had that dictionary, packed with this one. Raises PackingError."""
+        return self._pack(_inflated(packed.rest, dictionary), packed.cuts)
 
     def _pack(self, rest: bytes, cuts: Sequence[Cut]) -> bytes:
         kind, numbers = _PACKED, b""
@@ -123,7 +123,7 @@ def is_packable(body: bytes) -> bool:
 
 
 def make_sample(bodies: Iterable[bytes]) -> bytes:
-    """Return the dictionary of a scope: parts of its spans, of long texts their ends, at most `DICTIONARY_BYTES`. Only
+    """Return the sample of a scope: parts of its spans, of long texts their ends, at most `DICTIONARY_BYTES`. Only
     so many bodies are taken as are worth it: who makes one has the write lock."""
     wanted: list[bytes] = []
     size = 0
@@ -135,6 +135,11 @@ def make_sample(bodies: Iterable[bytes]) -> bytes:
             break
     random.Random(len(wanted)).shuffle(wanted)  # every so many-th one might be of one kind alone
     return b"".join(wanted[: max(1, len(wanted) * DICTIONARY_BYTES // max(1, size))])[-DICTIONARY_BYTES:]
+
+
+def make_dictionary(sample: bytes) -> bytes:
+    """Return what deflate looks back at: the names that spans of all scopes have, and the sample of one."""
+    return _NAMES + sample
 
 
 def is_packed(stored: bytes) -> bool:
@@ -171,13 +176,13 @@ def _checksum(kind: bytes, content: bytes) -> bytes:
     return zlib.crc32(content, kind[0]).to_bytes(4, "big")
 
 
-def unpack(packed: Packed, sample: bytes, trace_id: str, span_id: str, read: ReadStream) -> bytes:
+def unpack(packed: Packed, dictionary: bytes, trace_id: str, span_id: str, read: ReadStream) -> bytes:
     """Return a packed body as it was received. Raises PackingError."""
     try:
         ids = unhexlify(trace_id), unhexlify(span_id)
     except ValueError as error:
         raise PackingError(f"not as it was packed: {error}") from None
-    body = b"\x0a\x10" + ids[0] + b"\x12\x08" + ids[1] + _with_hex(_inflated(packed.rest, sample), ids[0])
+    body = b"\x0a\x10" + ids[0] + b"\x12\x08" + ids[1] + _with_hex(_inflated(packed.rest, dictionary), ids[0])
     if not packed.cuts:
         return body
     parts: list[bytes] = []
@@ -198,10 +203,10 @@ def _without(body: bytes, cuts: Sequence[Cut]) -> bytes:
     return b"".join(body[begin:end] for begin, end in zip(begins, ends, strict=True))
 
 
-def _inflated(packed: bytes, sample: bytes) -> bytes:
+def _inflated(packed: bytes, dictionary: bytes) -> bytes:
     try:
-        inflate = zlib.decompressobj(-15, _NAMES + sample)
-        rest = inflate.decompress(packed) + inflate.flush()
+        inflate = zlib.decompressobj(-15, dictionary)
+        rest = inflate.decompress(packed)
     except zlib.error as error:
         raise PackingError(f"not as it was packed: {error}") from None
     if not inflate.eof:

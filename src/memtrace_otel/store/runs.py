@@ -100,10 +100,11 @@ class RunPacker:
         self._made |= made
         packer = self._packers.pop(number, None)
         if packer is None:
+            bodies = Bodies(connection)
             try:
-                packer = Packer(number, Bodies(connection).sample(number))
+                packer = Packer(number, bodies.dictionary(number))
             except PackingError:  # `check` names it
-                packer = Packer(NAMES, b"")
+                packer = Packer(NAMES, bodies.dictionary(NAMES))
             if len(self._packers) >= _PACKERS:
                 del self._packers[next(iter(self._packers))]
         self._packers[number] = packer

@@ -19,7 +19,16 @@ from memtrace_otel.otlp.encode import encode_span
 from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.store import SqliteStore, StoreError
 from memtrace_otel.store.bodies import UNDECODABLE, Bodies
-from memtrace_otel.store.packing import NAMES, Packer, PackingError, is_packed, make_sample, take_apart, unpack
+from memtrace_otel.store.packing import (
+    NAMES,
+    Packer,
+    PackingError,
+    is_packed,
+    make_dictionary,
+    make_sample,
+    take_apart,
+    unpack,
+)
 from memtrace_otel.testing import contract_span
 from tests.unit.otlp.spans import random_span
 
@@ -35,15 +44,15 @@ def test_random_spans_come_back_to_the_byte() -> None:
     rng = random.Random(5)
     spans = [random_span(rng) for _ in range(150)]
     bodies = [encode_span(span).SerializeToString() for span in spans]
-    sample = make_sample(bodies[::3])
-    packer = Packer(7, sample)
+    dictionary = make_dictionary(make_sample(bodies[::3]))
+    packer = Packer(7, dictionary)
     for span, body in zip(spans, bodies, strict=True):
         packed = packer.pack(body)
         if (parts := take_apart(packed)) is None:
             assert packed == body
         else:
             assert parts.dictionary == 7
-            assert unpack(parts, sample, span.trace_id, span.span_id, no_stream) == body
+            assert unpack(parts, dictionary, span.trace_id, span.span_id, no_stream) == body
 
 
 @pytest.mark.parametrize(
@@ -52,14 +61,14 @@ def test_random_spans_come_back_to_the_byte() -> None:
 def test_what_looks_like_packed_comes_back_as_well(rest: bytes) -> None:
     ids = "12" * 16, "34" * 8
     body = b"\x0a\x10" + bytes.fromhex(ids[0]) + b"\x12\x08" + bytes.fromhex(ids[1]) + rest
-    packed = Packer(NAMES, b"").pack(body)
+    packed = Packer(NAMES, make_dictionary(b"")).pack(body)
     assert len(packed) <= len(body)
-    assert (unpack(parts, b"", *ids, no_stream) if (parts := take_apart(packed)) else packed) == body
+    assert (unpack(parts, make_dictionary(b""), *ids, no_stream) if (parts := take_apart(packed)) else packed) == body
 
 
 def test_a_damaged_or_cut_off_body_is_an_error() -> None:
     span = talk(1)
-    packed = Packer(NAMES, b"").pack(encode_span(span).SerializeToString())
+    packed = Packer(NAMES, make_dictionary(b"")).pack(encode_span(span).SerializeToString())
     for damaged in (packed[:-3], packed[:9], packed[:5] + b"\xff\xff" + packed[7:]):
         with pytest.raises(PackingError):
             take_apart(damaged)
