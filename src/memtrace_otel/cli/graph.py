@@ -334,7 +334,7 @@ def _find(evolution: EvolutionGraph, name: str, scope: str | None) -> NodeKey:
         owners = {node: "" if isinstance(node, OperationKey) else evolution.scope_of_version(node) for node in nodes}
         shown = [one_line(f"{node_id(node)} (of {owner or 'no memory'})") for node, owner in owners.items()]
         ways = ", ".join(shown[:_SHOWN]) + " ..." * (len(shown) > _SHOWN)
-        fail(f"{name} is in {len(nodes)} memories: give --scope SCOPE, or one of {ways}")
+        fail(f"{name} is in {len(nodes)} memories: give {'' if scope else '--scope SCOPE, or '}one of {ways}")
     return nodes[0]
 
 
