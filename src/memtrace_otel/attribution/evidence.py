@@ -79,7 +79,8 @@ class Evidence:
     @cached_property
     def records(self) -> tuple[tuple[Version, ...], ...]:
         """Histories, up to the search, of the records of the scopes concerned, with what replaced them from outside."""
-        histories = (self.lineage.history(ref, self.recall.asked_at) for ref in self.lineage.records())
+        asked = self.recall.asked_at
+        histories = (history for ref in self.lineage.records() for history in self.lineage.histories(ref, asked))
         return tuple(kept for history in histories if (kept := tuple(self._kept(history))))
 
     def _kept(self, history: Iterable[Version]) -> Iterator[Version]:
@@ -119,6 +120,10 @@ class Evidence:
     def abstained(self) -> bool:
         """The given answer says that nothing is known."""
         return abstains(self.failure.answer)
+
+    def record(self, item: Version | Hit) -> str:
+        """What a version or a hit is of, see `Lineage.record`."""
+        return item.record if isinstance(item, Hit) else self.lineage.record(item.ref, item.span.origin)
 
     def about_source(self, source: Source) -> float:
         """How much a message is about the question, itself or in what was taken from it (pronouns resolved)."""
@@ -163,11 +168,11 @@ class Evidence:
         """
         sources = self.named or self._nearest()
         facts = tuple(fact for source in sources for fact in source.facts)
-        refs = {v.ref for source in sources for v in (source.message, *source.written)}
-        histories = [history for history in self.records if history[-1].ref in refs]
+        records = {self.record(v) for source in sources for v in (source.message, *source.written)}
+        histories = [history for history in self.records if self.record(history[-1]) in records]
         versions = tuple(v for history in histories for v in history if not v.deleted)
         surviving = tuple(history[-1] for history in histories if not history[-1].deleted)
-        returned = tuple(hit for hit in self.recall.hits if hit.ref in refs)
+        returned = tuple(hit for hit in self.recall.hits if hit.record in records)
         overwritten = None
         if not self.readable and surviving:
             written = {(v.ref, v.span.origin) for source in sources for v in source.written}
@@ -196,13 +201,13 @@ class Evidence:
     def _life(self, expected: Need) -> Life:
         need = self._as_told(expected)
         sources = self._sources_of(need)
-        own = {v.ref for s in sources for v in (s.message, *s.facts, *s.written)}
+        own = {self.record(v) for s in sources for v in (s.message, *s.facts, *s.written)}
         taken = [v for s in sources for v in (*s.facts, *s.written)]
         bar_own = _OWN * max((self.compare.about(v.content) for v in taken), default=0.0)
         bar = AS_MUCH_ABOUT * max((self.compare.about(s.message.content) for s in sources), default=_UNSOURCED)
 
         def carrying(item: Version | Hit) -> bool:
-            taken_here = item.ref in own
+            taken_here = self.record(item) in own
             if not self.compare.supports(item.content, need, item.day, undated=taken_here) or self.compare.of_another(
                 item.content
             ):
@@ -210,14 +215,14 @@ class Evidence:
             return self.compare.about(item.content) >= (bar_own if taken_here else bar)
 
         versions = tuple(v for history in self.records for v in history if not v.deleted and carrying(v))
-        last = {history[-1].ref: history[-1] for history in self.records}
+        last = {(history[-1].ref, history[-1].span.origin) for history in self.records}
         return Life(
             need=need,
             sources=sources,
             said=any(self.compare.supports(s.message.content, need, s.message.day) for s in sources),
             facts=tuple(fact for source in sources for fact in source.facts if carrying(fact)),
             versions=versions,
-            surviving=tuple(v for v in versions if last[v.ref] is v),
+            surviving=tuple(v for v in versions if (v.ref, v.span.origin) in last),
             returned=tuple(hit for hit in self.recall.hits if carrying(hit)),
             answered=answered(self.failure.answer, expected, self.wish.form, self.compare.lexicon),
         )

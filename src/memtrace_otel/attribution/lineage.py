@@ -57,6 +57,7 @@ class Lineage:
         self._reads: dict[str, list[tuple[Variable, VersionKey]]] = {}
         self._readers: dict[tuple[str, str], list[OperationSpan]] = defaultdict(list)
         self._histories: dict[str, list[Version]] = {}
+        self._names: dict[str, dict[str, str]] = {}
         self._records: dict[str, dict[str, Version]] = defaultdict(dict)
         self._by_digest: dict[tuple[str, str], list[Version]] = defaultdict(list)
         for span in self.spans:
@@ -71,6 +72,10 @@ class Lineage:
     def span(self, origin: str) -> OperationSpan | None:
         """Return the operation of an origin, None when the graph does not hold it."""
         return self._graph.operation(origin) if origin else None
+
+    def is_missing(self, origin: str) -> bool:
+        """Tell whether an operation is named as an origin and is not there."""
+        return bool(origin) and OperationKey(origin) in self._graph and self.span(origin) is None
 
     def judged(self, span: OperationSpan) -> OperationSpan | None:
         """Return the answering operation that an evaluation on this one is about; what was lost is known by name."""
@@ -106,6 +111,8 @@ class Lineage:
         unknown = {ref_kind(v.ref) for _, v in self.reads(span) if self._graph.nodes[v]["unknown"]}
         if unknown and unknown.isdisjoint(RECORD_KINDS):
             reasons.discard(Incomplete.UNKNOWN_ORIGIN)
+        if any(self.is_missing(version.origin) for _, version in self.reads(span)):
+            reasons.add(Incomplete.MISSING_OPERATION)
         return reasons
 
     def subtree(self, span: OperationSpan) -> list[OperationSpan]:
@@ -162,10 +169,45 @@ class Lineage:
             self._histories[ref] = [known[key.origin] for key in self._graph.history(ref) if key.origin in known]
         return [version for version in self._histories[ref] if until is None or version.span.start <= until]
 
+    def histories(self, ref: str, until: int | None = None) -> list[list[Version]]:
+        """Return the history of every record of that name: equal ids in two memories are two records, unless a version
+        in one replaced what the other holds."""
+        found: list[list[Version]] = []
+        by_version: dict[str, list[Version]] = {}
+        by_scope: dict[str, list[Version]] = {}
+        for version in self.history(ref, until):
+            scope = self.scope(version.span)
+            replaced = (by_version[origin] for origin in self._replaced(version) if origin in by_version)
+            own = next(replaced, by_scope.get(scope))
+            if own is None and scope:
+                own = by_scope.pop("", None)  # written without a scope, it is of the first that says one
+            if own is None:
+                own = found[0] if found and not scope else []
+            if not own:
+                found.append(own)
+            own.append(version)
+            by_version[version.span.origin] = own
+            by_scope.setdefault(scope, own)
+        return found
+
+    def record(self, ref: str, origin: str) -> str:
+        """Return the name of the record that a version is of: its ref, or one of its own where equal ids in several
+        memories mean several."""
+        if ref not in self._names:
+            histories = self.histories(ref) if ref in self._records else []
+            several = histories if len(histories) > 1 else []
+            self._names[ref] = {v.span.origin: f"{ref}|{n}" for n, history in enumerate(several) for v in history}
+        return self._names[ref].get(origin, ref)
+
     def replaces(self, new: Version, old: Version) -> bool:
         """Tell whether one version of a record replaced another one."""
         keys = VersionKey(new.ref, new.span.origin), VersionKey(old.ref, old.span.origin)
         return self._graph.has_edge(*keys, EdgeType.SUPERSEDES)
+
+    def _replaced(self, version: Version) -> list[str]:
+        """The origins of the versions of its record that a version replaced."""
+        edges = self._graph.out_edges(VersionKey(version.ref, version.span.origin), data=True)
+        return [old.origin for _, old, edge in edges if edge["type"] == EdgeType.SUPERSEDES]
 
     def written_by(self, span: OperationSpan) -> list[Version]:
         """Return the record versions that an operation wrote itself, not those it lists for an operation below it, nor

@@ -25,6 +25,8 @@ class Hit:
     ref: str
     origin: str
     """Writer of the version, '' when the graph does not know it."""
+    record: str
+    """What the version is of, see `Lineage.record`."""
     content: str
     day: date | None
     rank: int
@@ -60,14 +62,14 @@ def recall(lineage: Lineage, answer: OperationSpan) -> Recall:
     searches = sorted((*feeding, *beside), key=lambda span: (span.start, span.origin))
     returned = [hit for span in searches for hit in _hits(lineage, span, {Role.HIT}, context)]
     hits = shown if records else [*_last_list(lineage, feeding or beside, returned), *shown]
-    reached = {hit.ref for hit in hits}
+    reached = {hit.record for hit in hits}
     looked_up = [span for span in feeding if span.kind == OpKind.RETRIEVE] or feeding
     looked_at = [hit for span in searches for hit in _hits(lineage, span, {Role.CANDIDATE}, context)]
     return Recall(
         searches=tuple(searches),
         hits=tuple(hits),
-        dropped=tuple(hit for hit in returned if hit.ref not in reached),
-        ranked_out=tuple(hit for hit in looked_at if hit.ref not in reached),
+        dropped=tuple(hit for hit in returned if hit.record not in reached),
+        ranked_out=tuple(hit for hit in looked_at if hit.record not in reached),
         linked=bool(feeding or records or not searches),
         scopes=tuple(dict.fromkeys(scope for span in searches if (scope := lineage.scope(span)))),
         asked_at=max((span.start for span in looked_up), default=answer.start),
@@ -129,13 +131,22 @@ def _hits(lineage: Lineage, span: OperationSpan, roles: Iterable[str], context: 
         version = _version(lineage, span, read.ref, read.origin)
         content = lineage.content(variable, read) or (version.content if version else "")
         day = version.day if version else day_said(content) or _day_shown(content, context)
-        found.append(Hit(variable.ref, version.span.origin if version else "", content, day, len(found) + 1, span))
+        writer = version.span.origin if version else ""
+        record = lineage.record(variable.ref, writer)
+        found.append(Hit(variable.ref, writer, record, content, day, len(found) + 1, span))
     return found
 
 
 def _version(lineage: Lineage, reader: OperationSpan, ref: str, origin: str) -> Version | None:
-    history = lineage.history(ref, until=reader.start)
-    return next((v for v in reversed(history) if v.span.origin == origin), history[-1] if history else None)
+    """Return the version that was read; of one whose origin nobody recorded, the last of that record in the memory that
+    was read. What an operation wrote that is not there is not known: other versions say something else."""
+    histories = lineage.histories(ref, until=reader.start)
+    known = next((v for history in histories for v in reversed(history) if v.span.origin == origin), None)
+    if known is not None or lineage.is_missing(origin):
+        return known
+    scope = lineage.scope(reader)
+    own = [h for h in histories if not scope or any(lineage.scope(v.span) in (scope, "") for v in h)]
+    return max((history[-1] for history in own), key=lambda version: version.span.start, default=None)
 
 
 def _context_lines(lineage: Lineage, spans: list[OperationSpan]) -> list[str]:

@@ -69,7 +69,12 @@ def _source(lineage: Lineage, reader: OperationSpan, index: int) -> Source:
     top = next((span for span in reversed(lineage.ancestors(reader)) if span.kind == OpKind.INGEST), reader)
     family = lineage.subtree(top)
     taking = [span for span in family if span.kind in _TAKING_KINDS]
-    elsewhere = [span for span in lineage.readers_of(version) if span.kind in _TAKING_KINDS]  # it waited in a buffer
+    scope = lineage.scope(reader)
+    elsewhere = [  # it waited in a buffer; the same id in another memory is another message
+        span
+        for span in lineage.readers_of(version)
+        if span.kind in _TAKING_KINDS and (not scope or lineage.scope(span) in (scope, ""))
+    ]
     direct = (
         span
         for span in (*taking, *elsewhere)
@@ -78,7 +83,7 @@ def _source(lineage: Lineage, reader: OperationSpan, index: int) -> Source:
     extraction = next(direct, taking[0] if taking else None)
     facts = _facts(lineage, extraction, variable.ref) if extraction else ()
     written = _written(lineage, family, facts)
-    return Source(message, lineage.scope(reader), extraction or top, extraction is not None, facts, written)
+    return Source(message, scope, extraction or top, extraction is not None, facts, written)
 
 
 def _facts(lineage: Lineage, span: OperationSpan, ref: str) -> tuple[Version, ...]:

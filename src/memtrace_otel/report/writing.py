@@ -63,12 +63,18 @@ class Writing:
         return step
 
     def record(self, ref: str, until: int, sources: dict[tuple[str, str], list[Source]]) -> None:
-        """Draw the versions of a record that were written before `until`, each with the message it came from."""
-        history = self._lineage.history(ref, until)
-        if not history:
-            return
+        """Draw the versions of a record that were written before `until`, each with the message it came from; where
+        several memories have one of that id, of those that the evidence names."""
+        histories = self._lineage.histories(ref, until)
+        for history in [h for h in histories if any(map(self._is_named, h))] or histories[:1]:
+            self._history(history, sources)
+
+    def _is_named(self, version: Version) -> bool:
+        return version.span.origin == self._decisive or (version.ref, version.span.origin) in self._named
+
+    def _history(self, history: list[Version], sources: dict[tuple[str, str], list[Source]]) -> None:
         row = len(self._draft.records)
-        self._draft.records.append(ref)
+        self._draft.records.append(history[0].ref)
         drawn = ""
         for index, skipped in self._shown(history):
             version = history[index]
@@ -136,7 +142,7 @@ class Writing:
         for index, version in enumerate(history):
             if version.span.origin == self._decisive:
                 wanted |= {max(0, index - 1), index}
-            elif (version.ref, version.span.origin) in self._named:
+            elif self._is_named(version):
                 wanted.add(index)
         for index in range(last, -1, -1):  # the newest fill what room there is
             if len(wanted) < MAX_VERSIONS:

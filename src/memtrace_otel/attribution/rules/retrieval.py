@@ -38,10 +38,11 @@ def _missed(evidence: Evidence, record: Version) -> tuple[OperationSpan, str]:
         unjoined = Incomplete.UNKNOWN_TURN in evidence.answer_span.incomplete
         known = ", as far as is known: no span around the turn joins this answer with its search" if unjoined else ""
         return evidence.answer_span, f"was not handed to the answering model{known}"
-    dropped = next((hit for hit in recall.dropped if hit.ref == record.ref), None)
+    name = evidence.record(record)
+    dropped = next((hit for hit in recall.dropped if hit.record == name), None)
     if dropped is not None:
         return _dropping(evidence, dropped), "was found, but dropped before the model answered"
-    low = next((hit for hit in recall.ranked_out if hit.ref == record.ref), None)
+    low = next((hit for hit in recall.ranked_out if hit.record == name), None)
     if low is not None:
         return low.reader, f"was only candidate {low.rank} of the search, not among the hits"
     scoped = [s for s in recall.searches if evidence.lineage.scope(s) == evidence.lineage.scope(record.span)]

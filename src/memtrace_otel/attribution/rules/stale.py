@@ -18,8 +18,8 @@ def stale_record(evidence: Evidence, life: Life) -> tuple[Version, Version] | No
     given = expectation(evidence.wish.question, evidence.failure.answer)
     if given.form in (AnswerForm.ABSTAIN, AnswerForm.MISSING) or life.need is None:
         return None
-    reached = {hit.ref for hit in evidence.recall.hits}
-    live = [h[-1] for h in evidence.records if h[-1].ref in reached and not h[-1].deleted]
+    reached = {hit.record for hit in evidence.recall.hits}
+    live = [h[-1] for h in evidence.records if evidence.record(h[-1]) in reached and not h[-1].deleted]
     for new in life.surviving:
         for old in live:
             earlier = old.span.start < new.span.start and evidence.lineage.scope(old.span) == evidence.lineage.scope(
