@@ -1,9 +1,9 @@
 """Failing traces of a tracing backend are attributed as they come. Nothing is kept: the markers are the memory.
 
 A trace is looked at when a search finds a failing evaluation about it, attributed once it has not changed for the quiet
-period, and looked at again later, in ever longer steps, for spans that come late. A verdict that the backend shows
-already adds nothing; another one replaces it. So a start after a crash, or another machine, goes on where the last one
-was.
+period, and looked at again later, in ever longer steps, for spans that come late, the answering one among them: without
+it no verdict is told. A verdict that the backend shows already adds nothing; another one replaces it. So a start after
+a crash, or another machine, goes on where the last one was.
 """
 
 from __future__ import annotations
@@ -216,6 +216,9 @@ class Watch:
         store = BackendAnnotations(self._source.whole, self._sent)
         self._source.api.allow_at_least(1)  # what was read for the verdict may have left nothing
         (made,) = record(store, diagnosis, known=case.verdicts)
+        failure = made.verdict.failure
+        if failure.lacks_answer and not case.attributed:
+            _logger.warning("%s: the verdict waits for this answering span", failure.answer_span.origin)
         if made.is_new:
             self._told(made)
             if made.spans:  # else its ids may be anything

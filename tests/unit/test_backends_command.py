@@ -77,6 +77,18 @@ def test_an_unknown_name_and_a_missing_tool_are_named(command: Command, tmp_path
     assert "kafka needs Java 17 or newer" in done.stderr
 
 
+def test_a_cache_that_cannot_be_written_is_named(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    (command.cache / "installing.lock").mkdir(parents=True)
+    for folder, why in ((file / "cache", "Not a directory"), (command.cache, "Is a directory")):
+        done = command("install", "tempo", MEMTRACE_BACKENDS_CACHE=str(folder))
+        assert done.returncode == 1
+        assert done.stderr == (
+            f"scripts/backends: cannot write to {folder}: {why}; MEMTRACE_BACKENDS_CACHE may name another folder\n"
+        )
+
+
 def test_it_is_built_once(command: Command) -> None:
     assert command("install", "tempo").returncode == 0
     built = Path(command("path", "tempo").stdout.strip())

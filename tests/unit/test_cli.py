@@ -20,6 +20,7 @@ from memtrace_otel.annotate.target import Target
 from memtrace_otel.capture import feedback, operation, scope_id
 from memtrace_otel.cli import main
 from memtrace_otel.model import OperationSpan, content_digest
+from memtrace_otel.otlp import encode_request
 from memtrace_otel.store import SqliteStore
 from memtrace_otel.store.exporter import MemtraceSpanExporter
 from memtrace_otel.store.http import Address, BackendApi, Bounds, FailedError
@@ -333,6 +334,31 @@ def test_past_what_reading_may_cost_a_verdict_is_printed_and_sent_where_looking_
     result = run("attribute", failing, "--json", "--source", "tempo+http://x")
     assert (result.exit_code, json.loads(result.stdout)["complete"], len(bodies)) == (0, False, sent)
     assert ("1 verdicts are not sent" in caplog.text) == (not sent)
+
+
+@pytest.mark.parametrize("where", ["backend", "database"])
+def test_a_verdict_without_its_answering_span_is_printed_and_not_written(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans = record(System.ADDITIVE, Fault.GARBLED, STORY[0], STORY[3]).spans
+    answer = next(span for span in spans if span.kind == "respond")
+    spans.remove(answer)
+    source, database, sent = ListedSource().tell(spans), tmp_path / "memtrace.db", list[bytes]()
+    with SqliteStore.open(database) as store:
+        store.add_request(encode_request(spans))
+        store.decode()
+    monkeypatch.setattr("memtrace_otel.store.open_source", lambda url: source)
+    monkeypatch.setattr(publish, "send", lambda target, body: sent.append(body))
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    before = rows(database)
+    place = ("--source", "tempo+http://x") if where == "backend" else ("--db", database)
+    result = run("attribute", answer.trace_id, "--json", *place)
+    assert (result.exit_code, json.loads(result.stdout)["complete"], sent) == (0, False, [])
+    assert f"nothing was written for 1 verdicts: the answering span is not in {place[1]}: {answer.origin}" in (
+        result.stderr
+    )
+    assert rows(database) == before
+    assert "nothing was written" not in run("attribute", answer.trace_id, "--no-annotate", *place).stderr
 
 
 @pytest.mark.parametrize("reads", [0, 1])

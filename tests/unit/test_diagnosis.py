@@ -222,3 +222,15 @@ def test_a_late_span_replaces_a_complete_verdict(tmp_path: Path) -> None:
         (again,) = [annotation.verdict for found in diagnose(store) for annotation in record(store, found)]
         assert (first.failure_type, first.complete) == ("retrieval", True)
         assert (again.failure_type, again.complete, again.replaces) == ("response", False, first.attribution_id)
+
+
+def test_a_verdict_is_not_kept_before_its_answering_span_is_there(tmp_path: Path) -> None:
+    search, answer, judge = failing(10, ALICE, searched=True)
+    with SqliteStore.open(tmp_path / "spans.db") as store:
+        store.add_request(encode_request([search, judge]))
+        (held,) = [one for found in diagnose(store) for one in record(store, found)]
+        assert (held.is_held, held.is_new, list(store.verdicts(answer.trace_id))) == (True, False, [])
+        store.add_request(encode_request([answer]))
+        (made,) = [one for found in diagnose(store) for one in record(store, found)]
+        assert (made.is_held, made.is_new, made.verdict.replaces) == (False, True, "")
+        assert [verdict.answer for verdict in store.verdicts(answer.trace_id)] == [answer.origin]

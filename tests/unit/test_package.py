@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "graph": {"model", "store"},
     "attribution": {"graph", "model"},
     "annotate": {"model", "otlp"},
-    "monitoring": {"model"},
+    "monitoring": {"model", "otlp"},  # otlp: who may ask, as of the receiver
 }
 EVERYWHERE = {"version", "semconv", "settings"}
 ON_TOP = {"canary", "cli", "demo", "diagnosis", "doctor", "launch", "pages", "report", "serve", "testing", "watch"}

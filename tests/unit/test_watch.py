@@ -168,6 +168,44 @@ def test_a_span_that_comes_later_changes_the_verdict(told: Told, clock: Clock) -
     assert sum(told.source.asked.values()) < asked + 200  # it is let alone after some time
 
 
+def test_a_verdict_waits_for_the_answering_span(told: Told, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    counted = Counted()
+    watch = Watch(told.source, since=0, quiet=QUIET, told=told.verdicts.append, observer=counted)
+    spans = [replace(span, resource={"service.name": "assistant"}) for span in story(Fault.MERGED_AWAY)]
+    answer = next(span for span in spans if span.kind == "respond")
+    told.source.tell([span for span in spans if span is not answer])
+    assert settle(told, clock, watch) == 0
+    assert (told.ours, told.verdicts, counted.verdicts) == ([], [], 0)
+    asked = sum(told.source.asked.values())
+    for _ in range(60):
+        clock.now += QUIET
+        assert watch.attribute_due() == 0
+    assert caplog.text.count(answer.origin) == 1
+    assert sum(told.source.asked.values()) < asked + 100
+    told.source.tell([answer])
+    new = 0
+    for _ in range(100):
+        clock.now += QUIET
+        new += watch.attribute_due()
+    assert (new, counted.verdicts, [made.verdict.replaces for made in told.verdicts]) == (1, 1, [""])
+    marker = next(span for span in told.source.told if span.span_id in told.ours and span.trace_id == answer.trace_id)
+    assert marker.service == "assistant"
+    assert answer.start <= marker.start <= marker.end <= answer.end
+
+
+def test_an_answering_span_that_never_comes_is_not_waited_for_without_end(told: Told, clock: Clock) -> None:
+    told.source.tell([span for span in story() if span.kind != "respond"])
+    assert settle(told, clock) == 0
+    clock.now += 7200
+    told.watch.attribute_due()
+    asked = sum(told.source.asked.values())
+    for _ in range(1000):
+        clock.now += QUIET
+        assert told.watch.attribute_due() == 0
+    assert sum(told.source.asked.values()) == asked
+    assert told.ours == []
+
+
 def test_a_verdict_made_of_a_part_replaces_none(
     told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

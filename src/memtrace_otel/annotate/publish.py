@@ -65,7 +65,8 @@ class Annotation:
     """A verdict under its final ids, and its spans as stored. `new` counts the spans that were not there before.
 
     `is_new` says that the verdict itself was not, once it is recorded; `seconds` is how long attributing took.
-    A verdict that OTLP cannot hold has no spans, nor has one that `is_held` back: an earlier one holds.
+    A verdict that OTLP cannot hold has no spans, nor has one that `is_held` back: an earlier one holds, or the
+    answering span is not there.
     """
 
     verdict: Verdict
@@ -114,11 +115,16 @@ def annotate(
     """Write the verdicts to `store` as spans; `started` is when their attribution began (ns since the epoch).
 
     A verdict that is there already adds nothing; one that differs from the newest of its answer replaces it under a
-    new id. Of `partial` ones, made where not all could be read, none replaces a complete one.
+    new id. Of `partial` ones, made where not all could be read, none replaces a complete one. One on an answering span
+    that is not there is held back: its marker would have no service and lie elsewhere, and keep its id when the span
+    comes.
     """
     ended = time.time_ns()
     annotations: list[Annotation] = []
     for claimed in verdicts:
+        if claimed.failure.lacks_answer:
+            annotations.append(Annotation(claimed, (), 0, is_held=True))
+            continue
         trace = store.trace(claimed.failure.trace_id)
         verdict = identity.succeed(claimed, trace)
         if partial and _replaces_complete(verdict, trace):

@@ -16,7 +16,7 @@ from memtrace_otel.attribution.dates import day_of, day_of_text
 from memtrace_otel.graph import EvolutionGraph, OperationKey, VersionKey
 from memtrace_otel.graph.keys import EdgeType
 from memtrace_otel.model import OperationSpan, Variable, ref_kind, split_origin
-from memtrace_otel.semconv import READING_KINDS, Action, Incomplete, OpKind, RefKind
+from memtrace_otel.semconv import MISSING_ANSWER, READING_KINDS, Action, Incomplete, OpKind, RefKind
 
 SOURCE_KINDS = frozenset({RefKind.MESSAGE, RefKind.DOCUMENT})
 RECORD_KINDS = frozenset({RefKind.MEMORY, RefKind.CHUNK, RefKind.STATE})
@@ -84,7 +84,8 @@ class Lineage:
         if known is not None or not origin:
             return known
         when = span.start
-        return OperationSpan(*split_origin(origin), kind=OpKind.RESPOND, start=when, end=when, incomplete=("missing",))
+        missing = (MISSING_ANSWER,)
+        return OperationSpan(*split_origin(origin), kind=OpKind.RESPOND, start=when, end=when, incomplete=missing)
 
     def in_trace(self, trace_id: str) -> list[OperationSpan]:
         """Return the operations of a trace, in time order."""

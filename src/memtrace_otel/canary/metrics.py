@@ -39,9 +39,24 @@ class CanaryMetrics:
         for stage in Stage:
             self._lost.set(int(stage == outcome.lost), {semconv.CANARY_STAGE: stage})
         if self._textfile:
-            fresh = self._textfile.with_name(f".{self._textfile.name}.{os.getpid()}")
-            fresh.write_text("".join(f"{line}\n" for line in self._lines(outcome)), "utf-8")
-            fresh.replace(self._textfile)  # a scrape sees the old file or the new one
+            self._write(self._textfile, "".join(f"{line}\n" for line in self._lines(outcome)))
+
+    def check(self) -> None:
+        """Raise OSError when the file could not be written now."""
+        if self._textfile:
+            self._write(self._textfile)
+
+    def _write(self, textfile: Path, text: str | None = None) -> None:
+        """Write the file, without a text only what it is made of. Errors name it as the user does."""
+        fresh = textfile.with_name(f".{textfile.name}.{os.getpid()}")
+        try:
+            fresh.write_text(text or "", "utf-8")
+            if text is None:
+                fresh.unlink()
+            else:
+                fresh.replace(textfile)  # a scrape sees the old file or the new one
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(textfile)) from None
 
     def _lines(self, outcome: Outcome) -> Iterator[str]:
         yield from _gauge(f"{_name(semconv.METRIC_CANARY_SUCCESS)}_seconds", _SUCCESS)

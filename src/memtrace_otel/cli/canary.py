@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
+from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors
 from memtrace_otel.cli.options import examples, page_option
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def canary(
     open_source(source).close()  # one that cannot be is told now
     export_metrics(socket.gethostname())  # alerts are by instance: the next flight is of the same
     metrics = CanaryMetrics(textfile)
+    metrics.check()  # a flight takes minutes
     lost = True  # until a verdict has come
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: sys.exit(NOTHING_FOUND if lost else 0))
@@ -93,12 +94,6 @@ def canary(
         with closing(open_source(source)) as backend:  # its bounds are those of one flight
             outcome = fly(write_history(time.time_ns()), target, backend, timeout)
         lost = outcome.lost is not None
-        try:
-            metrics.flown(outcome, time.time())
-        except OSError as error:
-            if not interval:
-                raise
-            click.echo(f"memtrace-otel: canary: {textfile}: {error.strerror or error}", err=True)
         if outcome.lost is None:
             click.echo(f"canary: {outcome.told}, read back after {outcome.seconds:.1f} s")
         else:
@@ -108,11 +103,15 @@ def canary(
             )
             if outcome.lost != Stage.SEND:  # else no backend has the trace
                 message += f"\n  {_shown(outcome.trace_id, target.endpoint, page)}"
-            if not interval:
-                fail(message, NOTHING_FOUND)
             click.echo(f"memtrace-otel: {message}", err=True)
+        try:
+            metrics.flown(outcome, time.time())
+        except OSError as error:
+            if not interval:
+                raise
+            click.echo(f"memtrace-otel: canary: {textfile}: {error.strerror or error}", err=True)
         if not interval:
-            return
+            sys.exit(NOTHING_FOUND if lost else 0)
         time.sleep(max(0.0, started + interval - time.monotonic()))
 
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     Found = tuple[Verdict, VerdictSummary]
 
 _logger = logging.getLogger(__name__)
+_NAMED = 3
+"""Answers that are named where many lack their span."""
 
 
 @click.command(
@@ -98,6 +100,10 @@ def attribute(
         click.echo(f"sent {sent.spans} spans and {sent.events} events to {sent.traces}", err=True)
     elif source and annotate and found:
         click.echo("nothing was sent: OTEL_EXPORTER_OTLP_ENDPOINT is not set", err=True)
+    lacking = [verdict.failure.answer_span.origin for verdict, _ in found if verdict.failure.lacks_answer]
+    if annotate and lacking:
+        where = f"{source or database}: {', '.join(lacking[:_NAMED])}{', ...' if lacking[_NAMED:] else ''}"
+        click.echo(f"nothing was written for {len(lacking)} verdicts: the answering span is not in {where}", err=True)
     if not found:
         asked = (source or database) if everything else ", ".join(trace_ids)
         fail(f"no failing answer in {asked}", NOTHING_FOUND)

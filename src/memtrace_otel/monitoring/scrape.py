@@ -6,12 +6,18 @@ failure type of a service is there with 0 as soon as the service is known to ans
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, start_http_server
 
 from memtrace_otel import semconv
 from memtrace_otel.model import OUTCOMES, Attributed
+from memtrace_otel.otlp.receiver import is_loopback
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
 
 _MOST_PAIRS = 200
 """Systems and services that have series of their own: their names come from whoever sends spans."""
@@ -96,12 +102,30 @@ def label(name: str) -> str:
     return name.replace(".", "_")
 
 
+def is_own_name(host: str) -> bool:
+    """Tell whether the header `host` has a loopback name: a foreign page whose name leads here would read it."""
+    try:
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False
+
+
 def listen(registry: CollectorRegistry, port: int, host: str = "127.0.0.1") -> tuple[int, Callable[[], None]]:
     """Answer scrapes of `/metrics` in a thread of this process; return the port (0: any free one) and what ends it.
 
-    Raises OSError when the address cannot be had.
+    Answers only under a loopback name. Raises OSError when the address cannot be had.
     """
     server, _ = start_http_server(port, host, registry)
+    scrape = server.get_app()
+    assert scrape
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if is_own_name(environ.get("HTTP_HOST", "")):
+            return scrape(environ, start_response)
+        start_response("403 Forbidden", [("content-type", "text/plain")])
+        return [b"not by this name\n"]
+
+    server.set_app(answer)
 
     def stop() -> None:
         server.shutdown()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
-from memtrace_otel.model import Attributed, OperationSpan, is_unique
+from memtrace_otel.model import Attributed, is_unique
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, CHANGING_KINDS, OpKind
 from memtrace_otel.serve.progress import Pair, Progress, pair_of
 from memtrace_otel.store import DamagedSpanError, NewSpan, RemoteSource, SqliteStore, StoreError
@@ -336,7 +336,7 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
     """Attribute the failures of a trace, write the verdicts, send those that `backend` does not show where the
     environment says.
 
-    None on an answer that is not here: it comes later, or to another server, which has the memory that it worked on.
+    An answer that is not here comes later, or to another server, which has the memory that it worked on.
     """
     from memtrace_otel.annotate import AttributionMetrics, SendError, TargetError
     from memtrace_otel.diagnosis import diagnose  # with networkx: not for an idle server
@@ -353,8 +353,7 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
     verdicts = Verdicts(store, backend)
     try:
         for found in diagnose(store, (trace_id,)):
-            held = found.only(lambda verdict: _holds(store, verdict.failure.answer_span))
-            annotations += verdicts.record(held, started)
+            annotations += verdicts.record(found, started)
             scopes.update(found.graph.scopes())
             missing.update(origin[:_TRACE_ID] for origin in found.graph.missing())
             operations = found.graph.operations()
@@ -384,7 +383,3 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
 def _least(names: set[str]) -> frozenset[str]:
     """What is remembered of names, the same ones each time."""
     return frozenset(heapq.nsmallest(_MOST_NAMED, names))
-
-
-def _holds(store: SqliteStore, answer: OperationSpan) -> bool:
-    return any(span.span_id == answer.span_id for span in store.trace(answer.trace_id))

@@ -11,13 +11,12 @@ import logging
 import sys
 import tempfile
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from memtrace_otel.otlp.receiver import is_loopback
+from memtrace_otel.monitoring.scrape import is_own_name
 
 _logger = logging.getLogger(__name__)
 _SECONDS = 60
@@ -86,9 +85,8 @@ class Reports:
 
 
 def is_by_own_name(request: Request, token: str) -> bool:
-    """Tell whether a request bears the token or a loopback name: a foreign page whose name leads here would read what
-    memories hold."""
-    return bool(token) or is_loopback(_host(request))
+    """Tell whether a request bears the token or a loopback name."""
+    return bool(token) or is_own_name(request.headers.get("host", ""))
 
 
 def not_by_this_name() -> Response:
@@ -100,14 +98,6 @@ def _end(file: Path) -> str:
     with file.open("rb") as said:
         said.seek(max(0, file.stat().st_size - _ERROR_BYTES))
         return said.read().decode("utf-8", "replace").strip()
-
-
-def _host(request: Request) -> str:
-    """Return the name that the request was sent to, '' when it is none."""
-    try:
-        return urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
-    except ValueError:
-        return ""
 
 
 def _text(text: str, status: int) -> Response:

@@ -74,16 +74,47 @@ def test_a_signal_while_a_flight_is_told_ends_it_with_the_status_of_that_flight(
     assert run(monkeypatch, [before, last], "--interval", "0.001").exit_code == status
 
 
-def test_a_textfile_that_cannot_be_written_ends_a_single_flight_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("options", [(), ("--interval", "0.001")])
+def test_a_textfile_that_cannot_be_written_is_told_before_a_flight(
+    options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = str(tmp_path / "missing" / "canary.prom")
-    ended = run(monkeypatch, [CAME, CAME], "--textfile", file, "--interval", "0.001")
-    assert ended.exit_code == 0
-    assert ended.output.count(f"{file}: No such file or directory\n") == 2
-    assert ended.output.count("read back after") == 2
-    ended = run(monkeypatch, [CAME], "--textfile", file)
-    assert (ended.exit_code, "No such file or directory" in ended.output) == (2, True)
+    file, flights = str(tmp_path / "missing" / "canary.prom"), [CAME]
+    ended = run(monkeypatch, flights, "--textfile", file, *options)
+    assert (ended.exit_code, ended.output) == (2, f"memtrace-otel: {file}: No such file or directory\n")
+    assert flights == [CAME]
+
+
+@pytest.mark.parametrize(("outcome", "said"), [(CAME, "read back after"), (LOST, "lost at stage verdict")])
+def test_a_textfile_that_can_be_written_no_more_takes_no_outcome_away_and_ends_a_single_flight_only(
+    outcome: Outcome, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "metrics"
+    file = str(folder / "canary.prom")
+
+    def flown(self: CanaryMetrics, outcome: Outcome, now: float) -> None:
+        folder.rmdir()
+        try:
+            recorded(self, outcome, now)
+        finally:
+            folder.mkdir()
+
+    recorded = CanaryMetrics.flown
+    folder.mkdir()
+    monkeypatch.setattr(CanaryMetrics, "flown", flown)
+    ended = run(monkeypatch, [outcome, outcome], "--textfile", file, "--interval", "0.001")
+    assert ended.exit_code == (outcome is LOST)
+    assert ended.output.count(f"canary: {file}: No such file or directory\n") == ended.output.count(said) == 2
+    ended = run(monkeypatch, [outcome], "--textfile", file)
+    assert (ended.exit_code, ended.output.count(said)) == (2, 1)
+    assert ended.output.endswith(f"\nmemtrace-otel: {file}: No such file or directory\n")
+
+
+def test_the_check_of_a_textfile_leaves_it_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "canary.prom"
+    assert run(monkeypatch, [CAME], "--textfile", str(file)).exit_code == 0
+    before = file.read_text("utf-8")
+    run(monkeypatch, [], "--textfile", str(file))
+    assert (file.read_text("utf-8"), list(tmp_path.iterdir())) == (before, [file])
 
 
 def test_a_lost_flight_is_shown_on_the_page_that_is_named_or_by_its_id(monkeypatch: pytest.MonkeyPatch) -> None:

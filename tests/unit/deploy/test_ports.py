@@ -40,3 +40,12 @@ def test_the_receiver_to_be_replaced_is_the_port_of_no_part() -> None:
     assert not {address.partition(":")[2] for address in addresses} & ports
     substituted = (ROOT / "tests" / "e2e" / "monitored.py").read_text("utf-8")
     assert all(f'"{address}"' in substituted for address in addresses)
+
+
+def test_what_the_guide_starts_listens_on_loopback() -> None:
+    text = (DEPLOY / "README.md").read_text("utf-8").replace("\\\n", " ")
+    commands = re.findall(r"(?:prometheus|alertmanager) --config\.file=.*", text)
+    assert len(commands) == 2
+    for command in commands:
+        assert "--web.listen-address=127.0.0.1:" in command
+        assert command.startswith("prometheus") or "--cluster.listen-address= " in command  # none
