@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -39,6 +41,19 @@ def test_stats_name_the_scopes(database: Path) -> None:
     counts = json.loads(run(database, "stats", "--json").stdout)
     assert (counts["spans"], counts["free"] >= 0, counts["used"] > 0) == (2, True, True)
     assert [scope["scope"] for scope in counts["by_scope"]] == [SCOPE, "b" * 16]
+
+
+def test_a_reader_that_has_seen_enough_ends_it_without_a_word(database: Path) -> None:
+    """As `| head -1` does; more than a pipe holds need not be written for that."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "memtrace_otel", "store", "stats", "--db", str(database)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (1, b"")
 
 
 def test_check_ends_with_one_when_something_is_damaged(database: Path) -> None:

@@ -51,6 +51,8 @@ def clear_errors(command: Callable[P, R]) -> Callable[P, R]:
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return command(*args, **kwargs)
+        except BrokenPipeError:  # `| head` has seen enough: click ends quietly
+            raise
         except OSError as error:
             fail(f"{error.filename or 'input or output'}: {error.strerror or error}")
         except user_errors() as error:

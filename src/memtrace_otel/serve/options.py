@@ -39,8 +39,11 @@ class Options:
                 f"{self.host} can be reached from other machines: set a token ({settings.SERVE_TOKEN.env}), "
                 "which senders give as `authorization: Bearer <token>`"
             )
-        if not (self.token.isascii() and self.token.isprintable()):
-            raise ServeError(f"{settings.SERVE_TOKEN.env}: a token is of printable ASCII, or no header can bear it")
+        if not (self.token.isascii() and self.token.isprintable() and self.token.strip() == self.token):
+            raise ServeError(
+                f"{settings.SERVE_TOKEN.env}: a token is of printable ASCII, without a blank at an end, "
+                "or no header can bear it"
+            )
         if not self.database.parent.is_dir():
             raise ServeError(f"{self.database}: there is no folder {self.database.parent}")
         if (self.certificate is None) != (self.key is None):

@@ -5,18 +5,22 @@ from __future__ import annotations
 import copy
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
 
-from memtrace_otel.graph import VersionKey, build_graph
+from memtrace_otel.attribution import attribute, find_failures
+from memtrace_otel.graph import EvolutionGraph, VersionKey, build_graph
 from memtrace_otel.graph.smartcomment import to_smartcomment, to_spans
-from memtrace_otel.model import OperationSpan, Variable, ref_kind
+from memtrace_otel.model import OperationSpan, Variable, content_digest, ref_kind
 from memtrace_otel.otlp import decode_request, encode_request
 from memtrace_otel.otlp.feedback import encode_feedback
 from memtrace_otel.semconv import Action, OpKind, Role
-from tests.unit.graph.conftest import origin_of
+from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
+from tests.unit.graph.streams import named_streams, streams, wild_streams
 
 
 class Recording:
@@ -375,3 +379,138 @@ def test_a_judgement_fails_by_the_same_rule_as_everywhere(
     others = [span for span in story if span.kind != OpKind.JUDGE]
     nodes = to_smartcomment(build_graph([*others, *judged]))["data"]["nodes"]
     assert [node["value"] for node in nodes if node["class_name"] == "judge_score"] == scores
+
+
+# --- out and in again -------------------------------------------------------------------------------------------------
+def again(spans: list[OperationSpan]) -> EvolutionGraph:
+    return build_graph(to_spans(json.loads(json.dumps(to_smartcomment(build_graph(spans))))))
+
+
+def lives_of_records() -> list[OperationSpan]:
+    """Records of every kind that are written, deleted and found; the second one asked reads nothing of the first."""
+    asked, message = "Where does Ann live?", put("message:m", "Ann lives in Lisbon", role=Role.MESSAGE)
+    spans: list[OperationSpan] = []
+    for trace, (scope, home) in enumerate(((ALICE, "Lisbon"), (BOB, "Porto")), 1):
+        records = [f"{kind}:home" for kind in ("memory", "state", "chunk", "document")]
+        written = [put(ref, f"Ann lives in {home}", action=Action.ADD) for ref in records]
+        hits = [seen(ref, origin_of(trace, 1), role=Role.HIT) for ref in records]
+        question = put("query:q", asked, role=Role.QUERY) if trace == 2 else seen("query:q", role=Role.QUERY)
+        answer = put(f"answer:{3:016x}", "Paris", action=Action.DERIVE)
+        spans += [
+            span(trace, 1, OpKind.CREATE, at=trace, scope=scope, inputs=[message], outputs=written),
+            span(trace, 2, OpKind.RETRIEVE, parent=3, at=10 * trace + 1, scope=scope, inputs=[question, *hits],
+                 outputs=[put("context:c", "found", action=Action.DERIVE)]),
+            span(trace, 3, OpKind.RESPOND, at=10 * trace, lasts=5, scope=scope, outputs=[answer],
+                 inputs=[question, seen("context:c", origin_of(trace, 2), role=Role.CONTEXT)]),
+            span(trace, 4, OpKind.DELETE, at=30 + trace, scope=scope, inputs=[message],
+                 outputs=[Variable(ref, action=Action.DELETE) for ref in records[:3]]),
+        ]  # fmt: skip
+    return spans
+
+
+RECORDS_OF_ALL_KINDS = ("memory:home", "state:home", "chunk:home", "document:home")
+
+
+@pytest.mark.parametrize("ref", RECORDS_OF_ALL_KINDS[:3])
+def test_a_deletion_that_did_not_read_the_record_is_one_again(ref: str) -> None:
+    graph = again(lives_of_records())
+    assert [graph.is_tombstone(version) for version in graph.history(ref)] == [False, False, True, True]
+    assert all(read.role != Role.PREVIOUS for s in graph.operations(OpKind.DELETE) for read in graph.inputs(s.origin))
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["written", "from outside"])
+def test_hits_of_every_kind_were_read(written: bool) -> None:
+    graph = again([s for s in lives_of_records() if written or s.kind != OpKind.CREATE])
+    for search in graph.operations(OpKind.RETRIEVE):
+        hits = [read.version.ref for read in graph.inputs(search.origin) if read.role == Role.HIT]
+        assert hits == list(RECORDS_OF_ALL_KINDS)
+        assert [ref_kind(version.ref) for version in graph.outputs(search.origin)] == ["context"]
+
+
+def test_an_operation_that_ended_with_an_error_has_failed_again() -> None:
+    spans = [replace(s, status="error") if s.kind == OpKind.DELETE else s for s in lives_of_records()]
+    graph = again(spans)
+    assert [graph.is_tombstone(version) for version in graph.history("memory:home")] == [False, False]
+    assert {s.status for s in graph.operations(OpKind.DELETE)} == {"error"}
+
+
+def test_memories_stay_apart() -> None:
+    graph = again(lives_of_records())
+    held = [[graph.content(v) for v in graph.history("memory:home", scope)] for scope in graph.scopes()]
+    assert sorted(held) == [["Ann lives in Lisbon", ""], ["Ann lives in Porto", ""]]
+
+
+def test_an_export_without_memories_is_one_memory_of_its_own() -> None:
+    graph = again([replace(s, scope="") for s in lives_of_records()])
+    assert [len(scope) for scope in graph.scopes()] == [16]
+
+
+def test_a_question_has_the_text_that_any_reader_shows() -> None:
+    graph = again(lives_of_records())
+    read = [read.version for s in graph.operations(OpKind.RESPOND) for read in graph.inputs(s.origin)]
+    assert {graph.content(v) for v in read if ref_kind(v.ref) == "query"} == {"Where does Ann live?"}
+
+
+def test_operations_lie_in_each_other_and_in_time_as_before() -> None:
+    spans = [replace(s, start=s.start + 7, end=s.end + 9) for s in lives_of_records()]
+    graph, before = again(spans), build_graph(spans)
+    assert sorted((s.start, s.end, s.kind) for s in graph.operations()) == sorted(
+        (s.start, s.end, s.kind) for s in before.operations()
+    )
+    for search in graph.operations(OpKind.RETRIEVE):
+        around = graph.enclosing(search.origin)
+        assert around
+        assert around.kind == OpKind.RESPOND
+
+
+def test_evaluations_of_several_names_stay_apart() -> None:
+    answer = seen(f"answer:{3:016x}", origin_of(1, 3), role=Role.ANSWER)
+    judged = [
+        span(1, number, OpKind.JUDGE, parent=3, at=13 + number, inputs=[answer],
+             attributes={"gen_ai.evaluation.name": name, "gen_ai.evaluation.score.label": label})
+        for number, name, label in ((8, "exact", "fail"), (9, "tone", "pass"))
+    ]  # fmt: skip
+    assert [failure.evaluation for failure in find_failures(again([*lives_of_records(), *judged]))] == ["exact"]
+
+
+def test_what_is_known_to_be_missing_is_known_again() -> None:
+    spans = [replace(s, seq=number, incomplete=("budget",)) for number, s in enumerate(lives_of_records(), 1)]
+    assert build_graph(spans[:2] + spans[4:]).incomplete.items() <= again(spans[:2] + spans[4:]).incomplete.items()
+
+
+def test_numbers_that_no_span_can_have_are_left_alone() -> None:
+    document = to_smartcomment(build_graph(lives_of_records()))
+    for operation in document["data"]["operations"]:
+        operation["metadata"] |= {"memtrace_end_ns": 1 << 70, "memtrace_duration_ns": -1, "memtrace_inputs": 7}
+    spans = to_spans(document)
+    assert decode_request(encode_request(spans)) == spans
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(streams | wild_streams | named_streams)
+def test_verdicts_are_the_same_again(spans: list[OperationSpan]) -> None:
+    spans = [_of_homes(span) for span in spans]
+    before, after = build_graph(spans), again(spans)
+    assert _verdicts(after, lambda judge: str(judge.attributes["memtrace.smartcomment.op_id"])) == _verdicts(
+        before, lambda judge: f"op-{judge.trace_id}{judge.span_id}"
+    )
+
+
+def _verdicts(graph: EvolutionGraph, name: Callable[[OperationSpan], str]) -> dict[str, tuple[str, bool]]:
+    verdicts = [attribute(graph, failure) for failure in find_failures(graph)]
+    return {name(v.failure.judge_span): (v.failure_type, v.complete) for v in verdicts if v.failure.judge_span}
+
+
+def _of_homes(span: OperationSpan) -> OperationSpan:
+    """The streams, about something that verdicts can be on."""
+    said = {"tea": "Ann lives in Porto", "Lisbon": "Ann lives in Lisbon", "who?": "Where does Ann live?"}
+    digests = {content_digest(f"{text}{end}"): content_digest(f"{new}{end}")
+               for text, new in said.items() for end in ("", *(f" {n}" for n in range(5)))}  # fmt: skip
+
+    def of_home(variable: Variable) -> Variable:
+        words = variable.content.split(" ")
+        content = " ".join([said.get(words[0], words[0]), *words[1:]])
+        return replace(variable, content=content, digest=digests.get(variable.digest, variable.digest))
+
+    expected = [put("expected:e", "Lisbon", role=Role.EXPECTED)] if span.kind == OpKind.JUDGE else []
+    return replace(span, inputs=(*map(of_home, span.inputs), *expected), outputs=tuple(map(of_home, span.outputs)))

@@ -21,8 +21,9 @@ def test_a_certificate_that_is_no_pem_is_refused_by_its_file(tmp_path: Path) -> 
     )
 
 
-@pytest.mark.parametrize("token", ["t\u00f6k", "a\nb"])
+@pytest.mark.parametrize("token", ["t\u00f6k", "a\nb", "   ", "secret ", " secret", "secret\n"])
 def test_a_token_that_no_header_can_bear_is_refused(tmp_path: Path, token: str) -> None:
+    """A header loses blanks at its ends: whoever sends such a token is refused for ever."""
     with pytest.raises(ServeError, match="MEMTRACE_SERVE_TOKEN: a token is of printable ASCII") as caught:
         Options(tmp_path / "a.db", token=token).check()
     assert token not in str(caught.value)

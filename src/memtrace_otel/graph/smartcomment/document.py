@@ -7,11 +7,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
+from memtrace_otel.semconv import Incomplete
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIME_FORMAT = "%Y-%m-%d %H:%M:%S.%f"
 NO_VARIABLE = "COMMENT:NONE@1"
 """Stands for "no inputs" and "no outputs"; all operations share it, so it carries no dependency."""
 NO_OPERATION = "__none_op__"
+_OURS = "memtrace_"
+"""Begins the names of what our own export adds to the metadata."""
+_INT64 = 1 << 63
+_LACKING = (Incomplete.LOST_SPANS, Incomplete.BOUNDED)
+"""Reasons that our own export tells of the whole graph, not of an operation."""
 
 Json = Mapping[str, Any]
 
@@ -28,6 +35,10 @@ class Node:
     class_name: str
     metadata: Json
 
+    def told(self, name: str) -> str:
+        """Return what our own export says of the version, '' in a file of the peer."""
+        return _optional(self.metadata, _OURS + name)
+
 
 @dataclass(slots=True)
 class Recorded:
@@ -41,14 +52,37 @@ class Recorded:
     metadata: Json
     edges: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
+    @property
+    def own(self) -> bool:
+        """Whether our own export wrote it."""
+        return bool(self.told("origin"))
+
+    def told(self, name: str) -> str:
+        """Return what our own export says of the operation, '' in a file of the peer."""
+        return _optional(self.metadata, _OURS + name)
+
+    def number(self, name: str, default: int) -> int:
+        """Return a number that our own export tells."""
+        return _number(self.metadata, _OURS + name, default)
+
+    def texts(self, name: str) -> dict[str, str]:
+        """Return the texts that our own export tells, a list as keys."""
+        found: object = self.metadata.get(_OURS + name)
+        if isinstance(found, list):
+            found = dict.fromkeys(cast(list[object], found), "")
+        items = cast(dict[object, object], found).items() if isinstance(found, dict) else ()
+        return {key: value for key, value in items if isinstance(key, str) and isinstance(value, str)}
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A graph: nodes by full id, operations in order of time (document order breaks ties)."""
+    """A graph: nodes by full id, operations in order of time (document order breaks ties). `lost` spans were missing
+    when our own export was made, as far as that was known."""
 
     graph_id: str
     owner: str
     project: str
+    lost: int
     nodes: dict[str, Node]
     operations: list[Recorded]
 
@@ -79,7 +113,13 @@ def parse(document: object) -> Document:
     for _ in listed(data, "sessions", optional=True):
         pass
     ordered = sorted(operations.values(), key=lambda operation: operation.time)
-    return Document(graph_id, _optional(root, "user_id"), _optional(root, "project_id"), nodes, ordered)
+    return Document(graph_id, _optional(root, "user_id"), _optional(root, "project_id"), _lost(root), nodes, ordered)
+
+
+def _lost(root: Json) -> int:
+    metadata: object = root.get("metadata")
+    reasons = cast(Json, metadata).get(f"{_OURS}incomplete") if isinstance(metadata, dict) else None
+    return sum(_number(cast(Json, reasons), name, 0) for name in _LACKING) if isinstance(reasons, dict) else 0
 
 
 def node_id(item: Json) -> str:
@@ -144,6 +184,11 @@ def text_of(item: Json, name: str, place: str) -> str:
 def _optional(item: Json, name: str) -> str:
     value = item.get(name)
     return value if isinstance(value, str) else ""
+
+
+def _number(item: Json, name: str, default: int) -> int:
+    value = item.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _INT64 else default
 
 
 def _time(item: Json, place: str) -> int:

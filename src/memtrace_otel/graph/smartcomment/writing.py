@@ -53,8 +53,9 @@ def to_smartcomment(graph: EvolutionGraph) -> dict[str, Any]:
     were judged since. Any other one:
     One session per trace, one operation per span, one node per version (numbered along its history), one edge per
     input that fed an output; a search also points at each of its hits, as the peer draws it. Times lose what is finer
-    than a millisecond; durations, status and reasons have no place in the format and go to the metadata. Operations
-    that only readers know of are left out.
+    than a millisecond; what has no place in the format (whole times, status, memory, what encloses and what was read in
+    which role, reasons) goes to the metadata, from where `to_spans` takes it. Operations that only readers know of are
+    left out.
     """
     carriers = [span for span in graph.operations() if not _is_later_judgement(span)]
     imported = restore(span.attributes.get(semconv.SMARTCOMMENT_RECORD) for span in carriers)
@@ -72,11 +73,14 @@ class _Writer:
         self._operations = sorted(graph.operations(), key=lambda span: (_done(span), span.seq or 0, span.origin))
         refs = sorted({node.ref for node in graph if isinstance(node, VersionKey)})
         self._first: dict[str, VersionKey] = {}
-        """Ref of a question -> its first root: the format knows no scopes, so it is one node however many read it."""
+        """Ref of a question -> its first root that shows a text, else its first: the format knows no scopes, so it is
+        one node however many read it."""
         self._numbers = {version: n for ref in refs for n, version in enumerate(graph.versions(ref), 1)}
         for version in self._numbers:
             if not version.origin and ref_kind(version.ref) in _UNSCOPED:
-                self._first.setdefault(version.ref, version)
+                known = self._first.setdefault(version.ref, version)
+                if not graph.content(known) and graph.content(version):
+                    self._first[version.ref] = version
         services = sorted({span.service for span in self._operations if span.service})
         self._owner = {"graph_id": "graph-memtrace", "user_id": None, "project_id": services[0] if services else None}
         self._nodes: dict[str, dict[str, Any]] = {}
@@ -117,16 +121,22 @@ class _Writer:
         }
 
     def _operation(self, span: OperationSpan) -> dict[str, Any]:
+        node, reads = self._graph.nodes[OperationKey(span.origin)], self._graph.inputs(span.origin)
         told = {
             "origin": span.origin,
-            "parent_id": span.parent_id,
+            "parent": node["parent"],
             "name": span.name,
             "kind": span.kind,
             "system": span.system,
             "scope": self._graph.scope_of(span.origin),
+            "end_ns": _done(span),
             "duration_ns": max(0, span.end - span.start),
             "status": span.status,
-            "incomplete": list(self._graph.nodes[OperationKey(span.origin)]["incomplete"]),
+            "evaluation": span.attributes.get(semconv.EVALUATION_NAME),
+            "evidence": list(span.evidence),
+            "incomplete": list(node["incomplete"]),
+            "inputs": {self._id(read.version): read.role for read in reads if not read.considered},
+            "considered": [self._id(read.version) for read in reads if read.considered],
         }
         return self._record(
             _done(span),
@@ -153,7 +163,14 @@ class _Writer:
         span = self._graph.operation(version.origin) if version.origin else None
         readers = [] if span else [self._graph.operation(r.operation.origin) for r in self._graph.readers(version)]
         attributes = self._graph.nodes[version]
-        metadata: dict[str, Any] = {"memtrace_ref": version.ref, "memtrace_truncated": attributes["truncated"]}
+        metadata: dict[str, Any] = {
+            "memtrace_ref": version.ref,
+            "memtrace_origin": version.origin,
+            "memtrace_digest": self._digest(version),
+            "memtrace_truncated": attributes["truncated"],
+        }
+        if version.origin and attributes["variable"] is not None:
+            metadata |= {"memtrace_maker": version.origin, "memtrace_action": attributes["variable"].action}
         if self._graph.has_failed(version):
             metadata["memtrace_failed"] = True
         if ref_kind(version.ref) == RefKind.QUERY:
@@ -196,6 +213,12 @@ class _Writer:
             full_node_id=f"{full}@{version}",
         )
         return f"{full}@{version}"
+
+    def _digest(self, version: VersionKey) -> str:
+        """Of a version that its producer does not list, what readers say."""
+        reads = ((self._graph.operation(r.operation.origin), r) for r in self._graph.readers(version))
+        seen = (span.inputs[read.index].digest for span, read in reads if span and not read.considered)
+        return self._graph.digest(version) or next(filter(None, seen), "")
 
     def _evidence(self, query: VersionKey) -> list[str]:
         """Gold evidence is told by the judge; the format keeps it on the query."""
@@ -255,7 +278,14 @@ class _Writer:
             return []
         response = [self._id(version) for version in made if ref_kind(version.ref) == RefKind.COMPLETION]
         score = self._add_node(
-            span.end, span, f"{SCORE}-{span.span_id}", 1, "0.0" if failed else "1.0", SCORE, "variable", {}
+            span.end,
+            span,
+            f"{SCORE}-{span.trace_id}{span.span_id}",
+            1,
+            "0.0" if failed else "1.0",
+            SCORE,
+            "variable",
+            {"memtrace_maker": span.origin},
         )
         return [(source, score) for source in response or [self._id(version) for version in reads]]
 
