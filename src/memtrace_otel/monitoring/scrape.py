@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, start_http_server
 
 from memtrace_otel import semconv
 from memtrace_otel.model import OUTCOMES, Attributed
-from memtrace_otel.otlp.receiver import is_loopback
+from memtrace_otel.otlp.receiver import is_own_name
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -100,14 +99,6 @@ class AttributionScrape:
 def label(name: str) -> str:
     """Return the Prometheus name of an OpenTelemetry attribute or metric."""
     return name.replace(".", "_")
-
-
-def is_own_name(host: str) -> bool:
-    """Tell whether the header `host` has a loopback name: a foreign page whose name leads here would read it."""
-    try:
-        return is_loopback(urlsplit(f"//{host}").hostname or "")
-    except ValueError:
-        return False
 
 
 def listen(registry: CollectorRegistry, port: int, host: str = "127.0.0.1") -> tuple[int, Callable[[], None]]:

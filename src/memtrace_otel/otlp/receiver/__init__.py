@@ -3,7 +3,7 @@
 `http` and `grpc_server` need the packages of the extra `serve`; nothing here does.
 """
 
-from memtrace_otel.otlp.receiver.access import is_loopback
+from memtrace_otel.otlp.receiver.access import is_loopback, is_own_name
 from memtrace_otel.otlp.receiver.evaluations import check_logs
 from memtrace_otel.otlp.receiver.intake import (
     Acknowledgement,
@@ -30,4 +30,5 @@ __all__ = [
     "check_logs",
     "check_traces",
     "is_loopback",
+    "is_own_name",
 ]
