@@ -149,9 +149,6 @@ class Incomplete(StrEnum):
     FORGOTTEN = "forgotten"  # contents were erased from the store
 
 
-MISSING_ANSWER = "missing_answer"
-"""Stands among the `Incomplete` of an answering span that is not there, of which its evaluation tells; on no wire."""
-
 # GenAI operation names of memory spans, by the kind of operation they stand for.
 CREATE_MEMORY_STORE = "create_memory_store"
 SEARCH_MEMORY = "search_memory"

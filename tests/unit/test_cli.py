@@ -354,7 +354,7 @@ def test_a_verdict_without_its_answering_span_is_printed_and_not_written(
     place = ("--source", "tempo+http://x") if where == "backend" else ("--db", database)
     result = run("attribute", answer.trace_id, "--json", *place)
     assert (result.exit_code, json.loads(result.stdout)["complete"], sent) == (0, False, [])
-    assert f"nothing was written for 1 verdicts: the answering span is not in {place[1]}: {answer.origin}" in (
+    assert f"nothing was written for a verdict: the answering span is not in {place[1]}: {answer.origin}" in (
         result.stderr
     )
     assert rows(database) == before

@@ -113,8 +113,16 @@ class Evidence:
             not hit.origin and hit.ref not in {s.message.ref for s in self.messages} for hit in self.recall.hits
         )
         silent = any(not source.message.content for source in self.messages)
-        known = not (silent or flagged or orphaned or self.lineage.lost)
+        known = not (silent or flagged or orphaned or self._lacks_writes or self.lineage.lost)
         return bool(self.messages) and self.recall.linked and known
+
+    @property
+    def _lacks_writes(self) -> bool:
+        """What a record that reached the model was made of is not there: who said that may have said more."""
+        reached = {hit.record for hit in self.recall.hits}
+        writes = [v.span for history in self.records if self.record(history[-1]) in reached for v in history]
+        reads = (version for span in writes for _, version in self.lineage.reads(span))
+        return any(self.lineage.is_missing(version.origin) for version in reads)
 
     @cached_property
     def abstained(self) -> bool:

@@ -96,6 +96,7 @@ def _failure(lineage: Lineage, failing: list[_Evaluation]) -> Failure:
         answer=given or _input(lineage, judged, Role.ANSWER),
         expected=_input(lineage, judged, Role.EXPECTED),
         evidence=tuple(dict.fromkeys(evidence)),
+        lacks_answer=lineage.span(answer.origin) is None,
     )
 
 

@@ -16,7 +16,7 @@ from memtrace_otel.attribution.dates import day_of, day_of_text
 from memtrace_otel.graph import EvolutionGraph, OperationKey, VersionKey
 from memtrace_otel.graph.keys import EdgeType
 from memtrace_otel.model import OperationSpan, Variable, ref_kind, split_origin
-from memtrace_otel.semconv import MISSING_ANSWER, READING_KINDS, Action, Incomplete, OpKind, RefKind
+from memtrace_otel.semconv import READING_KINDS, Action, Incomplete, OpKind, RefKind
 
 SOURCE_KINDS = frozenset({RefKind.MESSAGE, RefKind.DOCUMENT})
 RECORD_KINDS = frozenset({RefKind.MEMORY, RefKind.CHUNK, RefKind.STATE})
@@ -84,8 +84,7 @@ class Lineage:
         if known is not None or not origin:
             return known
         when = span.start
-        missing = (MISSING_ANSWER,)
-        return OperationSpan(*split_origin(origin), kind=OpKind.RESPOND, start=when, end=when, incomplete=missing)
+        return OperationSpan(*split_origin(origin), kind=OpKind.RESPOND, start=when, end=when, incomplete=("missing",))
 
     def in_trace(self, trace_id: str) -> list[OperationSpan]:
         """Return the operations of a trace, in time order."""
@@ -112,8 +111,6 @@ class Lineage:
         unknown = {ref_kind(v.ref) for _, v in self.reads(span) if self._graph.nodes[v]["unknown"]}
         if unknown and unknown.isdisjoint(RECORD_KINDS):
             reasons.discard(Incomplete.UNKNOWN_ORIGIN)
-        if any(self.is_missing(version.origin) for _, version in self.reads(span)):
-            reasons.add(Incomplete.MISSING_OPERATION)
         return reasons
 
     def subtree(self, span: OperationSpan) -> list[OperationSpan]:
@@ -180,15 +177,14 @@ class Lineage:
             scope = self.scope(version.span)
             replaced = (by_version[origin] for origin in self._replaced(version) if origin in by_version)
             own = next(replaced, by_scope.get(scope))
-            if own is None and scope:
-                own = by_scope.pop("", None)  # written without a scope, it is of the first that says one
+            if own is None and len(found) == 1 and (not scope or by_scope.keys() == {""}):
+                own = found[0]  # who writes without a scope works on the only one that there is
             if own is None:
-                own = found[0] if found and not scope else []
-            if not own:
-                found.append(own)
+                found.append(own := [])
             own.append(version)
             by_version[version.span.origin] = own
-            by_scope.setdefault(scope, own)
+            if scope or own[0] is version:
+                by_scope.setdefault(scope, own)
         return found
 
     def record(self, ref: str, origin: str) -> str:

@@ -144,7 +144,7 @@ def _version(lineage: Lineage, reader: OperationSpan, ref: str, origin: str) -> 
     known = next((v for history in histories for v in reversed(history) if v.span.origin == origin), None)
     if known is not None or lineage.is_missing(origin):
         return known
-    scope = lineage.scope(reader)
+    scope = lineage.scope(reader) if len(histories) > 1 else ""
     own = [h for h in histories if not scope or any(lineage.scope(v.span) in (scope, "") for v in h)]
     return max((history[-1] for history in own), key=lambda version: version.span.start, default=None)
 

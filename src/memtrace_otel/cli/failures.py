@@ -103,7 +103,8 @@ def attribute(
     lacking = [verdict.failure.answer_span.origin for verdict, _ in found if verdict.failure.lacks_answer]
     if annotate and lacking:
         where = f"{source or database}: {', '.join(lacking[:_NAMED])}{', ...' if lacking[_NAMED:] else ''}"
-        click.echo(f"nothing was written for {len(lacking)} verdicts: the answering span is not in {where}", err=True)
+        many = "a verdict" if len(lacking) == 1 else f"{len(lacking)} verdicts"
+        click.echo(f"nothing was written for {many}: the answering span is not in {where}", err=True)
     if not found:
         asked = (source or database) if everything else ", ".join(trace_ids)
         fail(f"no failing answer in {asked}", NOTHING_FOUND)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from memtrace_otel.model.spans import OperationSpan
-from memtrace_otel.semconv import MISSING_ANSWER
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +21,13 @@ class Failure:
     answer: str = ""
     expected: str = ""
     evidence: tuple[str, ...] = ()
+    lacks_answer: bool = False
+    """The answering span is not there: it comes later, or to another store, or was lost. `answer_span` has its ids."""
 
     @property
     def trace_id(self) -> str:
         """Trace of the failing answer."""
         return self.answer_span.trace_id
-
-    @property
-    def lacks_answer(self) -> bool:
-        """The answering span is not there: it comes later, or to another store, or was lost."""
-        return MISSING_ANSWER in self.answer_span.incomplete
 
     @property
     def time_order(self) -> tuple[int, str]:

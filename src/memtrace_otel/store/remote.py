@@ -40,7 +40,7 @@ BEHIND = 600 * _SECOND
 _NAMES = 100
 """Origins and refs of one search."""
 _MOST_PARTS = 8
-"""Where all changes come to tell a few: how many parts of time are searched for them at most."""
+"""Where all changes come to tell a few: how many parts of time are looked through for them at most."""
 _TOO_MANY = "what others did to some records is not known: too many spans would have to be looked through"
 
 Found = Mapping[str, Collection[str]]
@@ -136,11 +136,12 @@ class RemoteSource(ABC):
 
     def readers(self, origin: str, *, kinds: Collection[str] = ()) -> list[OperationSpan]:
         """Return the spans (of any of `kinds`) that have an input version with this origin; see `TraceSource`."""
-        written = next((span.start for span in self.trace(origin[:32]) if span.origin == origin), None)
-        traces = self.find_naming((origin,), kinds, None if written is None else written - BEHIND)[origin]
-        self.fetch(traces)
+        source = self.keeping()  # what is searched is read
+        written = next((span.start for span in source.trace(origin[:32]) if span.origin == origin), None)
+        traces = source.find_naming((origin,), kinds, None if written is None else written - BEHIND)[origin]
+        source.fetch(traces)
         wanted = Wanted(names=frozenset((origin,)), kinds=frozenset(kinds))
-        return sorted((span for id in traces for span in self.readable(id) if wanted.holds(span)), key=_start)
+        return sorted((span for id in traces for span in source.readable(id) if wanted.holds(span)), key=_start)
 
     def writers(self, ref: str) -> list[str] | None:
         """Return the ids of the traces that list a variable among their outputs, None where all would have to be looked

@@ -177,8 +177,7 @@ def _attributions(connection: Connection) -> Mapping[str, list[str]]:
     return found
 
 
-def _remove(connection: Connection, spans: Iterable[_Span], targets: Iterable[str]) -> None:
-    spans = list(spans)
+def _remove(connection: Connection, spans: Sequence[_Span], targets: Iterable[str]) -> None:
     if spans:
         keep_last_given(connection, last_given(connection))
     for span in spans:

@@ -8,7 +8,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from memtrace_otel.annotate import SendError, annotate, annotation_spans, deliver
 from memtrace_otel.model import Alternative, Failure, OperationSpan, Step
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.semconv import MISSING_ANSWER
 from memtrace_otel.store import SqliteStore
 from tests.unit.annotate.conftest import ANSWER, ASKED, TOLD, UPDATE, Receiver, verdict_on
 
@@ -74,8 +73,8 @@ def test_a_verdict_made_of_a_part_replaces_no_complete_one(
 
 
 def test_a_verdict_waits_for_the_answering_span(store: SqliteStore) -> None:
-    lost = OperationSpan(ASKED, "f" * 16, kind="respond", start=5, end=5, incomplete=(MISSING_ANSWER,))
-    held, written = annotate([verdict_on(UPDATE, failure=Failure(lost)), verdict_on(UPDATE)], store)
+    lost = OperationSpan(ASKED, "f" * 16, kind="respond", start=5, end=5, incomplete=("missing",))
+    held, written = annotate([verdict_on(UPDATE, failure=Failure(lost, lacks_answer=True)), verdict_on(UPDATE)], store)
     assert (held.is_held, held.spans, held.new) == (True, (), 0)
     assert (written.is_held, written.new) == (False, 6)
     assert len(store.trace(ASKED)) == 2

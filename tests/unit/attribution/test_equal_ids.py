@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from memtrace_otel.attribution import attribute_trace
@@ -105,3 +107,48 @@ def test_where_a_write_is_missing_the_verdict_is_incomplete_and_takes_no_other_v
     verdict = verdict_on(changed if missing == "first" else lives, *spans)
     assert not verdict.complete
     assert verdict.failure_type not in (FailureType.RESPONSE, FailureType.ANNOTATION)
+
+
+def test_a_write_without_a_scope_joins_no_two_memories() -> None:
+    """Ann's record was changed by somebody who says no scope, before Bob wrote one of that id."""
+    tea = Variable("memory:1", content="Bob likes green tea", action=Action.ADD)
+    lives, bobs = told(1, ANN, "I moved to Lisbon.", LISBON), told(3, BOB, "I like green tea.", tea)
+    again = told(2, "", "I moved to Lisbon.", replace(LISBON, action=Action.UPDATE), kind=OpKind.UPDATE)
+    spans = answered("I do not know where Ann lives", searched(1, ANN), searched(2, BOB, read(bobs)))
+    assert verdict_on(lives, again, bobs, *spans).failure_type == FailureType.RETRIEVAL
+
+
+@pytest.mark.parametrize("first", [ANN, BOB])
+def test_of_which_memory_a_deletion_without_a_scope_is_does_not_go_by_who_was_first(first: str) -> None:
+    tea = Variable("memory:1", content="Bob likes green tea", action=Action.ADD)
+    anns = told(1 if first == ANN else 2, ANN, "I moved to Lisbon.", LISBON)
+    bobs = told(2 if first == ANN else 1, BOB, "I like green tea.", tea)
+    gone = told(3, "", "Forget it.", Variable("memory:1", action=Action.DELETE), kind=OpKind.DELETE)
+    spans = answered("I do not know where Ann lives", searched(1, ANN), searched(2, BOB))
+    assert verdict_on(anns, bobs, gone, *spans).failure_type == FailureType.RETRIEVAL
+
+
+def test_a_hit_whose_origin_nobody_recorded_is_the_only_record_of_that_id_whatever_the_scope() -> None:
+    lives = told(1, ANN, "I moved to Lisbon.", LISBON)
+    hit = Variable("memory:1", Role.HIT)
+    verdict = verdict_on(lives, *answered("I do not know where Ann lives", searched(1, "c" * 16, hit)))
+    assert verdict.failure_type == FailureType.RESPONSE
+
+
+def test_a_missing_write_of_a_record_that_did_not_reach_the_model_changes_nothing() -> None:
+    """Retention takes the old writes of every record that lives long."""
+    dog = Variable("memory:7", content="Ann has a dog", action=Action.ADD)
+    had = told(1, ANN, "I have a dog.", dog)
+    old = replace(dog, content="Ann has an old dog", action=Action.UPDATE)
+    aged = told(2, ANN, "My dog is old.", old, read(had, Role.PREVIOUS), kind=OpKind.UPDATE)
+    lives = told(3, ANN, "I moved to Lisbon.", LISBON)
+    spans = answered("I do not know where Ann lives", searched(1, ANN, read(lives)))
+    whole, part = verdict_on(had, aged, lives, *spans), verdict_on(aged, lives, *spans)
+    assert of(whole) == of(part) == (FailureType.RESPONSE, spans[1].origin, True)
+
+
+def test_nobody_says_from_outside_that_an_answer_is_not_there() -> None:
+    lives = told(1, ANN, "I moved to Lisbon.", LISBON)
+    spans = [replace(s, incomplete=("missing",)) for s in answered("I do not know", searched(1, ANN, read(lives)))]
+    assert not verdict_on(lives, *spans).failure.lacks_answer
+    assert verdict_on(lives, *(s for s in spans if s.kind != OpKind.RESPOND)).failure.lacks_answer

@@ -427,6 +427,33 @@ def test_hits_of_every_kind_were_read(written: bool) -> None:
         assert [ref_kind(version.ref) for version in graph.outputs(search.origin)] == ["context"]
 
 
+@pytest.mark.parametrize("roles", [(Role.HIT, Role.CANDIDATE), (Role.CANDIDATE, Role.HIT)])
+def test_what_a_search_looked_at_and_returned_was_read_in_both_roles(roles: tuple[Role, Role]) -> None:
+    """Mem0's search tells its hits and then all candidates, a reranking the other way round."""
+    of_roles = {Role.HIT: RECORDS_OF_ALL_KINDS[::-1], Role.CANDIDATE: RECORDS_OF_ALL_KINDS}
+
+    def both(search: OperationSpan) -> OperationSpan:
+        by_ref = {variable.ref: variable for variable in search.inputs}
+        read = [replace(by_ref[ref], role=role) for role in roles for ref in of_roles[role]]
+        return replace(search, inputs=(*(v for v in search.inputs if v.role == Role.QUERY), *read))
+
+    graph = again([both(s) if s.kind == OpKind.RETRIEVE else s for s in lives_of_records()])
+    for search in graph.operations(OpKind.RETRIEVE):
+        found = [(v.role, v.ref) for v in search.inputs if v.role != Role.QUERY]
+        assert found == [(role, ref) for role in roles for ref in of_roles[role]]
+
+
+def test_an_export_that_does_not_name_what_was_read_is_read_by_its_edges() -> None:
+    """As earlier versions wrote it."""
+    document = to_smartcomment(build_graph(lives_of_records()))
+    for operation in document["data"]["operations"]:
+        del operation["metadata"]["memtrace_inputs"]
+    for node in document["data"]["nodes"]:
+        node["metadata"].pop("memtrace_maker", None)
+    graph = build_graph(to_spans(document))
+    assert all(s.inputs and s.outputs for s in graph.operations() if s.kind in (OpKind.CREATE, OpKind.RESPOND))
+
+
 def test_an_operation_that_ended_with_an_error_has_failed_again() -> None:
     spans = [replace(s, status="error") if s.kind == OpKind.DELETE else s for s in lives_of_records()]
     graph = again(spans)
@@ -478,10 +505,14 @@ def test_what_is_known_to_be_missing_is_known_again() -> None:
     assert build_graph(spans[:2] + spans[4:]).incomplete.items() <= again(spans[:2] + spans[4:]).incomplete.items()
 
 
-def test_numbers_that_no_span_can_have_are_left_alone() -> None:
+@pytest.mark.parametrize("odd", [7, [{}, [], [1], ["a", "b"], ["a", "b", "c"], None], {"a": 1}, "inputs"])
+def test_odd_metadata_is_left_alone(odd: object) -> None:
     document = to_smartcomment(build_graph(lives_of_records()))
     for operation in document["data"]["operations"]:
-        operation["metadata"] |= {"memtrace_end_ns": 1 << 70, "memtrace_duration_ns": -1, "memtrace_inputs": 7}
+        operation["metadata"] |= {"memtrace_end_ns": 1 << 70, "memtrace_duration_ns": -1}
+        operation["metadata"] |= {
+            f"memtrace_{name}": odd for name in ("inputs", "considered", "evidence", "incomplete")
+        }
     spans = to_spans(document)
     assert decode_request(encode_request(spans)) == spans
 

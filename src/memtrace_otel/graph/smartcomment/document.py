@@ -54,8 +54,8 @@ class Recorded:
 
     @property
     def own(self) -> bool:
-        """Whether our own export wrote it."""
-        return bool(self.told("origin"))
+        """Whether our own export wrote it, one that names what was read: earlier ones leave that to the edges."""
+        return f"{_OURS}inputs" in self.metadata
 
     def told(self, name: str) -> str:
         """Return what our own export says of the operation, '' in a file of the peer."""
@@ -65,13 +65,18 @@ class Recorded:
         """Return a number that our own export tells."""
         return _number(self.metadata, _OURS + name, default)
 
-    def texts(self, name: str) -> dict[str, str]:
-        """Return the texts that our own export tells, a list as keys."""
+    def texts(self, name: str) -> list[str]:
+        """Return the texts that our own export tells."""
+        return [item for item in self._listed(name) if isinstance(item, str)]
+
+    def pairs(self, name: str) -> list[tuple[str, str]]:
+        """Return the pairs of texts that our own export tells."""
+        pairs = (cast(list[object], item) for item in self._listed(name) if isinstance(item, list))
+        return [(str(pair[0]), str(pair[1])) for pair in pairs if len(pair) == 2]
+
+    def _listed(self, name: str) -> list[object]:
         found: object = self.metadata.get(_OURS + name)
-        if isinstance(found, list):
-            found = dict.fromkeys(cast(list[object], found), "")
-        items = cast(dict[object, object], found).items() if isinstance(found, dict) else ()
-        return {key: value for key, value in items if isinstance(key, str) and isinstance(value, str)}
+        return cast(list[object], found) if isinstance(found, list) else []
 
 
 @dataclass(frozen=True, slots=True)

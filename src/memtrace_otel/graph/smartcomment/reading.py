@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -90,11 +90,10 @@ class _Conversion:
         edges = step.edges
         renewed = {node.name for node in step.made}
         inputs: list[Variable] = []
-        roles = step.operation.texts("inputs")
-        for node in step.reads:
+        for node, told in zip(step.reads, self._roles(step), strict=True):
             previous = node.name in renewed or self._is_deleted(node, edges)
             hit = any(target == node.id for _, target in edges)
-            inputs.append(self._input(step, node, previous, hit=hit, told=roles.get(node.id, "")))
+            inputs.append(self._input(step, node, previous, hit=hit, told=told))
         outputs, flow = self._outputs(step)
         queries = [node for node in step.reads if conventions.kind_of_node(node) == RefKind.QUERY]
         operation = step.operation
@@ -166,12 +165,17 @@ class _Conversion:
         if operation.own:
             made = [self._nodes[target] for target in targets]
             made = [node for node in made if node.told("maker") == operation.told("origin")]
-            return [self._nodes[name] for name in operation.texts("inputs") if name in self._nodes], made
+            return [self._nodes[name] for name, _ in operation.pairs("inputs") if name in self._nodes], made
         found = [t for t in targets if kind in _SEARCHES and conventions.kind_of_node(self._nodes[t]) == RefKind.MEMORY]
         sources = dict.fromkeys(source for source, _ in operation.edges if source != NO_VARIABLE)
         reads = [source for source in sources if source not in targets]
         made = [self._nodes[target] for target in targets if target not in found]
         return [self._nodes[name] for name in (*reads, *found)], made
+
+    def _roles(self, step: _Step) -> list[str]:
+        """What our own export says of what was read, '' for each in a file of the peer."""
+        told = [role for name, role in step.operation.pairs("inputs") if name in self._nodes]
+        return told if step.operation.own else [""] * len(step.reads)
 
     # --- variables -----------------------------------------------------------------------------------------------
     def _maker(self, step: _Step, node: Node) -> _Step | None:
@@ -209,7 +213,9 @@ class _Conversion:
         before: defaultdict[str, list[str]] = defaultdict(list)
         for source, target in step.edges:
             before[target].append(source)
-        places = {node.id: index for index, node in enumerate(step.reads)}
+        places: defaultdict[str, list[int]] = defaultdict(list)
+        for place, node in enumerate(step.reads):
+            places[node.id].append(place)
         last: dict[str, tuple[Node, Variable]] = {}
         for node in step.made:
             if deleted := _deleted(node):  # whatever led to that need not have read it
@@ -223,9 +229,10 @@ class _Conversion:
                 output = _output(node, _ref(node, step))
                 last[output.ref] = node, output
         flow = [
-            (places[name], index)
+            (place, index)
             for index, (node, _) in enumerate(last.values())
             for name in _led_to(node.id, before, places)
+            for place in places[name]
         ]
         everything = len(flow) == len(step.reads) * len(last)
         left = (self._nodes[name] for name in step.operation.texts("considered") if name in self._nodes)
@@ -290,7 +297,7 @@ def _content_digest(node: Node, text: str) -> str:
     return node.told("digest") or (content_digest(text) if text else "")
 
 
-def _led_to(name: str, before: dict[str, list[str]], places: dict[str, int]) -> list[str]:
+def _led_to(name: str, before: dict[str, list[str]], places: Container[str]) -> list[str]:
     """Inputs from which a node can be reached inside the operation."""
     found: list[str] = []
     seen, waiting = {name}, list(before.get(name, ()))

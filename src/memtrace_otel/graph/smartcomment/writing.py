@@ -135,7 +135,7 @@ class _Writer:
             "evaluation": span.attributes.get(semconv.EVALUATION_NAME),
             "evidence": list(span.evidence),
             "incomplete": list(node["incomplete"]),
-            "inputs": {self._id(read.version): read.role for read in reads if not read.considered},
+            "inputs": [[self._id(read.version), read.role] for read in reads if not read.considered],
             "considered": [self._id(read.version) for read in reads if read.considered],
         }
         return self._record(
