@@ -43,8 +43,8 @@ class OpKind(StrEnum):
 
 READING_KINDS = frozenset({OpKind.RETRIEVE, OpKind.RERANK, OpKind.ASSEMBLE, OpKind.RESPOND, OpKind.JUDGE})
 """Operations that write no memory."""
-CHANGING_KINDS = frozenset({OpKind.UPDATE, OpKind.DELETE, OpKind.CONSOLIDATE})
-"""Operations that may change a record which others wrote."""
+CHANGING_KINDS = frozenset(OpKind) - READING_KINDS
+"""Operations that may change a record which others wrote: what a system calls ingestion, or an index, may update it."""
 
 
 class RefKind(StrEnum):

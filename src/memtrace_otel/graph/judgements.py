@@ -7,7 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from memtrace_otel.model import AttributeValue, OperationSpan, Variable, is_origin, ref_kind
+from memtrace_otel.model import (
+    AttributeValue,
+    OperationSpan,
+    Variable,
+    answers_named,
+    is_origin,
+    ref_kind,
+)
 from memtrace_otel.semconv import (
     ATTRIBUTION_EVALUATION,
     EVALUATION_EVENT,
@@ -68,7 +75,7 @@ def _judged(span: OperationSpan, answers: list[OperationSpan], assembly: Assembl
     """Return the origin of the answering operation that an evaluation on `span` is about, '' when there is none."""
     if span.kind == OpKind.RESPOND:
         return span.origin
-    named = next((v.origin for v in span.inputs if v.role == Role.ANSWER and is_origin(v.origin)), "")
+    named = _named(span, answers)
     if named and (named[:32] != span.trace_id or assembly.main(named) in assembly.operations):
         return named
     known = {answer.origin for answer in answers}
@@ -84,6 +91,17 @@ def _judged(span: OperationSpan, answers: list[OperationSpan], assembly: Assembl
     if not before and not span.parent_id:  # feedback on the whole trace, by a clock that is behind
         before = answers
     return before[-1].origin if before else named
+
+
+def _named(span: OperationSpan, answers: list[OperationSpan]) -> str:
+    """Return the origin that an evaluation on `span` names as the answer; without one, that of the only one of the
+    trace's answers that has the ref it names."""
+    named = answers_named(span)
+    if origin := next((variable.origin for variable in named if is_origin(variable.origin)), ""):
+        return origin
+    refs = {variable.ref for variable in named if ref_kind(variable.ref) == RefKind.ANSWER}
+    having = [answer.origin for answer in answers if any(output.ref in refs for output in answer.outputs)]
+    return having[0] if len(having) == 1 else ""
 
 
 def _is_around(origin: str, assembly: Assembly) -> bool:

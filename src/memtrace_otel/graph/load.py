@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
 
@@ -186,13 +187,29 @@ class _Loading:
         self._origins(self.changes(memories))
 
     def changes(self, trace_ids: Iterable[str]) -> list[str]:
-        """Load the traces in which others did something to records of these, where the source can tell; return the ids
-        of those that are new."""
-        source, spans = self._source, [span for trace_id in trace_ids for span in self.traces[trace_id]]
-        if not isinstance(source, RecordSource) or self.full:
+        """Load the traces in which others did something to records of these, and to what came of that, where the source
+        can tell; return the ids of those that are new."""
+        spans = [span for trace_id in trace_ids for span in self.traces[trace_id]]
+        found: list[str] = []
+        known: set[str] = set()
+        while spans and not self.full:
+            known.update(span.origin for span in spans)
+            fresh = self._changed(spans)
+            found += fresh
+            # Whose changes these are goes on with them as anybody does: of no scope all who read them are others.
+            spans = [
+                replace(span, scope="")
+                for trace_id in fresh
+                for span in self.traces[trace_id]
+                if any(variable.origin in known for variable in span.inputs)
+            ]
+        return found
+
+    def _changed(self, spans: Collection[OperationSpan]) -> list[str]:
+        if not isinstance(self._source, RecordSource):
             return []
         try:
-            changed: Collection[str] = source.changed_elsewhere(spans)
+            changed: Collection[str] = self._source.changed_elsewhere(spans)
         except SourceLimitError as error:
             self._limited(error)
             changed = error.found

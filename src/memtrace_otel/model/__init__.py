@@ -1,7 +1,7 @@
 """Plain frozen records that cross module borders. Imports nothing of ours outside this package."""
 
 from memtrace_otel.model.attributed import OUTCOMES, Attributed
-from memtrace_otel.model.evaluations import evaluation_problem, is_failing
+from memtrace_otel.model.evaluations import answers_named, evaluation_problem, is_failing
 from memtrace_otel.model.refs import (
     content_digest,
     content_digests,
@@ -29,6 +29,7 @@ __all__ = [
     "Step",
     "Variable",
     "Verdict",
+    "answers_named",
     "content_digest",
     "content_digests",
     "encoded_refs",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from memtrace_otel.semconv import FAILING_LABELS, PASSING_LABELS
+from memtrace_otel.model.refs import ref_kind
+from memtrace_otel.model.spans import OperationSpan, Variable
+from memtrace_otel.semconv import FAILING_LABELS, PASSING_LABELS, RefKind, Role
 
 
 def is_failing(label: str, score: float | None, threshold: float) -> bool | None:
@@ -18,6 +20,14 @@ def is_failing(label: str, score: float | None, threshold: float) -> bool | None
     if word in FAILING_LABELS:
         return True
     return None if score is None else score < threshold
+
+
+def answers_named(span: OperationSpan) -> list[Variable]:
+    """Return the inputs by which an evaluation on a span names its answer: those of that role, else those that are
+    answers by their ref and were read in no role of their own."""
+    in_role = [variable for variable in span.inputs if variable.role == Role.ANSWER]
+    by_ref = (v for v in span.inputs if v.role in ("", Role.OTHER) and ref_kind(v.ref) == RefKind.ANSWER)
+    return in_role or list(by_ref)
 
 
 def evaluation_problem(label: str, score: float | None) -> str:

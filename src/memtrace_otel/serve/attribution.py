@@ -178,7 +178,7 @@ class Attribution:
                 affected |= scopes[span.trace_id]
                 if affected == {""} and memories:
                     affected |= set(memories.scopes_of(span.trace_id))
-            if memories:
+            if memories and self._by_scope:
                 affected |= memories.changed_by(span)
             for scope in affected:
                 oldest[scope] = min(oldest.get(scope, span.start), span.start)

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from memtrace_otel import settings
 from memtrace_otel.model import OperationSpan, make_origin
-from memtrace_otel.semconv import CHANGING_KINDS, Incomplete
+from memtrace_otel.semconv import CHANGING_KINDS, Incomplete, OpKind
 from memtrace_otel.store.errors import SourceLimitError, StoreError
 from memtrace_otel.store.http import BackendApi, FailedError, RefusedError, UnreachableError
 from memtrace_otel.store.kept import KeptTraces, Told
@@ -41,6 +41,8 @@ _NAMES = 100
 """Origins and refs of one search."""
 _MOST_PARTS = 8
 """Where all changes come to tell a few: how many parts of time are looked through for them at most."""
+_SAYING_SO = frozenset({OpKind.UPDATE, OpKind.DELETE, OpKind.CONSOLIDATE})
+"""The kinds that are searched for changes where all spans of a kind come to tell a few: others are too many."""
 _TOO_MANY = "what others did to some records is not known: too many spans would have to be looked through"
 
 Found = Mapping[str, Collection[str]]
@@ -156,11 +158,12 @@ class RemoteSource(ABC):
         changed = {*unique_refs(spans), *(span.origin for span in spans if may_write(span))}
         failed = near_failures(spans)
         since = max(min((span.start for span in spans), default=0) - BEHIND, time.time_ns() - self._history)
-        asked: list[tuple[set[str], Collection[str]]] = [(changed, CHANGING_KINDS)]
+        asked: list[tuple[set[str], Collection[str]]] = []
         limit, most_parts = None, None
         if self._finds_elements:
-            asked.append((set(failed), ()))
+            asked += (changed, CHANGING_KINDS), (set(failed), ())
         else:
+            asked.append((changed, _SAYING_SO))
             most_parts = _MOST_PARTS
             limit = SourceLimitError(str(self), _TOO_MANY, is_reply=True) if failed else None
         told: set[str] = set()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from memtrace_otel import semconv, settings
-from memtrace_otel.model import OperationSpan, is_failing, is_origin
+from memtrace_otel.model import OperationSpan, answers_named, is_failing, is_origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def evaluates(span: OperationSpan) -> bool:
 
 def judged_traces(span: OperationSpan) -> Iterator[str]:
     """Yield the ids of the traces whose answer an evaluation on this span may be about."""
-    named = [v.origin for v in span.inputs if v.role == semconv.Role.ANSWER and is_origin(v.origin)]
+    named = [variable.origin for variable in answers_named(span) if is_origin(variable.origin)]
     yield from (origin[:32] for origin in named)
     if not named:
         yield span.trace_id

@@ -199,6 +199,20 @@ class RecordContract:
         change = contract_span(2, 2, 2, kind="update", inputs=(Variable("memory:1", "previous", made.origin),))
         assert fill([made], [change]).changed_elsewhere([made]) - {made.trace_id} == {change.trace_id}
 
+    def test_whatever_writes_may_change_a_record(self, fill: FillRecords) -> None:
+        """What a system calls ingestion may update, an index may delete."""
+        plain, unique = self.written(1, "memory:1"), self.written(2, self.unique)
+        read = (Variable("memory:1", "previous", plain.origin),)
+        deleted = (Variable(self.unique, action="DELETE"),)
+        changes = [
+            contract_span(n, n, n, kind=kind, scope=self.other, inputs=inputs, outputs=outputs)
+            for n, (kind, inputs, outputs) in enumerate(
+                (("ingest", read, ()), ("create", read, ()), ("index", (), deleted), ("ingest", (), deleted)), 3
+            )
+        ]
+        found = fill([plain, unique], changes).changed_elsewhere([plain, unique])
+        assert found - {plain.trace_id, unique.trace_id} == {span.trace_id for span in changes}
+
     def test_what_a_reading_span_wrote_or_listed_is_a_record_too(self, fill: FillRecords) -> None:
         """A search that stores what it found, one that lists it: equal to a write, and known by its id."""
         writes, lists = (

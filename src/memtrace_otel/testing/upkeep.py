@@ -155,6 +155,14 @@ class UpkeepContract:
             kept = {v.digest for v in (*before.inputs, *before.outputs)} - {""}
             assert kept.isdisjoint(v.digest for v in (*after.inputs, *after.outputs))
 
+    def test_forget_takes_what_no_origin_can_be_for_nobodys(self, upkeep: StoreUpkeep) -> None:
+        """Spans come from anybody."""
+        inputs = tuple(Variable("memory:1", origin=origin, content="secret") for origin in ("0123", "-", "x" * 49))
+        upkeep.add_request(encode_request([contract_span(1, 1, kind="update", scope="a" * 16, inputs=inputs)]))
+        assert upkeep.forget("a" * 16).finished
+        assert "secret" not in repr(list(upkeep.spans()))
+        assert upkeep.check() == []
+
     def test_forget_replaces_digests_in_refs_by_the_same_random_id(self, upkeep: StoreUpkeep) -> None:
         spans = _secret_life("a" * 16)
         upkeep.add_request(encode_request(spans))

@@ -48,6 +48,21 @@ def test_judge_span_without_an_origin(parent: int) -> None:
     assert [f.answer_span.origin for f in find_failures(build_graph([ANSWER, bare]))] == [ANSWER.origin]
 
 
+@pytest.mark.parametrize("trace", [TRACE, OTHER], ids=["in its trace", "from another"])
+@pytest.mark.parametrize("told", ["role and origin", "ref and origin", "role and ref", "ref"])
+def test_a_judge_names_its_answer_by_role_or_ref(told: str, trace: str) -> None:
+    """Not the newest one, nor one that it read as history."""
+    answers = [span(n, "respond", 9, outputs=(Variable(f"answer:{n:016x}", content=f"{n}"),)) for n in (1, 2, 3)]
+    origins = [answer.origin if "origin" in told or trace == OTHER else "" for answer in answers]
+    inputs = (
+        Variable(f"answer:{1:016x}", "history", origins[0]),
+        Variable(f"answer:{2:016x}", "answer" if "role" in told else "other", origins[1]),
+    )
+    judging = span(4, "judge", 9, trace, inputs=inputs, attributes=WRONG)
+    graph = build_graph([span(9, ""), *answers, judging])
+    assert [failure.answer_span.origin for failure in find_failures(graph)] == [answers[1].origin]
+
+
 @pytest.mark.parametrize("number", [1, 5, 9], ids=["before", "between", "after"])
 def test_a_judge_that_names_no_answer_reads_the_newest_before_it(number: int) -> None:
     answers = [span(n, "respond", outputs=(Variable(f"answer:{n}", content=f"{n}"),)) for n in (2, 4, 6)]

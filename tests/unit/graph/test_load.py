@@ -127,6 +127,22 @@ def test_what_another_scope_deleted_is_not_held(tmp_path: Path, who: str, ref: s
             assert [version.origin for version in graph.history(ref)] == [write.origin, delete.origin]
 
 
+@pytest.mark.parametrize("who", ["", BOB], ids=["without a scope", "another"])
+def test_what_others_did_to_what_others_made_of_a_record_is_followed(tmp_path: Path, who: str) -> None:
+    made = span(1, 1, OpKind.CREATE, at=10, scope=ALICE, outputs=[put("memory:1", "Rome", action=Action.ADD)])
+    spans = [made]
+    for trace, kind, action in ((2, OpKind.UPDATE, Action.UPDATE), (3, OpKind.INGEST, Action.DELETE)):
+        previous = seen("memory:1", spans[-1].origin, role=Role.PREVIOUS)
+        written = put("memory:1", f"{trace}", action=action)
+        spans.append(span(trace, 1, kind, at=10 * trace, scope=who, inputs=[previous], outputs=[written]))
+    own = span(4, 1, OpKind.CREATE, at=50, scope=BOB, outputs=[put("memory:2", "Oslo", action=Action.ADD)])
+    with SqliteStore.open(tmp_path / "a.db") as store:
+        store.add_request(encode_request([*spans, own]))
+        graph = load_scope(store, ALICE)
+    assert graph.state(ALICE) == []
+    assert {operation.origin for operation in graph.operations()} == {one.origin for one in spans}
+
+
 def test_a_write_that_failed_is_held_where_another_scope_has_read_it(tmp_path: Path) -> None:
     added = put("memory:1", "tea", action=Action.ADD)
     write = span(1, 1, OpKind.CREATE, at=1, scope=ALICE, outputs=[added], status="error")

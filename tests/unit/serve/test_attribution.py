@@ -362,7 +362,7 @@ def test_a_late_change_by_another_memory_makes_those_due_whose_records_it_names(
     assert watching.wait() == 10
 
 
-@pytest.mark.parametrize(("kind", "changed"), [("delete", {"ana"}), ("create", set[str]())])
+@pytest.mark.parametrize(("kind", "changed"), [("delete", {"ana"}), ("ingest", {"ana"}), ("retrieve", set[str]())])
 @pytest.mark.parametrize("ref", ["memory:1", UNIQUE])
 def test_a_change_names_the_memory_of_a_record_by_origin_or_by_a_unique_id(
     tmp_path: Path, ref: str, kind: str, changed: set[str]

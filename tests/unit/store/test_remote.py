@@ -67,6 +67,13 @@ class TestRecordsBySearchOfKinds(RecordContract):
     def fill(self) -> FillRecords:
         return SearchesByKind().tell
 
+    def test_whatever_writes_may_change_a_record(self, fill: FillRecords) -> None:
+        """Searched for are those alone whose kind says that they do."""
+        plain = self.written(1, "memory:1")
+        read = (Variable("memory:1", "previous", plain.origin),)
+        change = contract_span(2, 2, 2, kind="ingest", scope=self.other, inputs=read)
+        assert fill([plain], [change]).changed_elsewhere([plain]) == set()
+
     def test_who_read_what_a_failed_write_left_is_found(self, fill: FillRecords) -> None:
         """All spans would have to be looked through."""
         with pytest.raises(SourceLimitError):
@@ -166,9 +173,9 @@ def test_what_is_kept_of_a_name_is_as_old_as_its_search() -> None:
     deleted = (Variable(RecordContract.unique, action="DELETE"),)
     changes = [contract_span(n, 1, n, kind="delete", scope="b", outputs=deleted) for n in (2000, 91_000)]
     source = ListedSource(hours=10**6).tell([old, new, *changes]).keeping()
-    assert source.changed_elsewhere([new]) == {changes[1].trace_id}
+    assert source.changed_elsewhere([new]) == {new.trace_id, changes[1].trace_id}
     for record in (old, old, new):
-        assert source.changed_elsewhere([record]) == {change.trace_id for change in changes}
+        assert source.changed_elsewhere([record]) == {span.trace_id for span in (old, new, *changes)}
     assert source.asked["search"] == 2
 
 
