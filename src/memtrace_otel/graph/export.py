@@ -21,6 +21,7 @@ SCHEMA = "memtrace-otel/graph"
 SCHEMA_VERSION = 1
 
 _PREVIEW = 60
+_REPLACED = "\ufffd"
 _XML_FORBIDDEN = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -87,14 +88,19 @@ def to_dot(graph: EvolutionGraph) -> str:
 
 
 def to_graphml(graph: EvolutionGraph) -> str:
-    """Return the graph as GraphML. Lists become text joined by spaces; characters that XML forbids become U+FFFD."""
+    """Return the graph as GraphML. Lists become text joined by spaces; characters that XML forbids become U+FFFD, more
+    than one of them where ids would become equal."""
     plain: nx.MultiDiGraph[str] = nx.MultiDiGraph()
     document = to_document(graph)
+    ids: dict[str, str] = {}
     for node in (*document["operations"], *document["versions"]):
-        kind = NodeType.OPERATION if "span_id" in node else NodeType.VERSION
-        plain.add_node(_xml(node["id"]), node_type=str(kind), **_flat(node))
+        kind, id = NodeType.OPERATION if "span_id" in node else NodeType.VERSION, _xml(node["id"])
+        while id in plain:
+            id += _REPLACED
+        ids[node["id"]] = id
+        plain.add_node(id, node_type=str(kind), **_flat(node))
     for edge in document["edges"]:
-        plain.add_edge(_xml(edge["source"]), _xml(edge["target"]), **_flat(edge))
+        plain.add_edge(ids[edge["source"]], ids[edge["target"]], **_flat(edge))
     return "\n".join(nx.generate_graphml(plain)) + "\n"
 
 
@@ -213,7 +219,7 @@ def _flat(values: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
 
 
 def _xml(text: str) -> str:
-    return _XML_FORBIDDEN.sub("\ufffd", text)
+    return _XML_FORBIDDEN.sub(_REPLACED, text)
 
 
 def _quoted(text: str) -> str:

@@ -33,6 +33,14 @@ def with_entries(kind: str, count: int) -> Span:
     return full
 
 
+def with_entries_within(kind: str, count: int) -> Span:
+    holding = span(1)
+    part = getattr(holding, kind).add()
+    for _ in range(count):
+        part.attributes.add()
+    return holding
+
+
 def deep(levels: int) -> Span:
     """An attribute whose value is nested in so many arrays."""
     value = record(0x0A, b"x")
@@ -76,10 +84,12 @@ def test_a_request_past_a_limit_is_refused(start: Start, body: bytes, status: in
         (with_entries("attributes", 2_049), "at most 2048"),
         (with_entries("events", 2_049), "at most 2048"),
         (with_entries("links", 2_049), "at most 2048"),
+        (with_entries_within("events", 2_049), "an event or link with 2049 attributes"),
+        (with_entries_within("links", 2_049), "an event or link with 2049 attributes"),
         (span(1, "x" * (1 << 20)), "at most 1048576"),
         (Span(trace_id=b"t" * 16, span_id=bytes(8)), "all-zero span id"),
     ],
-    ids=["attributes", "events", "links", "bytes", "id"],
+    ids=["attributes", "events", "links", "attributes of an event", "attributes of a link", "bytes", "id"],
 )
 def test_a_span_past_a_limit_is_refused_alone(start: Start, bad: Span, reason: str) -> None:
     server = start()

@@ -75,6 +75,15 @@ class _Writer:
         self._first: dict[str, VersionKey] = {}
         """Ref of a question -> its first root that shows a text, else its first: the format knows no scopes, so it is
         one node however many read it."""
+        self._names: dict[str, tuple[str, str, str]] = {}
+        """Ref -> (class, name, category); a name that is taken already (`memory:a%62`, `memory:ab`) is marked."""
+        taken: set[tuple[str, str]] = set()
+        for ref in refs:
+            class_name, name, category = _named(ref)
+            while (class_name, name) in taken:
+                name += "'"
+            taken.add((class_name, name))
+            self._names[ref] = class_name, name, category
         self._numbers = {version: n for ref in refs for n, version in enumerate(graph.versions(ref), 1)}
         for version in self._numbers:
             if not version.origin and ref_kind(version.ref) in _UNSCOPED:
@@ -316,12 +325,17 @@ class _Writer:
         return version if version.origin else self._first.get(version.ref, version)
 
     def _named(self, version: VersionKey) -> tuple[str, str, str]:
-        """Return (class, name, category) of a version by the peer's conventions."""
-        kind, id = split_ref(version.ref)
+        """Return (class, name, category) of a version."""
         if self._graph.is_tombstone(version):
             return f"deleted:{version.ref}", "delete_marker", "marker"
-        class_name, category = _CLASSES.get(kind, (kind, "variable"))
-        return class_name, f"{UNIT}{id}" if kind == RefKind.MEMORY else id, category
+        return self._names[version.ref]
+
+
+def _named(ref: str) -> tuple[str, str, str]:
+    """Return (class, name, category) by the peer's conventions."""
+    kind, id = split_ref(ref)
+    class_name, category = _CLASSES.get(kind, (kind, "variable"))
+    return class_name, f"{UNIT}{id}" if kind == RefKind.MEMORY else id, category
 
 
 def _failed(span: OperationSpan) -> bool | None:

@@ -20,6 +20,7 @@ from memtrace_otel.otlp.receiver.requests import Checked
 from memtrace_otel.otlp.receiver.wire import WireError
 
 _SYSTEM = "evaluation"
+_OTHER = f"only {semconv.EVALUATION_EVENT} records in the context of a span are taken"
 
 
 def check_logs(body: bytes, limits: Limits) -> Checked:
@@ -37,41 +38,48 @@ def check_logs(body: bytes, limits: Limits) -> Checked:
         raise RequestError("not an OTLP logs request in protobuf, cut off, or nested too deeply") from None
     if body and not groups:
         raise RequestError("not an OTLP logs request: it holds no resourceLogs")
-    total = sum(len(group.pieces) for group in groups)
     converted: list[ResourceSpans] = []
-    taken = kept = 0
+    refusals: list[str] = []
+    kept = 0
     for group, shared in zip(groups, resources, strict=True):
-        records = [record for piece in group.pieces if (record := _evaluation(cutter, piece, limits))]
+        read = [_evaluation(cutter, piece, limits) for piece in group.pieces]
+        refusals += (refusal for refusal in read if isinstance(refusal, str))
+        records = (record for record in read if isinstance(record, LogRecord))
         spans = [_judge_span(record) for record in records if not _is_verdict(record)]
-        taken += len(records)
         kept += len(spans)
         if spans:
             scope = ScopeSpans(scope=InstrumentationScope(name=semconv.EVALUATION_EVENT), spans=spans)
             converted.append(ResourceSpans(resource=shared.resource_logs[0].resource, scope_spans=[scope]))
-    reason = f"only {semconv.EVALUATION_EVENT} records in the context of a span are taken" if taken < total else ""
-    return Checked(ExportTraceServiceRequest(resource_spans=converted).SerializeToString(), kept, total - taken, reason)
+    # who sends all logs here is told first why an evaluation was refused
+    reason = next((refusal for refusal in refusals if refusal != _OTHER), _OTHER if refusals else "")
+    taken = ExportTraceServiceRequest(resource_spans=converted)
+    return Checked(taken.SerializeToString(), kept, len(refusals), reason)
 
 
-def _evaluation(cutter: Cutter, piece: Piece, limits: Limits) -> LogRecord | None:
-    """Return the log record when it is an evaluation that can be taken."""
-    if piece.end - piece.start > limits.span_bytes:
-        return None
+def _evaluation(cutter: Cutter, piece: Piece, limits: Limits) -> LogRecord | str:
+    """Return the log record when it is an evaluation that can be taken, else why not."""
+    size = piece.end - piece.start
+    if size > limits.span_bytes:
+        return f"a log record of {size} bytes, at most {limits.span_bytes} are taken"
     try:
         request = ExportLogsServiceRequest.FromString(cutter.piece(piece))
     except ProtobufError:
-        return None
+        return "a log record that is no valid protobuf, or nested too deeply, past 100 levels"
     record = request.resource_logs[0].scope_logs[0].log_records[0]
-    return record if _is_evaluation(record, limits) else None
+    if not _is_evaluation(record):
+        return _OTHER
+    if len(record.attributes) > limits.entries:
+        return f"a log record with {len(record.attributes)} attributes, at most {limits.entries} are taken"
+    return record
 
 
-def _is_evaluation(record: LogRecord, limits: Limits) -> bool:
+def _is_evaluation(record: LogRecord) -> bool:
     return (
         record.event_name == semconv.EVALUATION_EVENT
         and len(record.trace_id) == 16
         and any(record.trace_id)
         and len(record.span_id) == 8
         and any(record.span_id)
-        and len(record.attributes) <= limits.entries
     )
 
 

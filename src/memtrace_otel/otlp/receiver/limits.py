@@ -17,7 +17,8 @@ _SMALL = 4 << 20
 class Limits:
     """Most bytes of a request (unpacked) and of a span, spans of a request, entries of a span, gzip ratio.
 
-    Entries are attributes, events and links, each. Data that unpacks to at most 4 MiB may have any ratio.
+    Entries are attributes (also of an event or link), events and links, each. Data that unpacks to at
+    most 4 MiB may have any ratio.
     """
 
     request_bytes: int

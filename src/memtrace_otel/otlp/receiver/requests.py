@@ -66,6 +66,10 @@ def _good_spans(body: bytes, limits: Limits) -> int | None:
                     or len(span.links) > most
                 ):
                     return None
+                for parts in (span.events, span.links):
+                    for part in parts:
+                        if len(part.attributes) > most:
+                            return None
     return total if total or not body else None
 
 
@@ -100,4 +104,8 @@ def _refusal(span: Span, limits: Limits) -> str:
     entries = max(len(span.attributes), len(span.events), len(span.links))
     if entries > limits.entries:
         return f"a span with {entries} attributes, events or links, at most {limits.entries} are taken"
+    parts = (*span.events, *span.links)
+    attributes = max((len(part.attributes) for part in parts), default=0)
+    if attributes > limits.entries:
+        return f"an event or link with {attributes} attributes, at most {limits.entries} are taken"
     return check_ids(span)

@@ -55,6 +55,17 @@ def test_other_records_are_refused_and_counted() -> None:
     assert semconv.EVALUATION_EVENT in checked.reason
 
 
+def test_an_evaluation_past_a_limit_is_refused_for_that() -> None:
+    large, full = evaluation(), evaluation()
+    large.body.string_value = "x" * LIMITS.span_bytes
+    for _ in range(LIMITS.entries):
+        full.attributes.add(key="more")
+    for bad, reason in ((large, f"at most {LIMITS.span_bytes}"), (full, f"{LIMITS.entries + 1} attributes")):
+        checked = check_logs(request(LogRecord(event_name="other"), bad, evaluation()), Limits(request_bytes=1 << 22))
+        assert (checked.spans, checked.rejected) == (1, 2)
+        assert reason in checked.reason
+
+
 def test_a_verdict_of_ours_is_taken_and_no_evaluation() -> None:
     verdict = evaluation()
     verdict.attributes.add(key=semconv.EVALUATION_NAME).value.string_value = semconv.ATTRIBUTION_EVALUATION
