@@ -75,7 +75,7 @@ def check_ids(span: Span) -> str:
     for name, id, size in (("trace", span.trace_id, 16), ("span", span.span_id, 8)):
         if len(id) != size:
             return f"span {span.name[:80]!r} has a {name} id of {len(id)} bytes instead of {size}"
-        if not any(id):
+        if not id.strip(b"\0"):
             return f"span {span.name[:80]!r} has an all-zero {name} id"
     return ""
 
@@ -160,13 +160,14 @@ def indexed_fields(body: bytes) -> IndexedFields:
         _text(found, semconv.OP_KIND) or _standard_kind(_text(found, semconv.GEN_AI_OPERATION_NAME)),
         _text(found, semconv.SCOPE),
         {origin for ref, origin in zip(refs, origins, strict=False) if ref and origin},
-        is_evaluated(found, map(Span.Event.FromString, events)),
+        is_evaluated(found, map(Span.Event.FromString, events) if events else ()),
         frozenset(filter(None, _texts(found, semconv.OUTPUTS))),
         _text(found, semconv.SYSTEM),
     )
-    reader = FieldReader({key: read_any(found[key]) for key in _RARE if key in found})
-    if not reader.rest:
+    rare = [key for key in _RARE if key in found]
+    if not rare:
         return IndexedFields(*usual)
+    reader = FieldReader({key: read_any(found[key]) for key in rare})
     part, lost = reader.integer(semconv.PART) or 0, reader.integer(semconv.LOST) or 0
     return IndexedFields(*usual, part, frozenset(reader.texts(semconv.INCOMPLETE)), max(0, lost))
 
@@ -191,8 +192,9 @@ def _texts(found: Mapping[str, bytes], key: str) -> list[str]:
 
 def is_evaluated(attributes: Mapping[str, object], events: Iterable[Event | Span.Event]) -> bool:
     """Whether a span with these attributes and events holds the evaluation of an answer."""
-    told = semconv.EVALUATION_LABEL in attributes or semconv.EVALUATION_SCORE in attributes
-    return told or any(event.name == semconv.EVALUATION_EVENT for event in events)
+    if semconv.EVALUATION_LABEL in attributes or semconv.EVALUATION_SCORE in attributes:
+        return True
+    return any(event.name == semconv.EVALUATION_EVENT for event in events) if events else False
 
 
 def _standard_kind(operation: object) -> str:

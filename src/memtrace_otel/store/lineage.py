@@ -7,10 +7,10 @@ newest part, and who asks looks into each part. Two names may share a hash: what
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable
+from hashlib import blake2b
 from sqlite3 import Connection
 
 from google.protobuf.message import DecodeError
@@ -19,6 +19,7 @@ from memtrace_otel.otlp.decode import IndexedFields, indexed_fields
 from memtrace_otel.semconv import CHANGING_KINDS
 
 PART_BITS, HASH_BITS = 15, 40
+_HASH_MASK = (1 << HASH_BITS) - 1
 """A part has 2 ** 15 rows: of a million spans 31 are looked into, three microseconds each."""
 
 
@@ -115,8 +116,8 @@ def _possible(connection: Connection, rows: Iterable[tuple[str, str]]) -> dict[s
 
 
 def _hash_of(name: str) -> int:
-    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest[-HASH_BITS // 8 :], "big")
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest) & _HASH_MASK
 
 
 _PARTS = f"""
