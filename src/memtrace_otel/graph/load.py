@@ -197,13 +197,16 @@ class _Loading:
             fresh = self._changed(spans)
             found += fresh
             # Whose changes these are goes on with them as anybody does: of no scope all who read them are others.
-            spans = [
-                replace(span, scope="")
-                for trace_id in fresh
-                for span in self.traces[trace_id]
-                if any(variable.origin in known for variable in span.inputs)
-            ]
+            spans = [replace(span, scope="") for trace_id in fresh for span in self._rewriting(trace_id, known)]
         return found
+
+    def _rewriting(self, trace_id: str, known: Collection[str]) -> Iterator[OperationSpan]:
+        """Yield the spans of the operations that wrote anew what their trace read from `known` origins. What others
+        derived from it is theirs, and not followed: it may be all they ever did."""
+        assembly, trace = self._assembly(trace_id), self.traces[trace_id]
+        refs = {v.ref for span in trace for v in span.inputs if v.origin in known}
+        rewrote = {assembly.main(s.origin) for s in trace if not refs.isdisjoint(output.ref for output in s.outputs)}
+        yield from (span for span in trace if assembly.main(span.origin) in rewrote)
 
     def _changed(self, spans: Collection[OperationSpan]) -> list[str]:
         if not isinstance(self._source, RecordSource):

@@ -11,6 +11,7 @@ from memtrace_otel.semconv import CHANGING_KINDS
 from memtrace_otel.store import NewSpan, SqliteStore
 from memtrace_otel.store.connection import unsynced
 from memtrace_otel.store.inbox import Batch, drain_batch
+from memtrace_otel.store.lineage import owner_scopes
 from memtrace_otel.store.runs import RunPacker
 from memtrace_otel.store.space import give_back, last_row, settle
 
@@ -75,13 +76,16 @@ class WatchedStore(SqliteStore):
             return [scope for (scope,) in connection.execute(_SCOPES, (trace_id,))]
 
     def changed_by(self, span: NewSpan) -> set[str]:
-        """Return the memories that a span that changes records names: it may be of another one, or of none."""
+        """Return the memories that a span that changes records names, those of other traces: it may be of another one,
+        or of none."""
         if span.fields.kind not in CHANGING_KINDS:
             return set()
-        traces = {origin[:32] for origin in span.fields.origins}
+        traces = {origin[:32] for origin in span.fields.origins} - {span.trace_id}
         found = {scope for trace_id in traces for scope in self.scopes_of(trace_id)}
-        unique = filter(is_unique, span.fields.written)
-        return found.union(*(scopes for ref in unique for scopes in self.writer_scopes(ref).values()))
+        if unique := [ref for ref in span.fields.written if is_unique(ref)]:
+            with self._locked() as connection:
+                found |= owner_scopes(connection, unique)
+        return found
 
     def newest(self) -> int:
         """Return the highest row of a span."""

@@ -107,7 +107,8 @@ class Memories(Protocol):
         ...
 
     def changed_by(self, span: NewSpan) -> set[str]:
-        """Return those whose records a span changes, as far as it names them: it may be of another one, or of none."""
+        """Return those whose records a span changes, as far as it names them in other traces: it may be of another one,
+        or of none."""
         ...
 
 
@@ -173,19 +174,23 @@ class Attribution:
                     self._postpone(self._watched[trace_id], now)
             for watched in self._changed_by(span):
                 self._postpone(watched, now)
+        newest = max(watched.last for watched in self._watched.values())
+        for span in others:
+            if span.start >= newest:  # a span of another trace matters when it worked on the same memory before
+                continue
             affected = {span.fields.scope}
             if not span.fields.scope and span.fields.kind:  # a part of what its trace does, which may have come before
                 affected |= scopes[span.trace_id]
                 if affected == {""} and memories:
                     affected |= set(memories.scopes_of(span.trace_id))
-            if memories and self._by_scope:
-                affected |= memories.changed_by(span)
+            if memories and self._by_scope and span.fields.kind in CHANGING_KINDS:
+                affected |= scopes[span.trace_id] | memories.changed_by(span)
             for scope in affected:
                 oldest[scope] = min(oldest.get(scope, span.start), span.start)
         oldest.pop("", None)
         for scope, start in oldest.items():
             for watched in map(self._watched.__getitem__, self._by_scope.get(scope, ())):
-                if start < watched.last:  # a span of another trace matters when it worked on the same memory before
+                if start < watched.last:
                     self._postpone(watched, now)
         if now - self._forgotten > _FORGET_SECONDS:
             self._forget(now)

@@ -88,6 +88,13 @@ def writer_scopes(connection: Connection, ref: str) -> dict[str, set[str]]:
     return found
 
 
+def owner_scopes(connection: Connection, refs: Iterable[str]) -> set[str]:
+    """Return the scopes that the spans may be of that list one of `refs` among their outputs: of the first and of the
+    last one in each part of the file, so that what it costs does not go with the number of versions."""
+    rows = connection.execute(_OWNER_SCOPES, (json.dumps([_hash_of(ref) for ref in refs]),)).fetchall()
+    return {scope for _, scope in rows if scope}.union(*_possible(connection, rows).values())
+
+
 def reader_scopes(connection: Connection, trace_ids: Iterable[str]) -> list[tuple[str, str, set[str]]]:
     """Return (one of these traces, a trace that read what a span of it produced, the scopes its span may be of), but
     for readers of the very scope of that span."""
@@ -153,6 +160,13 @@ _CHANGED_REFS = f"""
 WITH {_PARTS}, named (hash) AS MATERIALIZED (SELECT hash_of(value) FROM json_each(?))
 SELECT DISTINCT span.trace_id
 FROM named CROSS JOIN part CROSS JOIN writer ON ref = base | hash CROSS JOIN span ON id = writer.span WHERE {_CHANGES}
+"""
+_OWNER_SCOPES = f"""
+WITH {_PARTS}, named (hash) AS MATERIALIZED (SELECT value FROM json_each(?)), owner (id) AS (
+    SELECT (SELECT min(span) FROM writer WHERE ref = base | hash) FROM named CROSS JOIN part
+    UNION SELECT (SELECT max(span) FROM writer WHERE ref = base | hash) FROM named CROSS JOIN part
+)
+SELECT DISTINCT trace_id, scope FROM owner CROSS JOIN span USING (id)
 """
 _WRITERS_BEFORE = """
 SELECT trace_id FROM writer CROSS JOIN span ON id = span WHERE ref = ? AND span < ? ORDER BY span DESC LIMIT ?

@@ -143,6 +143,42 @@ def test_what_others_did_to_what_others_made_of_a_record_is_followed(tmp_path: P
     assert {operation.origin for operation in graph.operations()} == {one.origin for one in spans}
 
 
+@pytest.mark.parametrize("by", ["beside a decision", "on a continuation"])
+def test_the_operation_that_wrote_a_record_anew_is_followed_whole(tmp_path: Path, by: str) -> None:
+    made = span(1, 1, OpKind.CREATE, at=10, scope=ALICE, outputs=[put("memory:1", "Rome", action=Action.ADD)])
+    previous = seen("memory:1", made.origin, role=Role.PREVIOUS)
+    written = put("memory:1", "Oslo", action=Action.UPDATE)
+    if by == "beside a decision":
+        first = span(2, 1, OpKind.DECIDE, at=20, scope=BOB, inputs=[previous], outputs=[put("fact:1", "Oslo")])
+        read = [seen("fact:1", first.origin), seen("memory:1", role=Role.PREVIOUS)]
+        writer = second = span(2, 2, OpKind.UPDATE, at=21, scope=BOB, inputs=read, outputs=[written])
+    else:
+        writer = first = span(2, 1, OpKind.CONSOLIDATE, at=20, scope=BOB, outputs=[put("memory:2", "x")])
+        rest = {"part": 1, "parent": 1, "inputs": [previous], "outputs": [written]}
+        second = span(2, 2, OpKind.CONSOLIDATE, at=20, scope=BOB, **rest)
+    gone = put("memory:1", "", action=Action.DELETE)
+    read = [seen("memory:1", writer.origin, role=Role.PREVIOUS)]
+    delete = span(3, 1, OpKind.DELETE, at=30, scope="c" * 16, inputs=read, outputs=[gone])
+    with SqliteStore.open(tmp_path / "a.db") as store:
+        store.add_request(encode_request([made, first, second, delete]))
+        graph = load_scope(store, ALICE)
+    assert graph.operation(delete.origin) is not None
+    assert graph.state(ALICE) == []
+
+
+def test_what_others_derived_from_a_record_is_not_followed(tmp_path: Path) -> None:
+    """All that a user ever did may go on from what was shared."""
+    made = span(1, 1, OpKind.CREATE, at=10, scope=ALICE, outputs=[put("memory:1", "Rome", action=Action.ADD)])
+    read = [seen("memory:1", made.origin)]
+    note = span(2, 1, OpKind.CREATE, at=20, scope=BOB, inputs=read, outputs=[put("memory:2", "been to Rome")])
+    read = [seen("memory:2", note.origin, role=Role.PREVIOUS)]
+    later = span(3, 1, OpKind.UPDATE, at=30, scope=BOB, inputs=read, outputs=[put("memory:2", "liked it")])
+    with SqliteStore.open(tmp_path / "a.db") as store:
+        store.add_request(encode_request([made, note, later]))
+        graph = load_scope(store, ALICE)
+    assert [operation.origin for operation in graph.operations()] == [made.origin, note.origin]
+
+
 def test_a_write_that_failed_is_held_where_another_scope_has_read_it(tmp_path: Path) -> None:
     added = put("memory:1", "tea", action=Action.ADD)
     write = span(1, 1, OpKind.CREATE, at=1, scope=ALICE, outputs=[added], status="error")

@@ -375,6 +375,18 @@ def test_a_change_names_the_memory_of_a_record_by_origin_or_by_a_unique_id(
         assert store.changed_by(span(B, 9, kind=kind, scope="bo", origins=origins, written=[ref])) == changed
 
 
+def test_the_memory_that_made_a_record_is_named_however_often_others_wrote_it(tmp_path: Path) -> None:
+    with WatchedStore.open(tmp_path / "a.db") as store:
+        outputs = (Variable(UNIQUE, action="ADD"),)
+        writes = [
+            OperationSpan(f"{n:032x}", "1" * 16, kind="update", scope="bo" if n > 1 else "ana", outputs=outputs)
+            for n in range(1, 50)
+        ]
+        store.add_request(encode_request(writes))
+        store.decode_batch()
+        assert store.changed_by(span(B, 9, kind="delete", written=[UNIQUE])) == {"ana", "bo"}
+
+
 def test_a_late_writer_of_a_unique_id_makes_who_read_it_due(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = Outcome(Progress(1), read=frozenset({UNIQUE}))
     monkeypatch.setattr(attribution, "_attribute", lambda store, trace_id, backend: outcome)
