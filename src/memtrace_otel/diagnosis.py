@@ -16,6 +16,7 @@ from memtrace_otel.model import OperationSpan, Verdict, is_origin, make_origin, 
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, FailureType, Incomplete
 from memtrace_otel.store import DamagedSpanError, RemoteSource, SqliteStore, StoredVerdict
 from memtrace_otel.store.ahead import TOGETHER, read_ahead
+from memtrace_otel.store.wanted import indexed_judged_traces
 
 _logger = logging.getLogger(__name__)
 Progress = Callable[[int, int], None]
@@ -192,9 +193,8 @@ def _stored(origin: str, graph: EvolutionGraph, store: SqliteStore) -> Operation
 def _evaluated(store: SqliteStore) -> Iterator[str]:
     """The traces whose answers somebody has evaluated, there or in another trace."""
     for span in store.indexed():
-        if span.fields.is_evaluated and span.instrumentation_scope != ATTRIBUTION_SCOPE:
-            yield span.trace_id
-            yield from (origin[:32] for origin in span.fields.origins)
+        if span.instrumentation_scope != ATTRIBUTION_SCOPE:
+            yield from indexed_judged_traces(span.trace_id, span.fields)
 
 
 def record(

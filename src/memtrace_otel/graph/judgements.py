@@ -73,14 +73,14 @@ def find_judged(assembly: Assembly) -> None:
 
 def _judged(span: OperationSpan, answers: list[OperationSpan], assembly: Assembly) -> str:
     """Return the origin of the answering operation that an evaluation on `span` is about, '' when there is none."""
-    if span.kind == OpKind.RESPOND:
-        return span.origin
-    named = _named(span, answers)
-    if named and (named[:32] != span.trace_id or assembly.main(named) in assembly.operations):
-        return named
+    named, in_role = _named(span, answers)
+    is_there = named[:32] not in ("", span.trace_id) or assembly.main(named) in assembly.operations
     known = {answer.origin for answer in answers}
-    if above := next((origin for origin in assembly.enclosing(span.origin) if origin in known), ""):
+    above = next((origin for origin in assembly.enclosing(span.origin) if origin in known), "")
+    if above and not (in_role and is_there):
         return above
+    if is_there:
+        return named
     answers = [answer for answer in answers if not _is_step(answer, assembly)] or answers
     around = {span.origin, named} if _is_around(named, assembly) else {span.origin}
     if below := [answer for answer in answers if not around.isdisjoint(assembly.enclosing(answer.origin))]:
@@ -93,15 +93,20 @@ def _judged(span: OperationSpan, answers: list[OperationSpan], assembly: Assembl
     return before[-1].origin if before else named
 
 
-def _named(span: OperationSpan, answers: list[OperationSpan]) -> str:
-    """Return the origin that an evaluation on `span` names as the answer; without one, that of the only one of the
-    trace's answers that has the ref it names."""
+def _named(span: OperationSpan, answers: list[OperationSpan]) -> tuple[str, bool]:
+    """Return the origin of the answer that an evaluation on `span` names, and whether by its role: the first origin in
+    that role; else the only one that is named, by origin or by the ref of an answer of the trace. Those of the trace
+    go before others, which may have been read for comparison."""
     named = answers_named(span)
-    if origin := next((variable.origin for variable in named if is_origin(variable.origin)), ""):
-        return origin
-    refs = {variable.ref for variable in named if ref_kind(variable.ref) == RefKind.ANSWER}
-    having = [answer.origin for answer in answers if any(output.ref in refs for output in answer.outputs)]
-    return having[0] if len(having) == 1 else ""
+    in_role = any(variable.role == Role.ANSWER for variable in named)
+    origins = [variable.origin for variable in named if is_origin(variable.origin)]
+    if in_role and origins:
+        return origins[0], True
+    refs = {variable.ref for variable in named if not is_origin(variable.origin)}
+    having = {answer.origin for answer in answers if any(output.ref in refs for output in answer.outputs)}
+    own = having.union(origin for origin in origins if origin[:32] == span.trace_id)
+    found = own or set(origins)
+    return found.pop() if len(found) == 1 else "", in_role
 
 
 def _is_around(origin: str, assembly: Assembly) -> bool:

@@ -6,7 +6,7 @@ import sys
 
 from memtrace_otel.model.refs import ref_kind
 from memtrace_otel.model.spans import OperationSpan, Variable
-from memtrace_otel.semconv import FAILING_LABELS, PASSING_LABELS, RefKind, Role
+from memtrace_otel.semconv import FAILING_LABELS, PASSING_LABELS, OpKind, RefKind, Role
 
 
 def is_failing(label: str, score: float | None, threshold: float) -> bool | None:
@@ -23,8 +23,10 @@ def is_failing(label: str, score: float | None, threshold: float) -> bool | None
 
 
 def answers_named(span: OperationSpan) -> list[Variable]:
-    """Return the inputs by which an evaluation on a span names its answer: those of that role, else those that are
-    answers by their ref and were read in no role of their own."""
+    """Return the variables by which an evaluation on a span names its answer: the inputs of that role, else those that
+    are answers by their ref and were read in no role of their own. An answer names itself, whatever it read."""
+    if span.kind == OpKind.RESPOND:
+        return [Variable("", Role.ANSWER, span.origin)]
     in_role = [variable for variable in span.inputs if variable.role == Role.ANSWER]
     by_ref = (v for v in span.inputs if v.role in ("", Role.OTHER) and ref_kind(v.ref) == RefKind.ANSWER)
     return in_role or list(by_ref)

@@ -17,6 +17,7 @@ from memtrace_otel.semconv import ATTRIBUTION_SCOPE, CHANGING_KINDS, OpKind
 from memtrace_otel.serve.progress import Pair, Progress, pair_of
 from memtrace_otel.store import DamagedSpanError, NewSpan, RemoteSource, SqliteStore, StoreError
 from memtrace_otel.store.records import may_write, unique_refs
+from memtrace_otel.store.wanted import indexed_judged_traces
 
 if TYPE_CHECKING:
     from memtrace_otel.annotate import Annotation
@@ -147,7 +148,7 @@ class Attribution:
             if span.instrumentation_scope == ATTRIBUTION_SCOPE:
                 continue
             self._expect(span.fields.kind, span.fields.system, span.service)
-            for trace_id in _judged_traces(span):
+            for trace_id in indexed_judged_traces(span.trace_id, span.fields):
                 self._watch(trace_id, span.start, span.fields.scope, now)
 
     def notice(self, spans: Iterable[NewSpan], memories: Memories | None = None) -> None:
@@ -156,7 +157,7 @@ class Attribution:
         others = [span for span in spans if span.instrumentation_scope != ATTRIBUTION_SCOPE]
         for span in others:
             self._expect(span.fields.kind, span.fields.system, span.service)
-            for trace_id in _judged_traces(span):
+            for trace_id in indexed_judged_traces(span.trace_id, span.fields):
                 self._watch(trace_id, span.start, span.fields.scope, now)
         if not self._watched:
             return
@@ -327,14 +328,6 @@ class Attribution:
         for trace_id, watched in list(self._watched.items()):
             if watched.due is None and now - watched.changed > _WATCHED_SECONDS:
                 self._unwatch(trace_id)
-
-
-def _judged_traces(span: NewSpan) -> Iterator[str]:
-    """Yield the ids of the traces whose answer an evaluation on this span may be about."""
-    if span.fields.is_evaluated:
-        yield span.trace_id
-        if span.fields.kind != OpKind.RESPOND:  # else it is about this span itself, and the origins are what that read
-            yield from {origin[:_TRACE_ID] for origin in span.fields.origins} - {span.trace_id}
 
 
 def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) -> Outcome:

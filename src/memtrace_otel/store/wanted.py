@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from memtrace_otel import semconv, settings
 from memtrace_otel.model import OperationSpan, answers_named, is_failing, is_origin
+from memtrace_otel.otlp.decode import IndexedFields
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,15 @@ def evaluates(span: OperationSpan) -> bool:
     return span.kind == semconv.OpKind.JUDGE or any(name in attributes for attributes in told for name in names)
 
 
-def judged_traces(span: OperationSpan) -> Iterator[str]:
-    """Yield the ids of the traces whose answer an evaluation on this span may be about."""
-    named = [variable.origin for variable in answers_named(span) if is_origin(variable.origin)]
-    yield from (origin[:32] for origin in named)
-    if not named:
-        yield span.trace_id
+def judged_traces(span: OperationSpan) -> set[str]:
+    """Return the ids of the traces whose answer an evaluation on this span may be about."""
+    named = answers_named(span)
+    found = {variable.origin[:32] for variable in named if is_origin(variable.origin)}
+    in_role = any(variable.role == semconv.Role.ANSWER for variable in named)
+    return found if found and in_role else {span.trace_id, *found}
+
+
+def indexed_judged_traces(trace_id: str, fields: IndexedFields) -> set[str]:
+    """Return the same, and more, of what is indexed of a span: its origins may have any role."""
+    others = () if fields.kind == semconv.OpKind.RESPOND else filter(is_origin, fields.origins)
+    return {trace_id, *(origin[:32] for origin in others)} if fields.is_evaluated else set()

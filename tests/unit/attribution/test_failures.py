@@ -9,6 +9,9 @@ import pytest
 from memtrace_otel.attribution import find_failures
 from memtrace_otel.graph import OperationKey, VersionKey, build_graph
 from memtrace_otel.model import Event, OperationSpan, Variable
+from memtrace_otel.otlp.decode import indexed_fields
+from memtrace_otel.otlp.encode import encode_span
+from memtrace_otel.store.wanted import indexed_judged_traces, judged_traces
 
 TRACE, OTHER = "a" * 32, "b" * 32
 RIGHT = {"gen_ai.evaluation.name": "correctness", "gen_ai.evaluation.score.label": "correct"}
@@ -61,6 +64,50 @@ def test_a_judge_names_its_answer_by_role_or_ref(told: str, trace: str) -> None:
     judging = span(4, "judge", 9, trace, inputs=inputs, attributes=WRONG)
     graph = build_graph([span(9, ""), *answers, judging])
     assert [failure.answer_span.origin for failure in find_failures(graph)] == [answers[1].origin]
+
+
+OLD = span(1, "respond", trace=OTHER, outputs=(Variable("answer:1", content="Rome"),))
+FIRST, SECOND = (span(n, "respond", outputs=(Variable(f"answer:{n}", content=f"{n}"),)) for n in (2, 3))
+
+
+def reading(role: str, *named: OperationSpan | str, parent: int = 0, kind: str = "judge") -> OperationSpan:
+    """An evaluation that read answers by origin or, where a text is given, by that ref alone."""
+    read = (
+        Variable(one, role) if isinstance(one, str) else Variable(one.outputs[0].ref, role, one.origin) for one in named
+    )
+    return span(5, kind, parent, inputs=tuple(read), attributes=WRONG)
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "about"),
+    [
+        pytest.param(reading("answer", OLD, parent=3), OLD, id="role and origin, within another"),
+        pytest.param(reading("answer", OLD, FIRST), OLD, id="the first of several of that role"),
+        pytest.param(reading("answer", "answer:2", parent=3), FIRST, id="role and ref, within another"),
+        pytest.param(reading("other", OLD, parent=3), SECOND, id="within an answer, another read beside it"),
+        pytest.param(reading("other", "answer:2", parent=3), SECOND, id="within an answer, another read by its ref"),
+        pytest.param(reading("other", OLD), OLD, id="the only one that was read"),
+        pytest.param(reading("other", "answer:2"), FIRST, id="the only one that was read, by its ref"),
+        pytest.param(reading("other", OLD, FIRST), FIRST, id="that of its own trace"),
+        pytest.param(reading("other", OLD, "answer:2"), FIRST, id="that of its own trace, by its ref"),
+        pytest.param(reading("other", FIRST, OLD, "answer:3"), SECOND, id="several of its own trace: the newest"),
+        pytest.param(reading("history", OLD), SECOND, id="read as something else"),
+        pytest.param(reading("other", OLD, kind="respond"), None, id="an answer, about itself"),
+        pytest.param(reading("answer", OLD, kind="respond"), None, id="an answer, about itself, whatever the role"),
+    ],
+)
+def test_what_was_read_besides_is_not_what_an_evaluation_is_about(
+    evaluation: OperationSpan, about: OperationSpan | None
+) -> None:
+    """In the graph; and whoever looks for failing traces looks at that one."""
+    about = about or evaluation
+    graph = build_graph([OLD, FIRST, SECOND, evaluation])
+    assert [failure.answer_span.origin for failure in find_failures(graph)] == [about.origin]
+    assert about.trace_id in judged_traces(evaluation)
+    fields = indexed_fields(encode_span(evaluation).SerializeToString())
+    assert judged_traces(evaluation) <= indexed_judged_traces(evaluation.trace_id, fields)
+    if evaluation.kind == "respond":
+        assert indexed_judged_traces(evaluation.trace_id, fields) == {TRACE}
 
 
 @pytest.mark.parametrize("number", [1, 5, 9], ids=["before", "between", "after"])

@@ -456,8 +456,16 @@ def test_our_own_verdicts_are_no_evaluations() -> None:
 
 def test_a_judge_is_about_the_answer_that_it_names_else_about_its_trace() -> None:
     judge = told_and_asked(1)[-1]
-    assert list(judged_traces(judge)) == [told_and_asked(1)[3].trace_id]
-    assert list(judged_traces(contract_span(7, 1, kind="judge"))) == [f"{7:032x}"]
+    assert judged_traces(judge) == {told_and_asked(1)[3].trace_id}
+    assert judged_traces(contract_span(7, 1, kind="judge")) == {f"{7:032x}"}
+
+
+def test_an_answer_that_failed_is_found_where_it_read_an_earlier_one() -> None:
+    old = contract_span(1, 1, 1, kind="respond", outputs=(Variable("answer:1", content="Rome"),))
+    for role in (semconv.Role.OTHER, semconv.Role.ANSWER):
+        read = Variable("answer:1", role, old.origin)
+        new = contract_span(2, 1, 5, kind="respond", inputs=(read,), attributes={semconv.EVALUATION_LABEL: "fail"})
+        assert ListedSource().tell([old, new]).failing(0) == [new.trace_id]
 
 
 def _fields(span: OperationSpan) -> dict[str, object]:
