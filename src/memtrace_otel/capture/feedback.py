@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from opentelemetry import trace
 
 from memtrace_otel import semconv
@@ -10,9 +12,15 @@ from memtrace_otel.capture.content import variable_ref
 from memtrace_otel.capture.evaluation import write_evaluation
 from memtrace_otel.capture.guard import guarded, note_misuse
 from memtrace_otel.capture.operations import Operation
-from memtrace_otel.capture.tracing import context_of
-from memtrace_otel.model import evaluation_problem, make_origin, make_ref, split_origin
+from memtrace_otel.capture.tracing import active_tracer, context_of
+from memtrace_otel.model import evaluation_problem, is_origin, make_ref, split_origin
 from memtrace_otel.semconv import OpKind, RefKind, Role
+
+_TRACE_ID = re.compile("[0-9a-f]{32}")
+_NO_ANSWER = (
+    "this process remembers no such answer; `answer` takes the id of a trace that it answered in, or the origin"
+    " `<trace id>-<span id>` of any answer; `memtrace-otel feedback TRACE_ID` and POST /v1/feedback take any trace"
+)
 
 
 @guarded("feedback", False)
@@ -27,10 +35,11 @@ def feedback(
     tracer: trace.Tracer | None = None,
 ) -> bool:
     """Record an evaluation of an answer; returns whether that was done: False without an answer to attach it to, and
-    for what says nothing, which is counted and logged. Never raises.
+    for what says nothing, both counted and the first logged. Never raises.
 
-    `answer` is the origin (`<trace id>-<span id>`) of the answering span; without it, the newest answer of the current
-    trace or execution context is meant. `label` is one of the labels of the conventions (`fail`, `incorrect`,
+    `answer` is the origin (`<trace id>-<span id>`) of the answering span, or the id of its trace when this process gave
+    the answer and remembers it; without it, the newest answer of the current trace or execution context is meant: a
+    request that comes later has to name it. `label` is one of the labels of the conventions (`fail`, `incorrect`,
     `pass`...), `score` a number that fails below MEMTRACE_EVALUATION_THRESHOLD, `expected` the right answer when known.
     """
     if problem := evaluation_problem(label, score):
@@ -38,6 +47,8 @@ def feedback(
         return False
     given = _answer(answer)
     if given is None:
+        if active_tracer(tracer):  # else nothing is recorded here at all
+            note_misuse("feedback", f"feedback(...) is not recorded: {_NO_ANSWER}")
         return False
     with Operation(
         semconv.SPAN_NAME_PREFIX + OpKind.JUDGE,
@@ -57,8 +68,10 @@ def _in_trace(origin: str) -> bool:
     return recall.trace_here() == split_origin(origin)[0]
 
 
-def _answer(origin: str) -> recall.Answer | None:
-    if origin:
-        return recall.Answer(make_ref(RefKind.ANSWER, split_origin(origin)[1]), make_origin(*split_origin(origin)), "")
+def _answer(named: str) -> recall.Answer | None:
+    if is_origin(named):
+        return recall.Answer(make_ref(RefKind.ANSWER, split_origin(named)[1]), named, "")
+    if named:
+        return next(iter(recall.answers_in(named)), None) if _TRACE_ID.fullmatch(named) else None
     turn = recall.turn_here()
     return next(iter(turn.newest_answers()), None) if turn else None

@@ -9,6 +9,7 @@ from contextvars import Context
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -744,6 +745,34 @@ def test_feedback_finds_the_answer_of_an_operation_of_ones_own(recording: Record
         assert feedback("fail", tracer=recording.tracer)
     [judged] = recording.named("memtrace.judge")
     assert attribute(judged, semconv.INPUTS_ORIGINS) == [op.origin]
+
+
+@pytest.mark.parametrize("around", [True, False], ids=["in a trace of several spans", "a trace by itself"])
+def test_feedback_of_a_later_request_names_the_trace_of_the_answer(recording: Recording, around: bool) -> None:
+    def answer() -> Any:
+        with operation("chat", kind="respond", system="mine", tracer=recording.tracer) as op:
+            op.wrote("answer:1", role="answer", content="17 April")
+        return op
+
+    if around:
+        with recording.tracer.start_as_current_span("turn"):
+            given = answer()
+    else:
+        given = answer()
+    with recording.tracer.start_as_current_span("thumbs down"):
+        assert feedback("fail", answer=given.origin[:32], tracer=recording.tracer)
+    [judged] = recording.named("memtrace.judge")
+    assert attribute(judged, semconv.INPUTS_ORIGINS) == [given.origin]
+    assert f"{judged.context.trace_id:032x}" == given.origin[:32]
+
+
+@pytest.mark.parametrize("named", ["", "f" * 32, f"{'f' * 32}-", "nonsense", "F" * 32])
+def test_feedback_without_an_answer_says_so(recording: Recording, caplog: pytest.LogCaptureFixture, named: str) -> None:
+    drops.pop("misuse:feedback", None)  # the first is logged
+    with recording.tracer.start_as_current_span("thumbs down"):
+        assert not feedback("fail", answer=named, tracer=recording.tracer)
+    assert "POST /v1/feedback" in caplog.text
+    assert recording.named("memtrace.judge") == []
 
 
 def test_a_record_read_in_other_words_than_written_was_changed_by_somebody_else(recording: Recording) -> None:

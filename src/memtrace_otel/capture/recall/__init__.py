@@ -14,6 +14,7 @@ from __future__ import annotations
 from memtrace_otel.capture.recall.answers import Answer, lately
 from memtrace_otel.capture.recall.choosing import PROMPT, answered_here, found_in, place, places_in
 from memtrace_otel.capture.recall.here import (
+    answers_in,
     forget,
     recall,
     share_turn,
@@ -36,6 +37,7 @@ __all__ = [
     "Retrieval",
     "Turn",
     "answered_here",
+    "answers_in",
     "fold",
     "forget",
     "found_in",

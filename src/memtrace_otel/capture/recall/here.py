@@ -6,7 +6,7 @@ from contextvars import ContextVar
 
 from opentelemetry import trace
 
-from memtrace_otel.capture.recall.answers import lately
+from memtrace_otel.capture.recall.answers import Answer, lately
 from memtrace_otel.capture.recall.choosing import answered_here, place, searched_here
 from memtrace_otel.capture.recall.kept import kept
 from memtrace_otel.capture.recall.turn import Turn, shared
@@ -90,3 +90,9 @@ def forget() -> None:
         known.set(None)
     for here in (place, searched_here, answered_here):
         here.set(())
+
+
+def answers_in(trace_id: str) -> list[Answer]:
+    """The answers of a trace that this process gave and remembers, newest first."""
+    with kept.lock:
+        return [one for turn in kept.living() for one in turn.newest_answers() if one.origin.startswith(trace_id)]
