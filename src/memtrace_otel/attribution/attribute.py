@@ -28,7 +28,7 @@ def attribute(graph: EvolutionGraph, failure: Failure) -> Verdict:
     try:
         evidence = Evidence(lineage, failure)
         findings = rank([finding for rule in RULES if (finding := rule(evidence)) is not None])
-        complete = evidence.complete
+        complete = evidence.complete and all(finding.proven for finding in findings)
     except Exception as error:  # one bad case must not stop the others; its contents stay out of the log
         _log.warning("attribution of %s failed: %s", failure.answer_span.origin, type(error).__name__)
         findings, complete = [], False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 
 from memtrace_otel.attribution.comparison import AS_MUCH_ABOUT, Comparison
 from memtrace_otel.attribution.expectation import AnswerForm, Expectation, Need, answered, expectation
@@ -12,7 +13,8 @@ from memtrace_otel.attribution.lineage import Lineage, Version
 from memtrace_otel.attribution.recall import Hit, recall
 from memtrace_otel.attribution.sources import Source, sources_of
 from memtrace_otel.attribution.text import abstains, numbers, terms
-from memtrace_otel.model import Failure, content_digest
+from memtrace_otel.graph import VersionKey
+from memtrace_otel.model import Failure, OperationSpan, content_digest
 from memtrace_otel.semconv import Action, Role
 
 _OWN = 0.5  # what was taken from the source message itself may leave out more of the question
@@ -20,6 +22,7 @@ _UNSOURCED = 0.5  # without a source message to compare with, a text must share 
 _TOLD = 0.5  # an expected piece of which less was ever said is not looked for by its few common words
 _HELD = 1 / 4
 _EMPTY = content_digest("")
+_BESIDE = frozenset({Role.CANDIDATE, Role.HISTORY})  # what was looked at, or said before, fed no search and no answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,14 @@ class Life:
         return max((i + 1 for i, there in enumerate(reached) if there), default=0)
 
 
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """`before` carried a piece, `after` (by an update or a deletion) does not."""
+
+    before: Version
+    after: Version
+
+
 class Evidence:
     """Everything the rules look at. Built once per failure; pure apart from caching."""
 
@@ -86,11 +97,11 @@ class Evidence:
     def _kept(self, history: Iterable[Version]) -> Iterator[Version]:
         last: Version | None = None
         for version in history:
-            if self._concerned(version) or (last is not None and self.lineage.replaces(version, last)):
+            if self._concerned(version.span) or (last is not None and self.lineage.replaces(version, last)):
                 yield (last := version)
 
-    def _concerned(self, version: Version) -> bool:
-        scope = self.lineage.scope(version.span)
+    def _concerned(self, span: OperationSpan) -> bool:
+        scope = self.lineage.scope(span)
         return not self.scopes or not scope or scope in self.scopes
 
     @cached_property
@@ -100,10 +111,25 @@ class Evidence:
 
     @cached_property
     def complete(self) -> bool:
-        """Nothing is known to be missing: spans, contents, writers of the hits, links from answer to search.
+        """Nothing that the verdict depends on is known to be missing.
 
-        Only then does the absence of something from the messages prove that it was never told.
+        Every verdict depends on contents and on the way to the model. It depends on a missing operation whose record or
+        fact somebody read, too, unless each piece of the expected answer
+        - is in the given answer, or
+        - was told by a known message, and records of which no version is missing brought it to the model, still held it
+          when the question came, or lost it last: what is missing of others had been replaced before.
+        That a piece was nowhere, or told by nobody, only the whole proves.
         """
+        return self.whole or (self._shown and all(not self._may_hide(life) for life in self.lives))
+
+    @cached_property
+    def whole(self) -> bool:
+        """Nothing at all is known to be missing. Only then does absence prove that something was never told or kept."""
+        return self._shown and not self._unwritten
+
+    @cached_property
+    def _shown(self) -> bool:
+        """Contents, the writers of the hits and the links from answer to search are there: what reached the model."""
         spans = {self.answer_span.origin: self.answer_span}
         spans.update((v.span.origin, v.span) for history in self.records for v in history)
         spans.update((source.extraction.origin, source.extraction) for source in self.messages)
@@ -113,16 +139,40 @@ class Evidence:
             not hit.origin and hit.ref not in {s.message.ref for s in self.messages} for hit in self.recall.hits
         )
         silent = any(not source.message.content for source in self.messages)
-        known = not (silent or flagged or orphaned or self._lacks_writes or self.lineage.lost)
+        reads = (read for span in (self.answer_span, *self.recall.searches) for read in self.lineage.reads(span))
+        cut = any(self.lineage.is_missing(version.origin) for read, version in reads if read.role not in _BESIDE)
+        known = not (silent or flagged or orphaned or cut or self.lineage.lost)
         return bool(self.messages) and self.recall.linked and known
 
-    @property
-    def _lacks_writes(self) -> bool:
-        """What a record that reached the model was made of is not there: who said that may have said more."""
-        reached = {hit.record for hit in self.recall.hits}
-        writes = [v.span for history in self.records if self.record(history[-1]) in reached for v in history]
-        reads = (version for span in writes for _, version in self.lineage.reads(span))
-        return any(self.lineage.is_missing(version.origin) for version in reads)
+    @cached_property
+    def _unwritten(self) -> dict[VersionKey, float]:
+        """What memory held of operations that are not there, and when it was replaced.
+
+        When it was written is not known: what only later operations read counts, too.
+        """
+        known = {v.span.origin for history in self.records for v in history}
+        known |= {span.origin for span in (self.answer_span, *self.recall.searches)}
+        found: dict[VersionKey, float] = {}
+        for span, version in self.lineage.unwritten:
+            if span.origin in known or self._concerned(span):
+                writes = (written for written in self.lineage.written_by(span) if written.ref == version.ref)
+                replaces = any(version.origin in self.lineage.replaced(written) for written in writes)
+                found[version] = min(found.get(version, inf), span.start if replaces else inf)
+        return found
+
+    def _may_hide(self, life: Life) -> bool:
+        """Tell whether a missing operation may have something to do with how far a piece got, see `complete`."""
+        if life.answered:
+            return False
+        if life.guessed or not life.sources:
+            return True
+        if kept := {hit.ref for hit in life.returned} or {version.ref for version in life.surviving}:
+            return any(version.ref in kept for version in self._unwritten)
+        loss = self.last_loss(life)
+        return loss is None or any(
+            version.ref == loss.after.ref or replaced >= loss.after.span.start
+            for version, replaced in self._unwritten.items()
+        )
 
     @cached_property
     def abstained(self) -> bool:
@@ -145,9 +195,9 @@ class Evidence:
             return (self.life_of_evidence,)
         lives = tuple(self._life(need) for need in self.wish.needs)
         told = tuple(life for life in lives if life.furthest)
-        if told and (self.wish.inference or self.complete):
+        if told and (self.wish.inference or self.whole):
             return told  # what nobody said cannot have been lost
-        if not told and (self.wish.inference or self.complete):
+        if not told and (self.wish.inference or self.whole):
             return (self.life_of_evidence,)
         return lives
 
@@ -157,6 +207,18 @@ class Evidence:
         if self.wish.form is AnswerForm.ABSTAIN:
             return ()
         return tuple(life for life in self.lives if not life.answered)
+
+    def last_loss(self, life: Life) -> Loss | None:
+        """Return the loss after which no record carried the piece; None when one still does or none ever did."""
+        if life.surviving:
+            return None
+        carrying = {(v.ref, v.span.origin) for v in life.versions}
+        losses: list[Loss] = []
+        for history in self.records:
+            held = [i for i, v in enumerate(history) if (v.ref, v.span.origin) in carrying]
+            if held and held[-1] + 1 < len(history):
+                losses.append(Loss(history[held[-1]], history[held[-1] + 1]))
+        return max(losses, key=lambda loss: (loss.after.span.start, loss.after.span.origin), default=None)
 
     @cached_property
     def borrowed(self) -> bool:

@@ -20,6 +20,7 @@ from memtrace_otel.semconv import READING_KINDS, Action, Incomplete, OpKind, Ref
 
 SOURCE_KINDS = frozenset({RefKind.MESSAGE, RefKind.DOCUMENT})
 RECORD_KINDS = frozenset({RefKind.MEMORY, RefKind.CHUNK, RefKind.STATE})
+_HELD_KINDS = RECORD_KINDS | {RefKind.FACT}
 _NO_GAP = frozenset({Incomplete.INFERRED, Incomplete.TRUNCATED, Incomplete.REDACTED, Incomplete.NOT_STORED})
 _LACKING = frozenset({Incomplete.LOST_SPANS, Incomplete.BOUNDED})
 
@@ -60,9 +61,13 @@ class Lineage:
         self._names: dict[str, dict[str, str]] = {}
         self._records: dict[str, dict[str, Version]] = defaultdict(dict)
         self._by_digest: dict[tuple[str, str], list[Version]] = defaultdict(list)
+        self.unwritten: list[tuple[OperationSpan, VersionKey]] = []
+        """Who read what memory held of an operation that is not there, with what was read."""
         for span in self.spans:
             for _, version in self.reads(span):
                 self._readers[version.ref, version.origin].append(span)
+                if ref_kind(version.ref) in _HELD_KINDS and self.is_missing(version.origin):
+                    self.unwritten.append((span, version))
             for version in self.written_by(span):
                 self._records[version.ref][span.origin] = version
                 if version.digest:
@@ -175,7 +180,7 @@ class Lineage:
         by_scope: dict[str, list[Version]] = {}
         for version in self.history(ref, until):
             scope = self.scope(version.span)
-            replaced = (by_version[origin] for origin in self._replaced(version) if origin in by_version)
+            replaced = (by_version[origin] for origin in self.replaced(version) if origin in by_version)
             own = next(replaced, by_scope.get(scope))
             if own is None and len(found) == 1 and (not scope or by_scope.keys() == {""}):
                 own = found[0]  # who writes without a scope works on the only one that there is
@@ -201,8 +206,8 @@ class Lineage:
         keys = VersionKey(new.ref, new.span.origin), VersionKey(old.ref, old.span.origin)
         return self._graph.has_edge(*keys, EdgeType.SUPERSEDES)
 
-    def _replaced(self, version: Version) -> list[str]:
-        """The origins of the versions of its record that a version replaced."""
+    def replaced(self, version: Version) -> list[str]:
+        """Return the origins of the versions of its record that a version replaced."""
         edges = self._graph.out_edges(VersionKey(version.ref, version.span.origin), data=True)
         return [old.origin for _, old, edge in edges if edge["type"] == EdgeType.SUPERSEDES]
 

@@ -152,3 +152,146 @@ def test_nobody_says_from_outside_that_an_answer_is_not_there() -> None:
     spans = [replace(s, incomplete=("missing",)) for s in answered("I do not know", searched(1, ANN, read(lives)))]
     assert not verdict_on(lives, *spans).failure.lacks_answer
     assert verdict_on(lives, *(s for s in spans if s.kind != OpKind.RESPOND)).failure.lacks_answer
+
+
+def test_a_lost_search_leaves_open_what_reached_the_model() -> None:
+    lives = told(1, ANN, "I moved to Lisbon.", LISBON)
+    _, *spans = answered("I do not know where Ann lives", searched(1, ANN, read(lives)))
+    assert not verdict_on(lives, *spans).complete
+
+
+def test_a_lost_search_before_an_assembly_leaves_open_what_reached_the_model() -> None:
+    lives = told(1, ANN, "I moved to Lisbon.", LISBON)
+    found = searched(1, ANN, read(lives))
+    inputs = (QUERY, read(found, Role.CONTEXT))
+    shown = replace(searched(2, ANN), kind=OpKind.ASSEMBLE, inputs=inputs, start=21, end=21)
+    spans = answered("I do not know where Ann lives", shown)
+    assert of(verdict_on(lives, found, *spans)) == (FailureType.RESPONSE, spans[1].origin, True)
+    assert not verdict_on(lives, *spans).complete
+
+
+TEA = Variable("memory:1", content="Ann likes tea", action=Action.UPDATE)
+PORTO = Variable("memory:3", content="Ann lived in Porto as a child", action=Action.ADD)
+
+
+@pytest.mark.parametrize("answer", ["I do not know", "Ann lives in Porto"])
+@pytest.mark.parametrize("kind", [OpKind.UPDATE, OpKind.DELETE])
+def test_what_a_record_held_before_it_was_lost_is_not_known_where_its_write_is_missing(answer: str, kind: str) -> None:
+    """Neither is a message then the only one that says something."""
+    lives, porto = told(1, ANN, "I moved to Lisbon.", LISBON), told(3, ANN, "I lived in Porto as a child.", PORTO)
+    gone = TEA if kind == OpKind.UPDATE else Variable("memory:1", action=Action.DELETE)
+    lost = told(2, ANN, "I like tea.", gone, read(lives, Role.PREVIOUS), kind=kind)
+    spans = answered(answer, searched(1, ANN, read(porto)))
+    assert verdict_on(lives, lost, porto, *spans).complete
+    part = verdict_on(lost, porto, *spans)
+    assert not part.complete
+    assert part.failure_type not in (FailureType.RESPONSE, FailureType.ANNOTATION)
+
+
+def extracted(kind: str = OpKind.UPDATE) -> list[OperationSpan]:
+    """What Ann told: taken from it, written, and replaced later or looked at by a decision."""
+    message, fact = (
+        Variable("message:1", Role.MESSAGE, content="I moved to Lisbon."),
+        Variable("fact:f", content="Lisbon"),
+    )
+    took = contract_span(1, 1, 1, kind=OpKind.EXTRACT, scope=ANN, inputs=(message,), outputs=(fact,))
+    wrote = contract_span(1, 2, 1, kind=OpKind.CREATE, scope=ANN, inputs=(_of(took),), outputs=(LISBON,))
+    role = Role.PREVIOUS if kind == OpKind.UPDATE else Role.CANDIDATE
+    made = TEA if kind == OpKind.UPDATE else Variable("fact:g", content="Ann likes tea")
+    return [took, wrote, told(2, ANN, "I like tea.", made, _of(wrote, role), kind=kind)]
+
+
+def _of(span: OperationSpan, role: str = Role.OTHER) -> Variable:
+    """What was read of an operation, as others know it: by name."""
+    return Variable(span.outputs[0].ref, role, span.origin)
+
+
+@pytest.mark.parametrize("kind", [OpKind.UPDATE, OpKind.DECIDE])
+def test_that_nothing_was_written_of_a_fact_is_open_where_a_write_is_missing(kind: str) -> None:
+    took, wrote, after = extracted(kind)
+    porto = told(3, ANN, "I lived in Porto as a child.", PORTO)
+    spans = answered("I do not know", searched(1, ANN, read(porto)))
+    assert verdict_on(took, wrote, after, porto, *spans).complete
+    assert not verdict_on(took, after, porto, *spans).complete
+
+
+def test_that_nothing_was_taken_from_a_message_is_open_where_its_extraction_is_missing() -> None:
+    took = extracted()[0]
+    message = took.inputs[0]
+    whole = contract_span(1, 3, 1, kind=OpKind.INGEST, scope=ANN, inputs=(message,))
+    decided = contract_span(1, 4, 2, kind=OpKind.DECIDE, scope=ANN, parent_id=whole.span_id, inputs=(_of(took),))
+    porto = told(3, ANN, "I lived in Porto as a child.", PORTO)
+    verdict = verdict_on(whole, decided, porto, *answered("I do not know", searched(1, ANN, read(porto))))
+    assert (verdict.failure_type, verdict.complete) == (FailureType.EXTRACTION, False)
+
+
+@pytest.mark.parametrize("role", [Role.CANDIDATE, Role.PREVIOUS])
+def test_that_a_record_is_still_there_is_open_where_a_later_version_is_missing(role: str) -> None:
+    """Named by the search that looked at it, or by what replaced it after the answer."""
+    lives = told(1, ANN, "I moved to Lisbon.", LISBON)
+    changed = told(2, ANN, "I like tea.", TEA, read(lives, Role.PREVIOUS), kind=OpKind.UPDATE)
+    again = told(50, ANN, "I like green tea.", TEA, read(changed, Role.PREVIOUS), kind=OpKind.UPDATE)
+    spans = answered("I do not know", searched(1, ANN, *([read(changed, role)] if role == Role.CANDIDATE else [])))
+    assert of(verdict_on(lives, changed, again, *spans)) == (FailureType.UPDATE, changed.origin, True)
+    assert not verdict_on(lives, again, *spans).complete
+
+
+def test_a_record_with_a_missing_version_may_have_held_more() -> None:
+    """Of what is left, the words of the answer are said of something else."""
+    lives = told(1, ANN, "I moved to Lisbon.", LISBON)
+    dog = replace(TEA, content="Ann has a dog in Lisbon")
+    changed = told(2, ANN, "I have a dog in Lisbon.", dog, read(lives, Role.PREVIOUS), kind=OpKind.UPDATE)
+    had = told(3, ANN, "My dog is old.", Variable("memory:2", content="Ann has an old dog", action=Action.ADD))
+    spans = answered("Ann lives in Porto", searched(1, ANN, read(had)))
+    assert of(verdict_on(lives, changed, had, *spans)) == (FailureType.UPDATE, changed.origin, True)
+    assert not verdict_on(changed, had, *spans).complete
+
+
+def aged(trace: int) -> tuple[OperationSpan, OperationSpan]:
+    """Another record that was written and renewed."""
+    dog = Variable("memory:7", content="Ann has a dog", action=Action.ADD)
+    had = told(trace, ANN, "I have a dog.", dog)
+    old = replace(dog, content="Ann has an old dog", action=Action.UPDATE)
+    return had, told(trace + 1, ANN, "My dog is old.", old, read(had, Role.PREVIOUS), kind=OpKind.UPDATE)
+
+
+@pytest.mark.parametrize("seen", [False, True], ids=["renewed", "seen by the search"])
+@pytest.mark.parametrize("found", [False, True])
+def test_what_others_were_is_no_matter_where_the_record_is_still_there(found: bool, seen: bool) -> None:
+    had, renewed = aged(1)
+    lives = told(3, ANN, "I moved to Lisbon.", LISBON)
+    looked_at = [read(had, Role.CANDIDATE)] if seen else []
+    spans = answered("I do not know", searched(1, ANN, *([read(lives)] if found else []), read(renewed), *looked_at))
+    whole, part = verdict_on(had, renewed, lives, *spans), verdict_on(renewed, lives, *spans)
+    assert of(whole) == of(part)
+    assert (part.failure_type, part.complete) == (FailureType.RESPONSE if found else FailureType.RETRIEVAL, True)
+
+
+@pytest.mark.parametrize("renewed", [1, 4, 7])
+@pytest.mark.parametrize("kind", [OpKind.UPDATE, OpKind.DELETE])
+def test_what_was_replaced_before_the_loss_was_not_the_last_to_be_lost(renewed: int, kind: str) -> None:
+    _, old = aged(renewed)
+    lives = told(3, ANN, "I moved to Lisbon.", LISBON)
+    gone = TEA if kind == OpKind.UPDATE else Variable("memory:1", action=Action.DELETE)
+    lost = told(6, ANN, "I like tea.", gone, read(lives, Role.PREVIOUS), kind=kind)
+    spans = answered("I do not know", searched(1, ANN, read(old)))
+    verdict = verdict_on(old, lives, lost, *spans)
+    type_ = FailureType.UPDATE if kind == OpKind.UPDATE else FailureType.DELETION
+    assert of(verdict) == (type_, lost.origin, renewed < 6)
+
+
+def test_a_wrong_judge_is_wrong_whatever_memory_held() -> None:
+    lives = told(1, ANN, "I moved to Lisbon.", LISBON)
+    changed = told(2, ANN, "I like tea.", TEA, read(lives, Role.PREVIOUS), kind=OpKind.UPDATE)
+    verdict = verdict_on(changed, *answered("Lisbon", searched(1, ANN, read(changed))))
+    assert (verdict.failure_type, verdict.complete) == (FailureType.JUDGE, True)
+
+
+def test_what_may_be_an_annotation_error_is_open_where_a_write_is_missing() -> None:
+    """That no message about the question says what was expected only all messages prove."""
+    had, renewed = aged(1)
+    lives = told(4, ANN, "I moved to Lisbon.", LISBON)
+    porto = told(5, ANN, "Ann lives in Porto, where else does Ann live?", PORTO)
+    spans = answered("Ann lives in Porto", searched(1, ANN, read(lives), read(porto)))
+    assert of(verdict_on(had, renewed, lives, porto, *spans))[::2] == (FailureType.ANNOTATION, True)
+    assert not verdict_on(renewed, lives, porto, *spans).complete

@@ -29,7 +29,7 @@ def annotation(evidence: Evidence) -> Finding | None:
     )
     judge = evidence.failure.judge_span
     expected = next((v.ref for v in judge.inputs if v.role == Role.EXPECTED), "") if judge else ""
-    strength = CERTAIN if evidence.complete else _UNPROVEN
+    strength = CERTAIN if evidence.whole else _UNPROVEN
     step = Step("message", source.message.ref, source.message.span.origin, source.message.content)
     return Finding(
         FailureType.ANNOTATION,
@@ -38,6 +38,7 @@ def annotation(evidence: Evidence) -> Finding | None:
         strength,
         reason,
         (step,),
+        proven=evidence.whole,
     )
 
 

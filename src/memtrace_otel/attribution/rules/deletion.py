@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from memtrace_otel.attribution.evidence import Evidence
 from memtrace_otel.attribution.rules.finding import Finding, path, quoted, strength_of, wanted
-from memtrace_otel.attribution.rules.loss import last_loss
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType
 
@@ -12,7 +11,7 @@ from memtrace_otel.semconv import FailureType
 def deletion(evidence: Evidence) -> Finding | None:
     """Blame the delete that removed the last record carrying a needed piece."""
     for life in evidence.missing:
-        loss = last_loss(evidence, life)
+        loss = evidence.last_loss(life)
         if loss is None or not loss.after.deleted:
             continue
         held = f" {quoted(loss.before.content)}" if loss.before.content else ""

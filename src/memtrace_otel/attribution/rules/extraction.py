@@ -17,7 +17,7 @@ def extraction(evidence: Evidence) -> Finding | None:
         source = _source(evidence, life)
         if source is not None:
             return _finding(life, source)
-        if life.need and not life.said and not evidence.complete and not evidence.wish.inference:
+        if life.need and not life.said and not evidence.whole and not evidence.wish.inference:
             reason = (
                 f"{_capital(wanted(life))} is in no stored record that the trace knows; "
                 "the turn that should have brought it is not recorded."

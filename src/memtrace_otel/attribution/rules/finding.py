@@ -23,6 +23,8 @@ class Finding:
     strength: float
     reason: str
     steps: tuple[Step, ...] = ()
+    proven: bool = True
+    """False when only what is missing keeps it from being decisive."""
 
 
 def strength_of(life: Life) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from memtrace_otel.attribution.evidence import Evidence, Life
 from memtrace_otel.attribution.lineage import Version
 from memtrace_otel.attribution.rules.finding import CERTAIN, LIKELY, WEAK, Finding, path, quoted, strength_of, wanted
-from memtrace_otel.attribution.rules.loss import last_loss
 from memtrace_otel.attribution.rules.stale import stale_record
 from memtrace_otel.model import OperationSpan, Step
 from memtrace_otel.semconv import FailureType, OpKind
@@ -23,7 +22,7 @@ def update(evidence: Evidence) -> Finding | None:
 def _overwritten(evidence: Evidence, life: Life) -> Finding | None:
     if life.overwritten is not None:
         return _perhaps_overwritten(life, *life.overwritten)
-    loss = last_loss(evidence, life)
+    loss = evidence.last_loss(life)
     if loss is None or loss.after.deleted:
         return None
     reason = f"The record held {wanted(life)}"
