@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,15 @@ import click
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
 from memtrace_otel.cli.graph_export import export, export_options
 from memtrace_otel.cli.options import check_scope, check_trace_ids, database_option, examples
+from memtrace_otel.model import parse_time
 
 if TYPE_CHECKING:
     from memtrace_otel.graph import EvolutionGraph, NodeKey
 
 _SHOWN = 20
 """Most names in a message."""
+_NANOSECONDS = re.compile(r"\d{9,20}")
+"""Eight digits are a date: 20260306."""
 
 
 class _Questions(click.Group):
@@ -43,13 +46,11 @@ class _Questions(click.Group):
 
 
 def _nanoseconds(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    """A date or RFC 3339 time, UTC when it names no zone, as ns since the epoch."""
+    """A date or RFC 3339 time, UTC when it names no zone, or ns since the epoch as --json shows them."""
     if value is None:
         return None
     try:
-        moment = datetime.fromisoformat(value)
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return round(moment.timestamp() * 1_000_000) * 1000
+        return int(value) if _NANOSECONDS.fullmatch(value) else parse_time(value)
     except (ValueError, OverflowError):
         raise click.BadParameter(f"{value!r} is no time such as 2026-03-06 or 2026-03-06T10:04:31Z") from None
 
@@ -167,7 +168,13 @@ def history(ref: str, database: Path, scope: str | None, as_json: bool) -> None:
     )
 )
 @click.argument("scope", callback=check_scope)
-@click.option("--at", "time", callback=_nanoseconds, metavar="TIME", help="RFC 3339, UTC without a zone. Default: now.")
+@click.option(
+    "--at",
+    "time",
+    callback=_nanoseconds,
+    metavar="TIME",
+    help="RFC 3339, UTC without a zone, or ns since 1970 as --json shows them. Default: now.",
+)
 @database_option
 @json_option
 @clear_errors
@@ -189,6 +196,7 @@ def state(scope: str, time: int | None, database: Path, as_json: bool) -> None:
 def diff(scope: str, since: int, until: int | None, database: Path, as_json: bool) -> None:
     """Show what a memory learnt, changed and forgot between SINCE and UNTIL (default: now), by which operation.
 
+    Times are RFC 3339, UTC without a zone, or ns since 1970 as --json shows them.
     The table names its span where there is room, --json always does.
     """
     from memtrace_otel.report.memory import change_row

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
 from memtrace_otel import settings
+from memtrace_otel.model import parse_time
 
 if TYPE_CHECKING:
     from memtrace_otel.pages import Page
@@ -79,11 +80,10 @@ def _since(context: click.Context, parameter: click.Parameter, value: str | None
         return None
     if (found := _AGO.fullmatch(value)) is not None:
         return time.time_ns() - int(found[1]) * _SECONDS[found[2]] * 10**9
-    try:
-        then = datetime.fromisoformat(value).astimezone(UTC)
-    except (ValueError, OverflowError, OSError):
-        raise click.BadParameter(f"{value!r} is neither a duration such as 24h nor a time") from None
-    return int(then.timestamp()) * 10**9
+    with suppress(ValueError, OverflowError):
+        if (then := parse_time(value)) >= 0:
+            return then
+    raise click.BadParameter(f"{value!r} is neither a duration such as 24h nor a time since 1970")
 
 
 def page_option(command: Callable[P, R]) -> Callable[P, R]:

@@ -23,11 +23,11 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One record that differs between two times, and the operation that last made it so.
+    """One record that differs between two times, and the operation that made it so.
 
     `before` is None for what was learnt; `after` is the tombstone of what was forgotten, or the version that another
-    scope replaced it by. `operation` is None when
-    nobody recorded the write (a version that only readers know of).
+    scope replaced it by; of several in a row that say the same the first. `operation` is None when nobody recorded the
+    write (a version that only readers know of).
     """
 
     kind: ChangeKind
@@ -42,7 +42,8 @@ def state_at(graph: EvolutionGraph, scope: str, time: int | None = None) -> list
 
     Ordered by ref. A record is held from its first write, or when nobody recorded that, from its first reading on.
     """
-    return [version for version in _latest(graph, scope, time).values() if _is_held(graph, scope, version)]
+    latest = (life[-1] for life in _lives(graph, scope, time).values())
+    return [version for version in latest if _is_held(graph, scope, version)]
 
 
 def changes_between(graph: EvolutionGraph, scope: str, since: int, until: int | None = None) -> list[Change]:
@@ -53,24 +54,47 @@ def changes_between(graph: EvolutionGraph, scope: str, since: int, until: int | 
     """
     if until is not None and since > until:
         raise ValueError("since is later than until")
-    before, after = _latest(graph, scope, since), _latest(graph, scope, until)
-    found = (_change(graph, scope, ref, before.get(ref), version) for ref, version in after.items())
+    before, lives = _lives(graph, scope, since), _lives(graph, scope, until)
+    found = (
+        _change(graph, scope, ref, before[ref][-1] if ref in before else None, _first_such(graph, scope, life, since))
+        for ref, life in lives.items()
+    )
     return sorted((c for c in found if c is not None), key=lambda change: (graph.time_of(change.after), change.ref))
 
 
-def _latest(graph: EvolutionGraph, scope: str, time: int | None) -> dict[str, VersionKey]:
-    """The last version of every record until `time`, tombstones too, and what replaced it from outside the scope."""
-    latest: dict[str, VersionKey] = {}
+def _lives(graph: EvolutionGraph, scope: str, time: int | None) -> dict[str, list[VersionKey]]:
+    """The versions of every record until `time`, tombstones too, and what replaced it from outside the scope."""
+    lives: dict[str, list[VersionKey]] = {}
     for ref in graph.refs():
         if ref_kind(ref) in RECORD_KINDS:
             until = [v for v in graph.history(ref) if time is None or graph.time_of(v) <= time]
-            last: VersionKey | None = None
+            life: list[VersionKey] = []
             for version in until:  # replaced before replacing
-                if not scope or graph.scope_of_version(version) == scope or (last and _replaces(graph, version, last)):
-                    last = version
-            if last is not None:
-                latest[ref] = last
-    return latest
+                if (
+                    not scope
+                    or graph.scope_of_version(version) == scope
+                    or (life and _replaces(graph, version, life[-1]))
+                ):
+                    life.append(version)
+            if life:
+                lives[ref] = life
+    return lives
+
+
+def _first_such(graph: EvolutionGraph, scope: str, life: list[VersionKey], since: int) -> VersionKey:
+    """The version after `since` that made a record what it is at the end of its life: who wrote the same again, or
+    deleted again what was gone, changed nothing."""
+    first = life[-1]
+    for earlier in reversed(life[:-1]):
+        if graph.time_of(earlier) <= since or not _are_the_same(graph, scope, earlier, first):
+            break
+        first = earlier
+    return first
+
+
+def _are_the_same(graph: EvolutionGraph, scope: str, one: VersionKey, other: VersionKey) -> bool:
+    held = _is_held(graph, scope, one), _is_held(graph, scope, other)
+    return _say_the_same(graph, one, other) if all(held) else not any(held)
 
 
 def _replaces(graph: EvolutionGraph, new: VersionKey, old: VersionKey) -> bool:

@@ -15,6 +15,7 @@ from memtrace_otel.model.refs import (
     split_ref,
 )
 from memtrace_otel.model.spans import AttributeValue, Event, Link, OperationSpan, Variable
+from memtrace_otel.model.times import parse_time
 from memtrace_otel.model.verdicts import Alternative, Failure, Step, Verdict
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "is_unique",
     "make_origin",
     "make_ref",
+    "parse_time",
     "ref_kind",
     "split_origin",
     "split_ref",

@@ -9,18 +9,16 @@ import json
 import re
 import time as clock
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from memtrace_otel import semconv
-from memtrace_otel.model import AttributeValue, OperationSpan, Variable, evaluation_problem, make_ref
+from memtrace_otel.model import AttributeValue, OperationSpan, Variable, evaluation_problem, make_ref, parse_time
 from memtrace_otel.otlp.encode import encode_request
 
 TEXT_BYTES = 16_384
 """Longest expected answer, and longest explanation."""
 NAME_BYTES = 256
 _TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _AHEAD_NANOSECONDS = 24 * 3600 * 10**9
 """How far the clock of who gives feedback may be ahead."""
 
@@ -110,11 +108,9 @@ def _check(trace_id: str, label: str, score: float | None, expected: str, explan
 
 def _nanoseconds(time: str) -> int:
     try:
-        moment = datetime.fromisoformat(time)
+        nanoseconds = parse_time(time)
     except ValueError:
         raise FeedbackError("the time must be RFC 3339, such as 2026-03-06T10:04:31Z") from None
-    since = moment.replace(tzinfo=moment.tzinfo or UTC) - _EPOCH
-    nanoseconds = since // timedelta(microseconds=1) * 1000
     if not 0 < nanoseconds <= clock.time_ns() + _AHEAD_NANOSECONDS:
         raise FeedbackError("the time must be after 1970 and not in the future")
     return nanoseconds

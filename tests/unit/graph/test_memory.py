@@ -104,6 +104,27 @@ def test_a_diff_tells_what_was_learnt_changed_and_forgotten_and_by_which_operati
     assert gone.operation == OperationKey(origin_of(6, 1))
 
 
+@pytest.mark.parametrize(
+    ("contents", "kind", "by"),
+    [
+        (["Rome", "Oslo", "Oslo"], ChangeKind.CHANGED, 1),
+        (["", "Oslo", "Oslo"], ChangeKind.LEARNT, 1),
+        (["Rome", "", ""], ChangeKind.FORGOTTEN, 1),
+        (["Rome", "Oslo", "Bern", "Oslo", "Oslo"], ChangeKind.CHANGED, 3),
+        (["Rome", "Oslo", "", "Oslo"], ChangeKind.CHANGED, 3),
+    ],
+)
+def test_who_only_wrote_the_same_again_changed_nothing(contents: list[str], kind: ChangeKind, by: int) -> None:
+    """Each written once a second; of an empty one the record is deleted."""
+    writes = [
+        span(n, 1, OpKind.UPDATE, at=n, lasts=0, scope=ALICE, outputs=[put("memory:1", text, action=action)])
+        for n, text in enumerate(contents, 1)
+        for action in [Action.UPDATE if text else Action.DELETE]
+    ]
+    (change,) = build_graph(writes).diff(ALICE, SECOND)
+    assert (change.kind, change.operation) == (kind, OperationKey(writes[by].origin))
+
+
 def test_what_came_and_went_or_was_rewritten_as_it_was_is_no_change(story: list[OperationSpan]) -> None:
     again = span(
         7, 1, OpKind.UPDATE, at=70, scope=ALICE, inputs=[seen("memory:home", LISBON.origin, role=Role.PREVIOUS)],
