@@ -3,7 +3,7 @@
 A trace is looked at when a search finds a failing evaluation about it, attributed once it has not changed for the quiet
 period, and looked at again later, in ever longer steps, for spans that come late, the answering one among them: without
 it no verdict is told. A verdict that the backend shows already adds nothing; another one replaces it. So a start after
-a crash, or another machine, goes on where the last one was.
+a crash, or another machine, goes on where the last one was; what a backend lost that was killed is sent again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from threading import Event
 from typing import Protocol
 
 from memtrace_otel.annotate import Annotation, BackendAnnotations, SendError, deliver
+from memtrace_otel.annotate.backend import Sent
 from memtrace_otel.diagnosis import Diagnosis, diagnose_backend, record
 from memtrace_otel.model import Attributed, OperationSpan
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
@@ -114,7 +115,7 @@ class Watch:
         self._told = told
         self._observer = observer
         self._cases: dict[str, _Case] = {}
-        self._sent: dict[str, set[str]] = {}
+        self._sent: Sent = {}
         self._evaluations: dict[str, None] = {}
         self._searched = dict.fromkeys(_SEARCHES, -_EVER)
 

@@ -291,3 +291,5 @@ def looks_once(tempo: Tempo, story: Story, annotation: Annotation) -> None:
         return sorted(f"{span.trace_id}-{span.span_id}" for id in traces for span in tempo.spans(id))
 
     wait_for(lambda: there() == wanted, "every span, once")
+    replaced = "{ span.memtrace.attribution.replaces != nil }"  # as the guide says
+    assert quick.search(replaced, start=then - 60, end=then + 60) == {story.answer.trace_id}

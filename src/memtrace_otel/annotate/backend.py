@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 
@@ -10,6 +11,10 @@ from memtrace_otel.annotate.identity import root_of
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import decode_request
 
+Sent = dict[str, dict[str, float]]
+"""The ids that a process has sent, by receiver, and when (s, monotonic)."""
+_BEHIND_SECONDS = 600.0
+"""How long a backend may take to show what was sent. One that was killed before it had written that never does."""
 _INCOMPLETE = "verdicts"
 """Among the receivers of `sent`: the roots of verdicts of which this process has found a span missing."""
 
@@ -17,8 +22,8 @@ _INCOMPLETE = "verdicts"
 class BackendAnnotations:
     """An `AnnotationStore` over a backend that is only read. For verdicts sent at once: each trace is read once.
 
-    `read` returns the spans of a trace as the backend has them now. `sent` are the ids that this process has sent,
-    by receiver: a backend may take a moment to show them.
+    `read` returns the spans of a trace as the backend has them now. `sent` are the ids that this process has sent: a
+    backend may take a moment to show them. Spans that it does not show after ten minutes are sent again.
 
     A backend of traces does not show events. Spans go first: while one of a verdict is missing, its event was not sent,
     and it goes out with them, in a later try of this process when the receiver of logs is down. A verdict that is there
@@ -27,9 +32,9 @@ class BackendAnnotations:
     between the spans and the event.
     """
 
-    def __init__(self, read: Callable[[str], list[OperationSpan]], sent: dict[str, set[str]] | None = None) -> None:
+    def __init__(self, read: Callable[[str], list[OperationSpan]], sent: Sent | None = None) -> None:
         self._read = read
-        self._sent: dict[str, set[str]] = {} if sent is None else sent
+        self._sent: Sent = {} if sent is None else sent
         self._traces: dict[str, list[OperationSpan]] = {}
         self._there: set[str] = set()
         self._verdicts: set[str] = set()
@@ -47,17 +52,21 @@ class BackendAnnotations:
         """Take spans that are about to be sent; only the backend keeps them."""
         for span in decode_request(body):
             self.trace(span.trace_id).append(span)
-            self._sent.setdefault(_INCOMPLETE, set()).add(root_of(span))
+            self.mark_sent(_INCOMPLETE, (root_of(span),))
 
     def unsent(self, target: str, span_ids: Iterable[str]) -> list[str]:
-        """Return those ids that the backend does not show and that were not sent to `target`."""
-        sent = self._sent.get(target, set())
-        there = self._there - self._sent.get(_INCOMPLETE, set()) if target.startswith("logs ") else self._there
+        """Return those ids that the backend does not show and that were not sent to `target`, spans: not lately."""
+        sent, there = self._sent.get(target, {}).keys(), self._there
+        if target.startswith("logs "):
+            there = there - self._sent.get(_INCOMPLETE, {}).keys()
+        else:
+            since = time.monotonic() - _BEHIND_SECONDS
+            sent = {span_id for span_id, at in self._sent.get(target, {}).items() if at >= since}
         return [span_id for span_id in span_ids if span_id not in there and span_id not in sent]
 
     def mark_sent(self, target: str, span_ids: Iterable[str]) -> None:
         """Remember that the ids were sent to `target`."""
-        self._sent.setdefault(target, set()).update(span_ids)
+        self._sent.setdefault(target, {}).update(dict.fromkeys(span_ids, time.monotonic()))
 
     def turn(self) -> AbstractContextManager[object]:
         """Return an empty context: other machines cannot be kept waiting, which is why ids are looked for first."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from memtrace_otel.annotate import Annotation, BackendAnnotations, SendError, annotate, deliver, publish
+from memtrace_otel.annotate.backend import Sent
 from memtrace_otel.annotate.target import Target
 from memtrace_otel.diagnosis import Diagnosis, record
 from memtrace_otel.graph import EvolutionGraph
@@ -69,9 +71,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
     assert sorted(backend.ids) == sorted(set(backend.ids))
 
 
-def run(
-    backend: Backend, verdict: Verdict = VERDICT, sent: dict[str, set[str]] | None = None
-) -> tuple[Annotation, int]:
+def run(backend: Backend, verdict: Verdict = VERDICT, sent: Sent | None = None) -> tuple[Annotation, int]:
     """What one run does; another process starts with nothing, the same has `sent`."""
     store = BackendAnnotations(backend.read, sent)
     (made,) = record(store, Diagnosis(EvolutionGraph(), (verdict,), (0.1,)))
@@ -111,15 +111,32 @@ def test_a_changed_verdict_replaces_the_one_that_the_backend_shows(backend: Back
 
 
 def test_what_this_process_has_sent_is_not_sent_again_while_the_backend_is_behind(backend: Backend) -> None:
-    sent: dict[str, set[str]] = {}
+    sent: Sent = {}
     for expected in (True, False):
         store = BackendAnnotations(lambda trace_id: [s for s in (CAUSE, ANSWER) if s.trace_id == trace_id], sent)
         made = annotate([VERDICT], store)
         assert (deliver(made, store, "http://localhost:4317").spans > 0) is expected
 
 
+def test_what_a_backend_lost_after_taking_it_is_sent_again_later_without_its_event(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    sent: Sent = {}
+    backend.takes_logs = True
+    made, count = run(backend, sent=sent)
+    assert len(backend.logs) == 1
+    backend.spans[:] = [CAUSE, ANSWER]  # killed before it had written them
+    for later, expected in ((500, 0), (101, count), (500, 0)):
+        now += later
+        assert run(backend, sent=sent)[1] == expected
+    assert sorted(backend.ids) == sorted([CAUSE.span_id, ANSWER.span_id, *(span.span_id for span in made.spans)])
+    assert len(backend.logs) == 1
+
+
 def test_the_event_goes_out_when_the_receiver_of_logs_is_up_again(backend: Backend) -> None:
-    sent: dict[str, set[str]] = {}
+    sent: Sent = {}
     backend.takes_logs = backend.logs_down = True
     with pytest.raises(SendError):
         run(backend, sent=sent)
