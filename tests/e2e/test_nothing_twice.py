@@ -273,7 +273,8 @@ def test_tempo_shows_a_verdict_once_fresh_flushed_and_compacted(quick: Tempo, tm
     then = story.answer.end // SECOND
     assert quick.search(query, start=then - 60, end=then + 60) == {story.answer.trace_id}
     replaced = "{ span.memtrace.attribution.replaces != nil }"  # as the guide says
-    assert quick.search(replaced, start=then - 60, end=then + 60) == {story.answer.trace_id}
+    window = {"start": then - 60, "end": then + 60}
+    wait_for(lambda: quick.search(replaced, **window) == {story.answer.trace_id}, "the marker that replaces another")
 
 
 def deliver_from(database: Path, story: Story, backend: Backend, verdict: Verdict | None = None) -> Annotation:
