@@ -285,7 +285,7 @@ INBOX_BYTES = Setting(
 QUIET_SECONDS = Setting(
     "MEMTRACE_QUIET_SECONDS",
     5.0,
-    "`serve` attributes a failing trace when nothing more arrived for so many seconds.",
+    "`serve` and `watch` attribute a failing trace when nothing more arrived for so many seconds.",
     least=0,
 )
 SOURCE_TENANT = Setting(
