@@ -319,6 +319,12 @@ SOURCE_HOURS = Setting(
     "found by its origin at any age.",
     least=1,
 )
+SOURCE_SERVICES = Setting(
+    "MEMTRACE_SOURCE_SERVICES",
+    "",
+    "Services of a Jaeger that `--source` searches, between commas: all that work on a memory or judge answers. Empty: "
+    "every one it knows, each at about eight requests per failing trace.",
+)
 PACK_SECONDS = Setting(
     "MEMTRACE_PACK_SECONDS",
     60.0,
@@ -363,6 +369,7 @@ TABLE: tuple[AnySetting, ...] = (
     SOURCE_REQUESTS,
     SOURCE_BYTES,
     SOURCE_HOURS,
+    SOURCE_SERVICES,
     PACK_SECONDS,
 )
 NAMES: Mapping[str, AnySetting] = {setting.name: setting for setting in TABLE}

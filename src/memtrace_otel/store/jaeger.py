@@ -2,28 +2,33 @@
 
 API v3 over HTTP ignores the attributes of a search (1.76), the page's API takes them. It searches one service at a
 time, for attributes that are equal to a text: of an array the whole text, so that readers of an origin are looked for
-among the spans of their kind. Badger, Elasticsearch and Cassandra give arrays back as JSON text, which is read as well,
-and no link attributes, which nothing here needs.
+among the spans of their kind. Nothing tells beforehand which services have such spans, nor do the names of their spans:
+one of any name may take part or carry an evaluation. Badger, Elasticsearch and Cassandra give arrays back as JSON text,
+which is read as well, and no link attributes, which nothing here needs.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Iterator, Mapping
 from typing import cast
 
-from memtrace_otel import semconv
+from memtrace_otel import semconv, settings
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import DecodeError, decode_request
 from memtrace_otel.otlp.fields import array_of_text
 from memtrace_otel.otlp.json import json_to_request
 from memtrace_otel.store.errors import SourceLimitError
-from memtrace_otel.store.http import listed, objects, span_id, trace_id
+from memtrace_otel.store.http import BackendApi, listed, objects, span_id, trace_id
 from memtrace_otel.store.remote import Found, RemoteSource, TooMuchError
 from memtrace_otel.store.wanted import Wanted, operation_names
 
+_logger = logging.getLogger(__name__)
 _TRACES = 200
 """Most traces of one search: they come whole."""
+_MANY = 50
+"""So many services are worth a word: each one is asked in every search."""
 _EVALUATION = (semconv.EVALUATION_LABEL, semconv.EVALUATION_SCORE)
 
 
@@ -32,6 +37,10 @@ class JaegerSource(RemoteSource):
 
     _finest = 1000
     _finds_elements = False
+
+    def __init__(self, api: BackendApi, hours: int | None = None) -> None:
+        super().__init__(api, hours)
+        self._warned: set[str] = set()
 
     def _read(self, trace_id: str) -> list[OperationSpan]:
         # raw: else times are moved where clocks seem to differ
@@ -67,8 +76,22 @@ class JaegerSource(RemoteSource):
         return 1 << 63
 
     def _services(self) -> list[str]:
-        services = map(str, listed(self.api.get_json("/api/v3/services"), "services"))
-        return [service for service in services if service != semconv.ATTRIBUTION_SERVICE]
+        """Return those to search: what the setting names, else every one but our own."""
+        known = [str(name) for name in listed(self.api.get_json("/api/v3/services"), "services")]
+        if named := {name for part in settings.SOURCE_SERVICES.read().split(",") if (name := part.strip())}:
+            for name in sorted(named.difference(known)):
+                self._warn_once(name, f"there is no service {name!r} ({settings.SOURCE_SERVICES.env}) as yet")
+            return sorted(named)
+        services = [name for name in known if name != semconv.ATTRIBUTION_SERVICE]
+        self.api.advice = f"each of {len(services)} services is searched: {settings.SOURCE_SERVICES.env} can name some"
+        if len(services) >= _MANY:
+            self._warn_once("", self.api.advice)
+        return services
+
+    def _warn_once(self, about: str, message: str) -> None:
+        if about not in self._warned:
+            self._warned.add(about)
+            _logger.warning("%s: %s", self, message)
 
     def _found(self, service: str, tags: Mapping[str, str], wanted: Wanted, since: int, until: int) -> Found:
         query: dict[str, str | int] = {"service": service, "limit": _TRACES}

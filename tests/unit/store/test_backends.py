@@ -6,6 +6,7 @@ import json
 import re
 import ssl
 import time
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -19,7 +20,7 @@ from memtrace_otel.store.tempo import TempoSource, traceql
 from memtrace_otel.store.tempo_reply import read_trace_reply
 from memtrace_otel.store.wanted import Wanted
 from memtrace_otel.testing import contract_span
-from tests.unit.store.backend_api import Reply, answering
+from tests.unit.store.backend_api import Answer, Reply, answering
 
 SPAN = contract_span(0xABC, 1, kind="retrieve")
 ORIGIN = f"{1:032x}-{2:016x}"
@@ -249,6 +250,41 @@ def test_jaeger_is_asked_service_by_service_but_not_for_our_own_and_shows_the_ev
     evaluations = [f"{number:016x}" for number in (2, 3, 4)]
     assert found == {"a".zfill(32): evaluations, "b".zfill(32): evaluations}
     assert {query["tags"] for path, query, _ in asked.requests if path == "/api/traces"} == {'{"memtrace.scope": "s"}'}
+
+
+def of_services(*services: str) -> Answer:
+    """A Jaeger that knows these and holds nothing."""
+
+    def answer(path: str, query: dict[str, str]) -> Reply:
+        return 200, json.dumps({"services": services} if path == "/api/v3/services" else {"data": []}).encode()
+
+    return answer
+
+
+def test_of_many_services_those_are_asked_that_are_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MEMTRACE_SOURCE_SERVICES", " judge, assistant,,assitant")
+    with answering(of_services("assistant", "judge", *(f"other-{n}" for n in range(100)))) as asked:
+        source = open_source(f"jaeger+{asked.url}")
+        for _ in range(2):
+            source.keeping().find_traces(["s"])
+    searched = Counter(query["service"] for path, query, _ in asked.requests if path == "/api/traces")
+    assert searched == dict.fromkeys(("assistant", "assitant", "judge"), 2)  # one that is not there may come
+    assert [message for message in caplog.messages if "'assitant'" in message] == caplog.messages[:1] == caplog.messages
+
+
+def test_who_searches_each_of_many_services_is_told_once_what_would_need_fewer_requests(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MEMTRACE_SOURCE_REQUESTS", "150")
+    with answering(of_services(*(f"other-{n}" for n in range(100)))) as asked:
+        source = open_source(f"jaeger+{asked.url}")
+        source.keeping().find_traces(["s"])
+        with pytest.raises(SourceLimitError, match="each of 100 services is searched: MEMTRACE_SOURCE_SERVICES"):
+            source.keeping().find_traces(["s"])
+    assert len(caplog.messages) == 1
+    assert "each of 100 services" in caplog.text
 
 
 @pytest.mark.parametrize(
