@@ -285,7 +285,7 @@ INBOX_BYTES = Setting(
 QUIET_SECONDS = Setting(
     "MEMTRACE_QUIET_SECONDS",
     5.0,
-    "`serve` attributes a failing trace when nothing more arrived for so many seconds.",
+    "`serve` and `watch` attribute a failing trace when nothing more arrived for so many seconds.",
     least=0,
 )
 SOURCE_TENANT = Setting(
@@ -318,6 +318,12 @@ SOURCE_HOURS = Setting(
     "How far back the backend of `--source` is searched for what worked on a memory, in hours; what an answer read is "
     "found by its origin at any age.",
     least=1,
+)
+SOURCE_SERVICES = Setting(
+    "MEMTRACE_SOURCE_SERVICES",
+    "",
+    "Services of a Jaeger that `--source` searches, between commas: all that work on a memory or judge answers. Empty: "
+    "every one it knows, each at about eight requests per failing trace.",
 )
 PACK_SECONDS = Setting(
     "MEMTRACE_PACK_SECONDS",
@@ -363,6 +369,7 @@ TABLE: tuple[AnySetting, ...] = (
     SOURCE_REQUESTS,
     SOURCE_BYTES,
     SOURCE_HOURS,
+    SOURCE_SERVICES,
     PACK_SECONDS,
 )
 NAMES: Mapping[str, AnySetting] = {setting.name: setting for setting in TABLE}

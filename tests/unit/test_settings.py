@@ -116,10 +116,12 @@ def test_values_of_python_and_yaml_become_the_type_of_the_setting(name: str, val
     assert (found, type(found)) == (read, type(read))
 
 
-def test_the_page_names_every_setting_as_python_and_yaml_do() -> None:
+def test_the_page_names_every_setting_as_python_and_yaml_do_and_says_the_same_of_it() -> None:
     page = (ROOT / "docs" / "reference" / "settings.md").read_text()
     rows = {
-        cells[0].strip(" |`"): cells[1].strip(" `") for line in page.splitlines() if (cells := line.split(" | "))[1:]
+        cells[0].strip(" |`"): (cells[1].strip(" `"), cells[-1].removesuffix(" |"))
+        for line in page.splitlines()
+        if (cells := line.split(" | "))[1:]
     }
     for setting in settings.TABLE:
-        assert rows[setting.env] == setting.name
+        assert rows[setting.env] == (setting.name, setting.help)

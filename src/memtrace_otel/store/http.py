@@ -89,6 +89,8 @@ class BackendApi:
         self.address = address
         self.bounds = bounds or Bounds()
         self.spent = Spent()
+        self.advice = ""
+        """Said where more requests are needed than are allowed: what would need fewer."""
         self._seconds = self.bounds.seconds
         self._allowed = Spent(self.bounds.requests, self.bounds.bytes)
         self._headers = {"user-agent": f"memtrace-otel/{__version__}", **(headers or {})}
@@ -207,7 +209,10 @@ class BackendApi:
     def _count_request(self) -> None:
         with self._lock:
             if self.spent.requests >= self._allowed.requests:
-                raise SourceLimitError(str(self), f"{self.bounds.requests} requests a failing trace are not enough")
+                advice = self.advice and f" ({self.advice})"
+                raise SourceLimitError(
+                    str(self), f"{self.bounds.requests} requests a failing trace are not enough{advice}"
+                )
             self.spent.requests += 1
 
     def _count_bytes(self, read: int) -> None:

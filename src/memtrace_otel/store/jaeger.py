@@ -2,28 +2,38 @@
 
 API v3 over HTTP ignores the attributes of a search (1.76), the page's API takes them. It searches one service at a
 time, for attributes that are equal to a text: of an array the whole text, so that readers of an origin are looked for
-among the spans of their kind. Badger, Elasticsearch and Cassandra give arrays back as JSON text, which is read as well,
-and no link attributes, which nothing here needs.
+among the spans of their kind. Nothing tells beforehand which services have such spans, nor do the names of their spans:
+one of any name may take part or carry an evaluation. Badger, Elasticsearch and Cassandra give arrays back as JSON text,
+which is read as well, and no link attributes, which nothing here needs.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import repeat
 from typing import cast
 
-from memtrace_otel import semconv
+from memtrace_otel import semconv, settings
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import DecodeError, decode_request
 from memtrace_otel.otlp.fields import array_of_text
 from memtrace_otel.otlp.json import json_to_request
 from memtrace_otel.store.errors import SourceLimitError
-from memtrace_otel.store.http import listed, objects, span_id, trace_id
-from memtrace_otel.store.remote import Found, RemoteSource, TooMuchError
+from memtrace_otel.store.http import BackendApi, FailedError, listed, objects, span_id, trace_id
+from memtrace_otel.store.remote import AT_A_TIME, Found, RemoteSource, TooMuchError
 from memtrace_otel.store.wanted import Wanted, operation_names
 
+_logger = logging.getLogger(__name__)
 _TRACES = 200
 """Most traces of one search: they come whole."""
+_MANY = 50
+"""So many services are worth a word: each one is asked in every search."""
+_MANY_SEARCHES = 10
+"""So many of one service are worth another one, first: for whether it has any trace in the time."""
 _EVALUATION = (semconv.EVALUATION_LABEL, semconv.EVALUATION_SCORE)
 
 
@@ -32,6 +42,10 @@ class JaegerSource(RemoteSource):
 
     _finest = 1000
     _finds_elements = False
+
+    def __init__(self, api: BackendApi, hours: int | None = None) -> None:
+        super().__init__(api, hours)
+        self._warned: set[str] = set()
 
     def _read(self, trace_id: str) -> list[OperationSpan]:
         # raw: else times are moved where clocks seem to differ
@@ -44,19 +58,14 @@ class JaegerSource(RemoteSource):
             raise SourceLimitError(str(self), f"trace {trace_id}: {error}", is_reply=True) from None
 
     def _search(self, wanted: Wanted, since: int, until: int) -> Found:
-        found: dict[str, Collection[str]] = {}
-        too_much = ""
-        for service in self._services():
-            for tags in _tags(wanted):
-                try:
-                    found.update(self._found(service, tags, wanted, since, until))
-                except TooMuchError as error:
-                    if self._middle(since, until):
-                        raise
-                    found.update(error.found)
-                    too_much = str(error)
-        if too_much:
-            raise TooMuchError(too_much, found)
+        services = sorted(wanted.services) or self._services()
+        with ThreadPoolExecutor(AT_A_TIME) as pool:
+            told = list(pool.map(self._of, services, repeat(wanted), repeat(since), repeat(until)))
+        found = {trace_id: spans for traces, _ in told for trace_id, spans in traces.items()}
+        if too_much := next((reason for _, reason in told if reason), ""):
+            # a service that has none in all this time has none in a part of it
+            some = (service for service, (traces, reason) in zip(services, told, strict=True) if traces or reason)
+            raise TooMuchError(too_much, found, replace(wanted, services=frozenset(some)))
         return found
 
     def _for_failing(self) -> Collection[Wanted]:
@@ -67,24 +76,71 @@ class JaegerSource(RemoteSource):
         return 1 << 63
 
     def _services(self) -> list[str]:
-        services = map(str, listed(self.api.get_json("/api/v3/services"), "services"))
-        return [service for service in services if service != semconv.ATTRIBUTION_SERVICE]
+        """Return those to search: what the setting names, else every one but our own."""
+        services = self._kept.services if self._kept else None
+        if services is None:
+            services = self._named_or_known()
+            if self._kept:
+                self._kept.services = services
+        return services
 
-    def _found(self, service: str, tags: Mapping[str, str], wanted: Wanted, since: int, until: int) -> Found:
-        query: dict[str, str | int] = {"service": service, "limit": _TRACES}
+    def _named_or_known(self) -> list[str]:
+        known = [str(name) for name in listed(self.api.get_json("/api/v3/services"), "services")]
+        if named := {name for part in settings.SOURCE_SERVICES.read().split(",") if (name := part.strip())}:
+            for name in sorted(named.difference(known)):
+                self._warn_once(name, f"there is no service {name!r} ({settings.SOURCE_SERVICES.env}) as yet")
+            return sorted(named)
+        services = [name for name in known if name != semconv.ATTRIBUTION_SERVICE]
+        self.api.advice = f"each of {len(services)} services is searched: {settings.SOURCE_SERVICES.env} can name some"
+        if len(services) >= _MANY:
+            self._warn_once("", self.api.advice)
+        return services
+
+    def _warn_once(self, about: str, message: str) -> None:
+        if about not in self._warned:
+            self._warned.add(about)
+            _logger.warning("%s: %s", self, message)
+
+    def _of(self, service: str, wanted: Wanted, since: int, until: int) -> tuple[Found, str]:
+        """Return what is found in a service, and why that is not all."""
+        searches = list(_tags(wanted))
+        if len(searches) >= _MANY_SEARCHES and self._is_silent(service, since, until):
+            return {}, ""
+        found: dict[str, Collection[str]] = {}
+        too_much = ""
+        for tags in searches:
+            try:
+                traces = self._traces(service, tags, since, until, _TRACES)
+            except TooMuchError as error:
+                too_much = str(error)
+            else:
+                found |= {trace_id(trace): _evaluations(trace) for trace in traces if _has(trace, wanted)}
+                if len(traces) >= _TRACES:
+                    too_much = f"{_TRACES} or more of {service}"
+            if too_much and self._middle(since, until):
+                break
+        return found, too_much
+
+    def _is_silent(self, service: str, since: int, until: int) -> bool:
+        """Tell whether a service has no trace at all."""
+        try:
+            return not self._traces(service, {}, since, until, 1)
+        except (TooMuchError, FailedError):  # at a trace that no search may come upon
+            return False
+
+    def _traces(
+        self, service: str, tags: Mapping[str, str], since: int, until: int, most: int
+    ) -> list[Mapping[str, object]]:
+        query: dict[str, str | int] = {"service": service, "limit": most}
         query |= {"start": since // 1000, "end": -(-until // 1000)}
         if tags:
             query["tags"] = json.dumps(tags)
         try:
-            found = objects(self.api.get_json("/api/traces", query), "data")
+            return objects(self.api.get_json("/api/traces", query), "data")
         except SourceLimitError as error:
             if not error.is_reply:
                 raise
             raise TooMuchError(error.reason) from None
-        traces = {trace_id(trace): _evaluations(trace) for trace in found if _has(trace, wanted)}
-        if len(found) >= _TRACES:
-            raise TooMuchError(f"{_TRACES} or more of {service}", traces)
-        return traces
 
 
 def _has(trace: Mapping[str, object], wanted: Wanted) -> bool:

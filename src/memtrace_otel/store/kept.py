@@ -53,6 +53,8 @@ class KeptTraces:
     Shared by threads."""
 
     def __init__(self, most_spans: int = _SPANS) -> None:
+        self.services: list[str] | None = None
+        """Those to search, None when nobody has asked for them."""
         self._most = most_spans
         self._traces = _Kept[str, list[OperationSpan]]()
         self._scopes = _Kept[str, list[str]]()

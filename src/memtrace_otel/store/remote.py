@@ -30,7 +30,8 @@ from memtrace_otel.store.wanted import Wanted, evaluates, judged_traces, named
 _logger = logging.getLogger(__name__)
 _SECOND = 1_000_000_000
 _HOUR = 3600 * _SECOND
-_AT_A_TIME = 4
+AT_A_TIME = 4
+"""Requests."""
 _WARNINGS = 10_000
 """Traces of which it is remembered that it was warned of them."""
 _AHEAD = _HOUR
@@ -50,11 +51,13 @@ Found = Mapping[str, Collection[str]]
 
 
 class TooMuchError(Exception):
-    """A search that a backend does not answer whole for so long a time; `found` is what it did answer."""
+    """A search that a backend does not answer whole for so long a time; `found` is what it did answer, `left` what is
+    still to be searched for in parts of that time, where that is less."""
 
-    def __init__(self, reason: str, found: Found | None = None) -> None:
+    def __init__(self, reason: str, found: Found | None = None, left: Wanted | None = None) -> None:
         super().__init__(reason)
         self.found = found or {}
+        self.left = left
 
 
 class RemoteSource(ABC):
@@ -315,7 +318,7 @@ class RemoteSource(ABC):
         missing = [id for id in dict.fromkeys(trace_ids) if self._kept and self._kept.trace(id) is None]
         if len(missing) < 2:
             return
-        with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        with ThreadPoolExecutor(AT_A_TIME) as pool:
             for _ in pool.map(self.readable, missing):
                 pass
 
@@ -358,17 +361,18 @@ class RemoteSource(ABC):
         now = time.time_ns()
         first = max(now - self._history if since is None else since, 0)
         last = now + _AHEAD if until is None else until
-        waiting: list[tuple[int, int]] = []
+        waiting: list[tuple[int, int, Wanted]] = []
         while last > first:
-            waiting.append((max(first, last - self._at_once()), last))
+            waiting.append((max(first, last - self._at_once()), last, wanted))
             last = waiting[-1][0]
         while waiting:
-            start, end = waiting.pop()
+            start, end, wanted = waiting.pop()
             try:
                 found = self._search(wanted, start, end)
             except TooMuchError as error:
                 if middle := self._middle(start, end):
-                    waiting += [(middle, end), (start, middle)]
+                    left = error.left or wanted
+                    waiting += [(middle, end, left), (start, middle, left)]
                     continue
                 limit = SourceLimitError(str(self), f"too many traces within {self._finest / _SECOND:g} s: {error}")
                 if not wanted.failing:

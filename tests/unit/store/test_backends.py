@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import ssl
+import threading
 import time
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -19,7 +21,7 @@ from memtrace_otel.store.tempo import TempoSource, traceql
 from memtrace_otel.store.tempo_reply import read_trace_reply
 from memtrace_otel.store.wanted import Wanted
 from memtrace_otel.testing import contract_span
-from tests.unit.store.backend_api import Reply, answering
+from tests.unit.store.backend_api import Answer, Reply, answering
 
 SPAN = contract_span(0xABC, 1, kind="retrieve")
 ORIGIN = f"{1:032x}-{2:016x}"
@@ -212,11 +214,12 @@ def test_jaeger_is_searched_down_to_a_microsecond(caplog: pytest.LogCaptureFixtu
 
 def test_jaeger_is_asked_for_failing_labels_as_they_are_usually_written() -> None:
     def answer(path: str, query: dict[str, str]) -> Reply:
-        return 200, b'{"services": ["a"]}' if path == "/api/v3/services" else b'{"data": []}'
+        found = [] if "tags" in query else [{}]
+        return 200, json.dumps({"services": ["a"]} if path == "/api/v3/services" else {"data": found}).encode()
 
     with answering(answer) as asked:
         open_source(f"jaeger+{asked.url}").failing(0)
-    tags = [query["tags"] for path, query, _ in asked.requests if path == "/api/traces"]
+    tags = [query["tags"] for path, query, _ in asked.requests if path == "/api/traces" and "tags" in query]
     labels = {json.loads(tag).get("gen_ai.evaluation.score.label") for tag in tags}
     assert labels >= {"incorrect", "Incorrect", "FAIL", "Not relevant", "Not Relevant", "NOT_RELEVANT", "not_relevant"}
     assert '{"memtrace.op.kind": "judge"}' in tags
@@ -249,6 +252,99 @@ def test_jaeger_is_asked_service_by_service_but_not_for_our_own_and_shows_the_ev
     evaluations = [f"{number:016x}" for number in (2, 3, 4)]
     assert found == {"a".zfill(32): evaluations, "b".zfill(32): evaluations}
     assert {query["tags"] for path, query, _ in asked.requests if path == "/api/traces"} == {'{"memtrace.scope": "s"}'}
+
+
+def of_services(*services: str) -> Answer:
+    """A Jaeger that knows these and holds nothing."""
+
+    def answer(path: str, query: dict[str, str]) -> Reply:
+        return 200, json.dumps({"services": services} if path == "/api/v3/services" else {"data": []}).encode()
+
+    return answer
+
+
+def test_of_many_services_those_are_asked_that_are_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MEMTRACE_SOURCE_SERVICES", " judge, assistant,,assitant")
+    with answering(of_services("assistant", "judge", *(f"other-{n}" for n in range(100)))) as asked:
+        source = open_source(f"jaeger+{asked.url}")
+        for _ in range(2):
+            source.keeping().find_traces(["s"])
+    searched = Counter(query["service"] for path, query, _ in asked.requests if path == "/api/traces")
+    assert searched == dict.fromkeys(("assistant", "assitant", "judge"), 2)  # one that is not there may come
+    assert [message for message in caplog.messages if "'assitant'" in message] == caplog.messages[:1] == caplog.messages
+
+
+def test_who_searches_each_of_many_services_is_told_once_what_would_need_fewer_requests(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MEMTRACE_SOURCE_REQUESTS", "150")
+    with answering(of_services(*(f"other-{n}" for n in range(100)))) as asked:
+        source = open_source(f"jaeger+{asked.url}")
+        source.keeping().find_traces(["s"])
+        with pytest.raises(SourceLimitError, match="each of 100 services is searched: MEMTRACE_SOURCE_SERVICES"):
+            source.keeping().find_traces(["s"])
+    assert len(caplog.messages) == 1
+    assert "each of 100 services" in caplog.text
+
+
+def test_a_silent_service_of_jaeger_is_asked_for_any_trace_alone_but_a_trace_that_fails_hides_no_other_one() -> None:
+    def answer(path: str, query: dict[str, str]) -> Reply:
+        if path == "/api/v3/services":
+            return 200, b'{"services": ["broken", "busy", "silent"]}'
+        if "tags" in query:
+            return 200, b'{"data": []}'
+        assert query["limit"] == "1"
+        return (
+            (500, b"") if query["service"] == "broken" else (200, b'{"data": []}'.replace(b"[]", of[query["service"]]))
+        )
+
+    of = {"busy": b'[{"traceID": "1", "spans": []}]', "silent": b"[]"}
+    with answering(answer) as asked:
+        source = open_source(f"jaeger+{asked.url}")
+        source.api.hurry(5)
+        assert source._search(Wanted(failing=True), 0, 10**18) == {}
+    searched = Counter(query["service"] for path, query, _ in asked.requests if path == "/api/traces")
+    assert searched["silent"] == 1
+    assert searched["busy"] == searched["broken"] > 30
+
+
+def test_a_time_that_is_divided_is_searched_where_there_is_something() -> None:
+    def answer(path: str, query: dict[str, str]) -> Reply:
+        if path == "/api/v3/services":
+            return 200, json.dumps({"services": ["busy", "few", *(f"other-{n}" for n in range(50))]}).encode()
+        starts = {"busy": range(800), "few": [3]}.get(query["service"], [])
+        found = [start for start in starts if int(query["start"]) <= start < int(query["end"])]
+        return 200, json.dumps({"data": [{"traceID": f"{n:x}", "spans": []} for n in found[:200]]}).encode()
+
+    with answering(answer) as asked:
+        times = list(open_source(f"jaeger+{asked.url}")._searched(Wanted(scopes=frozenset({"s"})), 0, 1_000_000))
+    assert {f"{start:032x}" for start in range(800)} == {trace for _, _, found in times for trace in found}
+    searched = Counter(query["service"] for path, query, _ in asked.requests if path == "/api/traces")
+    assert 1 < searched["few"] < searched["busy"]
+    assert all(searched[f"other-{n}"] == 1 for n in range(50))
+
+
+def test_several_services_of_jaeger_are_searched_at_a_time() -> None:
+    both = threading.Barrier(2, timeout=10)
+
+    def answer(path: str, query: dict[str, str]) -> Reply:
+        if path == "/api/v3/services":
+            return 200, b'{"services": ["a", "b"]}'
+        both.wait()
+        return 200, b'{"data": []}'
+
+    with answering(answer) as asked:
+        assert open_source(f"jaeger+{asked.url}").find_traces(["s"]) == {"s": []}
+
+
+def test_one_run_asks_jaeger_once_which_services_there_are() -> None:
+    with answering(of_services("a")) as asked:
+        source = open_source(f"jaeger+{asked.url}").keeping()
+        for scope in "st":
+            source.find_traces([scope])
+    assert [path for path, _, _ in asked.requests].count("/api/v3/services") == 1
 
 
 @pytest.mark.parametrize(
