@@ -97,6 +97,11 @@ def failing_trace(recording: Recording, database: Path) -> str:
     return f"{context.trace_id:032x}"
 
 
+def held(database: Path) -> list[OperationSpan]:
+    with SqliteStore.open(database) as store:
+        return list(store.spans())
+
+
 def rows(database: Path) -> str:
     """Digest of everything a database holds."""
     with sqlite3.connect(database) as connection:
@@ -202,6 +207,25 @@ def test_import_reads_lines_files_and_gzip_and_knows_duplicates(request_json: st
     assert "8 new spans" in run("import", lines, "--db", db).stdout
     assert "0 new spans" in run("import", zipped, lines, "--db", db).stdout
     assert run("attribute", "--all", "--db", db, "--json").exit_code == 0
+
+
+def test_import_takes_evaluations_among_logs_and_counts_what_it_skips(
+    request_json: str, database: Path, tmp_path: Path
+) -> None:
+    """What a Collector's file exporter writes that is in the pipelines of all three signals."""
+    [answer] = [span for span in held(database) if span.kind == "respond"]
+    at = {"traceId": answer.trace_id, "spanId": answer.span_id, "timeUnixNano": str(answer.end)}
+    label = {"key": "gen_ai.evaluation.score.label", "value": {"stringValue": "fail"}}
+    evaluation = at | {"eventName": "gen_ai.evaluation.result", "attributes": [label]}
+    logs = {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "started"}}, evaluation]}]}]}
+    mixed, db = tmp_path / "mixed.jsonl", tmp_path / "new.db"
+    mixed.write_text("\n".join([request_json, json.dumps(logs), '{"resourceMetrics": []}']))
+    result = run("import", mixed, "--db", db)
+    assert (result.exit_code, "9 new spans" in result.stdout) == (0, True)
+    assert "skipped log records other than gen_ai.evaluation.result" in result.stderr
+    assert "of a span: 1; requests of metrics: 1" in result.stderr
+    [judge] = [span for span in held(db) if span.parent_id == answer.span_id and span.system == "evaluation"]
+    assert judge.kind == "judge"
 
 
 def bad_files(request_json: str, folder: Path) -> Iterator[tuple[Path, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,19 +23,25 @@ def import_files(files: tuple[Path, ...], database: Path) -> None:
     """Read spans from FILES into the database, all or nothing.
 
     Accepted, each also gzipped: OTLP/JSON (one request per line or per file), OTLP protobuf, smartcomment and
-    MemTraceBench graphs.
+    MemTraceBench graphs. Of OTLP logs, evaluations (`gen_ai.evaluation.result` in the context of a span) are taken, as
+    `serve` takes them; other log records and, in JSON, metrics are skipped, and counted on standard error.
     """
     from memtrace_otel.store.importing import import_requests
 
+    skipped: Counter[str] = Counter()
     with progress_bar("import") as progress:
-        spans = import_requests(database, _bodies(files, progress))
+        spans = import_requests(database, _bodies(files, progress, skipped))
+    if skipped:
+        told = "; ".join(f"{what}: {count}" for what, count in skipped.items())
+        click.echo(f"memtrace-otel: skipped {told}", err=True)
     click.echo(f"{spans} new spans in {database}")
 
 
-def _bodies(files: tuple[Path, ...], progress: Callable[[int, int], None]) -> Iterator[bytes]:
+def _bodies(files: tuple[Path, ...], progress: Callable[[int, int], None], skipped: Counter[str]) -> Iterator[bytes]:
+    """Yield trace requests; count what else there is in `skipped`."""
     from memtrace_otel.graph.smartcomment import to_spans
     from memtrace_otel.otlp import encode_request
-    from memtrace_otel.otlp.files import GraphDocument, InputError, read_file
+    from memtrace_otel.otlp.files import GraphDocument, InputError, Skipped, read_file
 
     for number, path in enumerate(files):
         progress(number, len(files))
@@ -44,5 +51,7 @@ def _bodies(files: tuple[Path, ...], progress: Callable[[int, int], None]) -> It
                     yield encode_request(to_spans(item.graph))
                 except ValueError as error:
                     raise InputError(path, item.line, str(error)) from None
+            elif isinstance(item, Skipped):
+                skipped[item.what] += item.count
             else:
                 yield item.body

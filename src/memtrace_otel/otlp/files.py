@@ -1,6 +1,7 @@
 """Files of spans: OTLP/JSON (one request per line or per file), OTLP protobuf, graph JSON; gzip of each.
 
-Everything is checked here, so that an import can be refused before anything is written.
+A Collector's file holds logs and metrics, too: evaluations among the logs are taken, as by the receiver. Everything is
+checked here, so that an import can be refused before anything is written.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import sys
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -16,13 +18,24 @@ from io import BufferedReader
 from pathlib import Path
 from typing import cast
 
-from memtrace_otel import settings
+from google.protobuf.message import DecodeError as ProtobufError
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+from memtrace_otel import semconv, settings
 from memtrace_otel.otlp.decode import DecodeError, check_ids, check_wire_version, parse_request
-from memtrace_otel.otlp.json import Json, json_to_request
+from memtrace_otel.otlp.json import Json, json_to_logs, json_to_request
+from memtrace_otel.otlp.receiver import Limits, RequestError, check_logs
 
 MAX_DOCUMENT_BYTES = 256 << 20
 """Largest single request or graph: it is held in memory, unlike the file."""
 
+OTHER_LOGS = f"log records other than {semconv.EVALUATION_EVENT} in the context of a span"
+METRICS = "requests of metrics"
+
+_ALL = Limits(MAX_DOCUMENT_BYTES, MAX_DOCUMENT_BYTES, sys.maxsize, sys.maxsize)
+"""An import takes what there is, or nothing: it drops no record that is large."""
+_TRACES, _LOGS = ("resourceSpans", "resource_spans"), ("resourceLogs", "resource_logs")
+_METRICS = ("resourceMetrics", "resource_metrics")
 _SNIFFED_BYTES = 1024
 _GZIP = b"\x1f\x8b"
 _JSON = re.compile(rb'(\xef\xbb\xbf)?\s*(\{\s*("[^\x00-\x1f"]|\})|\[)')
@@ -40,7 +53,7 @@ class InputError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class OtlpBody:
-    """A valid OTLP trace request in protobuf, found at `line`."""
+    """A valid OTLP trace request in protobuf, found at `line`; evaluations of a logs request are judge spans in it."""
 
     body: bytes
     line: int = 0
@@ -54,7 +67,19 @@ class GraphDocument:
     line: int = 0
 
 
-def read_file(path: str | Path) -> Iterator[OtlpBody | GraphDocument]:
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """What was found at `line` and holds nothing of memory: so many `OTHER_LOGS` or `METRICS`."""
+
+    what: str
+    count: int
+    line: int = 0
+
+
+Item = OtlpBody | GraphDocument | Skipped
+
+
+def read_file(path: str | Path) -> Iterator[Item]:
     """Yield what the file holds, checked piece by piece. Raises InputError at the first fault.
 
     Memory is bounded by the largest single request; the file, unpacked, by the setting `MEMTRACE_MAX_IMPORT_BYTES`.
@@ -99,16 +124,19 @@ class _Source:
         return data
 
 
-def _read_protobuf(source: _Source) -> Iterator[OtlpBody]:
+def _read_protobuf(source: _Source) -> Iterator[OtlpBody | Skipped]:
     body = source.rest(0)
     try:
         _check(body)
     except DecodeError as error:
-        raise InputError(source.path, 0, f"neither JSON nor valid OTLP protobuf: {error}") from None
-    yield OtlpBody(body)
+        if not _is_logs(body):
+            raise InputError(source.path, 0, f"neither JSON nor valid OTLP protobuf: {error}") from None
+        yield from _evaluations(source.path, 0, body)
+    else:
+        yield OtlpBody(body)
 
 
-def _read_json(source: _Source) -> Iterator[OtlpBody | GraphDocument]:
+def _read_json(source: _Source) -> Iterator[Item]:
     """Read one document per line, or one that fills the file: its first line is no document, nor is its second."""
     first = True
     lines = source.lines()
@@ -123,7 +151,7 @@ def _read_json(source: _Source) -> Iterator[OtlpBody | GraphDocument]:
                 raise
             document = _parse(source.path, number, source.rest(number, line + following))
         first = False
-        yield _item(source.path, number, document)
+        yield from _items(source.path, number, document)
 
 
 def _parse(path: Path, line: int, text: bytes) -> object:
@@ -145,20 +173,53 @@ def _is_document(line: bytes) -> bool:
         return False
 
 
-def _item(path: Path, line: int, document: object) -> OtlpBody | GraphDocument:
+def _items(path: Path, line: int, document: object) -> Iterator[Item]:
     if not isinstance(document, dict):
         raise InputError(
             path, line, f"not OTLP: a JSON {type(document).__name__} instead of an object with resourceSpans"
         )
     document = cast("Json", document)
     if "graph_id" in document and "data" in document:
-        return GraphDocument(document, line)
+        yield GraphDocument(document, line)
+        return
+    traces, logs, metrics = (not document.keys().isdisjoint(names) for names in (_TRACES, _LOGS, _METRICS))
     try:
-        body = json_to_request(document)
-        _check(body)
+        if logs:
+            yield from _evaluations(path, line, json_to_logs(document))
+        if metrics:
+            yield Skipped(METRICS, 1, line)
+        if traces or not (logs or metrics):
+            body = json_to_request(document)
+            _check(body)
+            yield OtlpBody(body, line)
     except DecodeError as error:
         raise InputError(path, line, str(error)) from None
-    return OtlpBody(body, line)
+
+
+def _evaluations(path: Path, line: int, body: bytes) -> Iterator[OtlpBody | Skipped]:
+    """Yield those of a logs request, and how many of its records are none."""
+    try:
+        checked = check_logs(body, _ALL)
+    except RequestError as error:
+        raise InputError(path, line, str(error)) from None
+    if checked.spans:
+        yield OtlpBody(checked.body, line)
+    if checked.rejected:
+        yield Skipped(OTHER_LOGS, checked.rejected, line)
+
+
+def _is_logs(body: bytes) -> bool:
+    """Tell a logs request from a faulty trace request: what says the time of a record is nothing like it in a span."""
+    try:
+        request = ExportLogsServiceRequest.FromString(body)
+    except ProtobufError:
+        return False
+    return any(
+        record.time_unix_nano or record.observed_time_unix_nano
+        for group in request.resource_logs
+        for scope in group.scope_logs
+        for record in scope.log_records
+    )
 
 
 def _check(body: bytes) -> None:

@@ -8,13 +8,16 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import decode_request, encode_request
-from memtrace_otel.otlp.files import GraphDocument, InputError, OtlpBody, read_file
+from memtrace_otel.otlp.files import METRICS, OTHER_LOGS, GraphDocument, InputError, OtlpBody, Skipped, read_file
+from memtrace_otel.otlp.json import json_to_logs
+from memtrace_otel.otlp.receiver import Limits, check_logs
 from tests.otlp_json import request_to_json
 from tests.unit.otlp.spans import random_span
 
@@ -85,6 +88,40 @@ def test_a_graph_is_handed_on(tmp_path: Path) -> None:
     assert item == GraphDocument(graph, 1)
 
 
+EVALUATION = {"timeUnixNano": "7", "eventName": "gen_ai.evaluation.result", "traceId": "a" * 32, "spanId": "b" * 16}
+OTHER = {"timeUnixNano": "8", "body": {"stringValue": "started"}}
+METRIC = b'{"resourceMetrics": []}'
+
+
+def logs(*records: object) -> bytes:
+    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "shop"}}]}
+    return json.dumps({"resourceLogs": [{"resource": resource, "scopeLogs": [{"logRecords": records}]}]}).encode()
+
+
+def test_evaluations_among_logs_are_the_judge_spans_that_the_receiver_makes(tmp_path: Path) -> None:
+    written_by_collector = b"\n".join([METRIC, logs(OTHER, EVALUATION, OTHER), LINE, logs(OTHER), METRIC])
+    metrics, judges, others, spans, *rest = read_file(written(tmp_path, written_by_collector))
+    received = check_logs(json_to_logs(json.loads(logs(EVALUATION))), Limits.from_settings())
+    assert judges == OtlpBody(received.body, 2)
+    assert received.spans == 1
+    assert others == Skipped(OTHER_LOGS, 2, 2)
+    assert isinstance(spans, OtlpBody)
+    assert decode_request(spans.body) == SPANS
+    assert (metrics, rest) == (Skipped(METRICS, 1, 1), [Skipped(OTHER_LOGS, 1, 4), Skipped(METRICS, 1, 5)])
+
+
+@pytest.mark.parametrize(
+    "records", [[EVALUATION, OTHER], [OTHER], [EVALUATION | {"body": {"stringValue": "x" * 2**21}}]]
+)
+def test_logs_in_protobuf_are_what_they_are_in_json(tmp_path: Path, records: list[object]) -> None:
+    in_json = list(read_file(written(tmp_path, logs(*records))))
+    in_protobuf = list(read_file(written(tmp_path, json_to_logs(json.loads(logs(*records))))))
+    assert [replace(item, line=0) for item in in_json if not isinstance(item, GraphDocument)] == in_protobuf
+    assert {type(item) for item in in_json} == {
+        kind for kind, record in ((OtlpBody, records[0] != OTHER), (Skipped, OTHER in records)) if record
+    }
+
+
 def with_span(**fields: object) -> bytes:
     span = {"traceId": "a" * 32, "spanId": "b" * 16, **fields}
     return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
@@ -107,7 +144,10 @@ def with_span(**fields: object) -> bytes:
         (LINE + b"\n[1]", 2, "a JSON list"),
         (b"[]", 1, "a JSON list"),
         (b"{}", 1, "no resourceSpans"),
-        (LINE + b'\n{"resourceLogs": []}', 2, "found: resourceLogs"),
+        (LINE + b'\n{"resourceProfiles": []}', 2, "found: resourceProfiles"),
+        (LINE + b'\n{"resourceLogs": {}}', 2, "resourceLogs is not an array"),
+        (logs({"traceId": "xyz"}), 1, "traceId 'xyz' is not 32 hex digits"),
+        (logs({"body": 5}), 1, "not a valid OTLP logs request"),
         (b'{"data": [{"traceID": "1"}]}', 1, "no resourceSpans"),
         (b'{"resourceSpans": {}}', 1, "resourceSpans is not an array"),
         (b'{"resourceSpans": [1]}', 1, "resourceSpans is not an array of objects"),
