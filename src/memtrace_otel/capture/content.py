@@ -18,8 +18,6 @@ from memtrace_otel.semconv import Incomplete, RefKind
 if TYPE_CHECKING:  # imported by programs whose contents may leave
     from memtrace_otel.capture.redaction import Redaction
 
-_DIGEST = 16  # characters
-_UNREADABLE = f"{Incomplete.UNSERIALISABLE}-"
 _OWN_KEY = secrets.token_hex(16)  # of this process and its forked children
 
 
@@ -140,8 +138,7 @@ def _show_one(value: object, limits: CaptureConfig) -> bool | int | float | str:
 
 def variable_ref(kind: str, content: object, id: object = None) -> str:
     """Ref of a variable that the caller names by `id`. Without one a stored record, chunk, document, message or query
-    has the `id` of its own fields; anything else, and what has none, is named by the digest of what it says. (Of an
-    answer or a context, `Operation.read` and `wrote` make that the id of the span that it is from.)"""
+    has the `id` of its own fields; anything else, and what has none, is named by the digest of what it says."""
     if id is None and not isinstance(content, str):
         id = record_id(kind, content)
     if id is not None and (name := _id_text(id)):
@@ -150,14 +147,6 @@ def variable_ref(kind: str, content: object, id: object = None) -> str:
     if not faithful:  # two values that cannot be read are not the same value
         return make_ref(kind, _unreadable())
     return make_ref(kind, digest(text, config()))
-
-
-def is_named_by_text(ref: str, kind: str, text: str) -> bool:
-    """Whether `variable_ref` has named a variable, which says `text`, for want of an id."""
-    id = ref[len(kind) + 1 :]
-    if len(id) == _DIGEST:
-        return id == digest(text, config())
-    return not text and id.startswith(_UNREADABLE)
 
 
 def said(ref: str, said_in: str, number: int = 1) -> str:
@@ -196,4 +185,4 @@ def _id_text(id: object) -> str:
 
 
 def _unreadable() -> str:
-    return _UNREADABLE + secrets.token_hex(8)
+    return f"{Incomplete.UNSERIALISABLE}-{secrets.token_hex(8)}"

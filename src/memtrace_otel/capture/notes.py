@@ -11,12 +11,12 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel.capture.attributes import admit
 from memtrace_otel.capture.config import config
-from memtrace_otel.capture.content import is_named_by_text, show
+from memtrace_otel.capture.content import show
 from memtrace_otel.capture.guard import guarded, note_drop, note_error, note_misuse
 from memtrace_otel.capture.layout import Read, Written, number
 from memtrace_otel.capture.origins import Key, Version, next_version, origins
 from memtrace_otel.capture.values import words
-from memtrace_otel.model import is_origin, make_ref
+from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import Action, Incomplete, RefKind, Role
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ _ACTIONS = {str(action): str(action) for action in Action}
 _NONE, _DELETE, _HIT = str(Action.NONE), str(Action.DELETE), str(Role.HIT)
 _LIVING = frozenset({str(Role.HIT), str(Role.CANDIDATE), str(Role.PREVIOUS)})  # parts of a record that is in the store
 _BY_TEXT = frozenset({RefKind.FACT, RefKind.COMPLETION})  # only their texts name them
-_OF_SPAN = frozenset({RefKind.ANSWER, RefKind.CONTEXT})  # the span that made them names them
 _CONTEXT = f"{RefKind.CONTEXT}:"
 _origins = origins()
 
@@ -98,8 +97,7 @@ class Notes:
     ) -> int:
         """Record an input and return its index. `origin` None looks up the version that this process wrote last; a hit,
         candidate or previous version of a record that it has deleted was written by somebody else. So was one of other
-        words, where a record is always read as it was written (`verbatim`). An answer or context that its text names is
-        found by that."""
+        words, where a record is always read as it was written (`verbatim`)."""
         if not self._active:
             return -1
         try:
@@ -108,8 +106,6 @@ class Notes:
                 return self._left_out()
             role = _ROLES.get(role) or self._unknown("role", Role.OTHER, _ROLES)
             text = content if type(content) is str else self._text(content)
-            if kind in _OF_SPAN and (origin is None or not ref.endswith(origin[33:])):
-                ref, origin = self._named(kind, ref, origin, text, scope)
             if origin is None:
                 origin = "" if kind in _ROOTS else self._find(kind, ref, role, text, scope, verbatim)
             score = score if score is None or type(score) is float else number(score)
@@ -131,8 +127,7 @@ class Notes:
         event_time: str = "",
     ) -> int:
         """Record an output and return its index. `sources` are the indices of the inputs that fed it: none where it
-        comes from none of them, None for all. An answer or context that its text names has the id of this span instead,
-        or its name where an operation below this one made it.
+        comes from none of them, None for all.
 
         Operations below this one find the version at once, others when this one has ended well or given the context
         back.
@@ -140,8 +135,7 @@ class Notes:
         if not self._active:
             return -1
         try:
-            kind, colon, _ = ref.partition(":")
-            if not colon:
+            if ":" not in ref:
                 return self._left_out()
             role = _ROLES.get(role) or self._unknown("role", Role.OTHER, _ROLES)
             action = _ACTIONS.get(action) or self._unknown("action", Action.DERIVE, _ACTIONS)
@@ -150,8 +144,6 @@ class Notes:
             if store or event_time:
                 limits = config().of(self.system)
                 store, event_time = show(store, limits), show(event_time, limits)
-            if kind in _OF_SPAN and self._origin and action != _NONE:
-                ref = self._name(kind, ref, text)
             self._outputs.append((ref, role, action, text, store, event_time))
             self._sources.append(fed_by)
             if self._origin and action != _NONE:
@@ -239,27 +231,6 @@ class Notes:
             self.mark(Incomplete.UNKNOWN_ORIGIN)
         return origin
 
-    def _name(self, kind: str, ref: str, text: str) -> str:
-        """What this operation calls an answer or context that it has made."""
-        own = make_ref(kind, self._origin[33:])
-        if ref == own or not is_named_by_text(ref, kind, text):
-            return ref
-        known, _ = _origins.named(ref, [self._origin])  # an operation below has made it, or this one said it before
-        if not known:
-            taken = any(made[0] == own for made in self._outputs)
-            known = f"{own}.{len(self._outputs) + 1}" if taken else own
-        _origins.name(ref, known, self._origin, [*self.families(), _place(self.scope)])
-        return known
-
-    def _named(self, kind: str, ref: str, origin: str | None, text: str, scope: str | None) -> tuple[str, str | None]:
-        """Name and origin of an answer or context that is read by its text, else what was given."""
-        known, maker = _origins.named(ref, [*self.families(), _place(self.scope if scope is None else scope)])
-        if known and origin in (None, maker):
-            return known, maker
-        if origin and is_origin(origin) and is_named_by_text(ref, kind, text):
-            return make_ref(kind, origin[33:]), origin
-        return ref, origin
-
     def _text(self, content: object) -> str:
         text, faithful = words(content)
         if not faithful:
@@ -277,8 +248,3 @@ class Notes:
         """It failed: nobody reads what it was writing, unless the store shows just that."""
         if self._unpublished:
             _origins.doubt(self._unpublished)
-
-
-def _place(scope: str) -> str:
-    """A memory, among operations and traces."""
-    return f"|{scope}"

@@ -220,9 +220,9 @@ class Operation(Notes):
         `inputs` maps parameter names to ref kinds: their values are recorded as they are before the call, a list or
         tuple as one input per item. `output` is the ref kind of the returned value: a list or tuple gives one output
         per item, a generator one per yielded item, or a single one with the whole text when an answer, completion or
-        context is streamed. An answer or context has the id of the span. An input that comes back as the same variable,
-        of equal kind and text, is no output. `each` names the parameter whose n-th item alone the n-th returned item
-        was made of; by default every input fed every output.
+        context is streamed. An input that comes back as the same variable, of equal kind and text, is no output. `each`
+        names the parameter whose n-th item alone the n-th returned item was made of; by default every input fed every
+        output.
         """
         for wrapper in (classmethod, staticmethod):  # a decorator below this one
             if type(function) is wrapper:

@@ -53,7 +53,6 @@ class OriginTable:
         self._versions: OrderedDict[Key, Version] = OrderedDict()
         self._within: OrderedDict[tuple[str, Key], Version] = OrderedDict()
         self._failed: OrderedDict[Key, Version] = OrderedDict()
-        self._names: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
 
     def wrote(self, scope: str, ref: str, origin: str, *, deleted: bool = False) -> None:
         """Remember that `origin` produced the newest version of `ref` or deleted it."""
@@ -68,22 +67,6 @@ class OriginTable:
                 _keep(self._versions, key, version, entries)
                 for family in families:
                     _keep(self._within, (family, key), version, _EQUAL_TEXTS)
-
-    def name(self, said: str, ref: str, origin: str, places: Sequence[str]) -> None:
-        """Remember what is called `ref` after its span though its readers may know no more of it than its text, which
-        names it `said`, and the `places` (operations, traces, memories) where they may be."""
-        entries = config().origin_entries
-        with self._lock:
-            for place in places:
-                self._names.pop((place, said), None)
-                self._names[place, said] = ref, origin
-            while len(self._names) > entries:
-                self._names.popitem(last=False)
-
-    def named(self, said: str, places: Sequence[str]) -> tuple[str, str]:
-        """Return ref and origin of what was so named last in the first of these places that has it, else '', ''."""
-        with self._lock:
-            return next(filter(None, (self._names.get((place, said)) for place in places)), ("", ""))
 
     def doubt(self, tried: Mapping[Key, Version]) -> None:
         """Remember what failed operations were writing (the last 4,096): it may have been stored all the same."""
@@ -146,7 +129,6 @@ class OriginTable:
         self._versions.clear()
         self._within.clear()
         self._failed.clear()
-        self._names.clear()
 
     def __len__(self) -> int:
         return len(self._versions)

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from memtrace_otel import semconv
 from memtrace_otel.graph.judgements import find_judged
-from memtrace_otel.model import OperationSpan, Variable, make_origin, make_ref, ref_kind
-from memtrace_otel.semconv import Incomplete, RefKind
+from memtrace_otel.model import OperationSpan, make_origin
+from memtrace_otel.semconv import Incomplete
 
-OWN_KINDS = frozenset({RefKind.CONTEXT, RefKind.ANSWER})
-"""Kinds whose id is that of the span that makes them: such a ref declares its producer by itself."""
 _EVALUATES = (semconv.EVALUATION_NAME, semconv.EVALUATION_LABEL, semconv.EVALUATION_SCORE)
 
 
@@ -90,7 +88,6 @@ def assemble(spans: Iterable[OperationSpan]) -> Assembly:
     for origin, span in assembly.operations.items():
         _check_flow(origin, span, assembly)
     _inherit_scopes(known, assembly)
-    _name_by_span(assembly)
     find_judged(assembly)
     return assembly
 
@@ -188,44 +185,6 @@ def flow_within(span: OperationSpan) -> tuple[tuple[int, int], ...] | None:
         return span.flow
     inputs, outputs = len(span.inputs), len(span.outputs)
     return tuple((i, o) for i, o in span.flow if 0 <= i < inputs and 0 <= o < outputs) or None
-
-
-def reads_by_text(variable: Variable) -> bool:
-    """Tell whether an answer or context was read by one who knew no more of it than its text: it may have a name."""
-    ref, digest = variable.ref, variable.digest
-    return bool(digest) and not variable.origin and ref_kind(ref) in OWN_KINDS and ref.endswith(f":{digest}")
-
-
-def _name_by_span(assembly: Assembly) -> None:
-    """Give an answer or context that is read by its text the name that it has in the trace: another process wrote it,
-    or another memory."""
-    readers = [span for span in assembly.operations.values() if any(map(reads_by_text, span.inputs))]
-    traces = {span.trace_id for span in readers}
-    named: defaultdict[tuple[str, str], list[tuple[OperationSpan, str]]] = defaultdict(list)
-    for span in assembly.operations.values() if traces else ():
-        for output in span.outputs if span.trace_id in traces else ():
-            kind = ref_kind(output.ref)
-            if kind in OWN_KINDS and output.digest and output.ref.startswith(make_ref(kind, span.span_id)):
-                named[span.trace_id, make_ref(kind, output.digest)].append((span, output.ref))
-    for span in readers if named else ():
-        inputs = tuple(
-            replace(
-                variable, ref=_nearest(span, named.get((span.trace_id, variable.ref), ()), assembly) or variable.ref
-            )
-            if reads_by_text(variable)
-            else variable
-            for variable in span.inputs
-        )
-        assembly.operations[span.origin] = replace(span, inputs=inputs)
-
-
-def _nearest(reader: OperationSpan, written: Iterable[tuple[OperationSpan, str]], assembly: Assembly) -> str:
-    """Return the ref of what was written last before the reader, else inside it, '' when there is none."""
-    around = {reader.origin, *assembly.enclosing(reader.origin)}
-    found = [
-        (span.end <= reader.start, span.end, span.origin, ref) for span, ref in written if span.origin not in around
-    ]
-    return max(found, default=(False, 0, "", ""))[3]
 
 
 def _inherit_scopes(known: dict[str, OperationSpan], assembly: Assembly) -> None:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from memtrace_otel.graph.assembly import OWN_KINDS, Assembly, assemble
+from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.contents import ContentChooser, Sightings
 from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.keys import (
@@ -21,6 +21,9 @@ from memtrace_otel.graph.outputs import Versions, writes_version
 from memtrace_otel.graph.supersession import supersessions
 from memtrace_otel.model import OperationSpan, Variable, ref_kind
 from memtrace_otel.semconv import READING_KINDS, Incomplete, Role
+
+_OWN_KINDS = frozenset({"context", "answer"})
+"""Kinds whose id is that of the span that makes them: such a ref declares its producer by itself."""
 
 
 def build_graph(spans: Iterable[OperationSpan], *, whole: bool = True) -> EvolutionGraph:
@@ -271,4 +274,4 @@ def _own_reasons(span: OperationSpan) -> set[str]:
 
 
 def _declares(producer: OperationKey, version: VersionKey) -> bool:
-    return version.ref.partition(":")[0] in OWN_KINDS and version.ref.endswith(producer.origin[33:])
+    return version.ref.partition(":")[0] in _OWN_KINDS and version.ref.endswith(producer.origin[33:])

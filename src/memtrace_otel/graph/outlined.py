@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from memtrace_otel import semconv
-from memtrace_otel.graph.assembly import OWN_KINDS, assemble, flow_within, operates
+from memtrace_otel.graph.assembly import assemble, flow_within, operates
 from memtrace_otel.graph.keys import VersionKey
 from memtrace_otel.graph.outputs import Versions, is_writing
 from memtrace_otel.model import OperationSpan, ref_kind
@@ -82,8 +82,8 @@ class OutlinedTraces:
     """The origins of operations that ended with an error."""
 
     def add(self, trace_id: str, outlines: Sequence[Outline]) -> None:
-        """Add a trace. One with continuations, ragged arrays, several writers of a ref, an answer or context without an
-        origin, or a judge that names no answer, or the run around one, is read in full."""
+        """Add a trace. One with continuations, ragged arrays, several writers of a ref or a judge that names no answer,
+        or the run around one, is read in full."""
         writers: dict[str, str] = {}
         judged: set[str] = set()
         for outline in outlines:
@@ -103,10 +103,7 @@ class OutlinedTraces:
                 judged |= answers
             else:
                 nameless = False
-            by_text = "" in origins and any(
-                not at and ref_kind(ref) in OWN_KINDS for ref, at in zip(inputs, origins, strict=False)
-            )
-            if part or ragged or nameless or by_text or len(writers) != known + len(outputs):
+            if part or ragged or nameless or len(writers) != known + len(outputs):
                 self._add_assembled(trace_id, outlines)  # puts what was added of it so far right
                 return
             if parent_id:

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import operation, scope_id, variable_ref
-from memtrace_otel.model import content_digest, make_origin, make_ref, split_ref
+from memtrace_otel.model import make_origin, make_ref, split_ref
 from memtrace_otel.semconv import RefKind
 from tests.conftest import Recording
 
@@ -184,7 +184,7 @@ def test_w15_a_streamed_reply_is_recorded_whole(recording: Recording) -> None:
         yield from ("In ", "Lisbon", ".")
 
     assert "".join(reply()) == "In Lisbon."
-    assert attribute(recording.spans()[0], semconv.OUTPUTS_DIGESTS) == [content_digest("In Lisbon.")]
+    assert attribute(recording.spans()[0], semconv.OUTPUTS) == [variable_ref("answer", "In Lisbon.")]
 
 
 @pytest.mark.usefixtures("content_on")

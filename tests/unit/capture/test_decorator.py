@@ -22,7 +22,7 @@ from memtrace_otel import semconv
 from memtrace_otel.capture import current_operation, drops, operation, variable_ref
 from memtrace_otel.capture import decorator as module
 from memtrace_otel.capture.abandoned import settle_abandoned
-from memtrace_otel.model import content_digest, make_origin
+from memtrace_otel.model import make_origin
 from tests.conftest import Recording
 
 
@@ -50,7 +50,7 @@ def test_a_streamed_answer_is_one_output_recorded_at_its_end(recording: Recordin
     assert list(stream) == ["Lisbon"]
     [span] = recording.spans()
     assert attribute(span, semconv.INPUTS) == [variable_ref("query", "Where?")]
-    assert attribute(span, semconv.OUTPUTS_DIGESTS) == [content_digest("In Lisbon")]
+    assert attribute(span, semconv.OUTPUTS) == [variable_ref("answer", "In Lisbon")]
     assert attribute(span, semconv.OUTPUTS_SIZES) == [len("In Lisbon")]
 
 
@@ -144,7 +144,7 @@ def test_an_error_in_a_stream_passes_and_what_came_before_is_kept(recording: Rec
     assert caught.value is error
     [span] = recording.spans()
     assert span.status.status_code is StatusCode.ERROR
-    assert attribute(span, semconv.OUTPUTS_DIGESTS) == [content_digest("half")]
+    assert attribute(span, semconv.OUTPUTS) == [variable_ref("answer", "half")]
 
 
 @pytest.mark.parametrize("recorded", [True, False])
@@ -215,8 +215,8 @@ async def test_an_async_stream_is_recorded_whole(recording: Recording) -> None:
     assert await anext(stream) == "0"
     await stream.aclose()  # type: ignore[attr-defined]
     whole, part = recording.spans()
-    assert attribute(whole, semconv.OUTPUTS_DIGESTS) == [content_digest("012")]
-    assert attribute(part, semconv.OUTPUTS_DIGESTS) == [content_digest("0")]
+    assert attribute(whole, semconv.OUTPUTS) == [variable_ref("answer", "012")]
+    assert attribute(part, semconv.OUTPUTS) == [variable_ref("answer", "0")]
     assert part.status.status_code is StatusCode.UNSET
 
 
@@ -228,7 +228,7 @@ def test_an_abandoned_stream_is_recorded_when_it_is_collected(recording: Recordi
 
     next(answer())
     gc.collect()
-    assert attribute(recording.spans()[0], semconv.OUTPUTS_DIGESTS) == [content_digest("a")]
+    assert attribute(recording.spans()[0], semconv.OUTPUTS) == [variable_ref("answer", "a")]
 
 
 @pytest.mark.parametrize("held", [True, False])

@@ -54,7 +54,7 @@ EVENTS = st.builds(
 WILD = st.builds(
     replace,
     EVENTS,
-    told=st.sampled_from([*TOLD, "part", "passed on", "not listed", "inside", "text"]),
+    told=st.sampled_from([*TOLD, "part", "passed on", "not listed", "inside"]),
     abroad=st.booleans(),
 )
 
@@ -148,28 +148,20 @@ def _one(world: _World, trace: int, event: Event) -> None:
         return
     answer = put(f"answer:{1:016x}", "Paris", role=Role.ANSWER)
     run = [span(trace, RUN, "", at=at, lasts=12)] if event.told == "outer" else []
-    given = _by_text(context) if event.told == "text" else seen(context.ref, search.origin)
     respond = span(trace, 1, OpKind.RESPOND, parent=RUN if run else 0, at=at, lasts=9, outputs=[answer],
-                   inputs=[query, replace(given, role=Role.CONTEXT),
+                   inputs=[query, seen(context.ref, search.origin, role=Role.CONTEXT),
                            *(hits if event.flow else ())])  # fmt: skip
     world.spans += [*run, respond, *_parts(search, trace, 8, event), _judge(trace, event, respond)]
-
-
-def _by_text(made: Variable) -> Variable:
-    """An answer or context read by one who was told its text alone."""
-    return seen(f"{made.ref.partition(':')[0]}:{made.digest}", digest=made.digest)
 
 
 def _judge(trace: int, event: Event, respond: OperationSpan) -> OperationSpan:
     """A judgement inside the answer or of the run around it, or feedback: afterwards, or by a clock that is behind."""
     answer, at = respond.outputs[0].ref, respond.start // 10**9
     around = seen(f"answer:{RUN:016x}", origin_of(trace, RUN), role=Role.ANSWER)
-    by_text = replace(_by_text(respond.outputs[0]), role=Role.ANSWER if event.nested else Role.OTHER)
-    named = {"digest": (), "nothing": (), "lost": (), "outer": [around], "text": [by_text]}.get(
+    named = {"digest": (), "nothing": (), "lost": (), "outer": [around]}.get(
         event.told, [seen(answer, respond.origin, role=Role.ANSWER)]
     )
-    afterwards = (0, at + 12)
-    parent, at = {"nothing": afterwards, "text": afterwards, "lost": (0, max(at - 1, 0)), "outer": (RUN, at + 11)}.get(
+    parent, at = {"nothing": (0, at + 12), "lost": (0, max(at - 1, 0)), "outer": (RUN, at + 11)}.get(
         event.told, (1, at + 5)
     )
     return span(trace, 4, OpKind.JUDGE, parent=parent, at=at, inputs=named,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from memtrace_otel.graph import OperationKey, VersionKey, build_graph
-from memtrace_otel.model import Event, OperationSpan, Variable, content_digest
+from memtrace_otel.model import Event, OperationSpan, Variable
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, EVALUATION_EVENT, Action, OpKind, Role
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
 
@@ -256,29 +254,6 @@ def test_a_reply_without_origin_is_found_in_its_trace_and_nowhere_else() -> None
     other = span(2, 2, OpKind.DECIDE, at=5, scope=ALICE, inputs=[seen("completion:ok")])
     assert only_read([reply], same) == (VersionKey("completion:ok", origin_of(1, 1)), True)
     assert only_read([reply], other) == (VersionKey("completion:ok", "", ALICE), False)
-
-
-@pytest.mark.parametrize("kind", ["answer", "context"])
-def test_what_is_read_by_its_text_is_found_by_the_name_that_its_span_gave_it(kind: str) -> None:
-    """By another process, or for another memory, in the same trace; the last one before it of equal ones."""
-    texts = {1: "Porto", 2: "Porto", 3: "Faro"}
-    made = [span(1, n, OpKind.OTHER, at=2 * n, scope=ALICE, outputs=[put(f"{kind}:{n:016x}", texts[n])]) for n in texts]
-    digest = content_digest("Porto")
-    read = seen(f"{kind}:{digest}", digest=digest)
-    here, elsewhere = (span(trace, 9, OpKind.JUDGE, at=20, scope=BOB, inputs=[read]) for trace in (1, 2))
-    assert only_read(made, here) == (VersionKey(made[1].outputs[0].ref, made[1].origin), True)
-    assert only_read(made, elsewhere) == (VersionKey(read.ref, "", BOB), False)
-    inside = [replace(one, parent_id=here.span_id) for one in made]
-    assert only_read(inside, replace(here, start=0, end=10**11))[0].origin == made[1].origin
-
-
-def test_an_evaluation_names_an_answer_by_its_text() -> None:
-    answers = [span(1, n, OpKind.RESPOND, at=n, outputs=[put(f"answer:{n:016x}", t)]) for n, t in ((1, "A"), (2, "B"))]
-    named = seen(f"answer:{content_digest('A')}", digest=content_digest("A"), role=Role.ANSWER)
-    judge = span(1, 3, OpKind.JUDGE, at=5, inputs=[named], attributes={"gen_ai.evaluation.score.value": 0.0})
-    graph = build_graph([*answers, judge])
-    assert graph.judged(judge.origin) == answers[0].origin
-    assert graph.incomplete == {}
 
 
 def test_an_answering_span_finds_the_context_made_inside_it() -> None:
