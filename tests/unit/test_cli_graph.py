@@ -88,9 +88,8 @@ def test_the_state_at_a_time(database: Path) -> None:
     assert held("--at", "1970-01-01T00:00:10Z") == ["Lives in Paris"]
     assert held("--at", "1970-01-01T01:00:10+01:00") == ["Lives in Paris"]
     assert held() == ["Lives in Lisbon", "Likes tea"]
-    for row in rows("history", "memory:home", "--db", database)[:1]:
-        assert held("--at", str(row["time"])) == [row["content"]]
-        assert run("state", ALICE, "--at", str(row["time"] - 1), "--db", database).exit_code == 1
+    assert held("--at", "1795679302751350716") == held()  # nanoseconds; seconds would be taken for the beginning
+    assert run("state", ALICE, "--at", "1795679302", "--db", database).exit_code == 2
     assert run("state", ALICE, "--at", "1970-01-01", "--db", database).exit_code == 1
     wrong = run("state", ALICE, "--at", "yesterday", "--db", database)
     assert (wrong.exit_code, "yesterday" in wrong.stderr) == (2, True)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _SHOWN = 20
 """Most names in a message."""
-_NANOSECONDS = re.compile(r"\d{9,20}")
-"""Eight digits are a date: 20260306."""
+_NANOSECONDS = re.compile(r"\d{16,20}")
+"""Fewer digits are no time in nanoseconds, but in seconds or milliseconds, or a date: 20260306."""
 
 
 class _Questions(click.Group):

@@ -75,9 +75,9 @@ def _judged(span: OperationSpan, answers: list[OperationSpan], assembly: Assembl
     """Return the origin of the answering operation that an evaluation on `span` is about, '' when there is none."""
     named, in_role = _named(span, answers)
     is_there = named[:32] not in ("", span.trace_id) or assembly.main(named) in assembly.operations
-    known = {answer.origin for answer in answers}
-    above = next((origin for origin in assembly.enclosing(span.origin) if origin in known), "")
-    if above and not (in_role and is_there):
+    if is_there and in_role:
+        return named
+    if above := next((origin for origin in assembly.enclosing(span.origin) if _answers(origin, span, assembly)), ""):
         return above
     if is_there:
         return named
@@ -107,6 +107,11 @@ def _named(span: OperationSpan, answers: list[OperationSpan]) -> tuple[str, bool
     own = having.union(origin for origin in origins if origin[:32] == span.trace_id)
     found = own or set(origins)
     return found.pop() if len(found) == 1 else "", in_role
+
+
+def _answers(origin: str, evaluation: OperationSpan, assembly: Assembly) -> bool:
+    found = assembly.operations.get(origin)
+    return found is not None and found.kind == OpKind.RESPOND and found.trace_id == evaluation.trace_id
 
 
 def _is_around(origin: str, assembly: Assembly) -> bool:

@@ -209,13 +209,13 @@ def _evaluations(path: Path, line: int, body: bytes) -> Iterator[OtlpBody | Skip
 
 
 def _is_logs(body: bytes) -> bool:
-    """Tell a logs request from a faulty trace request: what says the time of a record is nothing like it in a span."""
+    """Tell a logs request from a faulty trace request: neither time nor event of a record is anything in a span."""
     try:
         request = ExportLogsServiceRequest.FromString(body)
     except ProtobufError:
         return False
     return any(
-        record.time_unix_nano or record.observed_time_unix_nano
+        record.time_unix_nano or record.observed_time_unix_nano or record.event_name
         for group in request.resource_logs
         for scope in group.scope_logs
         for record in scope.log_records

@@ -76,11 +76,10 @@ class WatchedStore(SqliteStore):
             return [scope for (scope,) in connection.execute(_SCOPES, (trace_id,))]
 
     def changed_by(self, span: NewSpan) -> set[str]:
-        """Return the memories that a span that changes records names, those of other traces: it may be of another one,
-        or of none."""
+        """Return the memories that a span that changes records names: it may be of another one, or of none."""
         if span.fields.kind not in CHANGING_KINDS:
             return set()
-        traces = {origin[:32] for origin in span.fields.origins} - {span.trace_id}
+        traces = {origin[:32] for origin in span.fields.origins}
         found = {scope for trace_id in traces for scope in self.scopes_of(trace_id)}
         if unique := [ref for ref in span.fields.written if is_unique(ref)]:
             with self._locked() as connection:

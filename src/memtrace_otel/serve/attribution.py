@@ -108,8 +108,7 @@ class Memories(Protocol):
         ...
 
     def changed_by(self, span: NewSpan) -> set[str]:
-        """Return those whose records a span changes, as far as it names them in other traces: it may be of another one,
-        or of none."""
+        """Return those whose records a span changes, as far as it names them: it may be of another one, or of none."""
         ...
 
 
@@ -185,7 +184,7 @@ class Attribution:
                 if affected == {""} and memories:
                     affected |= set(memories.scopes_of(span.trace_id))
             if memories and self._by_scope and span.fields.kind in CHANGING_KINDS:
-                affected |= scopes[span.trace_id] | memories.changed_by(span)
+                affected |= memories.changed_by(span)
             for scope in affected:
                 oldest[scope] = min(oldest.get(scope, span.start), span.start)
         oldest.pop("", None)

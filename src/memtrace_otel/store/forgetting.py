@@ -12,9 +12,8 @@ from typing import NamedTuple
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from memtrace_otel import semconv
-from memtrace_otel.model import is_origin, make_origin, ref_kind, split_origin
-from memtrace_otel.otlp.decode import IndexedFields, indexed_fields
-from memtrace_otel.semconv import OpKind, RefKind
+from memtrace_otel.model import is_origin, make_origin, split_origin
+from memtrace_otel.otlp.decode import indexed_fields
 from memtrace_otel.store.bodies import UNDECODABLE, Bodies, drop_dictionaries, pack_again_from
 from memtrace_otel.store.connection import Locked, file_of, in_turns, snapshot, transaction
 from memtrace_otel.store.erasing import Erasing
@@ -128,7 +127,6 @@ def _find(connection: Connection, scope: str) -> _Found:
     rows = connection.execute("SELECT trace_id, span_id, id FROM span WHERE scope = ?", (scope,)).fetchall()
     found.spans = {make_origin(trace_id, span_id): id for trace_id, span_id, id in rows}
     _follow(connection, found, {trace_id for trace_id, _, _ in rows}, set(found.spans))
-    _follow_back(connection, found)
     if found.spans:
         readers = _other_readers(connection, found)
         found.readers = sorted(readers)
@@ -147,42 +145,6 @@ def _follow(connection: Connection, found: _Found, traces: set[str], origins: se
             traces.update(span.trace_id.hex() for _, scope, span in _readers(connection, origin) if not scope)
         traces -= found.traces
         origins = set[str]()
-
-
-def _follow_back(connection: Connection, found: _Found) -> None:
-    """Add the traces without a scope in which was only made what this memory was written from (an extraction, documents
-    that were loaded), and what these were made from, to the end."""
-    looked: set[int] = set()
-    makers: set[str] = set()
-    while True:
-        new = set(found.spans.values()) - looked
-        looked |= new
-        for span in filter(None, (_span(connection, id) for id in new)):
-            fields = indexed_fields(span.SerializeToString())
-            if fields.kind in semconv.CHANGING_KINDS:
-                makers.update(split_origin(origin)[0] for origin in filter(is_origin, fields.origins))
-        makers -= found.traces
-        own = {trace_id for trace_id in makers if _is_made_for(connection, trace_id, looked)}
-        if not own:
-            return
-        _follow(connection, found, own, set())
-
-
-def _is_made_for(connection: Connection, trace_id: str, erased: Set[int]) -> bool:
-    """Whether a trace is of no memory, holds none of its own, and nothing but what is `erased` read from it."""
-    rows = connection.execute("SELECT id, span_id, scope FROM span WHERE trace_id = ?", (trace_id,)).fetchall()
-    known = erased | {id for id, _, _ in rows}
-    for id, span_id, scope in rows:
-        span = _span(connection, id)
-        if scope or span is None or _is_stored(indexed_fields(span.SerializeToString())):
-            return False
-        if set(readers_of(connection, make_origin(trace_id, span_id))) - known:
-            return False
-    return bool(rows)
-
-
-def _is_stored(fields: IndexedFields) -> bool:
-    return fields.kind == OpKind.INDEX or any(ref_kind(ref) == RefKind.MEMORY for ref in fields.written)
 
 
 def _add(connection: Connection, found: _Found, condition: str, value: str | int) -> set[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -227,29 +226,6 @@ class UpkeepContract:
         upkeep.add_request(encode_request([*spans, retold]))
         upkeep.forget("a" * 16)
         assert "secret" not in repr(list(upkeep.spans()))
-
-    def test_forget_follows_back_to_what_was_made_for_the_memory_alone(self, upkeep: StoreUpkeep) -> None:
-        def made(number: int, text: str, *inputs: Variable, **fields: Any) -> tuple[OperationSpan, Variable]:
-            fact = Variable(f"fact:{number}", content=text)
-            span = contract_span(
-                number, number, number, **{"kind": "extract", "outputs": (fact,), **fields}, inputs=inputs
-            )
-            return span, Variable(fact.ref, "message", span.origin, content=text)
-
-        loaded, document = made(1, "secret", kind="ingest")
-        extracted, fact = made(2, "secret", document)
-        write, _ = made(3, "secret", fact, kind="create", scope="a" * 16, outputs=(Variable("memory:1"),))
-        shared, both = made(4, "everybody's")
-        hidden, _ = made(5, "secret", both, kind="update", scope="a" * 16, outputs=(Variable("memory:1"),))
-        other, _ = made(6, "everybody's", both, kind="create", scope="b" * 16, outputs=(Variable("memory:1"),))
-        corpus, _ = made(7, "everybody's", kind="index", outputs=(Variable("chunk:1", content="everybody's"),))
-        search, _ = made(8, "secret", Variable("chunk:1", "hit", corpus.origin), kind="retrieve", scope="a" * 16)
-        upkeep.add_request(encode_request([loaded, extracted, write, shared, hidden, other, corpus, search]))
-        assert upkeep.forget("a" * 16).spans == 5
-        assert "secret" not in repr(list(upkeep.spans()))
-        kept = {span.origin: span for span in upkeep.spans()}
-        assert [kept[span.origin] for span in (shared, other, corpus)] == [shared, other, corpus]
-        assert upkeep.check() == []
 
     def test_forget_empties_unreadable_requests_that_name_the_scope(self, upkeep: StoreUpkeep) -> None:
         upkeep.add_request(encode_request(_secret_life("a" * 16))[:-1])

@@ -375,6 +375,15 @@ def test_a_change_names_the_memory_of_a_record_by_origin_or_by_a_unique_id(
         assert store.changed_by(span(B, 9, kind=kind, scope="bo", origins=origins, written=[ref])) == changed
 
 
+def test_a_change_in_the_trace_of_the_record_names_its_memory_too(tmp_path: Path) -> None:
+    with WatchedStore.open(tmp_path / "a.db") as store:
+        write = OperationSpan(A, "1" * 16, kind="create", scope="ana", outputs=(Variable("memory:1", action="ADD"),))
+        store.add_request(encode_request([write]))
+        store.decode_batch()
+        change = span(A, 9, kind="delete", scope="bo", origins=[write.origin], written=["memory:1"])
+        assert store.changed_by(change) == {"ana"}
+
+
 def test_the_memory_that_made_a_record_is_named_however_often_others_wrote_it(tmp_path: Path) -> None:
     with WatchedStore.open(tmp_path / "a.db") as store:
         outputs = (Variable(UNIQUE, action="ADD"),)

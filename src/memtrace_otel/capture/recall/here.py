@@ -93,6 +93,9 @@ def forget() -> None:
 
 
 def answers_in(trace_id: str) -> list[Answer]:
-    """The answers of a trace that this process gave and remembers, newest first."""
+    """The answers of a trace that this process gave and remembers, newest first; also of one that is nothing but its
+    answer, and so belongs to the turn of a context."""
+    if turn := kept.of_traces.get(trace_id):
+        return turn.newest_answers()
     with kept.lock:
         return [one for turn in kept.living() for one in turn.newest_answers() if one.origin.startswith(trace_id)]
