@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from math import inf
 
 from memtrace_otel import semconv
 from memtrace_otel.annotate.identity import root_of
@@ -56,13 +57,10 @@ class BackendAnnotations:
 
     def unsent(self, target: str, span_ids: Iterable[str]) -> list[str]:
         """Return those ids that the backend does not show and that were not sent to `target`, spans: not lately."""
-        sent, there = self._sent.get(target, {}).keys(), self._there
+        sent, there, since = self._sent.get(target, {}), self._there, time.monotonic() - _BEHIND_SECONDS
         if target.startswith("logs "):
-            there = there - self._sent.get(_INCOMPLETE, {}).keys()
-        else:
-            since = time.monotonic() - _BEHIND_SECONDS
-            sent = {span_id for span_id, at in self._sent.get(target, {}).items() if at >= since}
-        return [span_id for span_id in span_ids if span_id not in there and span_id not in sent]
+            there, since = there - self._sent.get(_INCOMPLETE, {}).keys(), -inf
+        return [span_id for span_id in span_ids if span_id not in there and not sent.get(span_id, -inf) > since]
 
     def mark_sent(self, target: str, span_ids: Iterable[str]) -> None:
         """Remember that the ids were sent to `target`."""
