@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from memtrace_otel.store.texts import long_texts, read_number, write_number
 
-_OLD_PACKED, _OLD_CUT, _PACKED, _CUT = b"\x01", b"\x02", b"\x03", b"\x04"
+_OLD_PACKED, _OLD_CUT, _PACKED, _CUT = 1, 2, 3, 4
 _HEADER = 5
 _IDS = re.compile(rb"\x0a\x10.{16}\x12\x08.{8}", re.DOTALL)
 _IDS_BYTES = 28
@@ -114,7 +114,7 @@ class Packer:
             numbers = b"".join(map(write_number, (len(cuts), *(number for cut in cuts for number in cut))))
         deflate = self._deflate.copy()
         content = self._number + numbers + deflate.compress(rest) + deflate.flush()
-        return kind + _checksum(kind, content) + content
+        return bytes((kind,)) + zlib.crc32(content, kind).to_bytes(4, "big") + content
 
 
 def is_packable(body: bytes) -> bool:
@@ -144,19 +144,19 @@ def make_dictionary(sample: bytes) -> bytes:
 
 def is_packed(stored: bytes) -> bool:
     """Tell whether a stored body is packed."""
-    return stored[:1] in (_PACKED, _CUT, _OLD_PACKED, _OLD_CUT)
+    return stored[:1] != b"" and _OLD_PACKED <= stored[0] <= _CUT
 
 
 def take_apart(stored: bytes) -> Packed | None:
     """Return the parts of a packed body, None when it is not packed. Raises PackingError when it is not as written."""
     if not is_packed(stored):
         return None
-    kind = stored[:1]
-    if kind in (_PACKED, _CUT) and stored[1:_HEADER] != _checksum(kind, stored[_HEADER:]):
-        raise PackingError("not as it was packed: its checksum is another")
+    kind = stored[0]
     cuts: list[Cut] = []
     try:
-        if kind in (_PACKED, _CUT):
+        if kind >= _PACKED:
+            if zlib.crc32(stored[_HEADER:], kind) != int.from_bytes(stored[1:_HEADER], "big"):
+                raise PackingError("not as it was packed: its checksum is another")
             number, at = read_number(stored, _HEADER)
         else:
             number, at = int.from_bytes(stored[1:_HEADER], "big"), _HEADER
@@ -170,10 +170,6 @@ def take_apart(stored: bytes) -> Packed | None:
     except IndexError:
         raise PackingError("cut off") from None
     return Packed(number, cuts, stored[at:])
-
-
-def _checksum(kind: bytes, content: bytes) -> bytes:
-    return zlib.crc32(content, kind[0]).to_bytes(4, "big")
 
 
 def unpack(packed: Packed, dictionary: bytes, trace_id: str, span_id: str, read: ReadStream) -> bytes:
@@ -231,20 +227,21 @@ def _without_hex(rest: bytes, trace_id: bytes) -> bytes:
 
 def _with_hex(packed: bytes, trace_id: bytes) -> bytes:
     """Raises PackingError."""
-    parts: list[bytes] = []
-    at = 0
-    while (escape := packed.find(_ESCAPE, at)) >= 0:
-        if escape + 1 == len(packed):
-            raise PackingError("cut off")
-        size = packed[escape + 1]
-        parts.append(packed[at:escape])
-        at = escape + 2
-        if size == _OWN:
-            parts.append(trace_id)
-        elif size == _OWN_HEX:
-            parts.append(hexlify(trace_id))
-        else:
-            parts.append(hexlify(packed[at : at + size]) if size else _ESCAPE)
-            at += size
-    parts.append(packed[at:])
-    return b"".join(parts)
+    parts = iter(packed.split(_ESCAPE))
+    found = [next(parts)]
+    try:
+        for part in parts:
+            size = part[0]
+            if size == _OWN:
+                found += (trace_id, part[1:])
+            elif size == _OWN_HEX:
+                found += (hexlify(trace_id), part[1:])
+            elif size:
+                while len(part) <= size:  # a byte of the id is the same as the sign
+                    part += _ESCAPE + next(parts)
+                found += (hexlify(part[1 : size + 1]), part[size + 1 :])
+            else:
+                found += (_ESCAPE, part[1:])
+    except (IndexError, StopIteration):
+        raise PackingError("cut off") from None
+    return b"".join(found)
