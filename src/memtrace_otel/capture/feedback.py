@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from opentelemetry import trace
 
 from memtrace_otel import semconv
@@ -13,10 +11,9 @@ from memtrace_otel.capture.evaluation import write_evaluation
 from memtrace_otel.capture.guard import guarded, note_misuse
 from memtrace_otel.capture.operations import Operation
 from memtrace_otel.capture.tracing import active_tracer, context_of
-from memtrace_otel.model import evaluation_problem, is_origin, make_ref, split_origin
+from memtrace_otel.model import evaluation_problem, is_origin, is_trace_id, make_ref, split_origin
 from memtrace_otel.semconv import OpKind, RefKind, Role
 
-_TRACE_ID = re.compile("[0-9a-f]{32}")
 _NO_ANSWER = (
     "this process remembers no such answer; `answer` takes the id of a trace that it answered in, or the origin"
     " `<trace id>-<span id>` of any answer; `memtrace-otel feedback TRACE_ID` and POST /v1/feedback take any trace"
@@ -72,6 +69,6 @@ def _answer(named: str) -> recall.Answer | None:
     if is_origin(named):
         return recall.Answer(make_ref(RefKind.ANSWER, split_origin(named)[1]), named, "")
     if named:
-        return next(iter(recall.answers_in(named)), None) if _TRACE_ID.fullmatch(named) else None
+        return next(iter(recall.answers_in(named)), None) if is_trace_id(named) else None
     turn = recall.turn_here()
     return next(iter(turn.newest_answers()), None) if turn else None

@@ -60,7 +60,13 @@ def split_origin(origin: str) -> tuple[str, str]:
     return origin[:32], origin[33:]
 
 
+_TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
 _ORIGIN = re.compile(r"[0-9a-f]{32}-[0-9a-f]{16}")
+
+
+def is_trace_id(text: str) -> bool:
+    """Tell whether a text is 32 lower-case hex digits, not all of them 0."""
+    return _TRACE_ID.fullmatch(text) is not None
 
 
 def is_origin(origin: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -160,7 +160,7 @@ def indexed_fields(body: bytes) -> IndexedFields:
         _text(found, semconv.OP_KIND) or _standard_kind(_text(found, semconv.GEN_AI_OPERATION_NAME)),
         _text(found, semconv.SCOPE),
         {origin for ref, origin in zip(refs, origins, strict=False) if ref and origin},
-        is_evaluated(found, map(Span.Event.FromString, events) if events else ()),
+        _is_evaluated(found, events),
         frozenset(filter(None, _texts(found, semconv.OUTPUTS))),
         _text(found, semconv.SYSTEM),
     )
@@ -190,11 +190,11 @@ def _texts(found: Mapping[str, bytes], key: str) -> list[str]:
         return FieldReader({key: read_any(value)}).texts(key)
 
 
-def is_evaluated(attributes: Mapping[str, object], events: Iterable[Event | Span.Event]) -> bool:
+def _is_evaluated(attributes: Mapping[str, object], events: Sequence[bytes]) -> bool:
     """Whether a span with these attributes and events holds the evaluation of an answer."""
     if semconv.EVALUATION_LABEL in attributes or semconv.EVALUATION_SCORE in attributes:
         return True
-    return any(event.name == semconv.EVALUATION_EVENT for event in events) if events else False
+    return any(Span.Event.FromString(event).name == semconv.EVALUATION_EVENT for event in events)
 
 
 def _standard_kind(operation: object) -> str:

@@ -6,19 +6,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import time as clock
 from collections.abc import Callable
 from typing import NamedTuple
 
 from memtrace_otel import semconv
-from memtrace_otel.model import AttributeValue, OperationSpan, Variable, evaluation_problem, make_ref, parse_time
+from memtrace_otel.model import (
+    AttributeValue,
+    OperationSpan,
+    Variable,
+    content_digest,
+    evaluation_problem,
+    is_trace_id,
+    make_ref,
+    parse_time,
+)
 from memtrace_otel.otlp.encode import encode_request
 
 TEXT_BYTES = 16_384
 """Longest expected answer, and longest explanation."""
 NAME_BYTES = 256
-_TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
 _AHEAD_NANOSECONDS = 24 * 3600 * 10**9
 """How far the clock of who gives feedback may be ahead."""
 
@@ -73,7 +80,7 @@ def encode_feedback(
     wanted, why = described(expected), described(explanation)
     if why.shown:
         attributes[semconv.EVALUATION_EXPLANATION] = why.shown
-    ref = make_ref(semconv.RefKind.EXPECTED, span_id)
+    ref = make_ref(semconv.RefKind.EXPECTED, wanted.digest or content_digest(expected))
     answer = Variable(ref, semconv.Role.EXPECTED, digest=wanted.digest, content=wanted.shown, store=wanted.store)
     judge = OperationSpan(
         trace_id,
@@ -91,7 +98,7 @@ def encode_feedback(
 
 
 def _check(trace_id: str, label: str, score: float | None, expected: str, explanation: str, name: str) -> None:
-    if not _TRACE_ID.fullmatch(trace_id):
+    if not is_trace_id(trace_id):
         raise FeedbackError("the trace id must be 32 hex digits, not all of them 0")
     if problem := evaluation_problem(label, score):
         raise FeedbackError(problem)
