@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from memtrace_otel.model import (
@@ -57,8 +59,9 @@ def find_judged(assembly: Assembly) -> None:
             answers[span.trace_id].append(span)
         if next(evaluations(span), None) is not None:
             judging.append(span)
+    traces = {span.trace_id: _Answers(answers[span.trace_id], assembly) for span in judging}
     for span in judging:
-        found = _judged(span, answers[span.trace_id], assembly)
+        found = _judged(span, traces[span.trace_id], assembly)
         if not found:
             continue
         assembly.judged[span.origin] = found
@@ -71,29 +74,72 @@ def find_judged(assembly: Assembly) -> None:
                 assembly.supplied.add(span.origin)
 
 
-def _judged(span: OperationSpan, answers: list[OperationSpan], assembly: Assembly) -> str:
+class _Answers:
+    """The answering operations of a trace, looked up by what a judge may say of one."""
+
+    def __init__(self, answers: Sequence[OperationSpan], assembly: Assembly) -> None:
+        self._answers = answers
+        self._assembly = assembly
+
+    def of(self, ref: str) -> set[str]:
+        """Return the origins of those that made a version of `ref`."""
+        return self._by_ref.get(ref, set())
+
+    def within(self, origin: str) -> OperationSpan | None:
+        """Return the one inside a span that ended last."""
+        return self._within.get(origin)
+
+    def before(self, start: int) -> OperationSpan | None:
+        """Return the last one that had begun at a time (ns)."""
+        place = bisect_right(self._given, start, key=lambda answer: answer.start)
+        return self._given[place - 1] if place else None
+
+    def last(self) -> OperationSpan | None:
+        return self._given[-1] if self._given else None
+
+    @cached_property
+    def _by_ref(self) -> dict[str, set[str]]:
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for answer in self._answers:
+            for output in answer.outputs:
+                found[output.ref].add(answer.origin)
+        return found
+
+    @cached_property
+    def _given(self) -> Sequence[OperationSpan]:
+        """Without those for a step of another operation, which the user never sees; all when there is no other."""
+        return [answer for answer in self._answers if not _is_step(answer, self._assembly)] or self._answers
+
+    @cached_property
+    def _within(self) -> dict[str, OperationSpan]:
+        found: dict[str, OperationSpan] = {}
+        for answer in sorted(self._given, key=lambda answer: (answer.end, answer.origin)):
+            found.update(dict.fromkeys(self._assembly.enclosing(answer.origin), answer))
+        return found
+
+
+def _judged(span: OperationSpan, answers: _Answers, assembly: Assembly) -> str:
     """Return the origin of the answering operation that an evaluation on `span` is about, '' when there is none."""
     named, in_role = _named(span, answers)
     is_there = named[:32] not in ("", span.trace_id) or assembly.main(named) in assembly.operations
     if is_there and in_role:
         return named
-    if above := next((origin for origin in assembly.enclosing(span.origin) if _answers(origin, span, assembly)), ""):
+    if above := next((origin for origin in assembly.enclosing(span.origin) if _responds(origin, span, assembly)), ""):
         return above
     if is_there:
         return named
-    answers = [answer for answer in answers if not _is_step(answer, assembly)] or answers
     around = {span.origin, named} if _is_around(named, assembly) else {span.origin}
-    if below := [answer for answer in answers if not around.isdisjoint(assembly.enclosing(answer.origin))]:
+    if below := [answer for origin in around if (answer := answers.within(origin))]:
         return max(below, key=lambda answer: (answer.end, answer.origin)).origin
     if named and not _is_around(named, assembly):  # its span was lost
         return named
-    before = [answer for answer in answers if answer.start <= span.start]
-    if not before and not span.parent_id:  # feedback on the whole trace, by a clock that is behind
-        before = answers
-    return before[-1].origin if before else named
+    before = answers.before(span.start)
+    if before is None and not span.parent_id:  # feedback on the whole trace, by a clock that is behind
+        before = answers.last()
+    return before.origin if before else named
 
 
-def _named(span: OperationSpan, answers: list[OperationSpan]) -> tuple[str, bool]:
+def _named(span: OperationSpan, answers: _Answers) -> tuple[str, bool]:
     """Return the origin of the answer that an evaluation on `span` names, and whether by its role: the first origin in
     that role; else the only one that is named, by origin or by the ref of an answer of the trace. Those of the trace
     go before others, which may have been read for comparison."""
@@ -102,14 +148,13 @@ def _named(span: OperationSpan, answers: list[OperationSpan]) -> tuple[str, bool
     origins = [variable.origin for variable in named if is_origin(variable.origin)]
     if in_role and origins:
         return origins[0], True
-    refs = {variable.ref for variable in named if not is_origin(variable.origin)}
-    having = {answer.origin for answer in answers if any(output.ref in refs for output in answer.outputs)}
+    having = set[str]().union(*(answers.of(variable.ref) for variable in named if not is_origin(variable.origin)))
     own = having.union(origin for origin in origins if origin[:32] == span.trace_id)
     found = own or set(origins)
     return found.pop() if len(found) == 1 else "", in_role
 
 
-def _answers(origin: str, evaluation: OperationSpan, assembly: Assembly) -> bool:
+def _responds(origin: str, evaluation: OperationSpan, assembly: Assembly) -> bool:
     found = assembly.operations.get(origin)
     return found is not None and found.kind == OpKind.RESPOND and found.trace_id == evaluation.trace_id
 
@@ -120,6 +165,6 @@ def _is_around(origin: str, assembly: Assembly) -> bool:
 
 
 def _is_step(answer: OperationSpan, assembly: Assembly) -> bool:
-    """Tell whether a model was asked for a step of another operation, which the user never sees."""
+    """Tell whether a model was asked for a step of another operation."""
     operations = (assembly.operations.get(origin) for origin in assembly.enclosing(answer.origin))
     return any(outer is not None and outer.kind for outer in operations)

@@ -21,9 +21,10 @@ from statistics import mean, median
 from tempfile import TemporaryDirectory
 
 from memtrace_otel.graph import GrowingGraph, load_slice, slice_of_answer
+from memtrace_otel.graph.assembly import assemble
 from memtrace_otel.model import OperationSpan, Variable, make_origin
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.semconv import Action, OpKind, Role
+from memtrace_otel.semconv import EVALUATION_LABEL, Action, OpKind, Role
 from memtrace_otel.store import SqliteStore
 from tests.bench import workload
 from tests.bench.measure import Measure, at_most, progress
@@ -33,6 +34,7 @@ SIZES = (1_000, 10_000, 100_000, 1_000_000)
 QUESTIONS, LARGEST = 100, 5_000
 NODES_OF_A_TURN = 5  # message, extraction, fact, update, version
 MEMORIES = 200
+JUDGED = (400, 4_000)
 NEW_SPANS, CYCLE = 100, 12  # users ask in turn: so many portions hold as many questions at every size
 
 
@@ -79,6 +81,9 @@ def measure() -> Iterator[Measure]:
     for operations in SIZES[1:3]:
         title = f"{NEW_SPANS} new spans on a graph of {operations:,} operations; ratio to one of {SIZES[0]:,}"
         yield at_most(title, costs[operations], 2.0, "ms", ratio=costs[operations] / costs[SIZES[0]])
+    few, many = map(judged, JUDGED)
+    title = f"a judged answer, one of {JUDGED[1]:,} in its trace, on the way to a graph; ratio to one of {JUDGED[0]:,}"
+    yield at_most(title, many, 2.0, "us", ratio=many / few)
 
 
 # --- ours -------------------------------------------------------------------------------------------------------------
@@ -171,6 +176,28 @@ def extended(operations: int) -> float:
         times.append((time.process_time() - started) * 1000)
     gc.unfreeze()
     return mean(times)
+
+
+def judged(answers: int) -> float:
+    """Microseconds of CPU that an answer with its judge, which names it by its ref or not at all, takes to assemble."""
+    trace_id, failed = f"{1:032x}", {EVALUATION_LABEL: "fail"}
+    spans: list[OperationSpan] = []
+    for place in range(answers):
+        answer = Variable(f"answer:{place}", Role.ANSWER)
+        named = (answer,) if place % 2 else ()
+        for number, kind, inputs, outputs, attributes in (
+            (2 * place + 1, OpKind.RESPOND, (), (answer,), {}),
+            (2 * place + 2, OpKind.JUDGE, named, (), failed),
+        ):
+            moment = number * 1_000_000
+            spans.append(
+                OperationSpan(trace_id, f"{number:016x}", name=kind, kind=kind, start=moment, end=moment,
+                              inputs=inputs, outputs=outputs, attributes=attributes)
+            )  # fmt: skip
+    started = time.process_time()
+    assembly = assemble(spans)
+    assert len(assembly.judged) == answers
+    return (time.process_time() - started) / answers * 1_000_000
 
 
 def percentile(times: Sequence[float], share: int) -> float:
