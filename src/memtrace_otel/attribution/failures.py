@@ -10,12 +10,10 @@ from memtrace_otel import settings
 from memtrace_otel.attribution.lineage import Lineage, lineage_of
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.graph.judgements import evaluations
-from memtrace_otel.model import AttributeValue, Failure, OperationSpan, is_failing
+from memtrace_otel.model import Failure, OperationSpan, is_failing, label_and_score
 from memtrace_otel.semconv import (
     EVALUATION_EXPLANATION,
-    EVALUATION_LABEL,
     EVALUATION_NAME,
-    EVALUATION_SCORE,
     GEN_AI_MEMORY_QUERY_TEXT,
     OpKind,
     RefKind,
@@ -61,8 +59,7 @@ def find_failures(graph: EvolutionGraph, trace_id: str | None = None) -> list[Fa
 
 def _evaluations(lineage: Lineage, span: OperationSpan) -> Iterator[_Evaluation]:
     for attributes, time in evaluations(span):
-        score = _number(attributes.get(EVALUATION_SCORE))
-        label, name = str(attributes.get(EVALUATION_LABEL, "")), str(attributes.get(EVALUATION_NAME, ""))
+        (label, score), name = label_and_score(attributes), str(attributes.get(EVALUATION_NAME, ""))
         answer = lineage.judged(span)
         if answer is not None and (label or score is not None):
             judge = span if span.kind == OpKind.JUDGE else None
@@ -109,7 +106,3 @@ def _weight(lineage: Lineage, evaluation: _Evaluation) -> tuple[bool, int]:
 def _input(lineage: Lineage, spans: list[OperationSpan], role: Role) -> str:
     contents = (lineage.content(v, key) for span in spans for v, key in lineage.reads(span) if v.role == role)
     return next((content for content in contents if content), "")
-
-
-def _number(value: AttributeValue | None) -> float | None:
-    return float(value) if isinstance(value, int | float) else None

@@ -1,7 +1,7 @@
 """Plain frozen records that cross module borders. Imports nothing of ours outside this package."""
 
 from memtrace_otel.model.attributed import OUTCOMES, Attributed
-from memtrace_otel.model.evaluations import answers_named, evaluation_problem, is_failing
+from memtrace_otel.model.evaluations import answers_named, evaluation_problem, is_failing, label_and_score
 from memtrace_otel.model.refs import (
     content_digest,
     content_digests,
@@ -40,6 +40,7 @@ __all__ = [
     "is_origin",
     "is_trace_id",
     "is_unique",
+    "label_and_score",
     "make_origin",
     "make_ref",
     "parse_time",

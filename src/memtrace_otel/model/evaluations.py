@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 from memtrace_otel.model.refs import ref_kind
 from memtrace_otel.model.spans import OperationSpan, Variable
-from memtrace_otel.semconv import FAILING_LABELS, PASSING_LABELS, OpKind, RefKind, Role
+from memtrace_otel.semconv import (
+    EVALUATION_LABEL,
+    EVALUATION_SCORE,
+    FAILING_LABELS,
+    PASSING_LABELS,
+    OpKind,
+    RefKind,
+    Role,
+)
+
+
+def label_and_score(attributes: Mapping[str, object]) -> tuple[str, float | None]:
+    """Return what an evaluation with these attributes says, '' and None for what it does not."""
+    score = attributes.get(EVALUATION_SCORE)
+    return str(attributes.get(EVALUATION_LABEL, "")), float(score) if isinstance(score, int | float) else None
 
 
 def is_failing(label: str, score: float | None, threshold: float) -> bool | None:

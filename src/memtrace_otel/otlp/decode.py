@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from memtrace_otel import semconv
-from memtrace_otel.model import AttributeValue, Event, Link, OperationSpan
+from memtrace_otel.model import AttributeValue, Event, Link, OperationSpan, label_and_score
 from memtrace_otel.otlp.fields import FieldReader
 from memtrace_otel.otlp.mapped import read_any, read_attributes, short_texts
 from memtrace_otel.otlp.values import attributes, decode_pairs
@@ -21,6 +21,7 @@ from memtrace_otel.otlp.values import attributes, decode_pairs
 _STATUS = ("unset", "ok", "error")
 _RARE = (semconv.PART, semconv.INCOMPLETE, semconv.LOST)
 """Few spans have these."""
+_EVALUATES = (semconv.EVALUATION_LABEL, semconv.EVALUATION_SCORE)
 
 
 class DecodeError(ValueError):
@@ -55,14 +56,14 @@ def parse_request(body: bytes) -> list[SpanGroup]:
 class IndexedFields(NamedTuple):
     """What of a span a store looks spans up by and a server counts; equal to the fields of its `OperationSpan`.
 
-    `written` are the refs of its outputs. `is_evaluated` tells that it holds the evaluation of an answer. `lost` is how
-    many spans its process says were dropped.
+    `written` are the refs of its outputs, `evaluations` label and score of each evaluation of an answer that it holds.
+    `lost` is how many spans its process says were dropped.
     """
 
     kind: str
     scope: str
     origins: set[str]
-    is_evaluated: bool
+    evaluations: tuple[tuple[str, float | None], ...] = ()
     written: frozenset[str] = frozenset()
     system: str = ""
     part: int = 0
@@ -160,7 +161,7 @@ def indexed_fields(body: bytes) -> IndexedFields:
         _text(found, semconv.OP_KIND) or _standard_kind(_text(found, semconv.GEN_AI_OPERATION_NAME)),
         _text(found, semconv.SCOPE),
         {origin for ref, origin in zip(refs, origins, strict=False) if ref and origin},
-        _is_evaluated(found, events),
+        tuple(_evaluations(found, events)),
         frozenset(filter(None, _texts(found, semconv.OUTPUTS))),
         _text(found, semconv.SYSTEM),
     )
@@ -190,11 +191,13 @@ def _texts(found: Mapping[str, bytes], key: str) -> list[str]:
         return FieldReader({key: read_any(value)}).texts(key)
 
 
-def _is_evaluated(attributes: Mapping[str, object], events: Sequence[bytes]) -> bool:
-    """Whether a span with these attributes and events holds the evaluation of an answer."""
-    if semconv.EVALUATION_LABEL in attributes or semconv.EVALUATION_SCORE in attributes:
-        return True
-    return any(Span.Event.FromString(event).name == semconv.EVALUATION_EVENT for event in events)
+def _evaluations(found: Mapping[str, bytes], events: Sequence[bytes]) -> Iterator[tuple[str, float | None]]:
+    """Yield label and score of the evaluations in the attributes of a span and in its events."""
+    if own := {key: read_any(found[key]) for key in _EVALUATES if key in found}:
+        yield label_and_score(own)
+    for event in map(Span.Event.FromString, events):
+        if event.name == semconv.EVALUATION_EVENT:
+            yield label_and_score(decode_pairs(event.attributes))
 
 
 def _standard_kind(operation: object) -> str:

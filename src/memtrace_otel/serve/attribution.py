@@ -6,13 +6,14 @@ import heapq
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
-from memtrace_otel.model import Attributed, is_unique
+from memtrace_otel import settings
+from memtrace_otel.model import Attributed, is_failing, is_unique
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, CHANGING_KINDS, OpKind
 from memtrace_otel.serve.progress import Pair, Progress, pair_of
 from memtrace_otel.store import DamagedSpanError, NewSpan, RemoteSource, SqliteStore, StoreError
@@ -50,7 +51,7 @@ _RESUMED_NANOSECONDS = int(_WATCHED_SECONDS) * 10**9
 
 @dataclass(slots=True)
 class _Watched:
-    """A trace with an evaluation: its newest span starts at `last` (ns), its memories are `scopes`, its graph names
+    """A trace with a failed answer: its newest span starts at `last` (ns), its memories are `scopes`, its graph names
     operations of the traces `missing` that are not here, and reads the unique refs `read` from it does not say whom. A
     change of what it has without a memory would name one of `unscoped`, as in `Outcome`.
 
@@ -101,7 +102,11 @@ class Outcome:
 
 
 class Memories(Protocol):
-    """What the store tells of the memories that spans work on."""
+    """What the store tells of the memories that spans work on, and of verdicts."""
+
+    def verdicts(self, trace_id: str) -> Sequence[object]:
+        """Return the newest verdict on every answer of a trace."""
+        ...
 
     def scopes_of(self, trace_id: str) -> Iterable[str]:
         """Return those of the spans of a trace, '' among them where one is of none."""
@@ -113,7 +118,8 @@ class Memories(Protocol):
 
 
 class Attribution:
-    """Watches traces with evaluations; whether an evaluation is a failure is for `diagnose` to say.
+    """Watches traces with an answer that an evaluation calls a failure, or that has a verdict; which evaluation counts
+    is for `diagnose` to say.
 
     `backend` is looked into before verdicts are sent: what it shows is not sent again.
     """
@@ -135,7 +141,7 @@ class Attribution:
         self._pause = self._send_again = 0.0  # of one receiver: while it is down, one try tells for all traces
 
     def resume(self, store: WatchedStore) -> None:
-        """Watch the evaluated traces of the last day, and those among the spans that arrived last: what was due when an
+        """Watch the failing traces of the last day, and those among the spans that arrived last: what was due when an
         earlier process ended is due again.
 
         A verdict that is there already adds nothing.
@@ -147,7 +153,7 @@ class Attribution:
             if span.instrumentation_scope == ATTRIBUTION_SCOPE:
                 continue
             self._expect(span.fields.kind, span.fields.system, span.service)
-            for trace_id in indexed_judged_traces(span.trace_id, span.fields):
+            for trace_id in self._concerned(span, store):
                 self._watch(trace_id, span.start, span.fields.scope, now)
 
     def notice(self, spans: Iterable[NewSpan], memories: Memories | None = None) -> None:
@@ -156,7 +162,7 @@ class Attribution:
         others = [span for span in spans if span.instrumentation_scope != ATTRIBUTION_SCOPE]
         for span in others:
             self._expect(span.fields.kind, span.fields.system, span.service)
-            for trace_id in indexed_judged_traces(span.trace_id, span.fields):
+            for trace_id in self._concerned(span, memories):
                 self._watch(trace_id, span.start, span.fields.scope, now)
         if not self._watched:
             return
@@ -258,6 +264,14 @@ class Attribution:
         """Return the seconds until a trace is due, infinity when none is."""
         when = min(map(self._when, self._watched.values()), default=_NEVER)
         return max(0.0, when - time.monotonic())
+
+    def _concerned(self, span: NewSpan, memories: Memories | None) -> set[str]:
+        """Return the traces of which an evaluation on a span says that they fail, or no longer do."""
+        judged = indexed_judged_traces(span.trace_id, span.fields)
+        threshold = settings.EVALUATION_THRESHOLD.read()
+        if any(is_failing(*evaluation, threshold) for evaluation in span.fields.evaluations):
+            return judged
+        return {one for one in judged if one in self._watched or (memories and memories.verdicts(one))}
 
     def _changed_by(self, span: NewSpan) -> Iterator[_Watched]:
         """Yield the traces for which a span changed something before that is of no memory."""

@@ -85,7 +85,7 @@ def seen_in(spans: Iterable[NewSpan]) -> Counter[By]:
     seen: Counter[By] = Counter()
     for span in spans:
         fields = span.fields
-        if span.instrumentation_scope == ATTRIBUTION_SCOPE or not (fields.kind or fields.is_evaluated):
+        if span.instrumentation_scope == ATTRIBUTION_SCOPE or not (fields.kind or fields.evaluations):
             continue
         by = pair_of(fields.system, span.service)
         if fields.lost:
@@ -95,6 +95,6 @@ def seen_in(spans: Iterable[NewSpan]) -> Counter[By]:
             continue
         seen[Seen.OPERATIONS, *by] += 1
         seen[Seen.ANSWERS, *by] += fields.kind == OpKind.RESPOND
-        seen[Seen.EVALUATIONS, *by] += fields.is_evaluated
+        seen[Seen.EVALUATIONS, *by] += bool(fields.evaluations)
         seen[Seen.UNKNOWN_ORIGINS, *by] += Incomplete.UNKNOWN_ORIGIN in fields.incomplete
     return +seen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from memtrace_otel import semconv, settings
-from memtrace_otel.model import OperationSpan, answers_named, is_failing, is_origin
+from memtrace_otel.model import OperationSpan, answers_named, is_failing, is_origin, label_and_score
 from memtrace_otel.otlp.decode import IndexedFields
 
 
@@ -47,12 +47,7 @@ def says_failing(span: OperationSpan) -> bool:
         return False
     threshold = settings.EVALUATION_THRESHOLD.read()
     told = [span.attributes, *(event.attributes for event in span.events if event.name == semconv.EVALUATION_EVENT)]
-    for attributes in told:
-        score = attributes.get(semconv.EVALUATION_SCORE)
-        label = str(attributes.get(semconv.EVALUATION_LABEL, ""))
-        if is_failing(label, float(score) if isinstance(score, int | float) else None, threshold):
-            return True
-    return False
+    return any(is_failing(*label_and_score(attributes), threshold) for attributes in told)
 
 
 def evaluates(span: OperationSpan) -> bool:
@@ -73,4 +68,4 @@ def judged_traces(span: OperationSpan) -> set[str]:
 def indexed_judged_traces(trace_id: str, fields: IndexedFields) -> set[str]:
     """Return the same, and more, of what is indexed of a span: its origins may have any role."""
     others = () if fields.kind == semconv.OpKind.RESPOND else filter(is_origin, fields.origins)
-    return {trace_id, *(origin[:32] for origin in others)} if fields.is_evaluated else set()
+    return {trace_id, *(origin[:32] for origin in others)} if fields.evaluations else set()

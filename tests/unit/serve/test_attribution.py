@@ -32,11 +32,13 @@ def span(
     kind: str = "",
     scope: str = "",
     evaluated: bool = False,
+    label: str = "fail",
     origins: Iterable[str] = (),
     written: Iterable[str] = (),
     by: str = "app",
 ) -> NewSpan:
-    fields = IndexedFields(kind, scope, set(origins), evaluated, frozenset(written), "mem0")
+    told = ((label, None),) if evaluated else ()
+    fields = IndexedFields(kind, scope, set(origins), told, frozenset(written), "mem0")
     return NewSpan(trace_id, "1" * 16, "span", start, by, fields, "assistant")
 
 

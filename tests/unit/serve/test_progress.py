@@ -13,7 +13,8 @@ TOLD = Attributed("update", "mem0", "assistant", False, 0.25, "a" * 32, "b" * 16
 
 
 def span(kind: str, service: str = "assistant", by: str = "app", **fields: object) -> NewSpan:
-    read = IndexedFields(kind, "", set(), bool(fields.pop("judged", False)), system="mem0", **fields)  # type: ignore[arg-type]
+    told = (("pass", None),) if fields.pop("judged", False) else ()
+    read = IndexedFields(kind, "", set(), told, system="mem0", **fields)  # type: ignore[arg-type]
     return NewSpan("a" * 32, "1" * 16, "span", 1, by, read, service)
 
 
