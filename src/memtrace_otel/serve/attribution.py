@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol
 
 from memtrace_otel import settings
@@ -32,6 +32,8 @@ _WATCHED_SECONDS = 24 * 3600.0
 """How long after its last change a failing trace may be attributed again, like those that the next server looks at."""
 _MOST_NAMED = 1000
 """Traces, or refs, that one graph names."""
+_TOGETHER, _MOST_ASKED = 15, 256
+"""Other traces that are attributed at once, and how many are asked for the memories that they are of."""
 _TURN_SECONDS = 0.2
 """When to look again while another process attributes on the same file."""
 _LONGEST_PAUSE = 300.0
@@ -55,7 +57,7 @@ class _Watched:
     operations of the traces `missing` that are not here, and reads the unique refs `read` from it does not say whom. A
     change of what it has without a memory would name one of `unscoped`, as in `Outcome`.
 
-    It is `unsent` while a verdict of it is.
+    It is `unsent` while a verdict of it is, and taken `alone` since an error beside others.
     """
 
     last: int = 0
@@ -68,6 +70,12 @@ class _Watched:
     due: float | None = None
     tried: float = 0.0  # to be sent
     latest: float = 0.0  # when it is attributed whatever comes
+    alone: bool = False
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether others would wait for what may be its fault: the receiver may never take its verdict."""
+        return self.alone or self.unsent
 
 
 class _Index(dict[str, set[str]]):
@@ -85,11 +93,11 @@ class _Index(dict[str, set[str]]):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of attributing a trace. `sent` and `unsent`: the receiver took something now, or did not take it.
+    """What came of attributing some traces. `sent` and `unsent`: the receiver took something now, or did not take it.
 
-    `scopes`: the memories that its graph is of; `missing`: traces of operations that this names and that are not here;
-    `read`: the unique refs that it reads without an origin; `unscoped`: the traces of its operations of no memory that
-    wrote something, and the unique refs among what they wrote.
+    `scopes`: the memories that their graphs are of; `missing`: traces of operations that these name and that are not
+    here; `read`: the unique refs that they read without an origin; `unscoped`: the traces of their operations of no
+    memory that wrote something, and the unique refs among what they wrote.
     """
 
     progress: Progress
@@ -206,10 +214,11 @@ class Attribution:
         told, self._untold = frozenset(self._untold), set()
         return told
 
-    def attribute_one(self, store: SqliteStore) -> Progress:
-        """Attribute the trace that waits longest, when one has been quiet; return what came of it.
+    def attribute_next(self, store: WatchedStore) -> Progress:
+        """Attribute the trace that waits longest, when one has been quiet, and those that wait of the same memories;
+        return what came of it.
 
-        Whose answer it is was told a quiet period before: a scrape shows first that it has not failed.
+        Whose answers these are was told a quiet period before: a scrape shows first that they have not failed.
         """
         if self._untold:
             return Progress(answering=self.answering())
@@ -223,42 +232,64 @@ class Attribution:
             return Progress()
         watched = self._watched[trace_id]
         watched.due = None
+        together = [trace_id]
         try:
             with store.turn(wait=False) as mine:  # a wait would keep the decoding waiting, too
                 if not mine:
                     watched.due = time.monotonic() + _TURN_SECONDS
                     return Progress()
-                spans = store.trace(trace_id)
-                self._add_scopes(trace_id, {span.scope for span in spans})
-                watched.last = max([watched.last, *(span.start for span in spans)])
-                if not spans:  # its evaluation was faster: its spans make it due
+                if not self._look_at(trace_id, store):  # its evaluation was faster: its spans make it due
                     watched.unsent = False
                     return Progress()
-                for span in spans:
-                    self._expect(span.kind, span.system, span.service)
+                together += self._beside(trace_id, store)
+                for one in together[1:]:
+                    self._look_at(one, store)
                 if self._untold:  # an answer of long ago
-                    watched.due = time.monotonic() + self._quiet
+                    for one in together:
+                        self._watched[one].due = time.monotonic() + self._quiet
                     return Progress(answering=self.answering())
-                outcome = _attribute(store, trace_id, self._backend)
-                watched.tried = time.monotonic()
-                self._add_scopes(trace_id, outcome.scopes)
-                self._by_missing.move(trace_id, watched.missing, outcome.missing)
-                self._by_read.move(trace_id, watched.read, outcome.read)
-                self._by_unscoped.move(trace_id, watched.unscoped, outcome.unscoped)
-                watched.missing, watched.read, watched.unscoped = outcome.missing, outcome.read, outcome.unscoped
-                self._remember(watched, outcome)
+                outcome = _attribute(store, together, self._backend)
+                self._remember(together, outcome)
                 return outcome.progress
-        except DamagedSpanError as error:
-            watched.unsent = False
-            _logger.warning("trace %s is not attributed: %s", trace_id, error)
-            return Progress(errors=1)
-        except StoreError:
-            watched.due = time.monotonic() + self._quiet
-            raise
-        except Exception as error:  # one odd trace must not stop the decoding; its contents stay out of the log
-            watched.unsent = False
-            _logger.warning("attribution of trace %s failed: %s", trace_id, type(error).__name__)
-            return Progress(errors=1)
+        except Exception as error:
+            if isinstance(error, StoreError) and not isinstance(error, DamagedSpanError):
+                watched.due = time.monotonic() + self._quiet
+                raise
+            return self._failed(together, error)
+
+    def _failed(self, trace_ids: Sequence[str], error: Exception) -> Progress:
+        """One odd trace must stop neither the decoding nor other traces; its contents stay out of the log."""
+        first = self._watched[trace_ids[0]]
+        if len(trace_ids) > 1:
+            for trace_id in trace_ids:
+                self._watched[trace_id].alone = True
+            first.due = time.monotonic()
+            return Progress()
+        first.unsent = False
+        if isinstance(error, DamagedSpanError):
+            _logger.warning("trace %s is not attributed: %s", trace_ids[0], error)
+        else:
+            _logger.warning("attribution of trace %s failed: %s", trace_ids[0], type(error).__name__)
+        return Progress(errors=1)
+
+    def _look_at(self, trace_id: str, store: WatchedStore) -> bool:
+        """Learn from the spans of a trace; return whether there are any."""
+        watched, spans = self._watched[trace_id], store.trace(trace_id)
+        self._add_scopes(trace_id, {span.scope for span in spans})
+        watched.last = max([watched.last, *(span.start for span in spans)])
+        for span in spans:
+            self._expect(span.kind, span.system, span.service)
+        return bool(spans)
+
+    def _beside(self, trace_id: str, store: WatchedStore) -> list[str]:
+        """Return other traces that have been quiet, of just the same memories: one graph does for all of them."""
+        own = {*store.scopes_of(trace_id)} - {""}
+        if not own or self._watched[trace_id].is_apart:
+            return []
+        now = time.monotonic()
+        quiet = (id for id, one in self._watched.items() if one.due is not None and one.due <= now and not one.is_apart)
+        same = (id for id in islice(quiet, _MOST_ASKED) if {*store.scopes_of(id)} - {""} == own)
+        return list(islice(same, _TOGETHER))
 
     def wait(self) -> float:
         """Return the seconds until a trace is due, infinity when none is."""
@@ -295,9 +326,17 @@ class Attribution:
             self._answering.add(pair)
             self._untold.add(pair)
 
-    def _remember(self, watched: _Watched, outcome: Outcome) -> None:
-        """Put what was not sent off, longer each time; once something is sent the rest goes out, too."""
-        watched.unsent = outcome.unsent
+    def _remember(self, trace_ids: Iterable[str], outcome: Outcome) -> None:
+        """Note what the verdicts on some traces depend on. Put what was not sent off, longer each time; once something
+        is sent the rest goes out, too."""
+        for trace_id in trace_ids:
+            watched = self._watched[trace_id]
+            watched.due, watched.tried, watched.unsent = None, time.monotonic(), outcome.unsent
+            self._add_scopes(trace_id, outcome.scopes)
+            self._by_missing.move(trace_id, watched.missing, outcome.missing)
+            self._by_read.move(trace_id, watched.read, outcome.read)
+            self._by_unscoped.move(trace_id, watched.unscoped, outcome.unscoped)
+            watched.missing, watched.read, watched.unscoped = outcome.missing, outcome.read, outcome.unscoped
         if outcome.unsent:
             self._pause = min(max(2 * self._pause, self._quiet, 1.0), _LONGEST_PAUSE)
             self._send_again = time.monotonic() + self._pause
@@ -343,8 +382,8 @@ class Attribution:
                 self._unwatch(trace_id)
 
 
-def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) -> Outcome:
-    """Attribute the failures of a trace, write the verdicts, send those that `backend` does not show where the
+def _attribute(store: SqliteStore, trace_ids: Sequence[str], backend: RemoteSource | None) -> Outcome:
+    """Attribute the failures of some traces, write the verdicts, send those that `backend` does not show where the
     environment says.
 
     An answer that is not here comes later, or to another server, which has the memory that it worked on.
@@ -363,7 +402,7 @@ def _attribute(store: SqliteStore, trace_id: str, backend: RemoteSource | None) 
     unscoped_refs: set[str] = set()
     verdicts = Verdicts(store, backend)
     try:
-        for found in diagnose(store, (trace_id,)):
+        for found in diagnose(store, trace_ids):
             annotations += verdicts.record(found, started)
             scopes.update(found.graph.scopes())
             missing.update(origin[:_TRACE_ID] for origin in found.graph.missing())

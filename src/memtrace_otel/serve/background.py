@@ -81,7 +81,7 @@ class _Work:
             return 0.0
         for spans in self.store.arrived():
             self._notice(spans)
-        self._tell(self.attribution.attribute_one(self.store))
+        self._tell(self.attribution.attribute_next(self.store))
         started = time.monotonic()
         if not self.packing.step(self.store):
             self._tell(Progress(packed=self.packing.packed))

@@ -61,8 +61,8 @@ def attributed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The traces that were attributed."""
     traces: list[str] = []
 
-    def attribute(store: object, trace_id: str, backend: object) -> Outcome:
-        traces.append(trace_id)
+    def attribute(store: object, trace_ids: Iterable[str], backend: object) -> Outcome:
+        traces.extend(trace_ids)
         return Outcome(Progress(verdicts=1))
 
     monkeypatch.setattr(attribution, "_attribute", attribute)
@@ -77,18 +77,21 @@ class Receiver:
         self.tries = 0
         self.taken: list[str] = []
 
-    def attribute(self, store: object, trace_id: str, backend: object) -> Outcome:
+    def attribute(self, store: object, trace_ids: Iterable[str], backend: object) -> Outcome:
         self.tries += 1
         if self.down:
             return Outcome(Progress(failed_sends=1), unsent=True)
-        self.taken.append(trace_id)
+        self.taken.extend(trace_ids)
         return Outcome(Progress(verdicts=1), sent=True)
 
 
 class Stored:
     """A store in which every trace works on Ana's memory, but for those that are `missing`."""
 
-    def __init__(self, *missing: str, kind: str = "", scope: str = "ana", others: bool = False) -> None:
+    def __init__(
+        self, *missing: str, kind: str = "", scope: str = "ana", others: bool = False, together: bool = False
+    ) -> None:
+        self.together = together
         self.missing = missing
         self.scope = scope
         self.kind = kind
@@ -104,10 +107,13 @@ class Stored:
         made = OperationSpan(trace_id, "1" * 16, kind=self.kind, system="mem0", scope=self.scope, start=4, resource=APP)
         return [made]
 
+    def scopes_of(self, trace_id: str) -> list[str]:
+        return [span.scope for span in self.trace(trace_id)] if self.together else []
 
-def run(watching: Attribution, store: Stored | SqliteStore = Stored()) -> list[Progress]:  # noqa: B008
+
+def run(watching: Attribution, store: Stored | WatchedStore = Stored()) -> list[Progress]:  # noqa: B008
     done: list[Progress] = []
-    while progress := watching.attribute_one(store):  # type: ignore[arg-type]
+    while progress := watching.attribute_next(store):  # type: ignore[arg-type]
         done.append(progress)
     return done
 
@@ -129,6 +135,67 @@ def test_an_evaluated_trace_is_due_when_it_is_quiet(clock: Clock, attributed: li
     clock.now += 1
     run(watching)
     assert (attributed, watching.wait()) == ([A], float("inf"))
+
+
+class Kept:
+    """A store with a verdict on each of these traces."""
+
+    def __init__(self, *trace_ids: str) -> None:
+        self.trace_ids = trace_ids
+
+    def verdicts(self, trace_id: str) -> list[str]:
+        return [trace_id] if trace_id in self.trace_ids else []
+
+    def scopes_of(self, trace_id: str) -> list[str]:
+        raise NotImplementedError
+
+    def changed_by(self, span: NewSpan) -> set[str]:
+        raise NotImplementedError
+
+
+def test_an_answer_that_passes_costs_nothing(clock: Clock, attributed: list[str]) -> None:
+    watching = Attribution(10)
+    watching.notice([span(A, 1, evaluated=True, label="pass")], Kept())
+    assert watching.wait() == float("inf")
+
+
+def test_an_answer_that_passes_now_is_looked_at_where_it_failed_before(clock: Clock, attributed: list[str]) -> None:
+    watching = Attribution(10)
+    watching.notice([span(A, 1, evaluated=True)], Kept())
+    clock.now += 10
+    run(watching)
+    watching.notice([span(A, 2, evaluated=True, label="pass")], Kept())
+    watching.notice([span(B, 2, evaluated=True, label="pass")], Kept(B))  # its failure was told long ago
+    clock.now += 10
+    run(watching)
+    assert sorted(attributed) == [A, A, B]
+
+
+def test_what_waits_of_the_same_memories_is_attributed_together(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[str]] = []
+
+    def attribute(store: object, trace_ids: Iterable[str], backend: object) -> Outcome:
+        calls.append([*trace_ids])
+        if "c" * 32 in calls[-1] and len(calls[-1]) > 1:
+            raise ValueError("odd beside others")
+        return Outcome(Progress(verdicts=1))
+
+    monkeypatch.setattr(attribution, "_attribute", attribute)
+    watching = Attribution(10)
+    watching.notice([span(A, 5, evaluated=True), span(B, 5, evaluated=True)])
+    clock.now += 10
+    run(watching, Stored(together=True))
+    assert calls == [[A, B]]
+    assert watching.wait() == float("inf")
+    watching.notice([span(A, 6), span(B, 6), span("c" * 32, 5, evaluated=True)])
+    clock.now += 5
+    watching.notice([span("d" * 32, 5, evaluated=True)])  # not yet quiet
+    clock.now += 5
+    while watching.wait() == 0:
+        watching.attribute_next(Stored(together=True))  # type: ignore[arg-type]
+    first, *rest = calls[1:]
+    assert (sorted(first), sorted(rest)) == ([A, B, "c" * 32], [[A], [B], ["c" * 32]])
+    assert watching.wait() == 5
 
 
 def test_a_trace_that_never_gets_quiet_is_not_forgotten(clock: Clock, attributed: list[str]) -> None:
@@ -261,8 +328,8 @@ def test_who_answers_is_told_whoever_decoded_it(clock: Clock, decoded: str, tmp_
             watching.resume(store)
         for spans in store.arrived():
             watching.notice(spans)
-        assert watching.attribute_one(store).answering == {("mem0", "assistant")}
-        assert not watching.attribute_one(store)
+        assert watching.attribute_next(store).answering == {("mem0", "assistant")}
+        assert not watching.attribute_next(store)
 
 
 def test_what_others_decoded_arrives_once_and_nothing_of_the_own(tmp_path: Path) -> None:
@@ -400,7 +467,7 @@ def test_the_memory_that_made_a_record_is_named_however_often_others_wrote_it(tm
 
 def test_a_late_writer_of_a_unique_id_makes_who_read_it_due(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = Outcome(Progress(1), read=frozenset({UNIQUE}))
-    monkeypatch.setattr(attribution, "_attribute", lambda store, trace_id, backend: outcome)
+    monkeypatch.setattr(attribution, "_attribute", lambda store, trace_ids, backend: outcome)
     watching = Attribution(10)
     watching.notice([span(A, 5, scope="ana", evaluated=True)])
     clock.now += 10
@@ -430,12 +497,12 @@ def test_of_too_many_traces_that_wait_the_first_is_dropped_and_counted(
     watching = Attribution(10)
     for trace_id in (A, B, "c" * 32):
         watching.notice([span(trace_id, 5, scope="ana", evaluated=True)])
-    assert watching.attribute_one(Stored()) == Progress(errors=1)  # type: ignore[arg-type]
+    assert watching.attribute_next(Stored()) == Progress(errors=1)  # type: ignore[arg-type]
     clock.now += 10
     run(watching)
     assert attributed == [B, "c" * 32]
     watching.notice([span(A, 6, evaluated=True)])  # the one that was done goes, uncounted
-    assert not watching.attribute_one(Stored())  # type: ignore[arg-type]
+    assert not watching.attribute_next(Stored())  # type: ignore[arg-type]
 
 
 def test_what_the_receiver_did_not_take_is_tried_again_ever_less_often(
@@ -478,7 +545,8 @@ def test_one_try_tells_for_all_traces_that_the_receiver_is_down(clock: Clock, mo
 def test_a_verdict_that_is_never_taken_keeps_no_other_one_back(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
 
-    def attribute(store: object, trace_id: str, backend: object) -> Outcome:
+    def attribute(store: object, trace_ids: Iterable[str], backend: object) -> Outcome:
+        (trace_id,) = trace_ids
         tried.append(trace_id)
         return Outcome(Progress(verdicts=1), unsent=trace_id == A or tried.count(trace_id) < 2, sent=trace_id == B)
 
@@ -489,7 +557,7 @@ def test_a_verdict_that_is_never_taken_keeps_no_other_one_back(clock: Clock, mon
     run(watching)
     while tried.count(B) < 2:
         clock.now += watching.wait()
-        watching.attribute_one(Stored())  # type: ignore[arg-type]
+        watching.attribute_next(Stored())  # type: ignore[arg-type]
         assert len(tried) < 6, tried
 
 
@@ -498,7 +566,7 @@ def test_what_the_graph_names_and_lacks_makes_it_due_again_whatever_memory_it_wo
 ) -> None:
     missing = [frozenset({B, "c" * 32}), frozenset({"c" * 32}), frozenset[str]()]
     monkeypatch.setattr(
-        attribution, "_attribute", lambda store, trace_id, backend: Outcome(Progress(1), missing=missing.pop(0))
+        attribution, "_attribute", lambda store, trace_ids, backend: Outcome(Progress(1), missing=missing.pop(0))
     )
     watching = Attribution(10)
     watching.notice([span(A, 5, scope="ana", evaluated=True)])
@@ -519,7 +587,7 @@ def test_a_late_span_of_a_memory_behind_the_answer_makes_it_due_again(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcome = Outcome(Progress(1), scopes=frozenset({"ana"}))
-    monkeypatch.setattr(attribution, "_attribute", lambda store, trace_id, backend: outcome)
+    monkeypatch.setattr(attribution, "_attribute", lambda store, trace_ids, backend: outcome)
     watching = Attribution(10)
     watching.notice([span(A, 5, evaluated=True)])  # search and answer in traces of their own
     clock.now += 10
@@ -566,7 +634,7 @@ def test_a_late_span_without_a_memory_is_waited_for_where_its_trace_is_named(
         outputs=(Variable("answer:1", "answer", content="x"),), attributes={"gen_ai.evaluation.score.label": "fail"},
     )  # fmt: skip
     watching = Attribution(10)
-    with SqliteStore.open(tmp_path / "a.db") as store:
+    with WatchedStore.open(tmp_path / "a.db") as store:
         for spans in ((written, answer), (early,)):
             store.add_request(encode_request(spans))
             batch = store.decode_batch()
