@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time as clock
 
 from google.protobuf.message import DecodeError as ProtobufError
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -20,6 +21,8 @@ from memtrace_otel.otlp.receiver.requests import Checked
 from memtrace_otel.otlp.receiver.wire import WireError
 
 _SYSTEM = "evaluation"
+_EVENT_NAME = "event.name"
+"""The attribute that was the name of an event before OTLP had a field for it."""
 _OTHER = f"only {semconv.EVALUATION_EVENT} records in the context of a span are taken"
 
 
@@ -75,7 +78,7 @@ def _evaluation(cutter: Cutter, piece: Piece, limits: Limits) -> LogRecord | str
 
 def _is_evaluation(record: LogRecord) -> bool:
     return (
-        record.event_name == semconv.EVALUATION_EVENT
+        semconv.EVALUATION_EVENT in ([record.event_name] if record.event_name else _values(record, _EVENT_NAME))
         and len(record.trace_id) == 16
         and any(record.trace_id)
         and len(record.span_id) == 8
@@ -84,14 +87,17 @@ def _is_evaluation(record: LogRecord) -> bool:
 
 
 def _is_verdict(record: LogRecord) -> bool:
-    names = [pair.value.string_value for pair in record.attributes if pair.key == semconv.EVALUATION_NAME]
-    return semconv.ATTRIBUTION_EVALUATION in names
+    return semconv.ATTRIBUTION_EVALUATION in _values(record, semconv.EVALUATION_NAME)
+
+
+def _values(record: LogRecord, name: str) -> list[str]:
+    return [pair.value.string_value for pair in record.attributes if pair.key == name]
 
 
 def _judge_span(record: LogRecord) -> Span:
-    """A span without duration under the judged one."""
+    """A span without duration under the judged one, now when the record says no time."""
     origin = make_origin(record.trace_id.hex(), record.span_id.hex())
-    time = record.time_unix_nano or record.observed_time_unix_nano
+    time = record.time_unix_nano or record.observed_time_unix_nano or clock.time_ns()
     named = hashlib.sha256(record.SerializeToString(deterministic=True)).digest()[:8]
     return Span(
         trace_id=record.trace_id,

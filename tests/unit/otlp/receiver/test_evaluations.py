@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
@@ -37,6 +39,23 @@ def test_an_evaluation_becomes_a_judge_span_of_its_answer() -> None:
     assert span.attributes[semconv.EVALUATION_LABEL] == "fail"
     (answer,) = span.inputs
     assert (answer.role, answer.origin) == ("answer", f"{TRACE.hex()}-{SPAN.hex()}")
+
+
+def test_an_evaluation_without_a_time_is_of_now() -> None:
+    timeless = evaluation()
+    timeless.ClearField("observed_time_unix_nano")
+    before = time.time_ns()
+    (span,) = decode_request(check_logs(request(timeless), LIMITS).body)
+    assert before <= span.start == span.end <= time.time_ns()
+
+
+def test_an_event_may_be_named_by_its_attribute() -> None:
+    older = evaluation()
+    older.ClearField("event_name")
+    older.attributes.add(key="event.name").value.string_value = semconv.EVALUATION_EVENT
+    assert check_logs(request(older), LIMITS).spans == 1
+    older.event_name = "other"
+    assert check_logs(request(older), LIMITS).spans == 0
 
 
 def test_the_same_record_is_the_same_span() -> None:
