@@ -8,6 +8,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,7 +120,10 @@ def test_evaluations_among_logs_are_the_judge_spans_that_the_receiver_makes(tmp_
         [{name: value for name, value in EVALUATION.items() if not name.lower().endswith("unixnano")}],
     ],
 )
-def test_logs_in_protobuf_are_what_they_are_in_json(tmp_path: Path, records: list[object]) -> None:
+def test_logs_in_protobuf_are_what_they_are_in_json(
+    tmp_path: Path, records: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: 7)  # when those without a time are of
     in_json = list(read_file(written(tmp_path, logs(*records))))
     in_protobuf = list(read_file(written(tmp_path, json_to_logs(json.loads(logs(*records))))))
     assert [replace(item, line=0) for item in in_json if not isinstance(item, GraphDocument)] == in_protobuf
