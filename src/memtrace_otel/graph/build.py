@@ -11,6 +11,7 @@ from memtrace_otel.graph.contents import ContentChooser, Sightings
 from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.keys import (
     ROOT_KINDS,
+    TURN_KINDS,
     EdgeType,
     NodeType,
     OperationKey,
@@ -151,8 +152,10 @@ class _Builder:
         chooser.keyed = chooser.keyed if keyed is None else keyed
         for version, sightings in self._sightings.items():
             write = self._versions.written.get(version)
-            content, cut = chooser.choose(sightings, tombstone=write is not None and write.deletes)
             node = self._graph.nodes[version]
+            deletes = write is not None and write.deletes
+            unknown = node["unknown"] and ref_kind(version.ref) not in TURN_KINDS
+            content, cut = chooser.choose(sightings, tombstone=deletes, unknown=unknown)
             node["content"], node["truncated"] = content, cut
 
     def add_supersessions(self) -> None:

@@ -30,10 +30,10 @@ class ContentChooser:
             for output in span.outputs
         )
 
-    def choose(self, sightings: Sightings, *, tombstone: bool = False) -> tuple[str, bool]:
+    def choose(self, sightings: Sightings, *, tombstone: bool = False, unknown: bool = False) -> tuple[str, bool]:
         """Return (content, cut): the producer's when whole, else the longest whole one of the same digest,
-        else the longest."""
-        if tombstone:
+        else the longest. Of an `unknown` version that readers saw with several digests it is ''."""
+        if tombstone or (unknown and len({variable.digest for variable in sightings.read} - {""}) > 1):
             return "", False
         candidates: list[tuple[str, bool]] = []
         if (output := sightings.produced) is None:

@@ -158,6 +158,8 @@ class WriteIndex:
         owner = self.owner(scope, variable.ref)
         owners = self._owners.get(variable.ref, set[str]())
         if owner not in owners:
+            if not scope and len(owners) > 1 and variable.digest:  # what was read tells whose it is
+                owners = {one for one in owners if (one, variable.ref, variable.digest) in self._digests}
             if scope or len(owners) != 1:  # equal ids of two owners are two records
                 return None
             (owner,) = owners

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import pytest
 
-from memtrace_otel.graph import VersionKey, build_graph, load_slice, slice_of_answer
+from memtrace_otel.graph import GrowingGraph, VersionKey, build_graph, load_slice, slice_of_answer
 from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.semconv import Action, OpKind
 from memtrace_otel.store.outlines import Outline
@@ -96,3 +96,27 @@ def test_a_slice_reads_no_memory_that_means_another_record_by_the_same_name(join
     assert set(loaded) == whole.slice_of_answer(origin)
     expected = {origin_of(trace, 1)[:32] for trace in ((90, 10, 20, 91, 11, 21) if joined else (90, 10, 20))}
     assert read == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "writer"),
+    [("Rome", ALICE), ("Oslo", BOB), ("Bern", ""), ("", "")],
+    ids=["hers", "his", "none", "unknown"],
+)
+def test_who_says_no_owner_reads_the_record_of_the_one_that_wrote_what_was_read(content: str, writer: str) -> None:
+    writers = {
+        scope: span(number, 1, OpKind.CREATE, at=1, scope=scope, outputs=[put(HOME, text, action=Action.ADD)])
+        for number, scope, text in ((1, ALICE, "Rome"), (2, BOB, "Oslo"))
+    }
+    spans = [*writers.values(), search(3, put(HOME, content), "")]
+    assert version_read(spans, 3) == VersionKey(HOME, writers[writer].origin if writer else "")
+
+
+def test_what_readers_saw_differently_of_a_version_that_nobody_wrote_has_no_content() -> None:
+    spans = [search(1, put(HOME, "Paris")), search(2, seen(HOME)), search(3, put(HOME, "Paris"))]
+    growing = GrowingGraph(spans)
+    assert growing.graph.content(VersionKey(HOME, "", BOB)) == "Paris"
+    spans.append(search(4, put(HOME, "Lyon")))
+    growing.extend(spans[-1:])
+    for graph in (build_graph(spans), growing.graph):
+        assert graph.content(VersionKey(HOME, "", BOB)) == ""
