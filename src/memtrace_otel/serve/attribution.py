@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import heapq
 import logging
 import time
@@ -250,6 +251,8 @@ class Attribution:
                     return Progress(answering=self.answering())
                 outcome = _attribute(store, together, self._backend)
                 self._remember(together, outcome)
+                if self.wait():
+                    gc.collect()  # an idle server holds no graph: theirs are full of circles
                 return outcome.progress
         except Exception as error:
             if isinstance(error, StoreError) and not isinstance(error, DamagedSpanError):

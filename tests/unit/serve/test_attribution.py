@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.otlp.decode import IndexedFields
@@ -644,6 +646,27 @@ def test_a_late_span_without_a_memory_is_waited_for_where_its_trace_is_named(
             clock.now += 10
             run(watching, store)
             assert watching.wait() == float("inf")
+
+
+def test_no_graph_is_held_when_nothing_is_due(clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
+    failing = {"gen_ai.evaluation.score.label": "fail"}
+    answers = [
+        OperationSpan(trace_id, "1" * 16, kind="respond", scope=trace_id[:16], start=1, end=2, attributes=failing)
+        for trace_id in (A, B)
+    ]
+    watching = Attribution(10)
+    gc.collect()
+    held = sum(isinstance(one, EvolutionGraph) for one in gc.get_objects())
+    with WatchedStore.open(tmp_path / "a.db") as store:
+        store.add_request(encode_request(answers))
+        batch = store.decode_batch()
+        assert batch
+        watching.notice(batch.spans)
+        clock.now += 10
+        run(watching, store)
+        assert len(store.verdicts()) == 2
+    assert sum(isinstance(one, EvolutionGraph) for one in gc.get_objects()) == held
 
 
 @pytest.mark.parametrize("named", ["memory:1", UNIQUE])
