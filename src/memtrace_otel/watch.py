@@ -47,9 +47,10 @@ _SHOWN = 100
 
 @dataclass(slots=True)
 class _Case:
-    """A failing trace: when it was seen first and changed last, when to look at it, and after that (s, monotonic)."""
+    """A failing trace: since when it waits to be quiet (None: it does not), when it changed last, when to look at it,
+    and after that (s, monotonic)."""
 
-    seen: float
+    waiting: float | None
     changed: float
     due: float | None
     step: float
@@ -153,7 +154,7 @@ class Watch:
                 new += 1
                 self._cases[trace_id] = _Case(now, now, now, self._quiet)
             else:  # evaluated again, maybe in another trace
-                case.seen, case.due = now, now + self._quiet
+                self._wait_for_quiet(case, now)
         if whole and not self._source.api.exhausted:
             self._complete = clock
         self._searched |= {shorter: now for shorter in _SEARCHES if shorter <= back}
@@ -206,10 +207,10 @@ class Watch:
         spans = hash(frozenset(span.span_id for span in trace))
         if spans != case.spans:
             case.spans, case.changed, case.step = spans, now, self._quiet
-        if now - case.changed >= self._quiet or now - case.seen >= _PATIENCE * self._quiet:
+        if now - case.changed >= self._quiet:
             return True
-        case.due = case.changed + self._quiet
-        return False
+        self._wait_for_quiet(case, case.changed)
+        return case.due is not None and case.due <= now
 
     def _publish(self, diagnosis: Diagnosis) -> int:
         """Tell of the one verdict, when it is new, and send it unless it was rejected; return whether it is new."""
@@ -246,8 +247,14 @@ class Watch:
         """Say when to look at a trace again; never, when it has long been the same."""
         case.step = max(case.step, 1.0) * _LATER
         now = time.monotonic()
-        case.seen, case.attributed = now, True
+        case.waiting, case.attributed = None, True
         case.due = now + case.step if now + case.step - case.changed <= _WATCHED_SECONDS else None
+
+    def _wait_for_quiet(self, case: _Case, now: float) -> None:
+        """Put off the look at a trace for which something came now, up to where patience ends since the first time."""
+        if case.waiting is None:
+            case.waiting = now
+        case.due = min(now + self._quiet, case.waiting + _PATIENCE * self._quiet)
 
     def _due(self) -> int:
         now = time.monotonic()

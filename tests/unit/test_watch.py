@@ -127,6 +127,27 @@ def test_a_trace_that_never_gets_quiet_is_attributed_all_the_same(told: Told, cl
     pytest.fail("it was never attributed")
 
 
+def test_a_live_trace_whose_failing_evaluations_never_pause_is_attributed_all_the_same(
+    told: Told, clock: Clock
+) -> None:
+    """And again, when late spans change the picture meanwhile."""
+    spans = story(Fault.MERGED_AWAY)
+    late = next(span for span in spans if span.kind == "update")
+    judge = next(span for span in spans if EVALUATION_LABEL in span.attributes)
+    told.source.tell([span for span in spans if span is not late])
+    attributed = list[int]()
+    for n in range(60):
+        now = time.time_ns()
+        told.source.tell([replace(judge, span_id=f"{n + 1:016x}", start=now, end=now)])
+        told.watch.search()
+        attributed += [n] * told.watch.attribute_due()
+        if n == 30:
+            told.source.tell([late])
+        clock.now += QUIET / 2
+    assert [made.verdict.failure_type for made in told.verdicts][1:] == ["update"]
+    assert [n // 30 for n in attributed] == [0, 1]
+
+
 def settle(told: Told, clock: Clock, watch: Watch | None = None) -> int:
     """Search, and attribute what is due until it is quiet."""
     watch = watch or told.watch
