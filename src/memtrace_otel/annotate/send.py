@@ -38,13 +38,20 @@ class SendError(Exception):
     """A request was not accepted, or not all of it. Names the receiver and its reason.
 
     `unsupported` is true when the receiver does not take this signal at all (Jaeger and logs, for example).
-    `partial` is true when it has answered, and taken the rest: OTLP says not to repeat such a request by oneself.
+    `partial` is true when it has answered, and taken the rest: OTLP says not to repeat such a request by oneself. Of
+    it were so many `rejected`, for that `reason`; 0 when the answer does not say so.
     """
 
-    def __init__(self, target: Target, reason: str, *, unsupported: bool = False, partial: bool = False) -> None:
-        super().__init__(f"cannot send {target.signal} to {target} ({target.protocol}): {reason}")
+    def __init__(
+        self, target: Target, reason: str, *, unsupported: bool = False, partial: bool = False, rejected: int = 0
+    ) -> None:
+        told = f"{rejected} rejected: {reason}" if rejected else reason
+        super().__init__(f"cannot send {target.signal} to {target} ({target.protocol}): {told}")
+        self.target = target
+        self.reason = reason
         self.unsupported = unsupported
         self.partial = partial
+        self.rejected = rejected
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -127,7 +134,7 @@ def _check_reply(target: Target, reply: bytes) -> None:
     except DecodeError:
         _refuse(target, "the reply is not an OTLP reply", partial=True)
     if rejected:
-        _refuse(target, f"{rejected} rejected: {reason}", partial=True)
+        raise SendError(target, reason, partial=True, rejected=rejected)
 
 
 def _refuse(target: Target, reason: str, *, unsupported: bool = False, partial: bool = False) -> NoReturn:
