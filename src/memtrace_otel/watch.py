@@ -40,6 +40,8 @@ _PATIENCE = 10
 """A trace that never gets quiet is attributed after so many quiet periods."""
 _LONGEST_PAUSE = 60.0
 """Between tries while the backend does not answer."""
+_LOOK_SECONDS = 2.0
+"""How long the traces that were read to see what is there serve the verdicts of one trace."""
 _MOST = 100_000
 _SHOWN = 100
 """Characters of an operation's name."""
@@ -178,8 +180,11 @@ class Watch:
         new = 0
         try:
             for diagnosis in diagnose_backend(self._source, trace_ids, known=True):
-                for verdict in diagnosis.verdicts:  # each is sent right after the backend was looked at
-                    new += self._publish(diagnosis.only(lambda one, verdict=verdict: one is verdict))
+                store, looked = self._look()
+                for verdict in diagnosis.verdicts:  # each is sent soon after the backend was looked at
+                    if time.monotonic() - looked > _LOOK_SECONDS:
+                        store, looked = self._look()
+                    new += self._publish(diagnosis.only(lambda one, verdict=verdict: one is verdict), store)
         except (UnreachableError, SendError):
             raise
         except StoreError as error:  # one that cannot be read must not keep the others waiting
@@ -212,10 +217,13 @@ class Watch:
         self._wait_for_quiet(case, case.changed)
         return case.due is not None and case.due <= now
 
-    def _publish(self, diagnosis: Diagnosis) -> int:
+    def _look(self) -> tuple[BackendAnnotations, float]:
+        """Return what will look at the backend, and the time."""
+        return BackendAnnotations(self._source.whole, self._sent), time.monotonic()
+
+    def _publish(self, diagnosis: Diagnosis, store: BackendAnnotations) -> int:
         """Tell of the one verdict, when it is new, and send it unless it was rejected; return whether it is new."""
         case = self._cases[diagnosis.verdicts[0].failure.trace_id]
-        store = BackendAnnotations(self._source.whole, self._sent)
         self._source.api.allow_at_least(1)  # what was read for the verdict may have left nothing
         (made,) = record(store, diagnosis, known=case.verdicts)
         failure = made.verdict.failure

@@ -160,7 +160,7 @@ def annotate(
         decisive = _stored(store, verdict.trace_id, verdict.span_id) if verdict.span_id else None
         try:
             built = annotation_spans(verdict, decisive, ended if started is None else started, ended)
-            traces = {span.trace_id for span in built}
+            traces = dict.fromkeys(span.trace_id for span in reversed(built))  # its own first, which nothing else is in
             known = {span.origin: span for trace_id in traces for span in store.trace(trace_id)}
             new = [span for span in built if span.origin not in known]
             body = encode_request(new)
