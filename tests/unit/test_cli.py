@@ -482,6 +482,20 @@ def test_a_malformed_setting_is_one_line(database: Path, monkeypatch: pytest.Mon
     assert (result.exit_code, "TIMEOUT is 'soon'" in result.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("command", ["watch", "attribute", "serve"])
+def test_a_malformed_setting_of_logs_is_told_at_the_start(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_LOGS_TIMEOUT", "soon")
+    monkeypatch.setattr("memtrace_otel.store.open_source", lambda url: pytest.fail("it has started"))
+    place = ("--db", tmp_path / "memtrace.db") if command == "serve" else ("--source", "tempo+http://x")
+    result = run(command, *place, *(["--all"] if command == "attribute" else []))
+    assert result.exit_code == 2
+    assert "memtrace-otel: OTEL_EXPORTER_OTLP_LOGS_TIMEOUT is 'soon'" in result.stderr
+    assert not (tmp_path / "memtrace.db").exists()
+
+
 @pytest.mark.parametrize(("named", "status"), [(True, 0), (False, 1)])
 def test_a_demo_that_misses_a_planted_fault_fails(
     named: bool, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

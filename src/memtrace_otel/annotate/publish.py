@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,15 +10,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from opentelemetry.environment_variables import OTEL_LOGS_EXPORTER
-
 from memtrace_otel import semconv
 from memtrace_otel.annotate import identity
 from memtrace_otel.annotate.attribution_trace import attribution_trace
 from memtrace_otel.annotate.evaluation import encode_evaluations
 from memtrace_otel.annotate.marker import causing_marker, marker
 from memtrace_otel.annotate.send import SendError, send
-from memtrace_otel.annotate.target import Target, read_target
+from memtrace_otel.annotate.target import Target, read_targets
 from memtrace_otel.model import OperationSpan, Verdict
 from memtrace_otel.otlp import encode_request
 
@@ -190,10 +187,7 @@ def deliver(
     Raises SendError, or TargetError for a malformed setting; what was accepted before is remembered, what was not stays
     unsent and goes out with the next call. Raises RejectedError at the end when the receiver has rejected some of it.
     """
-    env = os.environ if environ is None else environ
-    traces = read_target("traces", endpoint, env)
-    wants_logs = env.get(OTEL_LOGS_EXPORTER, "").strip().lower() != "none"
-    logs = read_target("logs", endpoint, env) if wants_logs else None
+    traces, logs = read_targets(endpoint, environ)
     if not annotations or not (traces or logs):
         return Delivery(traces, 0, logs, 0)
     with store.turn():  # from asking what was sent to remembering it

@@ -77,6 +77,7 @@ def attribute(
     backend holds already is not sent again. Metrics go where OTEL_METRICS_EXPORTER says.
     """
     from memtrace_otel.annotate import RejectedError
+    from memtrace_otel.annotate.target import read_targets
     from memtrace_otel.monitoring import export_metrics
 
     if everything == bool(trace_ids):
@@ -89,6 +90,7 @@ def attribute(
     if source and named is ParameterSource.COMMANDLINE:
         raise click.UsageError("give either --db or --source")
     export_metrics()
+    read_targets()  # a setting that cannot be used is told now
     found: list[Found] = []
     try:
         if source:
