@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
@@ -134,6 +135,39 @@ def test_http_receiver_without_logs_is_no_error_but_one_without_traces_is(
     http_receiver.status = {"/v1/traces": 404}
     with pytest.raises(SendError, match=r"cannot send traces to http://127\.0\.0\.1:\d+/v1/traces .*HTTP 404"):
         deliver(annotate([verdict_on(ANSWER, failure_type="response")], store), store)
+
+
+_WHO = "OTEL_EXPORTER_OTLP_HEADERS says who sends"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        ((grpc.StatusCode.UNAUTHENTICATED, "token"), True),
+        ((grpc.StatusCode.UNAVAILABLE, "no org id"), True),  # Tempo with tenants
+        ((grpc.StatusCode.UNAVAILABLE, "overload"), False),
+    ],
+)
+def test_who_is_not_known_to_a_grpc_receiver_is_told_which_setting_says_it(
+    refusal: tuple[grpc.StatusCode, str], told: bool, store: SqliteStore, grpc_receiver: Receiver
+) -> None:
+    grpc_receiver.refusal = refusal
+    with pytest.raises(SendError, match=refusal[1]) as raised:
+        deliver(annotate([verdict_on(UPDATE)], store), store)
+    assert (_WHO in str(raised.value)) is told
+
+
+@pytest.mark.parametrize(
+    ("status", "reply", "told"),
+    [(401, b"", True), (403, b"", True), (503, b"\x08\x0e\x12\x09no org id", True), (503, b"overload", False)],
+)
+def test_who_is_not_known_to_an_http_receiver_is_told_which_setting_says_it(
+    status: int, reply: bytes, told: bool, store: SqliteStore, http_receiver: Receiver
+) -> None:
+    http_receiver.status, http_receiver.reply = {"/v1/traces": status}, reply
+    with pytest.raises(SendError, match=f"HTTP {status}") as raised:
+        deliver(annotate([verdict_on(UPDATE)], store), store)
+    assert (_WHO in str(raised.value)) is told
 
 
 def test_a_redirect_is_no_success_and_takes_no_header_elsewhere(store: SqliteStore, http_receiver: Receiver) -> None:
