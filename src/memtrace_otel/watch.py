@@ -40,6 +40,8 @@ _PATIENCE = 10
 """A trace that never gets quiet is attributed after so many quiet periods."""
 _LONGEST_PAUSE = 60.0
 """Between tries while the backend does not answer."""
+_LOOK_SECONDS = 2.0
+"""How long the traces that were read to see what is there serve the verdicts of one trace."""
 _MOST = 100_000
 _SHOWN = 100
 """Characters of an operation's name."""
@@ -47,9 +49,10 @@ _SHOWN = 100
 
 @dataclass(slots=True)
 class _Case:
-    """A failing trace: when it was seen first and changed last, when to look at it, and after that (s, monotonic)."""
+    """A failing trace: since when it waits to be quiet (None: it does not), when it changed last, when to look at it,
+    and after that (s, monotonic)."""
 
-    seen: float
+    waiting: float | None
     changed: float
     due: float | None
     step: float
@@ -153,7 +156,7 @@ class Watch:
                 new += 1
                 self._cases[trace_id] = _Case(now, now, now, self._quiet)
             else:  # evaluated again, maybe in another trace
-                case.seen, case.due = now, now + self._quiet
+                self._wait_for_quiet(case, now)
         if whole and not self._source.api.exhausted:
             self._complete = clock
         self._searched |= {shorter: now for shorter in _SEARCHES if shorter <= back}
@@ -177,8 +180,11 @@ class Watch:
         new = 0
         try:
             for diagnosis in diagnose_backend(self._source, trace_ids, known=True):
-                for verdict in diagnosis.verdicts:  # each is sent right after the backend was looked at
-                    new += self._publish(diagnosis.only(lambda one, verdict=verdict: one is verdict))
+                store, looked = self._look()
+                for verdict in diagnosis.verdicts:  # each is sent soon after the backend was looked at
+                    if time.monotonic() - looked > _LOOK_SECONDS:
+                        store, looked = self._look()
+                    new += self._publish(diagnosis.only(lambda one, verdict=verdict: one is verdict), store)
         except (UnreachableError, SendError):
             raise
         except StoreError as error:  # one that cannot be read must not keep the others waiting
@@ -206,15 +212,18 @@ class Watch:
         spans = hash(frozenset(span.span_id for span in trace))
         if spans != case.spans:
             case.spans, case.changed, case.step = spans, now, self._quiet
-        if now - case.changed >= self._quiet or now - case.seen >= _PATIENCE * self._quiet:
+        if now - case.changed >= self._quiet:
             return True
-        case.due = case.changed + self._quiet
-        return False
+        self._wait_for_quiet(case, case.changed)
+        return case.due is not None and case.due <= now
 
-    def _publish(self, diagnosis: Diagnosis) -> int:
+    def _look(self) -> tuple[BackendAnnotations, float]:
+        """Return what will look at the backend, and the time."""
+        return BackendAnnotations(self._source.whole, self._sent), time.monotonic()
+
+    def _publish(self, diagnosis: Diagnosis, store: BackendAnnotations) -> int:
         """Tell of the one verdict, when it is new, and send it unless it was rejected; return whether it is new."""
         case = self._cases[diagnosis.verdicts[0].failure.trace_id]
-        store = BackendAnnotations(self._source.whole, self._sent)
         self._source.api.allow_at_least(1)  # what was read for the verdict may have left nothing
         (made,) = record(store, diagnosis, known=case.verdicts)
         failure = made.verdict.failure
@@ -246,8 +255,14 @@ class Watch:
         """Say when to look at a trace again; never, when it has long been the same."""
         case.step = max(case.step, 1.0) * _LATER
         now = time.monotonic()
-        case.seen, case.attributed = now, True
+        case.waiting, case.attributed = None, True
         case.due = now + case.step if now + case.step - case.changed <= _WATCHED_SECONDS else None
+
+    def _wait_for_quiet(self, case: _Case, now: float) -> None:
+        """Put off the look at a trace for which something came now, up to where patience ends since the first time."""
+        if case.waiting is None:
+            case.waiting = now
+        case.due = min(now + self._quiet, case.waiting + _PATIENCE * self._quiet)
 
     def _due(self) -> int:
         now = time.monotonic()

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,10 @@ from typing import Any
 
 import yaml
 
+from memtrace_otel.annotate.send import send
+from memtrace_otel.annotate.target import read_target
+from memtrace_otel.canary import write_history
+from memtrace_otel.otlp import encode_request
 from tests.e2e.backends.alertmanager import Alertmanager, running_alertmanager
 from tests.e2e.backends.jaeger import Jaeger
 from tests.e2e.backends.prometheus import Prometheus, running_prometheus
@@ -49,6 +54,8 @@ class Monitored:
     alertmanager: Alertmanager
     messages: Messages
     failing: frozenset[str]
+    canary: frozenset[str]
+    """Ids of the traces of a canary, whose verdict is made and marked as any other, but belongs in no list."""
 
 
 @contextmanager
@@ -74,12 +81,19 @@ def monitored(folder: Path, jaeger: Jaeger, tempo: Tempo) -> Iterator[Monitored]
         application(SERVICE, 0, 3, *endpoints)
         verdicts = f"sum(memtrace_attribution_failures_total{{service_name='{SERVICE}'}})"
         wait_for(lambda: prometheus.query(verdicts) == [({}, 0)], "a scrape without failures", 60)
+        canary = write_history(time.time_ns())
+        for endpoint in endpoints:
+            target = read_target("traces", environ=otlp_environment(endpoint))
+            assert target
+            send(target, encode_request(canary.spans))
         failing = application(SERVICE, FAILURES, 0, *endpoints)
         wait_for(lambda: prometheus.query(verdicts) == [({}, FAILURES)], "verdicts in Prometheus", 60)
         subprocess.run([*_CLI, "attribute", "--all", "--db", database], check=True, env=os.environ | to_tempo)
         marked = f'{{ resource.service.name = "{SERVICE}" && span.memtrace.failure.type = "update" }}'
         wait_for(lambda: tempo.search(marked) == failing, "markers in Tempo", 60)
-        yield Monitored(url, prometheus, alertmanager, messages, failing)
+        marked = '{ name = "memtrace.attribution update" && span.memtrace.failure.operation = "update_memory" }'
+        wait_for(lambda: canary.fault.trace_id in tempo.search(marked), "the causing marker of the canary", 60)
+        yield Monitored(url, prometheus, alertmanager, messages, failing, frozenset(canary.traces()))
 
 
 def otlp_environment(endpoint: str) -> dict[str, str]:

@@ -104,6 +104,7 @@ def test_panels_of_tempo_show_the_planted_failures(monitored: Monitored, tempo: 
         assert {"chat", "memtrace.attribution update"} <= names
         return
     found = tempo.search(asked)
+    assert not found & monitored.canary
     if query.panel in NOT_PLANTED:
         assert found == set()
     elif query.panel == "Failing answers and their decisive operations":

@@ -20,7 +20,7 @@ from memtrace_otel.annotate.target import Target
 from memtrace_otel.capture import feedback, operation, scope_id
 from memtrace_otel.cli import main
 from memtrace_otel.model import OperationSpan, content_digest
-from memtrace_otel.otlp import encode_request
+from memtrace_otel.otlp import decode_request, encode_request
 from memtrace_otel.store import SqliteStore
 from memtrace_otel.store.exporter import MemtraceSpanExporter
 from memtrace_otel.store.http import Address, BackendApi, Bounds, FailedError
@@ -342,6 +342,44 @@ def test_a_receiver_that_fails_halfway_loses_no_verdict_of_a_source(monkeypatch:
     assert "it is down" in result.stderr
 
 
+@pytest.mark.parametrize("where", ["backend", "database"])
+def test_what_a_receiver_rejects_keeps_no_other_verdict_back_and_is_told(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hosted backend rejects a marker in a trace of long ago."""
+    traces = [record(System.ADDITIVE, Fault.GARBLED, STORY[number], STORY[3]).spans for number in (0, 1)]
+    spans = [replace(one, scope=one.scope and f"{number:016x}") for number in (0, 1) for one in traces[number]]
+    old = traces[0][-1].trace_id
+    source, database, sent = ListedSource().tell(spans), tmp_path / "memtrace.db", list[OperationSpan]()
+    with SqliteStore.open(database) as store:
+        store.add_request(encode_request(spans))
+        store.decode()
+
+    def send(target: Target, body: bytes) -> None:
+        asked = decode_request(body)
+        taken = [span for span in asked if span.trace_id != old]
+        sent.extend(taken)
+        source.tell(taken)
+        if rejected := len(asked) - len(taken):
+            raise SendError(target, "older than 1 hour", partial=True, rejected=rejected)
+
+    monkeypatch.setattr("memtrace_otel.store.open_source", lambda url: source)
+    monkeypatch.setattr(publish, "send", send)
+    monkeypatch.setattr(publish, "_PER_REQUEST", 4)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("OTEL_LOGS_EXPORTER", "none")
+    backend = ("--since", "2020-01-01T00:00:00Z", "--source", "tempo+http://x")
+    place = backend if where == "backend" else ("--db", database)
+    for status in (2, 2 if where == "backend" else 0):  # a backend does not show that it has rejected something
+        result = run("attribute", "--all", "--json", *place)
+        assert (result.exit_code, len(result.stdout.splitlines())) == (status, 2)
+        told = "cannot send traces to http://127.0.0.1:1 (grpc): 1 spans rejected: older than 1 hour"
+        assert (told in result.stderr) == (status == 2)
+    ids = [span.span_id for span in sent]
+    assert sorted(ids) == sorted(set(ids))
+    assert traces[1][-1].trace_id in {span.trace_id for span in sent}
+
+
 @pytest.mark.parametrize(("requests", "sent"), [(1, 0), (10, 1)])
 def test_past_what_reading_may_cost_a_verdict_is_printed_and_sent_where_looking_first_may_cost_less(
     requests: int, sent: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -442,6 +480,20 @@ def test_a_malformed_setting_is_one_line(database: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "soon")
     result = run("attribute", "--all", "--db", database)
     assert (result.exit_code, "TIMEOUT is 'soon'" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["watch", "attribute", "serve"])
+def test_a_malformed_setting_of_logs_is_told_at_the_start(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_LOGS_TIMEOUT", "soon")
+    monkeypatch.setattr("memtrace_otel.store.open_source", lambda url: pytest.fail("it has started"))
+    place = ("--db", tmp_path / "memtrace.db") if command == "serve" else ("--source", "tempo+http://x")
+    result = run(command, *place, *(["--all"] if command == "attribute" else []))
+    assert result.exit_code == 2
+    assert "memtrace-otel: OTEL_EXPORTER_OTLP_LOGS_TIMEOUT is 'soon'" in result.stderr
+    assert not (tmp_path / "memtrace.db").exists()
 
 
 @pytest.mark.parametrize(("named", "status"), [(True, 0), (False, 1)])

@@ -15,7 +15,7 @@ import pytest
 
 from memtrace_otel.annotate import Annotation, AttributionMetrics, SendError, publish
 from memtrace_otel.annotate.target import Target
-from memtrace_otel.model import Attributed, OperationSpan, Verdict
+from memtrace_otel.model import Attributed, OperationSpan, Variable, Verdict
 from memtrace_otel.otlp import decode_request
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, EVALUATION_LABEL
 from memtrace_otel.store import SourceLimitError, StoreError
@@ -125,6 +125,27 @@ def test_a_trace_that_never_gets_quiet_is_attributed_all_the_same(told: Told, cl
             return
         clock.now += QUIET / 2
     pytest.fail("it was never attributed")
+
+
+def test_a_live_trace_whose_failing_evaluations_never_pause_is_attributed_all_the_same(
+    told: Told, clock: Clock
+) -> None:
+    """And again, when late spans change the picture meanwhile."""
+    spans = story(Fault.MERGED_AWAY)
+    late = next(span for span in spans if span.kind == "update")
+    judge = next(span for span in spans if EVALUATION_LABEL in span.attributes)
+    told.source.tell([span for span in spans if span is not late])
+    attributed = list[int]()
+    for n in range(60):
+        now = time.time_ns()
+        told.source.tell([replace(judge, span_id=f"{n + 1:016x}", start=now, end=now)])
+        told.watch.search()
+        attributed += [n] * told.watch.attribute_due()
+        if n == 30:
+            told.source.tell([late])
+        clock.now += QUIET / 2
+    assert [made.verdict.failure_type for made in told.verdicts][1:] == ["update"]
+    assert [n // 30 for n in attributed] == [0, 1]
 
 
 def settle(told: Told, clock: Clock, watch: Watch | None = None) -> int:
@@ -307,6 +328,30 @@ def test_a_verdict_from_all_that_may_be_read_is_sent(told: Told, clock: Clock) -
     assert settle(told, clock, watch) == 2
     assert sorted(made.verdict.complete for made in told.verdicts) == [False, True]
     assert {made.root.span_id for made in told.verdicts} <= set(told.ours)
+
+
+def test_the_answers_of_one_trace_are_sent_after_few_looks_at_it(told: Told, clock: Clock) -> None:
+    spans = story()
+    answer = next(span for span in spans if span.kind == "respond")
+    judge = next(span for span in spans if EVALUATION_LABEL in span.attributes)
+    for number in range(40):
+        another = replace(answer, span_id=f"{number:08x}aaaaaaaa", outputs=(Variable(f"answer:a-{number}"),))
+        about = (Variable(f"answer:a-{number}", "answer", another.origin),)
+        spans += [another, replace(judge, span_id=f"{number:08x}bbbbbbbb", inputs=about)]
+    told.source.tell(spans)
+    told.watch.search()
+    told.watch.attribute_due()
+    clock.now += QUIET
+    before = told.source.asked[answer.trace_id]
+    assert told.watch.attribute_due() == 41
+    assert told.source.asked[answer.trace_id] - before < 6
+    assert sorted(told.ours) == sorted(set(told.ours))
+    sent = len(told.ours)
+    before = told.source.asked[answer.trace_id]
+    clock.now += 4 * QUIET
+    assert told.watch.attribute_due() == 0
+    assert told.source.asked[answer.trace_id] - before < 6
+    assert len(told.ours) == sent
 
 
 class Counted:

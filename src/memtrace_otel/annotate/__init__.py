@@ -3,7 +3,15 @@
 from memtrace_otel.annotate.backend import BackendAnnotations
 from memtrace_otel.annotate.look import LookingAnnotations
 from memtrace_otel.annotate.metrics import AttributionMetrics
-from memtrace_otel.annotate.publish import Annotation, AnnotationStore, Delivery, annotate, annotation_spans, deliver
+from memtrace_otel.annotate.publish import (
+    Annotation,
+    AnnotationStore,
+    Delivery,
+    RejectedError,
+    annotate,
+    annotation_spans,
+    deliver,
+)
 from memtrace_otel.annotate.send import SendError
 from memtrace_otel.annotate.target import TargetError
 
@@ -14,6 +22,7 @@ __all__ = [
     "BackendAnnotations",
     "Delivery",
     "LookingAnnotations",
+    "RejectedError",
     "SendError",
     "TargetError",
     "annotate",

@@ -21,7 +21,8 @@ _INCOMPLETE = "verdicts"
 
 
 class BackendAnnotations:
-    """An `AnnotationStore` over a backend that is only read. For verdicts sent at once: each trace is read once.
+    """An `AnnotationStore` over a backend that is only read. For verdicts sent at once: each trace is read once, and
+    anew where an attribution trace, of one verdict alone, tells that another process has sent that one since.
 
     `read` returns the spans of a trace as the backend has them now. `sent` are the ids that this process has sent: a
     backend may take a moment to show them. Spans that it does not show after ten minutes are sent again.
@@ -46,7 +47,10 @@ class BackendAnnotations:
             spans = self._traces[trace_id] = list(self._read(trace_id))
             ours = [span for span in spans if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE]
             self._there.update(span.span_id for span in ours)
-            self._verdicts.update(str(span.attributes.get(semconv.ATTRIBUTION_ID, "")) for span in ours)
+            told = {str(span.attributes.get(semconv.ATTRIBUTION_ID, "")) for span in ours}
+            if not told <= self._verdicts and any(span.name == semconv.ATTRIBUTION_ROOT_SPAN for span in ours):
+                self._traces = {trace_id: spans}
+            self._verdicts |= told
         return self._traces[trace_id]
 
     def add_request(self, body: bytes) -> None:

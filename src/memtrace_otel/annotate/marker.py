@@ -31,12 +31,14 @@ def causing_marker(verdict: Verdict, decisive: OperationSpan | None) -> Operatio
     """Return the marker under a decisive operation of another trace, None when there is no such operation.
 
     Its resource is that of the operation, but the service is ours: a search by the application's service and
-    `memtrace.failure.type` then finds the traces that failed, and no failure counts twice in its error rate.
+    `memtrace.failure.type` then finds the traces that failed, and no failure counts twice in its error rate. Only the
+    canary's keeps the service of the canary, by which lists leave it out.
     """
     answer = verdict.failure.answer_span
     if decisive is None or decisive.trace_id == answer.trace_id:
         return None
-    resource = {**decisive.resource, semconv.SERVICE_NAME: semconv.ATTRIBUTION_SERVICE}
+    service = decisive.service if decisive.service == semconv.CANARY_SERVICE else semconv.ATTRIBUTION_SERVICE
+    resource = {**decisive.resource, semconv.SERVICE_NAME: service}
     return _mark(verdict, decisive, resource, (link(answer.trace_id, answer.span_id, semconv.LinkType.EVALUATES),))
 
 

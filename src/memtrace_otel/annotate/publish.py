@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
-
-from opentelemetry.environment_variables import OTEL_LOGS_EXPORTER
 
 from memtrace_otel import semconv
 from memtrace_otel.annotate import identity
@@ -18,7 +16,7 @@ from memtrace_otel.annotate.attribution_trace import attribution_trace
 from memtrace_otel.annotate.evaluation import encode_evaluations
 from memtrace_otel.annotate.marker import causing_marker, marker
 from memtrace_otel.annotate.send import SendError, send
-from memtrace_otel.annotate.target import Target, read_target
+from memtrace_otel.annotate.target import Target, read_targets
 from memtrace_otel.model import OperationSpan, Verdict
 from memtrace_otel.otlp import encode_request
 
@@ -26,6 +24,8 @@ T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 _PER_REQUEST = 64
 """A span of ours has at most about 8 KiB and gRPC receivers take 4 MiB."""
+_REASONS = 3
+"""Named of those that a receiver gives: they may name the spans."""
 
 
 class AnnotationStore(Protocol):
@@ -84,17 +84,36 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What was sent now: `spans` to `traces`, `events` to `logs`. A target is None when there is none."""
+    """What was taken now: `spans` by `traces`, `events` by `logs`. A target is None when there is none. `rejections`
+    are the answers that not all of a request was taken."""
 
     traces: Target | None = None
     spans: int = 0
     logs: Target | None = None
     events: int = 0
+    rejections: tuple[SendError, ...] = ()
 
     def __add__(self, other: Delivery) -> Delivery:
         """What both sent; the targets are the later ones."""
         spans, events = self.spans + other.spans, self.events + other.events
-        return Delivery(other.traces, spans, other.logs, events)
+        return Delivery(other.traces, spans, other.logs, events, self.rejections + other.rejections)
+
+
+class RejectedError(SendError):
+    """The receiver has rejected some of it, everything else went out, as `delivery` says.
+
+    Which ones is not told, and OTLP says not to send them again: all of such a request is remembered as sent.
+    """
+
+    def __init__(self, delivery: Delivery) -> None:
+        rejected: Counter[tuple[str, str]] = Counter()
+        for error in delivery.rejections:
+            rejected["spans" if error.target.signal == "traces" else "events", error.reason] += error.rejected
+        told = [f"{number} {what} rejected: {reason}" for (what, reason), number in rejected.most_common(_REASONS)]
+        if len(rejected) > len(told):
+            told.append(f"{rejected.total()} in all")
+        super().__init__(delivery.rejections[0].target, "; ".join(told), partial=True)
+        self.delivery = delivery
 
 
 def annotation_spans(
@@ -138,7 +157,7 @@ def annotate(
         decisive = _stored(store, verdict.trace_id, verdict.span_id) if verdict.span_id else None
         try:
             built = annotation_spans(verdict, decisive, ended if started is None else started, ended)
-            traces = {span.trace_id for span in built}
+            traces = dict.fromkeys(span.trace_id for span in reversed(built))  # its own first, which nothing else is in
             known = {span.origin: span for trace_id in traces for span in store.trace(trace_id)}
             new = [span for span in built if span.origin not in known]
             body = encode_request(new)
@@ -166,47 +185,70 @@ def deliver(
 
     Spans go as traces, evaluation events as logs unless OTEL_LOGS_EXPORTER is `none` or the receiver takes no logs.
     Raises SendError, or TargetError for a malformed setting; what was accepted before is remembered, what was not stays
-    unsent and goes out with the next call.
+    unsent and goes out with the next call. Raises RejectedError at the end when the receiver has rejected some of it.
     """
-    env = os.environ if environ is None else environ
-    traces = read_target("traces", endpoint, env)
-    wants_logs = env.get(OTEL_LOGS_EXPORTER, "").strip().lower() != "none"
-    logs = read_target("logs", endpoint, env) if wants_logs else None
+    traces, logs = read_targets(endpoint, environ)
     if not annotations or not (traces or logs):
         return Delivery(traces, 0, logs, 0)
     with store.turn():  # from asking what was sent to remembering it
-        spans = _send_spans(traces, annotations, store) if traces else 0
+        rejections: list[SendError] = []
+        spans = events = 0
         try:
-            events = _send_events(logs, annotations, store) if logs else 0
+            if traces:
+                spans = _send_spans(traces, annotations, store, rejections)
+            if logs:
+                events = _send_events(logs, annotations, store, rejections)
         except SendError as error:
-            if not error.unsupported:
+            if not (error.unsupported and error.target.signal == "logs"):
+                for rejection in rejections:  # they are remembered as sent: no other call tells of them
+                    _logger.warning("%s", rejection)
                 raise
-            logs, events = None, 0
-    return Delivery(traces, spans, logs, events)
+            logs = None
+    delivery = Delivery(traces, spans, logs, events, tuple(rejections))
+    if rejections:
+        raise RejectedError(delivery)
+    return delivery
 
 
-def _send_spans(target: Target, annotations: Sequence[Annotation], store: AnnotationStore) -> int:
+def _send_spans(
+    target: Target, annotations: Sequence[Annotation], store: AnnotationStore, rejections: list[SendError]
+) -> int:
     spans = {span.span_id: span for annotation in annotations for span in annotation.spans}
-    return _send_unsent(target, store, spans, encode_request)
+    return _send_unsent(target, store, spans, encode_request, rejections)
 
 
-def _send_events(target: Target, annotations: Sequence[Annotation], store: AnnotationStore) -> int:
+def _send_events(
+    target: Target, annotations: Sequence[Annotation], store: AnnotationStore, rejections: list[SendError]
+) -> int:
     written = [annotation for annotation in annotations if annotation.spans]
     events = {annotation.root.span_id: (annotation.verdict, annotation.root.end) for annotation in written}
-    return _send_unsent(target, store, events, encode_evaluations)
+    return _send_unsent(target, store, events, encode_evaluations, rejections)
 
 
 def _send_unsent(
-    target: Target, store: AnnotationStore, items: Mapping[str, T], encode: Callable[[Sequence[T]], bytes]
+    target: Target,
+    store: AnnotationStore,
+    items: Mapping[str, T],
+    encode: Callable[[Sequence[T]], bytes],
+    rejections: list[SendError],
 ) -> int:
-    """Send the items, by span id, that were not sent to `target`, and return how many those were."""
+    """Send the items, by span id, that were not sent to `target`; return how many it took, and add to `rejections`."""
     ledger = f"{target.signal} {target}"
     unsent = store.unsent(ledger, items)
+    taken = 0
     for first in range(0, len(unsent), _PER_REQUEST):
         ids = unsent[first : first + _PER_REQUEST]
-        send(target, encode([items[id] for id in ids]))
+        rejected = 0
+        try:
+            send(target, encode([items[id] for id in ids]))
+        except SendError as error:
+            if not error.rejected:
+                raise
+            rejections.append(error)
+            rejected = error.rejected
         store.mark_sent(ledger, ids)
-    return len(unsent)
+        taken += max(0, len(ids) - rejected)
+    return taken
 
 
 def _replaces_complete(verdict: Verdict, trace: Iterable[OperationSpan]) -> bool:

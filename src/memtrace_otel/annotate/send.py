@@ -9,6 +9,8 @@ from __future__ import annotations
 import gzip
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 from typing import NoReturn, cast
 from urllib.error import HTTPError, URLError
@@ -32,19 +34,30 @@ _METHOD = {
 }
 _USER_AGENT = f"memtrace-otel/{__version__}"
 _REPLY_BYTES = 1 << 20
+_UNKNOWN = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+_NO_TENANT = "no org id"
+"""Of Tempo, which says that it is unavailable (503)."""
+_WHO = " (OTEL_EXPORTER_OTLP_HEADERS says who sends: a token or a tenant, such as x-scope-orgid=acme)"
 
 
 class SendError(Exception):
     """A request was not accepted, or not all of it. Names the receiver and its reason.
 
     `unsupported` is true when the receiver does not take this signal at all (Jaeger and logs, for example).
-    `partial` is true when it has answered, and taken the rest: OTLP says not to repeat such a request by oneself.
+    `partial` is true when it has answered, and taken the rest: OTLP says not to repeat such a request by oneself. Of
+    it were so many `rejected`, for that `reason`; 0 when the answer does not say so.
     """
 
-    def __init__(self, target: Target, reason: str, *, unsupported: bool = False, partial: bool = False) -> None:
-        super().__init__(f"cannot send {target.signal} to {target} ({target.protocol}): {reason}")
+    def __init__(
+        self, target: Target, reason: str, *, unsupported: bool = False, partial: bool = False, rejected: int = 0
+    ) -> None:
+        told = f"{rejected} rejected: {reason}" if rejected else reason
+        super().__init__(f"cannot send {target.signal} to {target} ({target.protocol}): {told}")
+        self.target = target
+        self.reason = reason
         self.unsupported = unsupported
         self.partial = partial
+        self.rejected = rejected
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -72,7 +85,13 @@ def _send_http(target: Target, body: bytes) -> bytes:
         with opener.open(request, timeout=target.timeout) as reply:
             return reply.read(_REPLY_BYTES)
     except HTTPError as error:
-        _refuse(target, f"HTTP {error.code} {error.reason}", unsupported=error.code == 404 and target.signal == "logs")
+        said = b""
+        with suppress(OSError, HTTPException):
+            said = error.read(_REPLY_BYTES)
+        reason = f"HTTP {error.code} {error.reason}"
+        if error.code in (401, 403) or _NO_TENANT.encode() in said:
+            reason += _WHO
+        _refuse(target, reason, unsupported=error.code == 404 and target.signal == "logs")
     except URLError as error:
         _refuse(target, str(error.reason))
     except (OSError, ValueError) as error:
@@ -104,7 +123,10 @@ def _send_grpc(target: Target, body: bytes) -> bytes:
             return export(body, timeout=target.timeout, metadata=tuple(target.headers.items()))
         except grpc.RpcError as error:
             code = error.code()
-            _refuse(target, f"{code.name} {error.details()}", unsupported=code is grpc.StatusCode.UNIMPLEMENTED)
+            reason = f"{code.name} {error.details()}"
+            if code in _UNKNOWN or _NO_TENANT in reason:
+                reason += _WHO
+            _refuse(target, reason, unsupported=code is grpc.StatusCode.UNIMPLEMENTED)
 
 
 def _credentials(target: Target) -> grpc.ChannelCredentials:
@@ -127,7 +149,7 @@ def _check_reply(target: Target, reply: bytes) -> None:
     except DecodeError:
         _refuse(target, "the reply is not an OTLP reply", partial=True)
     if rejected:
-        _refuse(target, f"{rejected} rejected: {reason}", partial=True)
+        raise SendError(target, reason, partial=True, rejected=rejected)
 
 
 def _refuse(target: Target, reason: str, *, unsupported: bool = False, partial: bool = False) -> NoReturn:

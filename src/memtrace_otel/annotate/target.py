@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
 
+from opentelemetry.environment_variables import OTEL_LOGS_EXPORTER
 from opentelemetry.util.re import parse_env_headers
 
 Signal = Literal["traces", "logs"]
@@ -40,6 +41,15 @@ class Target:
         return _shown(self.endpoint)
 
 
+def read_targets(
+    endpoint: str | None = None, environ: Mapping[str, str] | None = None
+) -> tuple[Target | None, Target | None]:
+    """Return where the spans and the events of verdicts go; no events where OTEL_LOGS_EXPORTER is `none`."""
+    env = os.environ if environ is None else environ
+    wants_logs = env.get(OTEL_LOGS_EXPORTER, "").strip().lower() != "none"
+    return read_target("traces", endpoint, env), read_target("logs", endpoint, env) if wants_logs else None
+
+
 def read_target(signal: Signal, endpoint: str | None = None, environ: Mapping[str, str] | None = None) -> Target | None:
     """Return where `signal` goes, None when nobody said. `endpoint` stands for OTEL_EXPORTER_OTLP_ENDPOINT.
 
@@ -47,32 +57,37 @@ def read_target(signal: Signal, endpoint: str | None = None, environ: Mapping[st
     """
     env = os.environ if environ is None else environ
 
+    def read_from(name: str) -> str:
+        own = f"{_PREFIX}{signal.upper()}_{name}"
+        return own if env.get(own) else f"{_PREFIX}{name}"
+
     def setting(name: str, default: str = "") -> str:
-        return env.get(f"{_PREFIX}{signal.upper()}_{name}") or env.get(f"{_PREFIX}{name}") or default
+        return env.get(read_from(name)) or default
 
     own = env.get(f"{_PREFIX}{signal.upper()}_ENDPOINT", "") if endpoint is None else ""
     base = endpoint or env.get(f"{_PREFIX}ENDPOINT", "")
     if not own and not base:
         return None
+    read = read_from("ENDPOINT") if own else f"{_PREFIX}ENDPOINT"
     protocol = setting("PROTOCOL", "grpc")
     if protocol not in ("grpc", "http/protobuf"):
-        raise TargetError(f"{_PREFIX}PROTOCOL is {protocol!r}: only grpc and http/protobuf are known")
+        raise TargetError(f"{read_from('PROTOCOL')} is {protocol!r}: only grpc and http/protobuf are known")
     url = own or (base if protocol == "grpc" else f"{base.rstrip('/')}/v1/{signal}")
     try:
         scheme = urlsplit(url).scheme
     except ValueError as error:
-        raise TargetError(f"{_PREFIX}ENDPOINT is no URL: {error}") from None
+        raise TargetError(f"{read} is no URL: {error}") from None
     if protocol == "http/protobuf" and scheme not in ("http", "https"):
-        raise TargetError(f"{_PREFIX}ENDPOINT is {_shown(base or own)!r}: a URL with http:// or https:// is needed")
+        raise TargetError(f"{read} is {_shown(own or base)!r}: a URL with http:// or https:// is needed")
     try:
         timeout = float(setting("TIMEOUT", str(_TIMEOUT)))
     except ValueError:
-        raise TargetError(f"{_PREFIX}TIMEOUT is {setting('TIMEOUT')!r}: seconds are needed") from None
+        raise TargetError(f"{read_from('TIMEOUT')} is {setting('TIMEOUT')!r}: seconds are needed") from None
     return Target(
         signal=signal,
         protocol=protocol,
         endpoint=url,
-        headers=_headers(setting("HEADERS"), protocol),
+        headers=_headers(setting("HEADERS"), protocol, read_from("HEADERS")),
         timeout=timeout,
         gzip=setting("COMPRESSION").strip().lower() == "gzip",
         insecure=_insecure(url, setting("INSECURE")),
@@ -82,18 +97,18 @@ def read_target(signal: Signal, endpoint: str | None = None, environ: Mapping[st
     )
 
 
-def _headers(given: str, protocol: str) -> Mapping[str, str]:
-    """Read the headers; an error names the setting alone, they may be secrets."""
+def _headers(given: str, protocol: str, read: str) -> Mapping[str, str]:
+    """Read the headers; an error names the setting that was `read` alone, they may be secrets."""
     items = [item.strip() for item in given.split(",") if item.strip()]
     if not all(item.partition("=")[0].strip() and "=" in item for item in items):
-        raise TargetError(f"{_PREFIX}HEADERS is not name=value, between commas")
+        raise TargetError(f"{read} is not name=value, between commas")
     if not given.isprintable():
-        raise TargetError(f"{_PREFIX}HEADERS {_UNUSABLE}")
+        raise TargetError(f"{read} {_UNUSABLE}")
     headers = parse_env_headers(given, liberal=True)
     if not all(value.isascii() and value.isprintable() for value in headers.values()):
-        raise TargetError(f"{_PREFIX}HEADERS {_UNUSABLE}")
+        raise TargetError(f"{read} {_UNUSABLE}")
     if protocol == "grpc" and any(name.endswith("-bin") for name in headers):
-        raise TargetError(f"{_PREFIX}HEADERS names a header with -bin at its end, whose value gRPC wants in bytes")
+        raise TargetError(f"{read} names a header with -bin at its end, whose value gRPC wants in bytes")
     return headers
 
 

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ from memtrace_otel.cli.options import (
 from memtrace_otel.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from memtrace_otel.annotate import Annotation, Delivery
+    from memtrace_otel.annotate import Annotation, AnnotationStore, Delivery
     from memtrace_otel.diagnosis import Diagnosis
     from memtrace_otel.graph import EvolutionGraph
     from memtrace_otel.model import Verdict
@@ -76,6 +76,8 @@ def attribute(
     backend, each once. With --source, traces are read from a tracing backend, there is no database, and what the
     backend holds already is not sent again. Metrics go where OTEL_METRICS_EXPORTER says.
     """
+    from memtrace_otel.annotate import RejectedError
+    from memtrace_otel.annotate.target import read_targets
     from memtrace_otel.monitoring import export_metrics
 
     if everything == bool(trace_ids):
@@ -88,6 +90,7 @@ def attribute(
     if source and named is ParameterSource.COMMANDLINE:
         raise click.UsageError("give either --db or --source")
     export_metrics()
+    read_targets()  # a setting that cannot be used is told now
     found: list[Found] = []
     try:
         if source:
@@ -105,6 +108,8 @@ def attribute(
         where = f"{source or database}: {', '.join(lacking[:_NAMED])}{', ...' if lacking[_NAMED:] else ''}"
         many = "a verdict" if len(lacking) == 1 else f"{len(lacking)} verdicts"
         click.echo(f"nothing was written for {many}: the answering span is not in {where}", err=True)
+    if sent.rejections:
+        raise RejectedError(sent)
     if not found:
         asked = (source or database) if everything else ", ".join(trace_ids)
         fail(f"no failing answer in {asked}", NOTHING_FOUND)
@@ -114,7 +119,7 @@ def _from_database(
     database: Path, trace_ids: tuple[str, ...], annotate: bool, look_in: str, found: list[Found]
 ) -> Delivery:
     """Add what is found to `found`, send it."""
-    from memtrace_otel.annotate import AnnotationStore, LookingAnnotations, deliver
+    from memtrace_otel.annotate import LookingAnnotations
     from memtrace_otel.diagnosis import diagnose, record
     from memtrace_otel.store import SqliteStore, open_source
 
@@ -133,14 +138,14 @@ def _from_database(
                 made = record(kept, diagnosis, started=started) if annotate else []
                 found += _found(diagnosis, made)
                 annotations += made
-        return deliver(annotations, kept)
+        return _deliver(annotations, kept)
 
 
 def _from_backend(
     url: str, trace_ids: tuple[str, ...], since: int | None, annotate: bool, found: list[Found]
 ) -> Delivery:
     """Add what is found to `found`, send it."""
-    from memtrace_otel.annotate import BackendAnnotations, Delivery, deliver
+    from memtrace_otel.annotate import BackendAnnotations, Delivery
     from memtrace_otel.diagnosis import diagnose_backend, record
     from memtrace_otel.store import SourceLimitError, open_source
     from memtrace_otel.store.ahead import TOGETHER
@@ -160,8 +165,18 @@ def _from_backend(
                 _logger.warning("%d verdicts are not sent: %s", len(diagnosis.verdicts), error)
                 made = []
             found += _found(diagnosis, made)
-            total += deliver(made, store)
+            total += _deliver(made, store)
     return total
+
+
+def _deliver(made: Sequence[Annotation], store: AnnotationStore) -> Delivery:
+    """Send as `deliver` does; what the receiver rejects holds up nothing else."""
+    from memtrace_otel.annotate import RejectedError, deliver
+
+    try:
+        return deliver(made, store)
+    except RejectedError as error:
+        return error.delivery
 
 
 def _found(diagnosis: Diagnosis, made: list[Annotation]) -> list[Found]:

@@ -48,7 +48,7 @@ def watch(source: str, since: int | None, interval: float, metrics_port: int | N
     what failed since --since, and counts it, again. Ends after its round on SIGTERM and SIGINT, at once on a second
     one. --metrics-port needs memtrace-otel[serve].
     """
-    from memtrace_otel.annotate.target import read_target
+    from memtrace_otel.annotate.target import read_targets
     from memtrace_otel.monitoring import export_metrics
     from memtrace_otel.store import open_source
     from memtrace_otel.watch import Watch, summary
@@ -57,7 +57,7 @@ def watch(source: str, since: int | None, interval: float, metrics_port: int | N
         raise click.UsageError("--source is needed, for example --source tempo+http://localhost:3200")
     logging.basicConfig(format="memtrace-otel: %(message)s")
     export_metrics()
-    target = read_target("traces")
+    target, _ = read_targets()
     stopped = Event()
 
     def stop(number: int, frame: object) -> None:

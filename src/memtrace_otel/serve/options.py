@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memtrace_otel import settings
-from memtrace_otel.annotate.target import read_target
+from memtrace_otel.annotate.target import read_targets
 from memtrace_otel.otlp.receiver import is_loopback
 from memtrace_otel.store import open_source
 
@@ -56,9 +56,10 @@ class Options:
                 if isinstance(error, ssl.SSLError):
                     reason = "no certificate and key in PEM that belong together, without a password"
                 raise ServeError(f"{self.certificate}, {self.key}: {reason}") from None
+        target, _ = read_targets()
         if self.look_in:
             open_source(self.look_in)
-            if read_target("traces") is None:
+            if target is None:
                 raise ServeError("--look-in is for verdicts that are sent: OTEL_EXPORTER_OTLP_ENDPOINT is not set")
 
 

@@ -83,7 +83,7 @@ def no_receiver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Receiver:
-    """What an OTLP receiver got; `status` and `reply` are what it answers with."""
+    """What an OTLP receiver got; `status`, `reply` and, over gRPC, `refusal` are what it answers with."""
 
     endpoint: str = ""
     traces: list[bytes] = field(default_factory=list)
@@ -92,6 +92,7 @@ class Receiver:
     status: dict[str, int] = field(default_factory=dict)
     reply: bytes = b""
     location: str = ""
+    refusal: tuple[grpc.StatusCode, str] | None = None
 
     def span_ids(self) -> list[str]:
         return [
@@ -160,6 +161,8 @@ def grpc_receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
             self, request: ExportTraceServiceRequest, context: grpc.ServicerContext
         ) -> ExportTraceServiceResponse:
             received.headers.append({key: str(value) for key, value in context.invocation_metadata()})
+            if received.refusal:
+                context.abort(*received.refusal)
             received.traces.append(request.SerializeToString())
             return ExportTraceServiceResponse()
 

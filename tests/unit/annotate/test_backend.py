@@ -118,6 +118,20 @@ def test_what_this_process_has_sent_is_not_sent_again_while_the_backend_is_behin
         assert (deliver(made, store, "http://localhost:4317").spans > 0) is expected
 
 
+def test_what_another_one_sent_since_the_trace_was_read_is_not_sent_again(backend: Backend) -> None:
+    other = replace(ANSWER, span_id="d" * 16)
+    backend.spans.append(other)
+    backend.takes_logs = True
+    second = replace(VERDICT, failure=Failure(other))
+    store = BackendAnnotations(backend.read)
+    deliver(annotate([VERDICT], store), store, "http://localhost:4317")
+    assert run(backend, second)[1] > 0
+    (made,) = record(store, Diagnosis(EvolutionGraph(), (second,), (0.1,)))
+    assert (made.is_new, made.new) == (False, 0)
+    sent = deliver([made], store, "http://localhost:4317")
+    assert (sent.spans, sent.events, len(backend.logs)) == (0, 0, 2)
+
+
 def test_what_a_backend_lost_after_taking_it_is_sent_again_later_without_its_event(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

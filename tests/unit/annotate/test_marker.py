@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from memtrace_otel.annotate.attributes import clip
@@ -46,6 +48,13 @@ def test_causing_trace_gets_a_marker_of_its_own_that_a_search_for_failing_answer
     assert made.attributes == marker(verdict, UPDATE).attributes
     assert made.resource == {"service.name": "memtrace-attribution", "host.name": "laptop"}
     assert made.span_id != marker(verdict, UPDATE).span_id
+
+
+def test_the_marker_in_the_causing_trace_of_a_canary_is_known_by_its_service() -> None:
+    update = replace(UPDATE, resource={"service.name": "memtrace-canary"})
+    made = causing_marker(verdict_on(update), update)
+    assert made is not None
+    assert made.service == "memtrace-canary"
 
 
 def test_every_attribute_of_the_contract_is_there() -> None:

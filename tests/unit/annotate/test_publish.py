@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from memtrace_otel.annotate import SendError, annotate, annotation_spans, deliver
+from memtrace_otel.annotate import RejectedError, SendError, annotate, annotation_spans, deliver, publish
+from memtrace_otel.annotate.target import Target
 from memtrace_otel.model import Alternative, Failure, OperationSpan, Step
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.store import SqliteStore
@@ -135,6 +137,39 @@ def test_http_receiver_without_logs_is_no_error_but_one_without_traces_is(
         deliver(annotate([verdict_on(ANSWER, failure_type="response")], store), store)
 
 
+_WHO = "OTEL_EXPORTER_OTLP_HEADERS says who sends"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        ((grpc.StatusCode.UNAUTHENTICATED, "token"), True),
+        ((grpc.StatusCode.UNAVAILABLE, "no org id"), True),  # Tempo with tenants
+        ((grpc.StatusCode.UNAVAILABLE, "overload"), False),
+    ],
+)
+def test_who_is_not_known_to_a_grpc_receiver_is_told_which_setting_says_it(
+    refusal: tuple[grpc.StatusCode, str], told: bool, store: SqliteStore, grpc_receiver: Receiver
+) -> None:
+    grpc_receiver.refusal = refusal
+    with pytest.raises(SendError, match=refusal[1]) as raised:
+        deliver(annotate([verdict_on(UPDATE)], store), store)
+    assert (_WHO in str(raised.value)) is told
+
+
+@pytest.mark.parametrize(
+    ("status", "reply", "told"),
+    [(401, b"", True), (403, b"", True), (503, b"\x08\x0e\x12\x09no org id", True), (503, b"overload", False)],
+)
+def test_who_is_not_known_to_an_http_receiver_is_told_which_setting_says_it(
+    status: int, reply: bytes, told: bool, store: SqliteStore, http_receiver: Receiver
+) -> None:
+    http_receiver.status, http_receiver.reply = {"/v1/traces": status}, reply
+    with pytest.raises(SendError, match=f"HTTP {status}") as raised:
+        deliver(annotate([verdict_on(UPDATE)], store), store)
+    assert (_WHO in str(raised.value)) is told
+
+
 def test_a_redirect_is_no_success_and_takes_no_header_elsewhere(store: SqliteStore, http_receiver: Receiver) -> None:
     http_receiver.status = {"/v1/traces": 302}
     http_receiver.location = "/login"
@@ -165,17 +200,63 @@ def test_an_absent_receiver_is_named(store: SqliteStore, monkeypatch: pytest.Mon
             deliver(annotations, store, "http://127.0.0.1:9")
 
 
-def test_a_partly_accepted_request_is_not_taken_for_sent(store: SqliteStore, http_receiver: Receiver) -> None:
-    refusal = ExportTraceServiceResponse()
-    refusal.partial_success.rejected_spans = 2
-    refusal.partial_success.error_message = "too old"
-    http_receiver.reply = refusal.SerializeToString()
-    annotations = annotate([verdict_on(UPDATE)], store)
-    with pytest.raises(SendError, match="2 rejected: too old"):
+def refusal(number: int, reason: str) -> bytes:
+    reply = ExportTraceServiceResponse()
+    reply.partial_success.rejected_spans = number
+    reply.partial_success.error_message = reason
+    return reply.SerializeToString()
+
+
+def test_what_is_rejected_is_told_after_all_was_sent_and_not_sent_again(
+    store: SqliteStore, http_receiver: Receiver
+) -> None:
+    """OTLP does not say which ones a partial success is about, and forbids to send them again."""
+    http_receiver.status = {"/v1/logs": 404}
+    http_receiver.reply = refusal(2, "too old")
+    verdicts = [verdict_on(UPDATE, attribution_id=f"{n:032x}") for n in range(1, 41)]
+    annotations = [annotation for verdict in verdicts for annotation in annotate([verdict], store)]
+    with pytest.raises(RejectedError, match=r"cannot send traces to .*: 8 spans rejected: too old$") as told:
         deliver(annotations, store)
+    assert (told.value.partial, told.value.delivery.spans) == (True, 40 * 6 - 8)
+    assert len(http_receiver.span_ids()) == 40 * 6
+    assert deliver(annotations, store).spans == 0
+    assert len(http_receiver.span_ids()) == 40 * 6
+
+
+def test_rejected_spans_do_not_keep_the_events_back(store: SqliteStore, http_receiver: Receiver) -> None:
+    http_receiver.reply = refusal(1, "too old")
+    with pytest.raises(RejectedError, match="1 spans rejected: too old; 1 events rejected: too old"):
+        deliver(annotate([verdict_on(UPDATE)], store), store)
+    assert len(http_receiver.logs) == 1
+
+
+def test_a_receiver_that_fails_after_it_has_rejected_some_hides_none(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4317")
+    monkeypatch.setenv("OTEL_LOGS_EXPORTER", "none")
+    requests = list[bytes]()
+
+    def send(target: Target, body: bytes) -> None:
+        requests.append(body)
+        if len(requests) == 1:
+            raise SendError(target, "too old", partial=True, rejected=3)
+        raise SendError(target, "it is down")
+
+    monkeypatch.setattr(publish, "send", send)
+    verdicts = [verdict_on(UPDATE, attribution_id=f"{n:032x}") for n in range(1, 13)]
+    annotations = [annotation for verdict in verdicts for annotation in annotate([verdict], store)]
+    with pytest.raises(SendError, match="it is down"):
+        deliver(annotations, store)
+    assert "3 rejected: too old" in caplog.text
+
+
+def test_a_reply_that_is_none_does_not_count_as_sent(store: SqliteStore, http_receiver: Receiver) -> None:
     http_receiver.reply = b"\xff"
-    with pytest.raises(SendError, match="not an OTLP reply"):
-        deliver(annotations, store)
+    annotations = annotate([verdict_on(UPDATE)], store)
+    for _ in range(2):
+        with pytest.raises(SendError, match="not an OTLP reply"):
+            deliver(annotations, store)
 
 
 def test_many_verdicts_go_out_in_small_requests(store: SqliteStore, http_receiver: Receiver) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from opentelemetry.environment_variables import OTEL_LOGS_EXPORTER
 
-from memtrace_otel.annotate.target import TargetError, read_target
+from memtrace_otel.annotate.target import TargetError, read_target, read_targets
 
 BASE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318/", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
 
@@ -94,3 +95,21 @@ def test_a_malformed_setting_is_named(change: dict[str, str], message: str, capl
     with pytest.raises(TargetError, match=message) as raised:
         read_target("traces", environ={**BASE, **change})
     assert "SECRET" not in str(raised.value) + caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PROTOCOL", "http/json"),
+        ("ENDPOINT", "collector:4318"),
+        ("ENDPOINT", "http://[::1"),
+        ("TIMEOUT", "soon"),
+        ("HEADERS", "none"),
+    ],
+)
+def test_a_malformed_setting_of_one_signal_is_named_as_it_was_read(name: str, value: str) -> None:
+    with pytest.raises(TargetError, match=rf"^OTEL_EXPORTER_OTLP_LOGS_{name} is ") as raised:
+        read_targets(environ={**BASE, f"OTEL_EXPORTER_OTLP_LOGS_{name}": value})
+    assert ("collector:4318" in str(raised.value)) == (value == "collector:4318")
+    traces, logs = read_targets(environ={**BASE, f"OTEL_EXPORTER_OTLP_LOGS_{name}": value, OTEL_LOGS_EXPORTER: "none"})
+    assert (traces is None, logs) == (False, None)
