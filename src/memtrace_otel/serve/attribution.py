@@ -302,6 +302,8 @@ class Attribution:
     def _concerned(self, span: NewSpan, memories: Memories | None) -> set[str]:
         """Return the traces of which an evaluation on a span says that they fail, or no longer do."""
         judged = indexed_judged_traces(span.trace_id, span.fields)
+        if not judged:  # of nearly all spans
+            return judged
         threshold = settings.EVALUATION_THRESHOLD.read()
         if any(is_failing(*evaluation, threshold) for evaluation in span.fields.evaluations):
             return judged
