@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -174,3 +176,24 @@ def test_a_failure_is_found_whose_evaluation_joins_the_trace_of_another(
         wait_for(found, "the failing trace is found")
     monkeypatch.setattr(type(source), "_read", lambda self, trace_id: pytest.fail(f"{trace_id} is read again"))
     assert source.failing(since, known) == []
+
+
+@pytest.mark.parametrize("storage", ["memory", "badger"])
+def test_a_number_that_json_does_not_have_hides_no_trace_of_jaeger(
+    storage: Literal["memory", "badger"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its page fails at every search that finds such a one."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    stories = [new_story("odd") for _ in range(3)]
+    score = {**stories[1].judge.attributes, "gen_ai.evaluation.score.value": float("nan")}
+    stories[1] = replace(stories[1], judge=replace(stories[1].judge, attributes=score))
+    answer = replace(stories[2].answer, attributes={"seconds": float("inf")})
+    stories[2] = replace(stories[2], answer=answer)
+    failing = {story.answer.trace_id for story in stories}
+    with running_jaeger(tmp_path, storage) as jaeger:
+        source = open_source(f"jaeger+{jaeger.url}")
+        for story in stories:
+            send_spans(story.spans, jaeger.otlp_http)
+            wait_until_readable(source.trace, story.spans)
+        wait_for(lambda: set(source.failing(time.time_ns() - HOUR)) == failing, "the failing traces are found")
+        assert set(source.trace_ids()) == {trace_id for story in stories for trace_id in story.traces}

@@ -13,6 +13,7 @@ from itertools import pairwise
 import pytest
 from google.protobuf.message import DecodeError
 
+from memtrace_otel.model import parse_time
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.store import SourceError, SourceLimitError, StoreError, open_source
 from memtrace_otel.store.http import UnreachableError
@@ -308,6 +309,38 @@ def test_a_silent_service_of_jaeger_is_asked_for_any_trace_alone_but_a_trace_tha
     searched = Counter(query["service"] for path, query, _ in asked.requests if path == "/api/traces")
     assert searched["silent"] == 1
     assert searched["busy"] == searched["broken"] > 30
+
+
+def test_a_number_that_json_does_not_have_hides_no_trace_of_jaeger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jaeger's page fails at any search that finds such a trace, API v3 gives all of a service."""
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("the search is tried again"))
+    odd = 77
+
+    def judged(start: int) -> dict[str, object]:
+        told = {"memtrace.op.kind": {"stringValue": "judge"}, "gen_ai.evaluation.score.label": {"stringValue": "fail"}}
+        told |= {"gen_ai.evaluation.score.value": {"doubleValue": "NaN"}} if start == odd else {}
+        span = {"traceId": f"{start:032x}", "spanId": f"{1:016x}", "startTimeUnixNano": str(start * 10**9)}
+        attributes = [{"key": key, "value": value} for key, value in told.items()]
+        return {"scopeSpans": [{"spans": [{**span, "attributes": attributes}]}]}
+
+    def answer(path: str, query: dict[str, str]) -> Reply:
+        if path == "/api/v3/services":
+            return 200, b'{"services": ["a"]}'
+        if path == "/api/traces":
+            found = [n for n in range(1, 1001) if int(query["start"]) <= n * 10**6 < int(query["end"])][:200]
+            traces = [{"traceID": f"{n:x}", "spans": []} for n in found]
+            return (500, b"unsupported value: NaN") if odd in found else (200, json.dumps({"data": traces}).encode())
+        if path == "/api/v3/traces":
+            since, until = (parse_time(query[f"query.start_time_{end}"]) for end in ("min", "max"))
+            found = [n for n in range(1, 1001) if since <= n * 10**9 < until][: int(query["query.num_traces"])]
+        return 200, json.dumps({"result": {"resourceSpans": [judged(n) for n in found]}}).encode()
+
+    wanted = Wanted(kinds=frozenset({"judge"}), failing=True)
+    with answering(answer) as asked:
+        times = list(open_source(f"jaeger+{asked.url}")._searched(wanted, 0, 1001 * 10**9))
+    assert {trace for _, _, found in times for trace in found} == {f"{n:032x}" for n in range(1, 1001)}
+    assert [found[f"{odd:032x}"] for _, _, found in times if f"{odd:032x}" in found] == [[f"{1:016x}"]]
+    assert len(asked.requests) < 40
 
 
 def test_a_time_that_is_divided_is_searched_where_there_is_something() -> None:
