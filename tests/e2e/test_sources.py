@@ -9,11 +9,13 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Literal
+from urllib.request import Request, urlopen
 
 import pytest
 
 from memtrace_otel import settings
 from memtrace_otel.model import Event, Link, OperationSpan, Variable, make_origin
+from memtrace_otel.otlp import encode_request
 from memtrace_otel.store import RemoteSource, SourceLimitError, open_source
 from memtrace_otel.testing import Fill, FillRecords, RecordContract, SourceContract, contract_span
 from tests.e2e.backends.jaeger import Jaeger, running_jaeger
@@ -197,3 +199,17 @@ def test_a_number_that_json_does_not_have_hides_no_trace_of_jaeger(
             wait_until_readable(source.trace, story.spans)
         wait_for(lambda: set(source.failing(time.time_ns() - HOUR)) == failing, "the failing traces are found")
         assert set(source.trace_ids()) == {trace_id for story in stories for trace_id in story.traces}
+
+
+def test_a_trace_of_tempo_with_a_text_that_is_no_utf_8_is_read(tempo: Tempo) -> None:
+    """As it is where Tempo cuts a string within a character."""
+    story = new_story()
+    answer = replace(story.answer, attributes={"prompt": "caf_"})
+    body = encode_request([*story.roots, answer, story.judge]).replace(b"caf_", b"caf\xc3")
+    request = Request(f"{tempo.otlp_http}/v1/traces", body, {"content-type": "application/x-protobuf"})
+    urlopen(request, timeout=30).close()
+    source = open_source(f"tempo+{tempo.url}")
+    expected = [story.roots[1], replace(answer, attributes={"prompt": "caf\ufffd"}), story.judge]
+    wait_for(lambda: source.trace(answer.trace_id) == expected, "the trace is read")
+    source.api.allow(1000)
+    wait_for(lambda: answer.trace_id in source.failing(answer.start), "the failing trace is found")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import ssl
@@ -451,6 +452,26 @@ def test_a_trace_that_tempo_gives_in_part_says_so() -> None:
     with answering(lambda path, query: (200, reply)) as asked:
         (span,) = open_source(f"tempo+{asked.url}").trace(SPAN.trace_id)
     assert span.incomplete == ("bounded",)
+
+
+@pytest.mark.parametrize("status", [None, "PARTIAL"])
+def test_a_trace_of_tempo_with_a_text_that_is_cut_within_a_character_is_read(status: str | None) -> None:
+    """Python's protobuf takes no such bytes; in JSON Tempo replaces them."""
+    trace = encode_request([contract_span(0xABC, 1, kind="retrieve", attributes={"prompt": "caf_"})])
+    reply = b"\x0a" + bytes([len(trace) & 0x7F | 0x80, len(trace) >> 7]) + trace.replace(b"caf_", b"caf\xc3")
+    attributes = [{"key": "prompt", "value": {"stringValue": "caf\ufffd"}}]
+    ids = {
+        "traceId": base64.b64encode(bytes.fromhex(SPAN.trace_id)).decode(),
+        "spanId": base64.b64encode(bytes.fromhex(SPAN.span_id)).decode(),
+    }
+    span = {**ids, "kind": "SPAN_KIND_INTERNAL", "attributes": attributes}
+    document = {"trace": {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}, "status": status}
+    with answering(lambda path, query: (200, replies.pop(0))) as asked:
+        replies = [reply, json.dumps(document).encode()]
+        (read,) = open_source(f"tempo+{asked.url}").trace(SPAN.trace_id)
+    assert (read.origin, read.attributes) == (SPAN.origin, {"prompt": "caf\ufffd"})
+    assert read.incomplete == (("bounded",) if status else ())
+    assert [headers["accept"] for _, _, headers in asked.requests] == ["application/protobuf", "application/json"]
 
 
 @pytest.mark.parametrize("status", [422, 500, 502, 503, 504])
