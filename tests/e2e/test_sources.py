@@ -213,3 +213,18 @@ def test_a_trace_of_tempo_with_a_text_that_is_no_utf_8_is_read(tempo: Tempo) -> 
     wait_for(lambda: source.trace(answer.trace_id) == expected, "the trace is read")
     source.api.allow(1000)
     wait_for(lambda: answer.trace_id in source.failing(answer.start), "the failing trace is found")
+
+
+def test_tempo_finds_a_failing_label_with_any_white_space_around_it(
+    tempo: Tempo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    beginning, failing = time.time_ns() - 20 * MINUTE, set[str]()
+    for blank in filter(str.isspace, map(chr, range(0x3001))):
+        story = new_story()
+        label = {"gen_ai.evaluation.score.label": f"{blank}Not relevant{blank}"}
+        send_spans([story.answer, replace(story.judge, attributes=label)], tempo.otlp_http)
+        failing.add(story.answer.trace_id)
+    source = open_source(f"tempo+{tempo.url}")
+    source.api.allow(1000)
+    wait_for(lambda: failing <= set(source.failing(beginning)), "the failing traces are found")

@@ -37,6 +37,8 @@ _FOUND = 20_000
 _PARTIAL = ("PARTIAL", 1)
 """The status of a trace in JSON that is not given whole."""
 _PLAIN = re.compile(r"[0-9A-Za-z_:-]+")
+_BLANK = r"[\s\v\pZ\x1c-\x1f\x85]*"
+"""In Go's regexps what `str.strip` takes off."""
 _PARSED_BYTES, _MARK = 1024, "\0"
 
 
@@ -167,7 +169,7 @@ def _failing() -> list[str]:
         condition
         for on in ("span", "event")
         for condition in (
-            f"{_MARK}{on}.{semconv.EVALUATION_LABEL} =~ {_quoted(f'(?i)[ ]*({labels})[ ]*')}",
+            f"{_MARK}{on}.{semconv.EVALUATION_LABEL} =~ {_quoted(f'(?i){_BLANK}({labels}){_BLANK}')}",
             *(f"{_MARK}{on}.{semconv.EVALUATION_SCORE} < {number}" for number in low),
         )
     ]

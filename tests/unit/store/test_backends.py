@@ -133,6 +133,11 @@ def test_a_kind_is_also_told_by_the_standard_name_of_its_operation() -> None:
     )
 
 
+def test_a_failing_label_may_have_any_white_space_around_it() -> None:
+    """As Tempo's regexps name what `strip` takes off; tests/e2e asks the real one."""
+    assert r'=~ "(?i)[\\s\\v\\pZ\\x1c-\\x1f\\x85]*(fail|' in traceql(Wanted(failing=True))
+
+
 def test_no_attribute_of_a_query_lies_across_a_kibibyte() -> None:
     """Tempo's parser would lose characters there."""
     for many in (*range(1, 40), 100):
