@@ -95,9 +95,10 @@ class TempoSource(RemoteSource):
 
     def _search(self, wanted: Wanted, since: int, until: int) -> Found:
         last = until + min(_LATE, until - since)
-        query = {"q": traceql(wanted), "start": since // _SECOND, "end": -(-last // _SECOND)}
+        query: dict[str, str | int] = {"q": traceql(wanted), "start": since // _SECOND, "end": -(-last // _SECOND)}
+        query |= {"limit": self._limits.traces, "spss": 1}
         try:
-            document = self.api.get_json("/api/search", {**query, "limit": self._limits.traces, "spss": 1})
+            document = self.api.get_json("/api/search", query, may_fail=wanted.is_part)
         except RefusedError as error:
             if "exceeds max limit" in error.reason:
                 self._limits.traces //= 2
