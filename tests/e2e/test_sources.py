@@ -7,11 +7,15 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
+from typing import Literal
+from urllib.request import Request, urlopen
 
 import pytest
 
 from memtrace_otel import settings
 from memtrace_otel.model import Event, Link, OperationSpan, Variable, make_origin
+from memtrace_otel.otlp import encode_request
 from memtrace_otel.store import RemoteSource, SourceLimitError, open_source
 from memtrace_otel.testing import Fill, FillRecords, RecordContract, SourceContract, contract_span
 from tests.e2e.backends.jaeger import Jaeger, running_jaeger
@@ -174,3 +178,53 @@ def test_a_failure_is_found_whose_evaluation_joins_the_trace_of_another(
         wait_for(found, "the failing trace is found")
     monkeypatch.setattr(type(source), "_read", lambda self, trace_id: pytest.fail(f"{trace_id} is read again"))
     assert source.failing(since, known) == []
+
+
+@pytest.mark.parametrize("storage", ["memory", "badger"])
+def test_a_number_that_json_does_not_have_hides_no_trace_of_jaeger(
+    storage: Literal["memory", "badger"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its page fails at every search that finds such a one."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    stories = [new_story("odd") for _ in range(3)]
+    score = {**stories[1].judge.attributes, "gen_ai.evaluation.score.value": float("nan")}
+    stories[1] = replace(stories[1], judge=replace(stories[1].judge, attributes=score))
+    answer = replace(stories[2].answer, attributes={"seconds": float("inf")})
+    stories[2] = replace(stories[2], answer=answer)
+    failing = {story.answer.trace_id for story in stories}
+    with running_jaeger(tmp_path, storage) as jaeger:
+        source = open_source(f"jaeger+{jaeger.url}")
+        for story in stories:
+            send_spans(story.spans, jaeger.otlp_http)
+            wait_until_readable(source.trace, story.spans)
+        wait_for(lambda: set(source.failing(time.time_ns() - HOUR)) == failing, "the failing traces are found")
+        assert set(source.trace_ids()) == {trace_id for story in stories for trace_id in story.traces}
+
+
+def test_a_trace_of_tempo_with_a_text_that_is_no_utf_8_is_read(tempo: Tempo) -> None:
+    """As it is where Tempo cuts a string within a character."""
+    story = new_story()
+    answer = replace(story.answer, attributes={"prompt": "caf_"})
+    body = encode_request([*story.roots, answer, story.judge]).replace(b"caf_", b"caf\xc3")
+    request = Request(f"{tempo.otlp_http}/v1/traces", body, {"content-type": "application/x-protobuf"})
+    urlopen(request, timeout=30).close()
+    source = open_source(f"tempo+{tempo.url}")
+    expected = [story.roots[1], replace(answer, attributes={"prompt": "caf\ufffd"}), story.judge]
+    wait_for(lambda: source.trace(answer.trace_id) == expected, "the trace is read")
+    source.api.allow(1000)
+    wait_for(lambda: answer.trace_id in source.failing(answer.start), "the failing trace is found")
+
+
+def test_tempo_finds_a_failing_label_with_any_white_space_around_it(
+    tempo: Tempo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    beginning, failing = time.time_ns() - 20 * MINUTE, set[str]()
+    for blank in filter(str.isspace, map(chr, range(0x3001))):
+        story = new_story()
+        label = {"gen_ai.evaluation.score.label": f"{blank}Not relevant{blank}"}
+        send_spans([story.answer, replace(story.judge, attributes=label)], tempo.otlp_http)
+        failing.add(story.answer.trace_id)
+    source = open_source(f"tempo+{tempo.url}")
+    source.api.allow(1000)
+    wait_for(lambda: failing <= set(source.failing(beginning)), "the failing traces are found")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from itertools import accumulate
 from typing import cast
 
 from memtrace_otel import semconv
-from memtrace_otel.model import Alternative, AttributeValue, Verdict, make_origin
+from memtrace_otel.model import Alternative, AttributeValue, Verdict, make_origin, rfc3339
 from memtrace_otel.version import __version__
 
 REASON_BYTES = 1900
@@ -65,12 +64,6 @@ def clip(text: str, size: int) -> str:
     """Return the longest beginning of `text` that is at most `size` UTF-8 bytes and ends between characters."""
     data = text.encode("utf-8", "replace")
     return data.decode() if len(data) <= size else data[:size].decode("utf-8", "ignore")
-
-
-def rfc3339(time: int) -> str:
-    """Return nanoseconds since the epoch as RFC 3339 in UTC, to the microsecond."""
-    seconds, nanoseconds = divmod(time, 1_000_000_000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{nanoseconds // 1000:06d}Z"
 
 
 def _alternative(other: Alternative) -> str:

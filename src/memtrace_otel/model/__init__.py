@@ -16,7 +16,7 @@ from memtrace_otel.model.refs import (
     split_ref,
 )
 from memtrace_otel.model.spans import AttributeValue, Event, Link, OperationSpan, Variable
-from memtrace_otel.model.times import parse_time
+from memtrace_otel.model.times import parse_time, rfc3339
 from memtrace_otel.model.verdicts import Alternative, Failure, Step, Verdict
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "make_ref",
     "parse_time",
     "ref_kind",
+    "rfc3339",
     "split_origin",
     "split_ref",
 ]

@@ -138,9 +138,11 @@ class BackendApi:
         accept: str = "application/json",
         *,
         may_miss: bool = False,
+        may_fail: bool = False,
     ) -> bytes:
         """Return the body of a reply; b'' of one that says that there is no such thing (404), when that `may_miss`: a
-        search has an answer, else the address is another one.
+        search has an answer, else the address is another one. What the backend fails at is tried once when that
+        `may_fail`: there is another way.
 
         Raises SourceLimitError past the bounds, RefusedError when the backend takes no such request, FailedError when
         it fails at it, StoreError when it cannot be reached or does not answer.
@@ -166,6 +168,9 @@ class BackendApi:
                 problem = f"HTTP {status} {self._shown(body)}".strip()
                 if status not in _BUSY:
                     self._refuse(path, status, problem)
+                if status in _FAILED and may_fail:
+                    tries = 1
+                    break
             if attempt + 1 < tries:
                 time.sleep(min(_LONGEST_WAIT, wait if wait is not None else 0.2 * 2**attempt * (1 + random.random())))
         reason = f"{path}: {problem} ({tries} tries)"
@@ -177,10 +182,15 @@ class BackendApi:
         raise FailedError(str(self), reason)
 
     def get_json(
-        self, path: str, query: Mapping[str, str | int] | None = None, *, may_miss: bool = False
+        self,
+        path: str,
+        query: Mapping[str, str | int] | None = None,
+        *,
+        may_miss: bool = False,
+        may_fail: bool = False,
     ) -> dict[str, object]:
         """Return the JSON object that a reply is, an empty one where there is no such thing; see `get`."""
-        body = self.get(path, query, may_miss=may_miss)
+        body = self.get(path, query, may_miss=may_miss, may_fail=may_fail)
         try:
             document = cast("object", json.loads(body or b"{}"))
         except (ValueError, RecursionError):

@@ -5,12 +5,16 @@ time, for attributes that are equal to a text: of an array the whole text, so th
 among the spans of their kind. Nothing tells beforehand which services have such spans, nor do the names of their spans:
 one of any name may take part or carry an evaluation. Badger, Elasticsearch and Cassandra give arrays back as JSON text,
 which is read as well, and no link attributes, which nothing here needs.
+
+The page's API fails at any trace with a number that JSON does not have (NaN, an infinity), and so does each search that
+finds one; API v3 gives it. Where a search fails, API v3 is asked for all traces of that service and time.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -18,14 +22,14 @@ from itertools import repeat
 from typing import cast
 
 from memtrace_otel import semconv, settings
-from memtrace_otel.model import OperationSpan
+from memtrace_otel.model import OperationSpan, rfc3339
 from memtrace_otel.otlp import DecodeError, decode_request
 from memtrace_otel.otlp.fields import array_of_text
 from memtrace_otel.otlp.json import json_to_request
 from memtrace_otel.store.errors import SourceLimitError
 from memtrace_otel.store.http import BackendApi, FailedError, listed, objects, span_id, trace_id
 from memtrace_otel.store.remote import AT_A_TIME, Found, RemoteSource, TooMuchError
-from memtrace_otel.store.wanted import Wanted, operation_names
+from memtrace_otel.store.wanted import Wanted, evaluates, operation_names
 
 _logger = logging.getLogger(__name__)
 _TRACES = 200
@@ -50,10 +54,8 @@ class JaegerSource(RemoteSource):
     def _read(self, trace_id: str) -> list[OperationSpan]:
         # raw: else times are moved where clocks seem to differ
         path = f"/api/v3/traces/{trace_id}"
-        result = self.api.get_json(path, {"raw_traces": "true"}, may_miss=True).get("result")
-        document = cast("dict[str, object]", result) if isinstance(result, dict) else dict[str, object]()
         try:
-            return decode_request(json_to_request({"resourceSpans": [], **document}))
+            return _spans(self.api.get_json(path, {"raw_traces": "true"}, may_miss=True))
         except DecodeError as error:
             raise SourceLimitError(str(self), f"trace {trace_id}: {error}", is_reply=True) from None
 
@@ -113,6 +115,8 @@ class JaegerSource(RemoteSource):
                 traces = self._traces(service, tags, since, until, _TRACES)
             except TooMuchError as error:
                 too_much = str(error)
+            except FailedError:
+                return self._looked_through(service, wanted, since, until)
             else:
                 found |= {trace_id(trace): _evaluations(trace) for trace in traces if _has(trace, wanted)}
                 if len(traces) >= _TRACES:
@@ -136,11 +140,42 @@ class JaegerSource(RemoteSource):
         if tags:
             query["tags"] = json.dumps(tags)
         try:
-            return objects(self.api.get_json("/api/traces", query), "data")
+            return objects(self.api.get_json("/api/traces", query, may_fail=True), "data")
         except SourceLimitError as error:
             if not error.is_reply:
                 raise
             raise TooMuchError(error.reason) from None
+
+    def _looked_through(self, service: str, wanted: Wanted, since: int, until: int) -> tuple[Found, str]:
+        """Return what `_of` does, found among all traces of the service."""
+        query = {
+            "query.service_name": service,
+            "query.start_time_min": rfc3339(since),
+            "query.start_time_max": rfc3339(until + 999),
+            "query.num_traces": _TRACES,
+        }
+        try:
+            spans = _spans(self.api.get_json("/api/v3/traces", query, may_miss=True, may_fail=wanted.is_part))
+        except (SourceLimitError, DecodeError) as error:
+            if isinstance(error, SourceLimitError) and not error.is_reply:
+                raise
+            return {}, str(error)
+        traces: defaultdict[str, list[OperationSpan]] = defaultdict(list)
+        for span in spans:
+            traces[span.trace_id].append(span)
+        found = {
+            trace_id: [span.span_id for span in spans if evaluates(span)]
+            for trace_id, spans in traces.items()
+            if any(map(wanted.holds, spans))
+        }
+        return found, f"{_TRACES} or more of {service}" if len(traces) >= _TRACES else ""
+
+
+def _spans(reply: Mapping[str, object]) -> list[OperationSpan]:
+    """Return the spans of a reply of API v3. Raises DecodeError."""
+    result = reply.get("result")
+    document = cast("dict[str, object]", result) if isinstance(result, dict) else dict[str, object]()
+    return decode_request(json_to_request({"resourceSpans": [], **document}))
 
 
 def _has(trace: Mapping[str, object], wanted: Wanted) -> bool:

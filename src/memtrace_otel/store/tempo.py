@@ -10,12 +10,14 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import cast
 
 from google.protobuf.message import DecodeError as ProtobufError
 
 from memtrace_otel import semconv, settings
 from memtrace_otel.model import OperationSpan, is_origin
 from memtrace_otel.otlp import DecodeError, decode_request
+from memtrace_otel.otlp.json import json_to_request
 from memtrace_otel.semconv import Incomplete
 from memtrace_otel.store.errors import SourceLimitError
 from memtrace_otel.store.http import BackendApi, RefusedError, objects, span_id, trace_id
@@ -32,7 +34,11 @@ _WEEK = 7 * 24 * 3600 * _SECOND - _LATE - _SECOND
 _HIDDEN_SECONDS = (0.1, 0.3, 0.6)
 """For a moment while it moves a trace from memory to its log, Tempo gives none of it by id."""
 _FOUND = 20_000
+_PARTIAL = ("PARTIAL", 1)
+"""The status of a trace in JSON that is not given whole."""
 _PLAIN = re.compile(r"[0-9A-Za-z_:-]+")
+_BLANK = r"[\s\v\pZ\x1c-\x1f\x85]*"
+"""In Go's regexps what `str.strip` takes off."""
 _PARSED_BYTES, _MARK = 1024, "\0"
 
 
@@ -65,22 +71,34 @@ class TempoSource(RemoteSource):
         return spans
 
     def _read_now(self, trace_id: str) -> list[OperationSpan]:
-        body = self.api.get(f"/api/v2/traces/{trace_id}", accept="application/protobuf", may_miss=True)
+        path = f"/api/v2/traces/{trace_id}"
+        body = self.api.get(path, accept="application/protobuf", may_miss=True)
         try:
             trace, partial = read_trace_reply(body)
             spans = decode_request(trace)
-        except (DecodeError, ProtobufError) as error:
-            raise SourceLimitError(str(self), f"trace {trace_id}: {error}", is_reply=True) from None
+        except (DecodeError, ProtobufError):
+            # one byte that is no UTF-8, such as where Tempo cuts a string, makes all of it unreadable; in JSON none is
+            spans, partial = self._in_json(trace_id, self.api.get_json(path, may_miss=True))
         # too large for Tempo to give it whole: what is there counts, and says so
         return (
             [replace(span, incomplete=(*span.incomplete, Incomplete.BOUNDED)) for span in spans] if partial else spans
         )
 
+    def _in_json(self, trace_id: str, reply: Mapping[str, object]) -> tuple[list[OperationSpan], bool]:
+        """Return the spans of a trace, and whether they are a part of it."""
+        trace = reply.get("trace")
+        try:
+            spans = decode_request(json_to_request(cast("dict[str, object]", trace if isinstance(trace, dict) else {})))
+        except DecodeError as error:
+            raise SourceLimitError(str(self), f"trace {trace_id}: {error}", is_reply=True) from None
+        return spans, reply.get("status") in _PARTIAL
+
     def _search(self, wanted: Wanted, since: int, until: int) -> Found:
         last = until + min(_LATE, until - since)
-        query = {"q": traceql(wanted), "start": since // _SECOND, "end": -(-last // _SECOND)}
+        query: dict[str, str | int] = {"q": traceql(wanted), "start": since // _SECOND, "end": -(-last // _SECOND)}
+        query |= {"limit": self._limits.traces, "spss": 1}
         try:
-            document = self.api.get_json("/api/search", {**query, "limit": self._limits.traces, "spss": 1})
+            document = self.api.get_json("/api/search", query, may_fail=wanted.is_part)
         except RefusedError as error:
             if "exceeds max limit" in error.reason:
                 self._limits.traces //= 2
@@ -152,7 +170,7 @@ def _failing() -> list[str]:
         condition
         for on in ("span", "event")
         for condition in (
-            f"{_MARK}{on}.{semconv.EVALUATION_LABEL} =~ {_quoted(f'(?i)[ ]*({labels})[ ]*')}",
+            f"{_MARK}{on}.{semconv.EVALUATION_LABEL} =~ {_quoted(f'(?i){_BLANK}({labels}){_BLANK}')}",
             *(f"{_MARK}{on}.{semconv.EVALUATION_SCORE} < {number}" for number in low),
         )
     ]
