@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from memtrace_otel.annotate import Annotation, AnnotationStore, AttributionMetrics, annotate
@@ -61,17 +61,34 @@ def diagnose(
     """
     if unknown := [trace_id for trace_id in trace_ids if not store.trace(trace_id)]:
         raise UnknownTraceError(*unknown)
+    asked = tuple(dict.fromkeys(trace_ids or _evaluated(store)))
+    graphs = load_graphs(store, asked) if trace_ids else _load_sound(store, asked)
+    yield from _diagnoses_of(store, graphs, trace_ids, lambda done: progress(done, len(asked)))
+
+
+def diagnose_first(store: SqliteStore, trace_ids: Sequence[str]) -> tuple[list[str], Diagnosis | None]:
+    """Attribute every failing answer of the first of these traces and of those of just the same memories; return these
+    traces, and what `diagnose` yields of them."""
+    together, graph = next(load_graphs(store, trace_ids))
+    return together, next(_diagnoses_of(store, [(together, graph)], together), None)
+
+
+def _diagnoses_of(
+    store: SqliteStore,
+    graphs: Iterable[tuple[list[str], EvolutionGraph]],
+    trace_ids: Collection[str],
+    progress: Callable[[int], None] = lambda done: None,
+) -> Iterator[Diagnosis]:
+    """Attribute beside the verdicts that the store holds on these traces (none given: on all)."""
     kept: defaultdict[str, dict[str, StoredVerdict]] = defaultdict(dict)
     for verdict in (verdict for trace_id in trace_ids or ("",) for verdict in store.verdicts(trace_id)):
         kept[verdict.answer[:32]][verdict.answer] = verdict
-    asked = tuple(dict.fromkeys(trace_ids or _evaluated(store)))
 
     def lasting(verdict: Verdict, graph: EvolutionGraph) -> Verdict:
         answer = verdict.failure.answer_span.origin
         return _lasting(verdict, graph, kept[answer[:32]].get(answer), store)
 
-    graphs = load_graphs(store, asked) if trace_ids else _load_sound(store, asked)
-    yield from _diagnoses(graphs, kept, lambda done: progress(done, len(asked)), lasting)
+    yield from _diagnoses(graphs, kept, progress, lasting)
 
 
 def _load_sound(store: SqliteStore, trace_ids: Collection[str]) -> Iterator[tuple[list[str], EvolutionGraph]]:
@@ -194,7 +211,7 @@ def _evaluated(store: SqliteStore) -> Iterator[str]:
     """The traces whose answers somebody has evaluated, there or in another trace."""
     for span in store.indexed():
         if span.instrumentation_scope != ATTRIBUTION_SCOPE:
-            yield from indexed_judged_traces(span.trace_id, span.fields)
+            yield from sorted(indexed_judged_traces(span.trace_id, span.fields))
 
 
 def record(

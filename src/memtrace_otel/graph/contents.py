@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from memtrace_otel.model import OperationSpan, Variable, content_digest
@@ -32,8 +32,8 @@ class ContentChooser:
 
     def choose(self, sightings: Sightings, *, tombstone: bool = False, unknown: bool = False) -> tuple[str, bool]:
         """Return (content, cut): the producer's when whole, else the longest whole one of the same digest,
-        else the longest. Of an `unknown` version that readers saw with several digests it is ''."""
-        if tombstone or (unknown and len({variable.digest for variable in sightings.read} - {""}) > 1):
+        else the longest. Of an `unknown` version that readers saw as several ones it is ''."""
+        if tombstone or (unknown and _are_several(sightings.read)):
             return "", False
         candidates: list[tuple[str, bool]] = []
         if (output := sightings.produced) is None:
@@ -57,6 +57,16 @@ class ContentChooser:
             return variable.size > _size(variable.content)
         digest = variable.digest or recorded
         return bool(digest) and not self.keyed and content_digest(variable.content) != digest
+
+
+def _are_several(read: Sequence[Variable]) -> bool:
+    """Tell whether readers saw different things. Two digests of one text do not tell that: of what is redacted each
+    process has its own."""
+    if len({variable.digest for variable in read} - {""}) < 2:
+        return False
+    shown = {variable.digest for variable in read if variable.content}
+    bare = any(variable.digest and variable.digest not in shown for variable in read if not variable.content)
+    return bare or len({variable.content for variable in read if variable.content}) > 1
 
 
 def _is_plain(variable: Variable) -> bool:

@@ -22,7 +22,6 @@ from memtrace_otel.store.records import may_write, unique_refs
 from memtrace_otel.store.wanted import indexed_judged_traces
 
 if TYPE_CHECKING:
-    from memtrace_otel.annotate import Annotation
     from memtrace_otel.serve.arrivals import WatchedStore
 
 _logger = logging.getLogger(__name__)
@@ -94,11 +93,12 @@ class _Index(dict[str, set[str]]):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of attributing some traces. `sent` and `unsent`: the receiver took something now, or did not take it.
+    """What came of attributing traces of one graph. `sent` and `unsent`: the receiver took something now, or did not
+    take it.
 
-    `scopes`: the memories that their graphs are of; `missing`: traces of operations that these name and that are not
-    here; `read`: the unique refs that they read without an origin; `unscoped`: the traces of their operations of no
-    memory that wrote something, and the unique refs among what they wrote.
+    `scopes`: the memories that its graph is of; `missing`: traces of operations that this names and that are not here;
+    `read`: the unique refs that it reads without an origin; `unscoped`: the traces of its operations of no memory that
+    wrote something, and the unique refs among what they wrote.
     """
 
     progress: Progress
@@ -249,8 +249,8 @@ class Attribution:
                     for one in together:
                         self._watched[one].due = time.monotonic() + self._quiet
                     return Progress(answering=self.answering())
-                outcome = _attribute(store, together, self._backend)
-                self._remember(together, outcome)
+                done, outcome = _attribute(store, together, self._backend)
+                self._remember(done, outcome)
                 if self.wait():
                     gc.collect()  # an idle server holds no graph: theirs are full of circles
                 return outcome.progress
@@ -285,9 +285,10 @@ class Attribution:
         return bool(spans)
 
     def _beside(self, trace_id: str, store: WatchedStore) -> list[str]:
-        """Return other traces that have been quiet, of just the same memories: one graph does for all of them."""
+        """Return other traces that have been quiet, of just the same memories: one graph does for all of them. A
+        backend is looked into for one at a time: it may be slow, and the decoding waits."""
         own = {*store.scopes_of(trace_id)} - {""}
-        if not own or self._watched[trace_id].is_apart:
+        if not own or self._backend or self._watched[trace_id].is_apart:
             return []
         now = time.monotonic()
         quiet = (id for id, one in self._watched.items() if one.due is not None and one.due <= now and not one.is_apart)
@@ -337,6 +338,7 @@ class Attribution:
         for trace_id in trace_ids:
             watched = self._watched[trace_id]
             watched.due, watched.tried, watched.unsent = None, time.monotonic(), outcome.unsent
+            watched.alone = False
             self._add_scopes(trace_id, outcome.scopes)
             self._by_missing.move(trace_id, watched.missing, outcome.missing)
             self._by_read.move(trace_id, watched.read, outcome.read)
@@ -387,52 +389,55 @@ class Attribution:
                 self._unwatch(trace_id)
 
 
-def _attribute(store: SqliteStore, trace_ids: Sequence[str], backend: RemoteSource | None) -> Outcome:
-    """Attribute the failures of some traces, write the verdicts, send those that `backend` does not show where the
-    environment says.
+def _attribute(
+    store: SqliteStore, trace_ids: Sequence[str], backend: RemoteSource | None
+) -> tuple[Sequence[str], Outcome]:
+    """Attribute the failures of the first of some traces and of those that its graph does for, write the verdicts, send
+    those that `backend` does not show where the environment says. Return these traces and what came of it.
 
     An answer that is not here comes later, or to another server, which has the memory that it worked on.
     """
-    from memtrace_otel.annotate import AttributionMetrics, SendError, TargetError
-    from memtrace_otel.diagnosis import diagnose  # with networkx: not for an idle server
+    from memtrace_otel.annotate import AttributionMetrics, RejectedError, SendError, TargetError
+    from memtrace_otel.diagnosis import diagnose_first  # with networkx: not for an idle server
     from memtrace_otel.serve.looking import LookError, Verdicts
 
     started, clock = time.time_ns(), time.perf_counter()
-    annotations: list[Annotation] = []
-    unsent = sent = False
-    scopes: set[str] = set()
-    missing: set[str] = set()
-    read: set[str] = set()
-    unscoped: set[str] = set()
-    unscoped_refs: set[str] = set()
     verdicts = Verdicts(store, backend)
     try:
-        for found in diagnose(store, trace_ids):
-            annotations += verdicts.record(found, started)
-            scopes.update(found.graph.scopes())
-            missing.update(origin[:_TRACE_ID] for origin in found.graph.missing())
-            operations = found.graph.operations()
-            inputs = (variable for span in operations for variable in span.inputs)
-            read.update(variable.ref for variable in inputs if not variable.origin and is_unique(variable.ref))
-            writing = [span for span in operations if may_write(span) and not found.graph.scope_of(span.origin)]
-            unscoped.update(span.trace_id for span in writing)
-            unscoped_refs |= unique_refs(writing)
+        together, found = diagnose_first(store, trace_ids)
+        if found is None:
+            return together, Outcome(Progress())
+        annotations = verdicts.record(found, started)
     except StoreError:
         raise
     except Exception:
-        AttributionMetrics().failed(time.perf_counter() - clock)
+        if len(trace_ids) == 1:  # else each is tried alone
+            AttributionMetrics().failed(time.perf_counter() - clock)
         raise
+    unsent = sent = False
     try:
         delivery = verdicts.deliver(annotations)
         sent = bool(delivery.spans or delivery.events)
+    except RejectedError as error:
+        sent = bool(error.delivery.spans or error.delivery.events)
+        _logger.warning("%s", error)
     except (LookError, SendError, TargetError) as error:
         unsent = isinstance(error, LookError) or (isinstance(error, SendError) and not error.partial)
         _logger.warning("%s%s", error, "; tried again later" if unsent else "")
+    operations = found.graph.operations()
+    inputs = (variable for span in operations for variable in span.inputs)
+    writing = [span for span in operations if may_write(span) and not found.graph.scope_of(span.origin)]
     new = [one for one in annotations if one.is_new]
     attributed = tuple(Attributed.of(one.verdict, one.seconds) for one in new if one.spans)
-    progress = Progress(verdicts=len(new), attributed=attributed, failed_sends=int(unsent))
-    changeable = _least(unscoped) | _least(unscoped_refs)
-    return Outcome(progress, sent, unsent, frozenset(scopes), _least(missing), _least(read), changeable)
+    return together, Outcome(
+        Progress(verdicts=len(new), attributed=attributed, failed_sends=int(unsent)),
+        sent,
+        unsent,
+        scopes=frozenset(found.graph.scopes()),
+        missing=_least({origin[:_TRACE_ID] for origin in found.graph.missing()}),
+        read=_least({variable.ref for variable in inputs if not variable.origin and is_unique(variable.ref)}),
+        unscoped=_least({span.trace_id for span in writing}) | _least(unique_refs(writing)),
+    )
 
 
 def _least(names: set[str]) -> frozenset[str]:

@@ -120,3 +120,17 @@ def test_what_readers_saw_differently_of_a_version_that_nobody_wrote_has_no_cont
     growing.extend(spans[-1:])
     for graph in (build_graph(spans), growing.graph):
         assert graph.content(VersionKey(HOME, "", BOB)) == ""
+
+
+@pytest.mark.parametrize(
+    ("reads", "shown"),
+    [
+        ([put(HOME, "tea", digest="1" * 16), put(HOME, "tea", digest="2" * 16)], "tea"),
+        ([put(HOME, "tea", digest="1" * 16), seen(HOME, digest="1" * 16), seen(HOME)], "tea"),
+        ([put(HOME, "tea", digest="1" * 16), seen(HOME, digest="2" * 16)], ""),
+    ],
+    ids=["redacted by two processes", "without contents", "something else"],
+)
+def test_two_digests_of_one_text_are_one_thing_seen(reads: list[Variable], shown: str) -> None:
+    graph = build_graph(search(number, variable) for number, variable in enumerate(reads, 1))
+    assert graph.content(VersionKey(HOME, "", BOB)) == shown

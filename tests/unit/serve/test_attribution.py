@@ -5,14 +5,16 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from memtrace_otel import diagnosis
+from memtrace_otel.annotate import AttributionMetrics
 from memtrace_otel.graph import EvolutionGraph
-from memtrace_otel.model import OperationSpan, Variable
+from memtrace_otel.model import Failure, OperationSpan, Variable, Verdict
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.otlp.decode import IndexedFields
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE
@@ -20,7 +22,7 @@ from memtrace_otel.serve import attribution
 from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.serve.attribution import Attribution, Outcome
 from memtrace_otel.serve.progress import Progress
-from memtrace_otel.store import NewSpan, SqliteStore
+from memtrace_otel.store import NewSpan, SqliteStore, open_source
 
 A, B = "a" * 32, "b" * 32
 UNIQUE = "memory:0a0b0c0d-0000-4000-8000-000000000001"
@@ -63,9 +65,9 @@ def attributed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The traces that were attributed."""
     traces: list[str] = []
 
-    def attribute(store: object, trace_ids: Iterable[str], backend: object) -> Outcome:
+    def attribute(store: object, trace_ids: Iterable[str], backend: object) -> tuple[Iterable[str], Outcome]:
         traces.extend(trace_ids)
-        return Outcome(Progress(verdicts=1))
+        return trace_ids, Outcome(Progress(verdicts=1))
 
     monkeypatch.setattr(attribution, "_attribute", attribute)
     return traces
@@ -79,12 +81,12 @@ class Receiver:
         self.tries = 0
         self.taken: list[str] = []
 
-    def attribute(self, store: object, trace_ids: Iterable[str], backend: object) -> Outcome:
+    def attribute(self, store: object, trace_ids: Iterable[str], backend: object) -> tuple[Iterable[str], Outcome]:
         self.tries += 1
         if self.down:
-            return Outcome(Progress(failed_sends=1), unsent=True)
+            return trace_ids, Outcome(Progress(failed_sends=1), unsent=True)
         self.taken.extend(trace_ids)
-        return Outcome(Progress(verdicts=1), sent=True)
+        return trace_ids, Outcome(Progress(verdicts=1), sent=True)
 
 
 class Stored:
@@ -176,11 +178,11 @@ def test_an_answer_that_passes_now_is_looked_at_where_it_failed_before(clock: Cl
 def test_what_waits_of_the_same_memories_is_attributed_together(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[list[str]] = []
 
-    def attribute(store: object, trace_ids: Iterable[str], backend: object) -> Outcome:
+    def attribute(store: object, trace_ids: Iterable[str], backend: object) -> tuple[Iterable[str], Outcome]:
         calls.append([*trace_ids])
         if "c" * 32 in calls[-1] and len(calls[-1]) > 1:
             raise ValueError("odd beside others")
-        return Outcome(Progress(verdicts=1))
+        return trace_ids, Outcome(Progress(verdicts=1))
 
     monkeypatch.setattr(attribution, "_attribute", attribute)
     watching = Attribution(10)
@@ -198,6 +200,63 @@ def test_what_waits_of_the_same_memories_is_attributed_together(clock: Clock, mo
     first, *rest = calls[1:]
     assert (sorted(first), sorted(rest)) == ([A, B, "c" * 32], [[A], [B], ["c" * 32]])
     assert watching.wait() == 5
+
+
+def test_a_backend_is_looked_into_for_one_trace_at_a_time(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[str]] = []
+
+    def attribute(store: object, trace_ids: Iterable[str], backend: object) -> tuple[Iterable[str], Outcome]:
+        calls.append([*trace_ids])
+        return trace_ids, Outcome(Progress(verdicts=1))
+
+    monkeypatch.setattr(attribution, "_attribute", attribute)
+    with closing(open_source("tempo+http://127.0.0.1:9")) as backend:
+        watching = Attribution(10, backend)
+        watching.notice([span(A, 5, evaluated=True), span(B, 5, evaluated=True)])
+        clock.now += 10
+        run(watching, Stored(together=True))
+    assert sorted(calls) == [[A], [B]]
+
+
+def test_an_error_beside_others_counts_once_and_hides_no_verdict(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """B works on the memory of A, but its answer came from another one, too: it has a graph of its own."""
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
+    failing = {"gen_ai.evaluation.score.label": "fail"}
+    written = OperationSpan(
+        "c" * 32, "1" * 16, kind="create", scope="bo", start=1, end=2, outputs=(Variable("fact:1"),)
+    )
+    hit = Variable("fact:1", "hit", written.origin)
+    answers = [
+        OperationSpan(
+            trace_id, "2" * 16, kind="respond", scope="ana", start=3, end=4, inputs=inputs, attributes=failing
+        )
+        for trace_id, inputs in ((A, ()), (B, (hit,)))
+    ]
+    real = diagnosis.attribute
+
+    def attribute(graph: EvolutionGraph, failure: Failure) -> Verdict:
+        if failure.trace_id == B:
+            raise ValueError("odd")
+        return real(graph, failure)
+
+    monkeypatch.setattr(diagnosis, "attribute", attribute)
+    failed: list[float] = []
+    monkeypatch.setattr(AttributionMetrics, "failed", lambda self, seconds: failed.append(seconds))
+    watching = Attribution(10)
+    done: list[Progress] = []
+    with WatchedStore.open(tmp_path / "a.db") as store:
+        store.add_request(encode_request([written, *answers]))
+        batch = store.decode_batch()
+        assert batch
+        watching.notice(batch.spans, store)
+        while watching.answering():
+            pass
+        clock.now += 10
+        while watching.wait() == 0:
+            done.append(watching.attribute_next(store))
+    assert (sum(one.verdicts for one in done), sum(one.errors for one in done), len(failed)) == (1, 1, 1)
 
 
 def test_a_trace_that_never_gets_quiet_is_not_forgotten(clock: Clock, attributed: list[str]) -> None:
@@ -469,7 +528,7 @@ def test_the_memory_that_made_a_record_is_named_however_often_others_wrote_it(tm
 
 def test_a_late_writer_of_a_unique_id_makes_who_read_it_due(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = Outcome(Progress(1), read=frozenset({UNIQUE}))
-    monkeypatch.setattr(attribution, "_attribute", lambda store, trace_ids, backend: outcome)
+    monkeypatch.setattr(attribution, "_attribute", lambda store, trace_ids, backend: (trace_ids, outcome))
     watching = Attribution(10)
     watching.notice([span(A, 5, scope="ana", evaluated=True)])
     clock.now += 10
@@ -547,10 +606,12 @@ def test_one_try_tells_for_all_traces_that_the_receiver_is_down(clock: Clock, mo
 def test_a_verdict_that_is_never_taken_keeps_no_other_one_back(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
 
-    def attribute(store: object, trace_ids: Iterable[str], backend: object) -> Outcome:
+    def attribute(store: object, trace_ids: Iterable[str], backend: object) -> tuple[Iterable[str], Outcome]:
         (trace_id,) = trace_ids
         tried.append(trace_id)
-        return Outcome(Progress(verdicts=1), unsent=trace_id == A or tried.count(trace_id) < 2, sent=trace_id == B)
+        return [trace_id], Outcome(
+            Progress(verdicts=1), unsent=trace_id == A or tried.count(trace_id) < 2, sent=trace_id == B
+        )
 
     monkeypatch.setattr(attribution, "_attribute", attribute)
     watching = Attribution(10)
@@ -568,7 +629,9 @@ def test_what_the_graph_names_and_lacks_makes_it_due_again_whatever_memory_it_wo
 ) -> None:
     missing = [frozenset({B, "c" * 32}), frozenset({"c" * 32}), frozenset[str]()]
     monkeypatch.setattr(
-        attribution, "_attribute", lambda store, trace_ids, backend: Outcome(Progress(1), missing=missing.pop(0))
+        attribution,
+        "_attribute",
+        lambda store, trace_ids, backend: (trace_ids, Outcome(Progress(1), missing=missing.pop(0))),
     )
     watching = Attribution(10)
     watching.notice([span(A, 5, scope="ana", evaluated=True)])
@@ -589,7 +652,7 @@ def test_a_late_span_of_a_memory_behind_the_answer_makes_it_due_again(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcome = Outcome(Progress(1), scopes=frozenset({"ana"}))
-    monkeypatch.setattr(attribution, "_attribute", lambda store, trace_ids, backend: outcome)
+    monkeypatch.setattr(attribution, "_attribute", lambda store, trace_ids, backend: (trace_ids, outcome))
     watching = Attribution(10)
     watching.notice([span(A, 5, evaluated=True)])  # search and answer in traces of their own
     clock.now += 10
