@@ -172,7 +172,7 @@ class _Loading:
     def memories(self, scopes: Iterable[str | None]) -> None:
         """Load the traces that have a span of one of these scopes, None: of any."""
         for scope in sorted(scopes, key=str):
-            for trace_id in self._found(lambda scope=scope: self._source.trace_ids(scope=scope)):
+            for trace_id in self._asked(lambda scope=scope: self._source.trace_ids(scope=scope)) or ():
                 self.trace(trace_id)
                 if self.full:
                     return
@@ -211,8 +211,12 @@ class _Loading:
     def _changed(self, spans: Collection[OperationSpan]) -> list[str]:
         if not isinstance(self._source, RecordSource):
             return []
-        source = self._source
-        return self._fresh(self._found(lambda: source.changed_elsewhere(spans)))
+        try:
+            changed: Collection[str] = self._source.changed_elsewhere(spans)
+        except SourceLimitError as error:
+            self._limited(error)
+            changed = error.found
+        return self._fresh(changed)
 
     def _origins(self, trace_ids: Iterable[str]) -> None:
         """Load the traces that these name, as origins or by unique ids, until nothing new is named."""
@@ -239,14 +243,6 @@ class _Loading:
         except SourceLimitError as error:
             self._limited(error)
             return None
-
-    def _found(self, question: Callable[[], Collection[str]]) -> Collection[str]:
-        """Return the traces that the source answers with; those of a part where the rest cannot be had."""
-        try:
-            return question()
-        except SourceLimitError as error:
-            self._limited(error)
-            return error.found
 
     def _limited(self, error: SourceLimitError) -> None:
         _warn(str(error))

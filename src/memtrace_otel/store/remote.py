@@ -1,9 +1,8 @@
 """A `TraceSource` over the API of a tracing backend, whatever one that is: reading by trace id, searching by time.
 
 A backend finds the traces that hold a span of some kind in a span of time, some of them, up to a limit. So that none is
-missed, a search whose result is as long as the limit is made again in halves of the time, as is one at which the
-backend fails: so long a time may be too much for it, or one trace. What it finds is looked at again here: backends
-differ in what exactly they match.
+missed, a search whose result is as long as the limit is made again in halves of the time. What it finds is looked at
+again here: backends differ in what exactly they match.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Self
 from uuid import uuid4
@@ -40,8 +38,6 @@ _AHEAD = _HOUR
 """How far the clock of who writes spans may be ahead of ours."""
 BEHIND = 600 * _SECOND
 """How long before a version was written, by another clock, it may seem to be read."""
-_LEAST = 60 * _SECOND
-"""So long a time is searched at once, unless the backend fails at it."""
 _NAMES = 100
 """Origins and refs of one search."""
 _MOST_PARTS = 8
@@ -62,43 +58,6 @@ class TooMuchError(Exception):
         super().__init__(reason)
         self.found = found or {}
         self.left = left
-
-
-@dataclass(slots=True)
-class _Failures:
-    """At which parts of a time, while it is searched from its beginning on, a backend fails.
-
-    What fails is divided down to a second, and left out there. Beside what is left out it is divided less and less, so
-    that a long time at which it fails, or all of it, costs few searches. Where it answers for both halves, the time was
-    too long: the rest is searched in such parts at once.
-    """
-
-    error: FailedError | None = None
-    answers: bool = False
-    left_out: int = 0
-    """How much (ns)."""
-    longest: int = 1 << 63
-    """The time (ns) to search at once."""
-    _finest: int = _SECOND
-    _divided: tuple[int, int] = (-1, -1)
-    _first_answers: bool = False
-
-    def fail(self, start: int, end: int, error: FailedError, middle: int | None) -> bool:
-        """Take note of a failure; return whether to divide this time, where that is possible."""
-        self.error = error
-        self._divided, self._first_answers = (start, end), False
-        if middle and end - start > self._finest:
-            return True
-        self.left_out += end - start
-        self._finest *= 2
-        return False
-
-    def answer(self, start: int, end: int) -> None:
-        """Take note that there was no failure."""
-        self.answers, self._finest = True, _SECOND
-        if self._first_answers and end == self._divided[1]:
-            self.longest = min(self.longest, max(end - start, _LEAST))
-        self._first_answers = start == self._divided[0]
 
 
 class RemoteSource(ABC):
@@ -280,29 +239,23 @@ class RemoteSource(ABC):
 
     # --- of several at once --------------------------------------------------------------------------------------
     def find_traces(self, scopes: Collection[str]) -> dict[str, list[str]]:
-        """Return the ids of the traces of each scope, by the start of the first span there.
-
-        Raises SourceLimitError, with all that were `found`."""
+        """Return the ids of the traces of each scope, by the start of the first span there."""
         starts: dict[str, dict[str, int]] = {scope: {} for scope in scopes}
         wanted = Wanted(scopes=frozenset(scopes))
-        try:
-            for start, _, found in self._searched(wanted, None, None):
-                self.fetch(found)
-                for trace_id in found:
-                    try:
-                        spans = self.trace(trace_id)
-                    except SourceLimitError as error:
-                        if not error.is_reply or len(scopes) > 1:  # of which one it is cannot be told
-                            raise
-                        for scope in scopes:
-                            starts[scope].setdefault(trace_id, start)
-                        continue
-                    for span in spans:
-                        if span.scope in starts:
-                            starts[span.scope].setdefault(trace_id, span.start)
-        except SourceLimitError as error:
-            error.found = sorted({trace_id for first in starts.values() for trace_id in first})
-            raise
+        for start, _, found in self._searched(wanted, None, None):
+            self.fetch(found)
+            for trace_id in found:
+                try:
+                    spans = self.trace(trace_id)
+                except SourceLimitError as error:
+                    if not error.is_reply or len(scopes) > 1:  # of which one it is cannot be told
+                        raise
+                    for scope in scopes:
+                        starts[scope].setdefault(trace_id, start)
+                    continue
+                for span in spans:
+                    if span.scope in starts:
+                        starts[span.scope].setdefault(trace_id, span.start)
         traces = {scope: sorted(first, key=lambda id, first=first: first[id]) for scope, first in starts.items()}
         if self._kept:
             self._kept.add_scopes(traces)
@@ -409,27 +362,15 @@ class RemoteSource(ABC):
         first = max(now - self._history if since is None else since, 0)
         last = now + _AHEAD if until is None else until
         waiting: list[tuple[int, int, Wanted]] = []
-        failures = _Failures()
         while last > first:
             waiting.append((max(first, last - self._at_once()), last, wanted))
             last = waiting[-1][0]
         while waiting:
             start, end, wanted = waiting.pop()
-            middle = self._middle(start, end)
-            if middle and end - start > failures.longest:
-                waiting += [(middle, end, wanted), (start, middle, wanted)]
-                continue
             try:
                 found = self._search(wanted, start, end)
-            except FailedError as error:
-                self._read(uuid4().hex)  # fails, too, where the backend fails at anything
-                if failures.fail(start, end, error, middle) and middle:
-                    part = replace(wanted, is_part=True)
-                    waiting += [(middle, end, part), (start, middle, part)]
-                continue
             except TooMuchError as error:
-                failures.answer(start, end)
-                if middle:
+                if middle := self._middle(start, end):
                     left = error.left or wanted
                     waiting += [(middle, end, left), (start, middle, left)]
                     continue
@@ -438,17 +379,7 @@ class RemoteSource(ABC):
                     raise limit from None
                 _logger.warning("%s: not every failing one is found", limit)
                 found = error.found
-            else:
-                failures.answer(start, end)
             yield start, end, found
-        if failures.error and not failures.answers:
-            raise failures.error
-        if failures.error and failures.left_out:
-            reason = f"{failures.left_out / _SECOND:g} s are left out of a search: {failures.error.reason}"
-            limit = SourceLimitError(str(self), reason, is_reply=True, may_pass=True)
-            if not wanted.failing:
-                raise limit
-            _logger.warning("%s: not every failing one is found", limit)
 
     def _middle(self, start: int, end: int) -> int | None:
         """Return where to divide a time that is searched, None when it cannot be told more finely."""

@@ -95,10 +95,9 @@ class TempoSource(RemoteSource):
 
     def _search(self, wanted: Wanted, since: int, until: int) -> Found:
         last = until + min(_LATE, until - since)
-        query: dict[str, str | int] = {"q": traceql(wanted), "start": since // _SECOND, "end": -(-last // _SECOND)}
-        query |= {"limit": self._limits.traces, "spss": 1}
+        query = {"q": traceql(wanted), "start": since // _SECOND, "end": -(-last // _SECOND)}
         try:
-            document = self.api.get_json("/api/search", query, may_fail=wanted.is_part)
+            document = self.api.get_json("/api/search", {**query, "limit": self._limits.traces, "spss": 1})
         except RefusedError as error:
             if "exceeds max limit" in error.reason:
                 self._limits.traces //= 2

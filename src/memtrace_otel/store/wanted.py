@@ -13,15 +13,13 @@ from memtrace_otel.otlp.decode import IndexedFields
 class Wanted:
     """Spans of any of `scopes`, any of `kinds`, that name one of `names` (an origin among their inputs, a ref among
     their outputs), that call an answer a failure. What is not given (None, nothing) does not restrict. `services` are
-    those alone that have such spans, where a search has shown it; `is_part` says that a search of a longer time failed:
-    one of a part is tried once."""
+    those alone that have such spans, where a search has shown it."""
 
     scopes: frozenset[str] | None = None
     kinds: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
     failing: bool = False
     services: frozenset[str] = frozenset()
-    is_part: bool = False
 
     def holds(self, span: OperationSpan) -> bool:
         """Tell whether a span is such a one."""

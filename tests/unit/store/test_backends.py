@@ -194,28 +194,6 @@ def test_tempo_is_searched_in_parts_until_it_answers_whole_and_learns_what_it_ta
     assert all(first[1] == second[0] for first, second in pairwise(found))
 
 
-def test_a_tempo_that_has_no_time_for_a_long_search_is_asked_for_shorter_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr(time, "sleep", pauses.append)
-    statuses = Counter[int]()
-
-    def answer(path: str, query: dict[str, str]) -> Reply:
-        if path != "/api/search":
-            return 404, b""
-        status = 504 if int(query["end"]) - int(query["start"]) > 3 * 3600 else 200
-        statuses[status] += 1
-        return status, json.dumps({"traces": [{"traceID": f"{int(query['start']):x}"}]}).encode()
-
-    with answering(answer) as asked:
-        times = list(open_source(f"tempo+{asked.url}", hours=23)._searched(Wanted(failing=True), None, None))
-    assert times[-1][1] - times[0][0] == 24 * 3600 * 10**9
-    assert all(first[1] == second[0] for first, second in pairwise(times))
-    assert {len(found) for _, _, found in times} == {1}
-    assert statuses[504] == 5 + 3  # for 24 hours, tried five times, then for 12, 6 and 3, which take in an hour more
-    assert 16 <= statuses[200] == len(times) <= 32
-    assert len(pauses) == 4
-
-
 def test_jaeger_is_searched_down_to_a_microsecond(caplog: pytest.LogCaptureFixture) -> None:
     second, moment = 1_700_000_000 * 10**6, 1_700_000_000 * 10**6 + 77
     starts = [second + n for n in range(0, 10**6, 4000)]

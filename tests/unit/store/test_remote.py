@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ import pytest
 from memtrace_otel import semconv
 from memtrace_otel.graph import load_graphs
 from memtrace_otel.model import Event, OperationSpan, Variable
-from memtrace_otel.semconv import ATTRIBUTION_SCOPE, Incomplete, OpKind
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
 from memtrace_otel.store import SourceLimitError, StoreError
 from memtrace_otel.store.ahead import read_ahead
 from memtrace_otel.store.http import Address, BackendApi, Bounds, FailedError, UnreachableError
@@ -421,51 +420,6 @@ def test_failures_of_one_moment_that_no_search_tells_apart_stop_nothing(caplog: 
     assert "too many traces within 1 s" in caplog.text
     with pytest.raises(SourceLimitError):  # a graph says that it is incomplete
         list(source.spans())
-
-
-@pytest.mark.parametrize(("bad", "seconds", "searches"), [((77, 78), 1, 40), ((500, 4096), 4096, 80)])
-def test_a_time_at_which_searches_fail_hides_no_other_one(
-    bad: tuple[int, int], seconds: int, searches: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    first, last = told_and_asked(1), told_and_asked(1000)
-    source, search = ListedSource().tell(first, last), ListedSource._search
-    tried: list[tuple[int, bool]] = []
-
-    def fail(self: ListedSource, wanted: Wanted, since: int, until: int) -> Found:
-        tried.append((until - since, wanted.is_part))
-        if since < bad[1] * SECOND and bad[0] * SECOND < until:
-            raise FailedError("listed", "HTTP 500")
-        return search(self, wanted, since, until)
-
-    monkeypatch.setattr(ListedSource, "_search", fail)
-    monkeypatch.setattr(time, "time_ns", lambda: 2**17 * SECOND - 3600 * SECOND)
-    assert source.failing(0) == [first[3].trace_id, last[3].trace_id]
-    assert [is_part for _, is_part in tried] == [False, *[True] * (len(tried) - 1)]
-    assert len(tried) < searches
-    left_out = float(re.findall(r"([\d.]+) s are left out of a search: HTTP 500", caplog.text)[0])
-    assert bad[1] - bad[0] <= left_out <= seconds
-    beside = contract_span(15, 1, 15, kind="create", scope=first[0].scope)  # found by its memory alone
-    [(_, graph)] = load_graphs(source.tell([beside]).keeping(), [first[3].trace_id])
-    assert graph.operation(beside.origin)
-    assert Incomplete.BOUNDED in graph.incomplete
-
-
-def test_a_backend_that_fails_at_every_search_is_left_alone_after_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[int] = []
-
-    def fail(self: ListedSource, wanted: Wanted, since: int, until: int) -> Found:
-        tried.append(until - since)
-        raise FailedError("listed", "HTTP 500")
-
-    monkeypatch.setattr(ListedSource, "_search", fail)
-    with pytest.raises(UnreachableError, match="HTTP 500"):
-        ListedSource().failing(time.time_ns() - 24 * 3600 * SECOND)
-    assert len(tried) < 40
-    monkeypatch.setattr(ListedSource, "_read", lambda self, trace_id: (_ for _ in ()).throw(FailedError("l", "down")))
-    tried.clear()
-    with pytest.raises(UnreachableError, match="down"):
-        ListedSource().failing(0)
-    assert len(tried) == 1
 
 
 def test_past_the_bound_reading_ahead_leaves_the_rest_to_who_asks() -> None:
