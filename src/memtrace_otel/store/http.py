@@ -17,7 +17,8 @@ from memtrace_otel import settings
 from memtrace_otel.store.errors import SourceLimitError, StoreError
 from memtrace_otel.version import __version__
 
-_FAILED: Final = frozenset({500, 502, 503, 504})
+INTERNAL_ERROR: Final = 500
+_FAILED: Final = frozenset({INTERNAL_ERROR, 502, 503, 504})
 _REFUSED: Final = frozenset({400, 413, 414, 422, 431})
 _BUSY: Final = _FAILED | {429}
 _REMEMBERED: Final = 10_000
@@ -30,7 +31,9 @@ class UnreachableError(StoreError):
 
 
 class FailedError(UnreachableError):
-    """The backend answers that it fails (HTTP 500, 502, 503, 504): at this request, or at any."""
+    """The backend answers that it fails (HTTP 500, 502, 503, 504, in `status`): at this request, or at any."""
+
+    status = 0
 
 
 class RefusedError(StoreError):
@@ -141,8 +144,8 @@ class BackendApi:
         may_fail: bool = False,
     ) -> bytes:
         """Return the body of a reply; b'' of one that says that there is no such thing (404), when that `may_miss`: a
-        search has an answer, else the address is another one. What the backend fails at is tried once when that
-        `may_fail`: there is another way.
+        search has an answer, else the address is another one. What the backend fails at itself (500) is tried once when
+        that `may_fail`: there is another way.
 
         Raises SourceLimitError past the bounds, RefusedError when the backend takes no such request, FailedError when
         it fails at it, StoreError when it cannot be reached or does not answer.
@@ -168,7 +171,7 @@ class BackendApi:
                 problem = f"HTTP {status} {self._shown(body)}".strip()
                 if status not in _BUSY:
                     self._refuse(path, status, problem)
-                if status in _FAILED and may_fail:
+                if status == INTERNAL_ERROR and may_fail:
                     tries = 1
                     break
             if attempt + 1 < tries:
@@ -179,7 +182,9 @@ class BackendApi:
         if len(self._failed) >= _REMEMBERED:
             self._failed.clear()
         self._failed.add(target)
-        raise FailedError(str(self), reason)
+        failed = FailedError(str(self), reason)
+        failed.status = status
+        raise failed
 
     def get_json(
         self,

@@ -27,12 +27,12 @@ from memtrace_otel.otlp import DecodeError, decode_request
 from memtrace_otel.otlp.fields import array_of_text
 from memtrace_otel.otlp.json import json_to_request
 from memtrace_otel.store.errors import SourceLimitError
-from memtrace_otel.store.http import BackendApi, FailedError, listed, objects, span_id, trace_id
+from memtrace_otel.store.http import INTERNAL_ERROR, BackendApi, FailedError, listed, objects, span_id, trace_id
 from memtrace_otel.store.remote import AT_A_TIME, Found, RemoteSource, TooMuchError
 from memtrace_otel.store.wanted import Wanted, evaluates, operation_names
 
 _logger = logging.getLogger(__name__)
-_TRACES = 200
+_TRACES, _WHOLE_TRACES = 200, 20
 """Most traces of one search: they come whole."""
 _MANY = 50
 """So many services are worth a word: each one is asked in every search."""
@@ -115,7 +115,7 @@ class JaegerSource(RemoteSource):
                 traces = self._traces(service, tags, since, until, _TRACES)
             except TooMuchError as error:
                 too_much = str(error)
-            except FailedError:
+            except _BrokenError:
                 return self._looked_through(service, wanted, since, until)
             else:
                 found |= {trace_id(trace): _evaluations(trace) for trace in traces if _has(trace, wanted)}
@@ -129,7 +129,7 @@ class JaegerSource(RemoteSource):
         """Tell whether a service has no trace at all."""
         try:
             return not self._traces(service, {}, since, until, 1)
-        except (TooMuchError, FailedError):  # at a trace that no search may come upon
+        except (TooMuchError, _BrokenError):  # at a trace that no search may come upon
             return False
 
     def _traces(
@@ -145,14 +145,20 @@ class JaegerSource(RemoteSource):
             if not error.is_reply:
                 raise
             raise TooMuchError(error.reason) from None
+        except FailedError as error:
+            if error.status != INTERNAL_ERROR:
+                raise
+            raise _BrokenError from None
 
     def _looked_through(self, service: str, wanted: Wanted, since: int, until: int) -> tuple[Found, str]:
-        """Return what `_of` does, found among all traces of the service."""
+        """Return what `_of` does, found among all traces of the service; they are given whole: few at a time as long as
+        the time can be divided."""
+        most = _WHOLE_TRACES if self._middle(since, until) else _TRACES
         query = {
             "query.service_name": service,
             "query.start_time_min": rfc3339(since),
             "query.start_time_max": rfc3339(until + 999),
-            "query.num_traces": _TRACES,
+            "query.num_traces": most,
         }
         try:
             spans = _spans(self.api.get_json("/api/v3/traces", query, may_miss=True))
@@ -168,7 +174,11 @@ class JaegerSource(RemoteSource):
             for trace_id, spans in traces.items()
             if any(map(wanted.holds, spans))
         }
-        return found, f"{_TRACES} or more of {service}" if len(traces) >= _TRACES else ""
+        return found, f"{most} or more of {service}" if len(traces) >= most else ""
+
+
+class _BrokenError(Exception):
+    """The page's API fails at a trace there, or at anything."""
 
 
 def _spans(reply: Mapping[str, object]) -> list[OperationSpan]:
