@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,22 @@ def test_a_size_that_no_prune_can_reach_removes_nothing(database: Path) -> None:
         opened.add_request(b"\xff" * 1_000_000)
     done = run(database, "prune", "--max-size", "500KB", "--yes")
     assert done.stdout == "removed 0 spans of 0 traces, 1 unreadable requests\n"
+
+
+def test_a_size_that_one_memory_cannot_make_room_for_is_told(database: Path) -> None:
+    large = Variable("memory:2", content="x" * 900_000, action="ADD")
+    with SqliteStore.open(database) as opened:
+        opened.add_request(encode_request([contract_span(3, 3, 3, kind="create", scope="b" * 16, outputs=(large,))]))
+    done = run(database, "prune", "--scope", SCOPE, "--max-size", "500KB", "--yes")
+    assert (done.exit_code, done.stdout) == (0, "removed 1 spans of 1 traces\n")
+    assert "bytes are still used, of other memories" in done.stderr
+
+
+def test_who_prunes_or_forgets_is_told_that_it_waits(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SqliteStore, "turn", lambda store, *, wait=True: nullcontext(wait))
+    for arguments in (("prune", "--older-than", "1.5d"), ("forget", SCOPE)):
+        done = run(database, *arguments, "--yes")
+        assert (done.exit_code, "waiting until it has ended" in done.stderr) == (0 if "prune" in arguments else 1, True)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--older-than", "soon"), ("--older-than", "30"), ("--max-size", "nanGB")])

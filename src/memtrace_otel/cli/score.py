@@ -40,7 +40,7 @@ def score(files: tuple[Path, ...], database: Path, as_json: bool) -> None:
     from memtrace_otel.store import SqliteStore
 
     annotated = [(path, label) for path in files for label in _labels(path)]
-    labels = [label for _, label in annotated]
+    labels = list(dict.fromkeys(label for _, label in annotated))  # a case may be in several files
     if not labels:
         fail("no memory failure is annotated in these files", NOTHING_FOUND)
     with SqliteStore.open(database, create=False) as store:

@@ -55,9 +55,10 @@ def serve(
     from memtrace_otel.serve import Options
 
     def ready(listening: Listening) -> None:
+        at = f"[{listening.host}]" if ":" in listening.host else listening.host
         click.echo(
-            f"memtrace-otel: OTLP over gRPC on {listening.host}:{listening.grpc_port}, "
-            f"HTTP on {listening.host}:{listening.http_port}, into {database}",
+            f"memtrace-otel: OTLP over gRPC on {at}:{listening.grpc_port}, HTTP on {at}:{listening.http_port},"
+            f" into {database}",
             err=True,
         )
 

@@ -8,12 +8,15 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
 from memtrace_otel.cli.options import check_scope, database_option, examples
+
+if TYPE_CHECKING:
+    from memtrace_otel.store import SqliteStore
 
 _READER = "another process reads them?"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -129,6 +132,7 @@ def forget(scope: str, no_compact: bool, database: Path, yes: bool) -> None:
     if not yes:
         click.confirm("The contents cannot be had back. Erase them?", abort=True)
     with SqliteStore.open(database, create=False) as opened:
+        _tell_waiting(opened)
         forgotten = opened.forget(scope, compact=not no_compact)
     if not forgotten.spans and not forgotten.quarantined:
         _fail_unknown(scope)
@@ -182,12 +186,23 @@ def prune(
         if before is not None and 0 < newest < before and not everything:
             moments = f"the newest span is of {_moment(newest)}, this clock says {_moment(time.time_ns())}"
             fail(f"nothing removed: every trace is older than that ({moments}); --all removes them all")
+        _tell_waiting(opened)
         pruned = opened.prune(before=before, max_bytes=max_size, scope=scope)
+        used = opened.size().used
         nothing = not pruned.spans and not pruned.quarantined
         if scope is not None and nothing and all(known.scope != scope for known in opened.scopes()):
             _fail_unknown(scope)
     unreadable = f", {pruned.quarantined} unreadable requests" if pruned.quarantined else ""
     click.echo(f"removed {pruned.spans} spans of {pruned.traces} traces{unreadable}")
+    if max_size is not None and used > max_size:
+        whose = "other memories, and pages that they share" if scope is not None else "what prune does not remove"
+        click.echo(f"{used} bytes are still used, of {whose}: `memtrace-otel store compact` may free some", err=True)
+
+
+def _tell_waiting(opened: SqliteStore) -> None:
+    with opened.turn(wait=False) as mine:
+        if not mine:
+            click.echo("another process attributes failures in this file: waiting until it has ended", err=True)
 
 
 def _fail_unknown(scope: str) -> NoReturn:

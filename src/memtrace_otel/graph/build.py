@@ -175,7 +175,7 @@ class _Builder:
                     known[origin].add(reason)
         for origin, why in known.items():
             self._graph.nodes[OperationKey(origin)]["incomplete"] = tuple(sorted(why))
-        self._graph.graph["incomplete"] = count_reasons(self._graph)
+        self._graph.graph["incomplete"] = self._graph.count_reasons()
         self._graph.graph["mains"] = dict(self._assembly.mains)
         self._graph.graph["repeats"] = dict(self._versions.repeats)
         return Part(self._graph, reasons, self._assembly.gaps)
@@ -247,17 +247,6 @@ class _Builder:
             self._graph.add_node(
                 version, type=NodeType.VERSION, variable=variable, content="", truncated=False, unknown=unknown
             )
-
-
-def count_reasons(graph: EvolutionGraph) -> dict[str, int]:
-    """Count the operations that know less than they should, by reason."""
-    counts = Counter(
-        str(reason)
-        for _, node in graph.nodes(data=True)
-        if node["type"] == NodeType.OPERATION
-        for reason in node["incomplete"]
-    )
-    return dict(sorted(counts.items()))
 
 
 def _sources(span: OperationSpan) -> list[tuple[int, ...]] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import networkx as nx
 from memtrace_otel.graph.assembly import time_order
 from memtrace_otel.graph.history import causal_order
 from memtrace_otel.graph.indexes import Indexes
-from memtrace_otel.graph.keys import EdgeType, NodeKey, OperationKey, Read, VersionKey
+from memtrace_otel.graph.keys import EdgeType, NodeKey, NodeType, OperationKey, Read, VersionKey
 from memtrace_otel.graph.paths import Paths, paths_between
 from memtrace_otel.graph.state import Change, changes_between, state_at
 from memtrace_otel.graph.walk import GraphFlow, backward, feeding, forward, message_slice, question_slice
@@ -235,7 +236,8 @@ class EvolutionGraph(_Graph):
         return message_slice(self, self.version(*message))
 
     def part(self, nodes: Iterable[NodeKey]) -> EvolutionGraph:
-        """Return a graph of these nodes and the edges between them; an operation stays as it was recorded."""
+        """Return a graph of these nodes and the edges between them; an operation stays as it was recorded. What the
+        whole lacks is counted as far as it is of these operations; what is of none (`bounded`) goes for each part."""
         part = EvolutionGraph()
         part.graph.update(self.graph)
         chosen = set(nodes)
@@ -243,6 +245,9 @@ class EvolutionGraph(_Graph):
         for source, target, key, edge in self.edges(chosen, keys=True, data=True):
             if target in chosen:
                 part.add_edge(source, target, key=key, **edge)
+        counted = self.count_reasons()
+        of_none = {reason: count for reason, count in self.incomplete.items() if counted.get(reason) != count}
+        part.graph["incomplete"] = dict(sorted((part.count_reasons() | of_none).items()))
         return part
 
     def paths(self, source: NodeKey, target: NodeKey, *, limit: int = 100) -> Paths:
@@ -260,6 +265,16 @@ class EvolutionGraph(_Graph):
         Raises ValueError when `since` is later than `until`.
         """
         return changes_between(self, scope, since, until)
+
+    def count_reasons(self) -> dict[str, int]:
+        """Count the operations that know less than they should, by reason."""
+        counts = Counter(
+            str(reason)
+            for _, node in self.nodes(data=True)
+            if node["type"] == NodeType.OPERATION
+            for reason in node["incomplete"]
+        )
+        return dict(sorted(counts.items()))
 
     @property
     def incomplete(self) -> dict[str, int]:

@@ -48,7 +48,7 @@ def connect(path: Path, *, create: bool, busy_seconds: float = BUSY_SECONDS) -> 
         log = read_log(path)
         connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
         try:
-            if _is_blank(connection):
+            if _is_blank(connection, path):
                 if not create:
                     raise StoreError(path, "an empty file, no memtrace-otel database")
                 _create(connection, busy_seconds)
@@ -186,6 +186,10 @@ class TranslatedErrors:
             raise StoreError(self._path, f"{error}{advice}") from error
 
 
+_UNREADABLE = (
+    "the file was cut off, or its beginning is damaged: SQLite reads nothing of it; restore a copy, or try"
+    " `sqlite3 FILE .recover`"
+)
 _ACCESS = "; file and folder have to be writable, also for reading: the log is kept beside the file"
 _ADVICE = {
     sqlite3.SQLITE_CORRUPT: "; `memtrace-otel store check` names what cannot be read",
@@ -211,8 +215,13 @@ def pragma(connection: sqlite3.Connection, name: str) -> int:
     return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
-def _is_blank(connection: sqlite3.Connection) -> bool:
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+def _is_blank(connection: sqlite3.Connection, path: Path) -> bool:
+    try:
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    except sqlite3.DatabaseError as error:
+        if is_corrupt(error):
+            raise StoreError(path, _UNREADABLE) from error
+        raise
     return tables == 0 and pragma(connection, "user_version") == 0
 
 
@@ -238,6 +247,6 @@ def _create(connection: sqlite3.Connection, busy_seconds: float) -> None:
                 raise
             time.sleep(0.01)
     with transaction(connection):
-        if _is_blank(connection):
+        if _is_blank(connection, file_of(connection)):
             for statement in STATEMENTS:
                 connection.execute(statement)

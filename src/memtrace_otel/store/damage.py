@@ -148,9 +148,12 @@ def _of_rows(connection: Connection, bodies: Bodies, rows: list[tuple[Any, ...]]
 def _verdicts(connection: Connection) -> Iterator[Damage]:
     for id, document in connection.execute("SELECT attribution_id, document FROM verdict").fetchall():
         try:
-            json.loads(document)
+            verdict: object = json.loads(document)
         except ValueError as error:
             yield Damage("undecodable", f"verdict {id}", str(error))
+        else:
+            if not isinstance(verdict, dict):
+                yield Damage("undecodable", f"verdict {id}", "no JSON object")
 
 
 def _unfinished(connection: Connection) -> Iterator[Damage]:

@@ -113,9 +113,12 @@ def erase_inputs(span: Span, origins: Collection[str], rename: Rename) -> None:
 def erase_verdict(document: str, rename: Rename) -> str:
     """Return a verdict's JSON text without its reason and anything else that may quote a content."""
     try:
-        verdict = cast("dict[str, Any]", json.loads(document))
+        verdict: object = json.loads(document)
     except ValueError:
         return "{}"
+    if not isinstance(verdict, dict):
+        return "{}"
+    verdict = cast("dict[str, Any]", verdict)
     kept = {key: value if key in _VERDICT else "" for key, value in verdict.items()}
     return rename(json.dumps(kept, ensure_ascii=False))
 

@@ -290,20 +290,24 @@ class SqliteStore:
             return list(islice(find_damage(connection), _FINDINGS))
 
     def prune(self, *, before: int | None = None, max_bytes: int | None = None, scope: str | None = None) -> Pruned:
-        """Remove traces by age (ns), size and scope, in short transactions; the space is free for new spans."""
+        """Remove traces by age (ns), size and scope, in short transactions; the space is free for new spans. Waits for
+        an attribution that is under way: it would write what it has read."""
         if before is None and max_bytes is None and scope is None:
             raise ValueError("give an age, a size or a scope")
         if scope == "":
             raise ValueError("an empty scope is none")
-        self.decode()
-        return retention.prune(self._locked, retention.Retention(before, max_bytes, scope))
+        with self.turn():
+            self.decode()
+            return retention.prune(self._locked, retention.Retention(before, max_bytes, scope))
 
     def forget(self, scope: str, *, compact: bool = True) -> Forgotten:
-        """Erase the contents of a scope, in short transactions, and compact. Raises ValueError without a scope."""
+        """Erase the contents of a scope, in short transactions, and compact. Waits as `prune` does. Raises ValueError
+        without a scope."""
         if not scope:
             raise ValueError("give a scope")
-        self.decode()
-        return forgetting.forget(self._locked, scope, rewrite=compact)
+        with self.turn():
+            self.decode()
+            return forgetting.forget(self._locked, scope, rewrite=compact)
 
     def compact(self) -> Compaction:
         """Pack spans and give free space back; writers wait for as long as the file takes to be written anew."""

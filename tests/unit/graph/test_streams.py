@@ -26,6 +26,7 @@ from memtrace_otel.graph.export import node_id
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.report.memory import version_row
+from memtrace_otel.semconv import Incomplete
 from memtrace_otel.store import SqliteStore
 from tests.unit.graph.pictures import picture
 from tests.unit.graph.streams import SCOPES, named_streams, streams, wild_streams
@@ -104,6 +105,8 @@ def test_a_loaded_slice_is_that_part_of_the_graph(spans: list[OperationSpan]) ->
             loaded = load_slice(store, operation.origin)
             part = whole.part(whole.slice_of_answer(operation.origin))
             assert told(loaded) == told(part)
+            for graph in (loaded, part):
+                assert bool(next(graph.missing(), "")) == (Incomplete.MISSING_OPERATION in graph.incomplete)
 
 
 def told(graph: EvolutionGraph) -> tuple[object, object]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,6 +107,42 @@ def test_verdicts_and_their_spans_lose_what_they_quote(path: Path) -> None:
         assert marked.attributes["memtrace.failure.type"] == "update"
         assert store.trace(other.trace_id) == [other]
     assert SECRET.encode() not in bytes_on_disk(path)
+
+
+@pytest.mark.parametrize("upkeep", [lambda store: store.forget(SCOPE), lambda store: store.prune(scope=SCOPE)])
+def test_what_is_erased_while_failures_are_attributed_is_in_no_verdict(
+    path: Path, upkeep: Callable[[SqliteStore], object]
+) -> None:
+    message = Variable("message:1", "message", content=SECRET)
+    fact = Variable("fact:1", content="a fact", action="DERIVE")
+    spans = [
+        contract_span(1, 1, 1, kind="extract", scope=SCOPE, inputs=(message,), outputs=(fact,)),
+        contract_span(2, 2, 2, kind="respond", scope=SCOPE, outputs=(Variable("answer:1", "answer", content="no"),)),
+    ]
+    with SqliteStore.open(path) as store, SqliteStore.open(path) as other, ThreadPoolExecutor(1) as pool:
+        store.add_request(encode_request(spans))
+        store.add_request(encode_feedback(spans[1].trace_id, label="fail", expected=SECRET))
+        with store.turn():
+            (diagnosis,) = diagnose(store)
+            erasing = pool.submit(upkeep, other)
+            with pytest.raises(TimeoutError):
+                erasing.result(0.2)
+            (recorded,) = record(store, diagnosis)
+            assert "4711" in recorded.verdict.reason
+        erasing.result(30)
+        other.compact()
+        assert all("4711" not in verdict.document for verdict in store.verdicts())
+    assert b"4711" not in bytes_on_disk(path)
+
+
+def test_a_verdict_that_is_no_object_is_named_and_erased(path: Path) -> None:
+    with SqliteStore.open(path) as store:
+        store.add_request(secret_span())
+        (span,) = store.spans()
+        store.save_verdict(span.origin, "f" * 32, json.dumps([SECRET]))
+        assert [damage.place for damage in store.check()] == [f"verdict {'f' * 32}"]
+        store.forget(SCOPE)
+        assert [verdict.document for verdict in store.verdicts()] == ["{}"]
 
 
 @pytest.mark.parametrize("scope", ["b" * 16, ""])
