@@ -90,7 +90,8 @@ def attribute(
     if source and named is ParameterSource.COMMANDLINE:
         raise click.UsageError("give either --db or --source")
     export_metrics()
-    read_targets()  # a setting that cannot be used is told now
+    if annotate:
+        read_targets()  # a setting that cannot be used is told now
     found: list[Found] = []
     try:
         if source:
