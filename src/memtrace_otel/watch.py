@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Protocol
+from uuid import uuid4
 
 from memtrace_otel.annotate import Annotation, BackendAnnotations, SendError, deliver
 from memtrace_otel.annotate.backend import Sent
@@ -23,7 +24,7 @@ from memtrace_otel.model import Attributed, OperationSpan
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
 from memtrace_otel.store import RemoteSource, StoreError
 from memtrace_otel.store.ahead import TOGETHER
-from memtrace_otel.store.http import UnreachableError, one_line
+from memtrace_otel.store.http import FailedError, UnreachableError, one_line
 
 _logger = logging.getLogger(__name__)
 _SECOND = 1_000_000_000
@@ -149,7 +150,11 @@ class Watch:
         since = min(clock - self._length, self._complete) if whole else clock - int(back * _SECOND)
         self._source.api.allow(TOGETHER)
         new = 0
-        found = self._source.failing(max(self._since, since), self._evaluations, counted_since=self._since)
+        try:
+            found = self._source.failing(max(self._since, since), self._evaluations, counted_since=self._since)
+        except FailedError:  # perhaps at so long a one: shorter ones go on meanwhile
+            self._searched[back] = now
+            raise
         for trace_id in found:
             case = self._cases.get(trace_id)
             if case is None:
@@ -185,16 +190,23 @@ class Watch:
                     if time.monotonic() - looked > _LOOK_SECONDS:
                         store, looked = self._look()
                     new += self._publish(diagnosis.only(lambda one, verdict=verdict: one is verdict), store)
+        except FailedError as error:
+            self._source.trace(uuid4().hex)  # fails, too, where the backend fails at anything
+            return new + self._apart(trace_ids, error)
         except (UnreachableError, SendError):
             raise
-        except StoreError as error:  # one that cannot be read must not keep the others waiting
-            if len(trace_ids) > 1:
-                return new + sum(self._attribute([trace_id]) for trace_id in trace_ids)
-            self._leave_out(trace_ids[0], error)
-            return new
+        except StoreError as error:
+            return new + self._apart(trace_ids, error)
         for trace_id in trace_ids:
             self._postpone(self._cases[trace_id])
         return new
+
+    def _apart(self, trace_ids: list[str], error: StoreError) -> int:
+        """Attribute each alone: one that cannot be must not keep the others waiting, and is left out."""
+        if len(trace_ids) > 1:
+            return sum(self._attribute([trace_id]) for trace_id in trace_ids)
+        self._leave_out(trace_ids[0], error)
+        return 0
 
     def _is_quiet(self, trace_id: str) -> bool:
         """Read a trace; tell whether it has been the same for the quiet period."""

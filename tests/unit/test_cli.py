@@ -149,7 +149,7 @@ def test_attribute_shows_a_table_to_people(database: Path) -> None:
     assert "When does my train leave?" in result.stdout
 
 
-def test_verdicts_are_written_once_and_only_when_wanted(database: Path) -> None:
+def test_verdicts_are_written_once_and_only_when_wanted(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def state() -> str:
         with SqliteStore.open(database, create=False) as store:
             store.decode()
@@ -158,6 +158,12 @@ def test_verdicts_are_written_once_and_only_when_wanted(database: Path) -> None:
     before = state()
     run("attribute", "--all", "--db", database, "--no-annotate")
     assert state() == before
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4317")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "carrier pigeon")
+    assert run("attribute", "--all", "--db", database, "--no-annotate").exit_code == 0
+    assert run("attribute", "--all", "--db", database).exit_code == 2
+    assert state() == before
+    monkeypatch.undo()
     run("attribute", "--all", "--db", database)
     annotated = state()
     assert annotated != before

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Event
 
@@ -538,6 +539,55 @@ def test_a_trace_that_cannot_be_read_keeps_nobody_waiting(
     assert counted.failures == 1
     clock.now += 4 * QUIET
     assert watch.attribute_due() == 1  # it can be read again
+
+
+def test_a_memory_whose_search_fails_keeps_nobody_waiting(
+    told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = [replace(span, scope=span.scope and "b" * 16) for span in story(Fault.GARBLED, 1)]
+    told.source.tell(story(), good)
+    told.watch.search()
+    told.watch.attribute_due()
+    clock.now += QUIET
+    search, read, down = ListedSource._search, ListedSource._read, True
+
+    def fail(self: ListedSource, wanted: Wanted, since: int, until: int) -> Found:
+        if wanted.scopes and wanted.scopes != {"b" * 16}:
+            raise FailedError("listed", "damaged")
+        return search(self, wanted, since, until)
+
+    def read_if_up(self: ListedSource, trace_id: str) -> list[OperationSpan]:
+        if down and all(span.trace_id != trace_id for span in self.told):
+            raise FailedError("listed", "it is down")
+        return read(self, trace_id)
+
+    monkeypatch.setattr(ListedSource, "_search", fail)
+    monkeypatch.setattr(ListedSource, "_read", read_if_up)
+    with pytest.raises(UnreachableError):
+        told.watch.attribute_due()
+    down = False
+    assert told.watch.attribute_due() == 1
+    assert "is left out for now: " in caplog.text
+
+
+def test_a_long_search_that_fails_stops_no_shorter_one(
+    told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+    monkeypatch.setattr(time, "time_ns", lambda: int((clock.now + 1e6) * 1e9))
+
+    def fail(self: ListedSource, since: int, known: object, *, counted_since: int) -> list[str]:
+        looked.append(round(time.time_ns() / 1e9 - since / 1e9))
+        if looked[-1] > 1000:
+            raise FailedError("listed", "no time for that")
+        return []
+
+    monkeypatch.setattr(ListedSource, "failing", fail)
+    for _ in range(7):
+        with suppress(FailedError):
+            told.watch.search()
+        clock.now += 100
+    assert ([back > 1000 for back in looked], set(looked[1:6])) == ([True, *[False] * 5, True], {120, 900})
 
 
 def test_it_goes_on_when_the_backend_is_back_and_ends_when_told(

@@ -120,7 +120,7 @@ def _from_database(
     database: Path, trace_ids: tuple[str, ...], annotate: bool, look_in: str, found: list[Found]
 ) -> Delivery:
     """Add what is found to `found`, send it."""
-    from memtrace_otel.annotate import LookingAnnotations
+    from memtrace_otel.annotate import Delivery, LookingAnnotations
     from memtrace_otel.diagnosis import diagnose, record
     from memtrace_otel.store import SqliteStore, open_source
 
@@ -139,7 +139,7 @@ def _from_database(
                 made = record(kept, diagnosis, started=started) if annotate else []
                 found += _found(diagnosis, made)
                 annotations += made
-        return _deliver(annotations, kept)
+        return _deliver(annotations, kept) if annotate else Delivery()
 
 
 def _from_backend(
@@ -166,7 +166,7 @@ def _from_backend(
                 _logger.warning("%d verdicts are not sent: %s", len(diagnosis.verdicts), error)
                 made = []
             found += _found(diagnosis, made)
-            total += _deliver(made, store)
+            total += _deliver(made, store) if annotate else Delivery()
     return total
 
 

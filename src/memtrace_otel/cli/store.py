@@ -202,7 +202,10 @@ def prune(
 def _tell_waiting(opened: SqliteStore) -> None:
     with opened.turn(wait=False) as mine:
         if not mine:
-            click.echo("another process attributes failures in this file: waiting until it has ended", err=True)
+            click.echo(
+                "another process attributes failures in this file, prunes or forgets: waiting until it has ended",
+                err=True,
+            )
 
 
 def _fail_unknown(scope: str) -> NoReturn:

@@ -66,7 +66,8 @@ def _are_several(read: Sequence[Variable]) -> bool:
         return False
     shown = {variable.digest for variable in read if variable.content}
     bare = any(variable.digest and variable.digest not in shown for variable in read if not variable.content)
-    return bare or len({variable.content for variable in read if variable.content}) > 1
+    sizes = {variable.size for variable in read if variable.content and variable.size is not None}
+    return bare or len(sizes) > 1 or len({variable.content for variable in read if variable.content}) > 1
 
 
 def _is_plain(variable: Variable) -> bool:

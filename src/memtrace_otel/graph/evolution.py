@@ -18,7 +18,9 @@ from memtrace_otel.graph.state import Change, changes_between, state_at
 from memtrace_otel.graph.walk import GraphFlow, backward, feeding, forward, message_slice, question_slice
 from memtrace_otel.graph.writes import evolves
 from memtrace_otel.model import OperationSpan, ref_kind
-from memtrace_otel.semconv import RefKind
+from memtrace_otel.semconv import Incomplete, RefKind
+
+_OF_THE_WHOLE = (Incomplete.BOUNDED, Incomplete.LOST_SPANS)
 
 if TYPE_CHECKING:
     _Graph = nx.MultiDiGraph[NodeKey]
@@ -246,7 +248,11 @@ class EvolutionGraph(_Graph):
             if target in chosen:
                 part.add_edge(source, target, key=key, **edge)
         counted = self.count_reasons()
-        of_none = {reason: count for reason, count in self.incomplete.items() if counted.get(reason) != count}
+        of_none = {
+            reason: count
+            for reason, count in self.incomplete.items()
+            if reason in _OF_THE_WHOLE or counted.get(reason) != count
+        }
         part.graph["incomplete"] = dict(sorted((part.count_reasons() | of_none).items()))
         return part
 

@@ -147,6 +147,7 @@ class Attribution:
         self._untold: set[Pair] = set()
         self._dropped = 0
         self._forgotten = 0.0
+        self._not_mine = 0.0  # until then others have the turn, as far as is known
         self._pause = self._send_again = 0.0  # of one receiver: while it is down, one try tells for all traces
 
     def resume(self, store: WatchedStore) -> None:
@@ -229,7 +230,7 @@ class Attribution:
             return Progress(errors=dropped)
         waiting = ((self._when(one), one.tried, id) for id, one in self._watched.items())
         when, _, trace_id = min(waiting, default=(_NEVER, 0.0, ""))
-        if when > time.monotonic():
+        if max(when, self._not_mine) > time.monotonic():
             return Progress()
         watched = self._watched[trace_id]
         watched.due = None
@@ -237,7 +238,7 @@ class Attribution:
         try:
             with store.turn(wait=False) as mine:  # a wait would keep the decoding waiting, too
                 if not mine:
-                    watched.due = time.monotonic() + _TURN_SECONDS
+                    watched.due = self._not_mine = time.monotonic() + _TURN_SECONDS
                     return Progress()
                 if not self._look_at(trace_id, store):  # its evaluation was faster: its spans make it due
                     watched.unsent = False
@@ -298,7 +299,7 @@ class Attribution:
     def wait(self) -> float:
         """Return the seconds until a trace is due, infinity when none is."""
         when = min(map(self._when, self._watched.values()), default=_NEVER)
-        return max(0.0, when - time.monotonic())
+        return max(0.0, max(when, self._not_mine) - time.monotonic())
 
     def _concerned(self, span: NewSpan, memories: Memories | None) -> set[str]:
         """Return the traces of which an evaluation on a span says that they fail, or no longer do."""

@@ -187,8 +187,8 @@ class TranslatedErrors:
 
 
 _UNREADABLE = (
-    "the file was cut off, or its beginning is damaged: SQLite reads nothing of it; restore a copy, or try"
-    " `sqlite3 FILE .recover`"
+    "the file was cut off, or its beginning is damaged: it cannot be opened; restore a copy, or see what SQLite's shell"
+    " still reads: `sqlite3 FILE .dump`"
 )
 _ACCESS = "; file and folder have to be writable, also for reading: the log is kept beside the file"
 _ADVICE = {

@@ -172,7 +172,7 @@ class BackendApi:
                 if status not in _BUSY:
                     self._refuse(path, status, problem)
                 if status == INTERNAL_ERROR and may_fail:
-                    tries = 1
+                    tries = attempt + 1
                     break
             if attempt + 1 < tries:
                 time.sleep(min(_LONGEST_WAIT, wait if wait is not None else 0.2 * 2**attempt * (1 + random.random())))

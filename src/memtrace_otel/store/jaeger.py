@@ -32,7 +32,7 @@ from memtrace_otel.store.remote import AT_A_TIME, Found, RemoteSource, TooMuchEr
 from memtrace_otel.store.wanted import Wanted, evaluates, operation_names
 
 _logger = logging.getLogger(__name__)
-_TRACES, _WHOLE_TRACES = 200, 20
+_TRACES, _WHOLE_TRACES = 200, 50
 """Most traces of one search: they come whole."""
 _MANY = 50
 """So many services are worth a word: each one is asked in every search."""

@@ -28,6 +28,7 @@ class Turn:
 
     def __init__(self, database: Path, suffix: str = "-turn") -> None:
         database = database.resolve()  # like SQLite, which names its log by what a link leads to
+        self._database = database
         self._path = database.with_name(database.name + suffix)
         self._errors = TranslatedErrors(database)
         self._thread = threading.RLock()
@@ -67,6 +68,10 @@ class Turn:
         assert fcntl is not None
         while True:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            with suppress(OSError):  # who is killed leaves it behind: it is for all who may write the database
+                database = self._database.stat()
+                os.fchmod(descriptor, database.st_mode & 0o777)
+                os.fchown(descriptor, database.st_uid, database.st_gid)
             locked = False
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -128,8 +128,9 @@ def test_what_readers_saw_differently_of_a_version_that_nobody_wrote_has_no_cont
         ([put(HOME, "tea", digest="1" * 16), put(HOME, "tea", digest="2" * 16)], "tea"),
         ([put(HOME, "tea", digest="1" * 16), seen(HOME, digest="1" * 16), seen(HOME)], "tea"),
         ([put(HOME, "tea", digest="1" * 16), seen(HOME, digest="2" * 16)], ""),
+        ([put(HOME, "tea", digest="1" * 16, size=9), put(HOME, "tea", digest="2" * 16, size=8)], ""),
     ],
-    ids=["redacted by two processes", "without contents", "something else"],
+    ids=["redacted by two processes", "without contents", "something else", "cut"],
 )
 def test_two_digests_of_one_text_are_one_thing_seen(reads: list[Variable], shown: str) -> None:
     graph = build_graph(search(number, variable) for number, variable in enumerate(reads, 1))

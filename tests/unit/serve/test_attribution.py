@@ -202,6 +202,19 @@ def test_what_waits_of_the_same_memories_is_attributed_together(clock: Clock, mo
     assert watching.wait() == 5
 
 
+def test_while_another_has_the_turn_no_trace_is_tried(clock: Clock, attributed: list[str]) -> None:
+    watching = Attribution(10)
+    watching.notice([span(A, 5, evaluated=True), span(B, 5, evaluated=True)])
+    clock.now += 10
+    watching.attribute_next(Stored(others=True))  # type: ignore[arg-type]
+    assert 0 < watching.wait() < 1
+    run(watching)
+    assert attributed == []
+    clock.now += watching.wait()
+    run(watching)
+    assert sorted(attributed) == [A, B]
+
+
 def test_a_backend_is_looked_into_for_one_trace_at_a_time(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[list[str]] = []
 

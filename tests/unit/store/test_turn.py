@@ -108,3 +108,16 @@ def test_four_processes_never_have_it_at_once(tmp_path: Path) -> None:
     assert [process.wait(60) for process in processes] == [0] * 4
     assert count.read_text() == "1200"
     assert not list(tmp_path.glob("*turn*"))
+
+
+def test_the_file_that_a_killed_owner_leaves_is_for_all_who_may_write_the_database(tmp_path: Path) -> None:
+    database = tmp_path / "a.db"
+    SqliteStore.open(database).close()
+    database.chmod(0o664)
+    mask = os.umask(0o077)
+    try:
+        with Turn(database).taken(wait=True):
+            (left,) = tmp_path.glob("*turn*")
+            assert left.stat().st_mode & 0o777 == 0o664
+    finally:
+        os.umask(mask)
