@@ -21,6 +21,7 @@ from memtrace_otel.capture import feedback, operation, scope_id
 from memtrace_otel.cli import main
 from memtrace_otel.model import OperationSpan, content_digest
 from memtrace_otel.otlp import decode_request, encode_request
+from memtrace_otel.semconv import EVALUATION_LABEL
 from memtrace_otel.store import SqliteStore
 from memtrace_otel.store.exporter import MemtraceSpanExporter
 from memtrace_otel.store.http import Address, BackendApi, Bounds, FailedError
@@ -427,6 +428,15 @@ def test_a_verdict_without_its_answering_span_is_printed_and_not_written(
     )
     assert rows(database) == before
     assert "nothing was written" not in run("attribute", answer.trace_id, "--no-annotate", *place).stderr
+
+
+def test_a_trace_id_may_lack_the_zeros_it_begins_with(database: Path) -> None:
+    """Searches of Tempo leave them out."""
+    span = OperationSpan(f"{0xAB << 96:032x}", "1" * 16, kind="respond", start=1, attributes={EVALUATION_LABEL: "fail"})
+    with SqliteStore.open(database) as store:
+        store.add_request(encode_request([span]))
+    done = run("attribute", span.trace_id.lstrip("0"), "--db", database, "--json")
+    assert (done.exit_code, span.trace_id in done.stdout) == (0, True)
 
 
 @pytest.mark.parametrize("reads", [0, 1])

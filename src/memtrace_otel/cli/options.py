@@ -21,6 +21,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _TRACE_ID_DIGITS = 32
+_LEAST_DIGITS = 16
 DAY = 24 * 3600 * 10**9
 """Nanoseconds."""
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -108,12 +109,14 @@ def _page(context: click.Context, parameter: click.Parameter, value: str | None)
 
 
 def check_trace_ids(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """Refuse what cannot be a trace id; upper case is accepted."""
+    """Refuse what cannot be a trace id; upper case is accepted, as are ids without the zeros that they begin with,
+    which searches of Tempo leave out."""
     ids = (value,) if isinstance(value, str) else value
     for id in ids:
-        if len(id) != _TRACE_ID_DIGITS or not set(id.lower()) <= set("0123456789abcdef"):
+        if not _LEAST_DIGITS <= len(id) <= _TRACE_ID_DIGITS or not set(id.lower()) <= set("0123456789abcdef"):
             raise click.BadParameter(f"{id!r} is no trace id: 32 hex digits are needed")
-    return value.lower() if isinstance(value, str) else tuple(id.lower() for id in ids)
+    whole = tuple(id.lower().zfill(_TRACE_ID_DIGITS) for id in ids)
+    return whole[0] if isinstance(value, str) else whole
 
 
 def check_scope(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
