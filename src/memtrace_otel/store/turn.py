@@ -63,15 +63,29 @@ class Turn:
                 os.close(descriptor)
             self._thread.release()
 
+    def _open(self) -> int:
+        """Open the file; make it when it is missing, for all who may write the database: who is killed leaves it.
+        What is there, or a link leads to, is left as it is."""
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except FileExistsError:
+            return os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        with suppress(OSError):
+            database = self._database.stat()
+            os.fchmod(descriptor, database.st_mode & 0o777)
+            os.fchown(descriptor, database.st_uid, database.st_gid)
+        return descriptor
+
     def _lock(self, wait: bool) -> int:
         """Return a descriptor of the locked file, -1 when another has it."""
         assert fcntl is not None
         while True:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            with suppress(OSError):  # who is killed leaves it behind: it is for all who may write the database
-                database = self._database.stat()
-                os.fchmod(descriptor, database.st_mode & 0o777)
-                os.fchown(descriptor, database.st_uid, database.st_gid)
+            try:
+                descriptor = self._open()
+            except FileNotFoundError:
+                if self._path.is_symlink() or not self._path.parent.exists():
+                    raise
+                continue  # its owner has just removed it
             locked = False
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -121,3 +121,18 @@ def test_the_file_that_a_killed_owner_leaves_is_for_all_who_may_write_the_databa
             assert left.stat().st_mode & 0o777 == 0o664
     finally:
         os.umask(mask)
+
+
+def test_a_link_in_its_place_changes_no_other_file(tmp_path: Path) -> None:
+    database, other = tmp_path / "a.db", tmp_path / "other"
+    SqliteStore.open(database).close()
+    database.chmod(0o666)
+    turn = tmp_path / "a.db-turn"
+    turn.symlink_to(other)
+    with pytest.raises(StoreError), Turn(database).taken(wait=True):
+        pass
+    assert not other.exists()
+    other.touch(0o600)
+    with Turn(database).taken(wait=True) as mine:
+        assert mine
+    assert other.stat().st_mode & 0o777 == 0o600
