@@ -151,10 +151,10 @@ class Kept:
         return [trace_id] if trace_id in self.trace_ids else []
 
     def scopes_of(self, trace_id: str) -> list[str]:
-        raise NotImplementedError
+        return []
 
     def changed_by(self, span: NewSpan) -> set[str]:
-        raise NotImplementedError
+        return set()
 
 
 def test_an_answer_that_passes_costs_nothing(clock: Clock, attributed: list[str]) -> None:
