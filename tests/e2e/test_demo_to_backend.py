@@ -217,10 +217,10 @@ def expected(shown: Shown, chosen: dict[str, str]) -> dict[tuple[str, str, int],
     }
 
 
-def test_every_search_of_the_guide_finds_exactly_its_traces(
-    shown: Shown, chosen: dict[str, str], jaeger: Jaeger, tempo: Tempo
-) -> None:
-    wanted, found, counted = expected(shown, chosen), {}, {}
+def run_guide(chosen: dict[str, str], jaeger: Jaeger, tempo: Tempo) -> dict[tuple[str, str, int], set[str]]:
+    """What each search of the guide finds (as `expected`), with these values for its words."""
+    found: dict[tuple[str, str, int], set[str]] = {}
+    counted: dict[tuple[str, str], int] = {}
     for search in read_guide():
         text = search.text
         for word, value in chosen.items():
@@ -231,9 +231,59 @@ def test_every_search_of_the_guide_finds_exactly_its_traces(
         if search.language == "traceql":
             found[place] = tempo.search(text)
         else:
-            found[place] = jaeger.search(SERVICE, dict(pair.split("=", 1) for pair in text.split()))
-    assert found == wanted
+            found[place] = jaeger.search(chosen["SERVICE"], dict(pair.split("=", 1) for pair in text.split()))
+    return found
+
+
+def test_every_search_of_the_guide_finds_exactly_its_traces(
+    shown: Shown, chosen: dict[str, str], jaeger: Jaeger, tempo: Tempo
+) -> None:
+    wanted = expected(shown, chosen)
+    assert run_guide(chosen, jaeger, tempo) == wanted
     assert all(wanted.values())
+
+
+OWN_MEMORY = GUIDE.parent / "examples" / "own_memory.py"
+SESSION = f"""
+import runpy
+
+notes = runpy.run_path({str(OWN_MEMORY)!r})["Notes"]("ann")
+notes.remember("home", "Ann lives in Paris.")
+notes.remember("home", "Ann lives in Lisbon.")
+notes.remember("pet", "Ann has a dog.")
+notes.forget("pet")
+notes.search("Where does Ann live?")
+notes.search("Which colour?")
+"""
+
+
+def test_they_find_what_a_memory_of_ones_own_did(jaeger: Jaeger, tempo: Tempo, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "memtrace_otel.cli", "run", "--db", str(tmp_path / "memtrace.db"), "--"]
+    quiet = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    subprocess.run(
+        [*command, sys.executable, "-c", SESSION], env=quiet | {"OTEL_SERVICE_NAME": "own-notes"}, check=True
+    )
+    with SqliteStore.open(tmp_path / "memtrace.db", create=False) as store:
+        spans = sorted(store.spans(), key=lambda span: span.start)
+    home, moved, pet, gone, where, colour = (span.trace_id for span in spans)
+    for endpoint in (jaeger.otlp_grpc, tempo.otlp_grpc):
+        send(Target("traces", "grpc", endpoint, insecure=True), encode_request(spans))
+    wait_for(lambda: {span.trace_id for span in spans} <= tempo.search("{}"), "Tempo's search finds every trace")
+    wait_for(lambda: all(jaeger.spans(span.trace_id) for span in spans), "every span is there")
+    update = next(span for span in spans if span.kind == "update")
+    words = {"SERVICE": "own-notes", "TRACE-SPAN": update.origin, "RECORD": "1", "SCOPE": update.scope}
+    assert {place: found for place, found in run_guide(words, jaeger, tempo).items() if found} == {
+        ("Everything that read what an operation wrote", "traceql", 0): {where},
+        ("Everything that read what an operation wrote", "traceql", 1): {moved, where},
+        ("Everything that read what an operation wrote", "jaeger", 0): {where, colour},
+        ("The life of a record", "traceql", 0): {home, moved, where},
+        ("The life of a record", "traceql", 1): {home, moved},
+        ("The life of a record", "jaeger", 0): {home, moved},
+        ("Empty retrievals", "traceql", 0): {colour},
+        ("Empty retrievals", "jaeger", 0): {colour},
+        ("Writes of a scope", "traceql", 0): {home, moved, pet, gone},
+        ("Writes of a scope", "jaeger", 0): {moved},
+    }
 
 
 def test_what_the_guide_says_of_jaeger_and_lists_is_so(shown: Shown, chosen: dict[str, str], jaeger: Jaeger) -> None:

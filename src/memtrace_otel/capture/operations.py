@@ -22,6 +22,7 @@ from memtrace_otel.capture.guard import guard, guarded, note_drop, note_error, n
 from memtrace_otel.capture.layout import flow_of, lay_out
 from memtrace_otel.capture.metrics import operation_ended
 from memtrace_otel.capture.notes import Notes
+from memtrace_otel.capture.records import record_attributes
 from memtrace_otel.capture.running import current_operation, running
 from memtrace_otel.capture.tracing import active_tracer
 from memtrace_otel.capture.writing import described, next_sequence, shown_error, write_continuation, write_part
@@ -242,6 +243,7 @@ class Operation(Notes):
                 span_kind=self._span_kind,
                 attributes=attributes,
                 parent=self._parent,
+                output=self._recipe[1],
             )
 
         return decorate(function, Recipe(*self._recipe), self._tracer, fresh)
@@ -265,12 +267,27 @@ class Operation(Notes):
         alone = self.is_alone()
         if self.kind == _RESPOND:
             turns.responded(self._origin, self._inputs, self._outputs, alone=alone)
-        elif self.kind == _RETRIEVE:
-            around = current_operation()
-            if around is None or not turns.is_step(self.system, around.kind, around.system):
-                turns.searched(self._origin, self.scope, self._inputs, self.context(), self._incomplete, alone=alone)
+        elif self.kind == _RETRIEVE and not self._is_step():
+            turns.searched(self._origin, self.scope, self._inputs, self.context(), self._incomplete, alone=alone)
+
+    def _is_step(self) -> bool:
+        around = current_operation()
+        return around is not None and turns.is_step(self.system, around.kind, around.system)
+
+    def _shows_found(self) -> bool:
+        """Whether its variables show what it found, as those of a search that is no part of another do."""
+        return self.kind == _RETRIEVE and not self._is_step()
+
+    def _tell_of_records(self) -> None:
+        """Say in the standard's words what the variables show of records, where its user has not."""
+        said = getattr(self.span, "attributes", None) or {}
+        for name, value in record_attributes(self._inputs, self._outputs, found=self._shows_found()).items():
+            if name not in said:
+                self.set(name, value)
 
     def _write(self, tracer: trace.Tracer, error: BaseException | None) -> None:
+        if error is None:
+            self._tell_of_records()
         limits = config().of(self.system)
         inputs, outputs, reasons = described(self._inputs, self._outputs, limits)
         for reason in reasons:
@@ -304,3 +321,6 @@ class _Decorated(Operation):
 
     __slots__ = ()
     by_text = True
+
+    def _shows_found(self) -> bool:
+        return bool(self._recipe[1]) and super()._shows_found()
