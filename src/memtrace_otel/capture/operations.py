@@ -280,7 +280,7 @@ class Operation(Notes):
 
     def _tell_of_records(self) -> None:
         """Say in the standard's words what the variables show of records, where its user has not."""
-        said = getattr(self.span, "attributes", None) or {}
+        said: Mapping[str, object] = getattr(self.span, "attributes", None) or {}
         for name, value in record_attributes(self._inputs, self._outputs, found=self._shows_found()).items():
             if name not in said:
                 self.set(name, value)
