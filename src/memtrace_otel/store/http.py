@@ -33,7 +33,9 @@ class UnreachableError(StoreError):
 class FailedError(UnreachableError):
     """The backend answers that it fails (HTTP 500, 502, 503, 504, in `status`): at this request, or at any."""
 
-    status = 0
+    def __init__(self, path: str, reason: str, status: int = 0) -> None:
+        super().__init__(path, reason)
+        self.status = status
 
 
 class RefusedError(StoreError):
@@ -182,9 +184,7 @@ class BackendApi:
         if len(self._failed) >= _REMEMBERED:
             self._failed.clear()
         self._failed.add(target)
-        failed = FailedError(str(self), reason)
-        failed.status = status
-        raise failed
+        raise FailedError(str(self), reason, status)
 
     def get_json(
         self,
