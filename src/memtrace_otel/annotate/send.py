@@ -19,6 +19,7 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_ope
 
 import grpc
 from google.protobuf.message import DecodeError
+from opentelemetry.environment_variables import OTEL_LOGS_EXPORTER
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -34,6 +35,7 @@ _METHOD = {
 }
 _USER_AGENT = f"memtrace-otel/{__version__}"
 _REPLY_BYTES = 1 << 20
+_NOT_THERE = frozenset({404, 405, 501})
 _UNKNOWN = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 _NO_TENANT = "no org id"
 """Of Tempo, which says that it is unavailable (503)."""
@@ -52,6 +54,8 @@ class SendError(Exception):
         self, target: Target, reason: str, *, unsupported: bool = False, partial: bool = False, rejected: int = 0
     ) -> None:
         told = f"{rejected} rejected: {reason}" if rejected else reason
+        if target.signal == "logs":
+            told += f" ({OTEL_LOGS_EXPORTER}=none sends no events)"
         super().__init__(f"cannot send {target.signal} to {target} ({target.protocol}): {told}")
         self.target = target
         self.reason = reason
@@ -91,7 +95,7 @@ def _send_http(target: Target, body: bytes) -> bytes:
         reason = f"HTTP {error.code} {error.reason}"
         if error.code in (401, 403) or _NO_TENANT.encode() in said:
             reason += _WHO
-        _refuse(target, reason, unsupported=error.code == 404 and target.signal == "logs")
+        _refuse(target, reason, unsupported=error.code in _NOT_THERE and target.signal == "logs")
     except URLError as error:
         _refuse(target, str(error.reason))
     except (OSError, ValueError) as error:

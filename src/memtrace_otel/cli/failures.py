@@ -146,13 +146,13 @@ def _from_backend(
     url: str, trace_ids: tuple[str, ...], since: int | None, annotate: bool, found: list[Found]
 ) -> Delivery:
     """Add what is found to `found`, send it."""
-    from memtrace_otel.annotate import BackendAnnotations, Delivery
+    from memtrace_otel.annotate import BackendAnnotations, Delivery, SendError
     from memtrace_otel.diagnosis import diagnose_backend, record
     from memtrace_otel.store import SourceLimitError, open_source
     from memtrace_otel.store.ahead import TOGETHER
 
     started = time.time_ns()
-    total = Delivery()
+    total, down = Delivery(), None
     with closing(open_source(url)) as source, progress_bar("attribute") as progress:
         reading = source.keeping()
         reading.api.allow(TOGETHER)
@@ -166,7 +166,13 @@ def _from_backend(
                 _logger.warning("%d verdicts are not sent: %s", len(diagnosis.verdicts), error)
                 made = []
             found += _found(diagnosis, made)
-            total += _deliver(made, store) if annotate else Delivery()
+            if annotate and down is None:
+                try:
+                    total += _deliver(made, store)
+                except SendError as error:  # it is told at the end, as are all verdicts
+                    down = error
+    if down is not None:
+        raise down
     return total
 
 

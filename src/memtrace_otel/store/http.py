@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from typing import Final, cast
 from urllib.parse import urlencode
 
@@ -202,8 +202,10 @@ class BackendApi:
             document = None
         if not isinstance(document, dict):
             reason = f"{path}: the reply is no JSON object; is this the port of the HTTP API?"
-            # what may not be there may be left out, too
-            raise SourceLimitError(str(self), reason, is_reply=True) if may_miss else StoreError(str(self), reason)
+            if not may_miss:
+                raise StoreError(str(self), reason)
+            # what may not be there may be left out, too; a proxy may have said so, for now
+            raise SourceLimitError(str(self), reason, is_reply=True, may_pass=True)
         return cast("dict[str, object]", document)
 
     def close(self) -> None:
@@ -251,6 +253,8 @@ class BackendApi:
             body = reply.read(self.bounds.reply_bytes + 1)
             told = reply.getheader("retry-after", "")
             self._count_bytes(len(body))
+            if reply.length and len(body) <= self.bounds.reply_bytes:  # http.client takes a reply that was cut off
+                raise IncompleteRead(body, reply.length)
             if len(body) > self.bounds.reply_bytes:
                 raise SourceLimitError(
                     str(self), f"a reply has more than {self.bounds.reply_bytes} bytes", is_reply=True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from memtrace_otel import settings
 from memtrace_otel.store.http import Address, BackendApi, Bounds
@@ -60,7 +60,7 @@ def _address(url: str, address: str, port: int) -> Address:
 def _headers(tenant_header: str) -> dict[str, str]:
     headers: dict[str, str] = {}
     for item in filter(None, settings.SOURCE_HEADERS.read().split(",")):
-        name, equals, value = (part.strip() for part in item.partition("="))
+        name, equals, value = (unquote(part).strip() for part in item.partition("="))
         if not name or not equals:
             raise SourceError(f"{settings.SOURCE_HEADERS.env} is not name=value, between commas")
         headers[name.lower()] = value

@@ -126,15 +126,22 @@ def test_grpc_receiver_without_logs_gets_the_spans_and_no_error(
     assert grpc_receiver.headers[0]["x-tenant"] == "blue"
 
 
+@pytest.mark.parametrize("status", [404, 405, 501])
 def test_http_receiver_without_logs_is_no_error_but_one_without_traces_is(
-    store: SqliteStore, http_receiver: Receiver
+    status: int, store: SqliteStore, http_receiver: Receiver
 ) -> None:
-    http_receiver.status = {"/v1/logs": 404}
+    http_receiver.status = {"/v1/logs": status}
     delivery = deliver(annotate([verdict_on(UPDATE)], store), store)
     assert (delivery.spans, delivery.logs) == (6, None)
     http_receiver.status = {"/v1/traces": 404}
     with pytest.raises(SendError, match=r"cannot send traces to http://127\.0\.0\.1:\d+/v1/traces .*HTTP 404"):
         deliver(annotate([verdict_on(ANSWER, failure_type="response")], store), store)
+
+
+def test_one_that_takes_spans_and_no_logs_is_told_with_the_setting(store: SqliteStore, http_receiver: Receiver) -> None:
+    http_receiver.status = {"/v1/logs": 400}
+    with pytest.raises(SendError, match=r"cannot send logs to .*HTTP 400 .* \(OTEL_LOGS_EXPORTER=none sends no"):
+        deliver(annotate([verdict_on(UPDATE)], store), store)
 
 
 _WHO = "OTEL_EXPORTER_OTLP_HEADERS says who sends"

@@ -73,16 +73,17 @@ def test_a_password_in_the_url_is_refused_and_not_repeated() -> None:
 def test_tenant_token_and_headers_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMTRACE_SOURCE_TENANT", "team-a")
     monkeypatch.setenv("MEMTRACE_SOURCE_TOKEN", "s3cret")
-    monkeypatch.setenv("MEMTRACE_SOURCE_HEADERS", "X-One=1, x-two=a=b")
+    monkeypatch.setenv("MEMTRACE_SOURCE_HEADERS", "X-One=1, x-two=a=b,x-three=c%2Cd%20e")
     with answering(lambda path, query: (404, b"")) as asked:
         assert open_source(f"tempo+{asked.url}").trace("a" * 32) == []
         assert open_source(f"jaeger+{asked.url}").trace("a" * 32) == []
     (_, _, tempo), (_, _, jaeger) = asked.requests
     assert (tempo["x-scope-orgid"], jaeger["x-tenant"]) == ("team-a", "team-a")
-    assert [tempo[name] for name in ("authorization", "x-one", "x-two")] == ["Bearer s3cret", "1", "a=b"]
+    given = [tempo[name] for name in ("authorization", "x-one", "x-two", "x-three")]
+    assert given == ["Bearer s3cret", "1", "a=b", "c,d e"]
 
 
-@pytest.mark.parametrize("headers", ["nonsense", "=x", "a=b\r\nc: d"])
+@pytest.mark.parametrize("headers", ["nonsense", "=x", "a=b\r\nc: d", "a=b%0D%0Ac: d"])
 def test_headers_of_another_form_are_refused_unseen(headers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMTRACE_SOURCE_HEADERS", headers)
     with pytest.raises(SourceError) as raised:

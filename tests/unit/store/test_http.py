@@ -188,6 +188,31 @@ def test_what_is_no_json_object_is_an_error(body: bytes) -> None:
     assert not isinstance(raised.value, SourceLimitError)
 
 
+def test_what_may_not_be_there_may_be_no_json_object_for_now() -> None:
+    with answering(lambda path, query: (200, b"<html>")) as asked, pytest.raises(SourceLimitError) as raised:
+        api(asked).get_json("/", may_miss=True)
+    assert (raised.value.is_reply, raised.value.may_pass) == (True, True)
+
+
+def test_a_reply_that_is_cut_off_is_asked_for_again() -> None:
+    replies = [b"{", b'{"a": 1}']
+
+    def answer() -> None:
+        for body in replies:
+            with server.accept()[0] as connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n" + body)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        answering = threading.Thread(target=answer)
+        answering.start()
+        given = BackendApi(Address(False, "127.0.0.1", server.getsockname()[1]))
+        assert given.get_json("/", may_miss=True) == {"a": 1}
+        given.close()
+        answering.join()
+    assert given.spent.retries == 1
+
+
 def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:
     with answering(lambda path, query: (200, b"{}")) as asked:
         given = api(asked)
