@@ -72,7 +72,8 @@ async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listenin
         try:
             intake = StoreIntake(commits, backlog, limits, metrics)
             room = Room(limits.in_flight_bytes)
-            routes = [*_routes(backlog, metrics, options.token), Reports(options.database, options.token).route()]
+            routes = _routes(store, backlog, metrics, options.token)
+            routes.append(Reports(options.database, options.token).route())
             app = http_app(intake, limits, room, metrics.refused, options.token, routes, outside())
             http = _http_server(options, app)
             rpc = grpc_server(intake, limits, room, metrics.refused, options.token)
@@ -114,8 +115,10 @@ async def _measure(backlog: Backlog) -> None:
             _logger.warning("the inbox cannot be measured: %s", error)
 
 
-def _routes(backlog: Backlog, metrics: Metrics, token: str) -> list[Route]:
+def _routes(store: SqliteStore, backlog: Backlog, metrics: Metrics, token: str) -> list[Route]:
     async def health(_: Request) -> Response:
+        if not store.is_in_place():
+            return JSONResponse({"status": "moved"}, 503)
         if backlog.is_full:
             return JSONResponse({"status": "behind", "inbox_bytes": backlog.bytes}, 503)
         return JSONResponse({"status": "ok", "inbox_bytes": backlog.bytes})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import threading
 from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -55,6 +56,7 @@ class SqliteStore:
     def __init__(self, connection: Connection, path: Path) -> None:
         self._connection = connection
         self._path = path
+        self._file = _file_at(path)
         self._lock = threading.RLock()
         self._turn = Turn(path)
         self._sources: dict[int, Source] = {}
@@ -91,9 +93,15 @@ class SqliteStore:
         self.add_requests((body,))
 
     def add_requests(self, bodies: Iterable[bytes]) -> None:
-        """Commit several requests, all or none."""
+        """Commit several requests, all or none. Raises StoreError also where the file is no longer at its path."""
         with self._locked() as connection:
             add_bodies(connection, bodies)
+        if not self.is_in_place():
+            raise StoreError(self._path, _NOT_IN_PLACE)
+
+    def is_in_place(self) -> bool:
+        """Tell whether the path still leads to the file that is open: nobody finds what another one is given."""
+        return _file_at(self._path) == self._file
 
     def decode(self) -> int:
         """Turn waiting requests into spans; return how many are new to the store."""
@@ -407,6 +415,16 @@ class SqliteStore:
         return self._sources[id]
 
 
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """What tells one file from another; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+_NOT_IN_PLACE = "the file was moved, removed or replaced while it is open: nothing more is kept; start again"
 _IS_KNOWN = "SELECT EXISTS (SELECT 1 FROM span WHERE trace_id = ? AND kind <> ?)"
 _STATS = """
 SELECT

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.error import HTTPError
 
 import grpc
 import pytest
@@ -200,6 +201,23 @@ def test_with_a_token_only_who_bears_it_may_send(start: Start) -> None:
     sender = GrpcExporter(endpoint=server.grpc, insecure=True, headers={"authorization": "Bearer secret"})
     assert sender.export(spans(1)) is SpanExportResult.SUCCESS
     assert json.loads(server.get("/health"))["status"] == "ok"
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_where_its_file_is_no_longer_in_place_it_acknowledges_nothing(start: Start, replaced: bool) -> None:
+    server = start()
+    assert server.post("/v1/traces", BODY)[0] == 200
+    server.database.rename(server.database.with_name("rotated.db"))
+    if replaced:
+        server.database.write_bytes(b"")
+    assert server.post("/v1/traces", BODY)[0] == 503
+    with pytest.raises(HTTPError) as caught:
+        server.get("/health")
+    assert (caught.value.code, json.load(caught.value)) == (503, {"status": "moved"})
+    server.terminate()
+    assert "moved, removed or replaced while it is open" in (
+        server.process.stderr.read() if server.process.stderr else ""
+    )
 
 
 def refused_start(tmp_path: Path, *options: str) -> str:
