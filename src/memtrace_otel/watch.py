@@ -20,7 +20,7 @@ from uuid import uuid4
 from memtrace_otel.annotate import Annotation, BackendAnnotations, SendError, deliver
 from memtrace_otel.annotate.backend import Sent
 from memtrace_otel.diagnosis import Diagnosis, diagnose_backend, record
-from memtrace_otel.model import Attributed, OperationSpan
+from memtrace_otel.model import Attributed, OperationSpan, Verdict
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
 from memtrace_otel.store import RemoteSource, StoreError
 from memtrace_otel.store.ahead import TOGETHER
@@ -41,6 +41,8 @@ _PATIENCE = 10
 """A trace that never gets quiet is attributed after so many quiet periods."""
 _LONGEST_PAUSE = 60.0
 """Between tries while the backend does not answer."""
+_REFUSED_SECONDS, _REFUSED_LONGEST = 60.0, 86_400.0
+"""To the next try with what the receiver refuses: the first time, and at most."""
 _LOOK_SECONDS = 2.0
 """How long the traces that were read to see what is there serve the verdicts of one trace."""
 _MOST = 100_000
@@ -64,6 +66,8 @@ class _Case:
     """The ids of those that were told: the backend may be slow to show them, or never do."""
     rejected: set[str] = field(default_factory=set[str])
     """The ids of those that the receiver does not take: OTLP says not to send them again."""
+    refused: dict[str, float] = field(default_factory=dict[str, float])
+    """The answers on which it takes no request, each with the seconds to the next try."""
 
 
 class Observer(Protocol):
@@ -251,12 +255,29 @@ class Watch:
         try:
             deliver([made], store)
         except SendError as error:
-            if not error.partial:  # the others come first when it goes on; due, else a round without one seems well
+            if error.partial:
+                case.rejected.add(verdict.attribution_id)
+                _logger.warning("the verdict on %s is left out: %s", failure.answer_span.origin, error)
+            elif error.refused:
+                self._refused(case, verdict, error)
+            else:  # the others come first when it goes on; due, else a round without one seems well
                 case.due = time.monotonic()
                 raise
-            case.rejected.add(verdict.attribution_id)
-            _logger.warning("the verdict on %s is left out: %s", verdict.failure.answer_span.origin, error)
+        else:
+            case.refused.pop(failure.answer_span.origin, None)
         return made.is_new
+
+    def _refused(self, case: _Case, verdict: Verdict, error: SendError) -> None:
+        """Put a verdict off, longer each time: others may be taken, and this one, too, when the receiver is mended."""
+        answer = verdict.failure.answer_span.origin
+        seconds = case.refused.pop(answer, _REFUSED_SECONDS / _LATER) * _LATER
+        if seconds > _REFUSED_LONGEST:
+            case.rejected.add(verdict.attribution_id)
+            _logger.warning("the verdict on %s is left out: %s", answer, error)
+        else:
+            case.refused[answer] = seconds
+            _logger.warning("the verdict on %s is sent again in %.0f s: %s", answer, seconds, error)
+        self._observer.failed()
 
     def _leave_out(self, trace_id: str, error: StoreError) -> None:
         _logger.warning("trace %s is left out for now: %s", trace_id, error)
@@ -269,6 +290,8 @@ class Watch:
         now = time.monotonic()
         case.waiting, case.attributed = None, True
         case.due = now + case.step if now + case.step - case.changed <= _WATCHED_SECONDS else None
+        if case.refused:
+            case.due = now + min(case.refused.values())
 
     def _wait_for_quiet(self, case: _Case, now: float) -> None:
         """Put off the look at a trace for which something came now, up to where patience ends since the first time."""

@@ -60,8 +60,8 @@ class Told:
         self.source = ListedSource()
         self.verdicts: list[Annotation] = []
         self.down = False
-        self.rejected = ""
-        """The receiver takes no verdict on this trace."""
+        self.rejected = self.refused = ""
+        """The receiver takes no verdict on this trace: a part of the request, or no such request."""
         self.tries = 0
         self.watch = self.restarted()
 
@@ -75,6 +75,8 @@ class Told:
         self.tries += 1
         if any(span.trace_id == self.rejected for span in spans):
             raise SendError(target, "1 rejected: no", partial=True)
+        if any(span.trace_id == self.refused for span in spans):
+            raise SendError(target, "HTTP 403 Forbidden", refused=True)
         self.source.tell(spans)
 
     @property
@@ -317,6 +319,33 @@ def test_a_verdict_that_the_receiver_rejects_is_left_out_and_holds_up_no_other(
     assert sorted(told.ours) == sorted(set(told.ours)) != []
     assert max(waits) < 6  # no pause
     assert caplog.text.count("is left out") == caplog.text.count(f"the verdict on {told.rejected}-") == 1
+
+
+@pytest.mark.parametrize("mended", [False, True])
+def test_a_verdict_whose_request_is_refused_holds_up_no_other_and_is_sent_again(
+    mended: bool, told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    spans = story()
+    told.source.tell(spans, story(number=1))
+    told.refused = next(span for span in spans if span.kind == "respond").trace_id
+    waits, stopped = list[float](), Event()
+
+    def wait(seconds: float) -> bool:
+        waits.append(seconds)
+        clock.now += max(1.0, seconds)
+        if mended and clock.now > 2000:
+            told.refused = ""
+        if clock.now > 100_000:
+            stopped.set()
+        return stopped.is_set()
+
+    monkeypatch.setattr(stopped, "wait", wait)
+    told.watch.run(60.0, stopped)
+    assert (len(told.verdicts), told.tries) == (2, 5 if mended else 8)
+    assert len({span.trace_id for span in told.source.told if span.span_id in told.ours}) == (6 if mended else 3)
+    assert max(waits) < 70  # no pause
+    assert caplog.text.count("is sent again in ") == (3 if mended else 6)
+    assert caplog.text.count("is left out") == (not mended)
 
 
 def test_a_verdict_from_all_that_may_be_read_is_sent(told: Told, clock: Clock) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol, TypeVar
 
 from memtrace_otel import semconv
@@ -203,11 +204,18 @@ def deliver(
                 for rejection in rejections:  # they are remembered as sent: no other call tells of them
                     _logger.warning("%s", rejection)
                 raise
+            if error.refused:  # perhaps not from us
+                _warn_once(str(error))
             logs = None
     delivery = Delivery(traces, spans, logs, events, tuple(rejections))
     if rejections:
         raise RejectedError(delivery)
     return delivery
+
+
+@cache
+def _warn_once(message: str) -> None:
+    _logger.warning("%s", message)
 
 
 def _send_spans(

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import NoReturn, TypeVar, cast
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 import grpc
+from google.protobuf.json_format import Parse, ParseError
 from google.protobuf.message import DecodeError
 from opentelemetry.environment_variables import OTEL_LOGS_EXPORTER
 from opentelemetry.instrumentation.utils import suppress_instrumentation
@@ -29,29 +30,42 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from memtrace_otel.annotate.target import Target
 from memtrace_otel.version import __version__
 
+R = TypeVar("R", ExportTraceServiceResponse, ExportLogsServiceResponse)
 _METHOD = {
     "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
     "logs": "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
 }
 _USER_AGENT = f"memtrace-otel/{__version__}"
 _REPLY_BYTES = 1 << 20
-_NOT_THERE = frozenset({404, 405, 501})
+_NO_LOGS = frozenset({403, 404, 405, 501})
+_REFUSED = frozenset({400, 403, 413, 422})
+_NO_LOGS_CALL = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED)
+_REFUSED_CALL = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED)
 _UNKNOWN = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 _NO_TENANT = "no org id"
 """Of Tempo, which says that it is unavailable (503)."""
+_HTTP = "http1.x server"
+"""Of gRPC, which says that it is unavailable."""
 _WHO = " (OTEL_EXPORTER_OTLP_HEADERS says who sends: a token or a tenant, such as x-scope-orgid=acme)"
 
 
 class SendError(Exception):
     """A request was not accepted, or not all of it. Names the receiver and its reason.
 
-    `unsupported` is true when the receiver does not take this signal at all (Jaeger and logs, for example).
-    `partial` is true when it has answered, and taken the rest: OTLP says not to repeat such a request by oneself. Of
-    it were so many `rejected`, for that `reason`; 0 when the answer does not say so.
+    `unsupported` is true when the receiver does not take this signal at all (Jaeger and logs, for example), `refused`
+    when it takes no such request, perhaps not from us: it may take others. `partial` is true when so many of it were
+    `rejected`, for that `reason`, and the rest was taken: OTLP says not to repeat such a request by oneself.
     """
 
     def __init__(
-        self, target: Target, reason: str, *, unsupported: bool = False, partial: bool = False, rejected: int = 0
+        self,
+        target: Target,
+        reason: str,
+        *,
+        unsupported: bool = False,
+        refused: bool = False,
+        partial: bool = False,
+        rejected: int = 0,
     ) -> None:
         told = f"{rejected} rejected: {reason}" if rejected else reason
         if target.signal == "logs":
@@ -60,6 +74,7 @@ class SendError(Exception):
         self.target = target
         self.reason = reason
         self.unsupported = unsupported
+        self.refused = refused
         self.partial = partial
         self.rejected = rejected
 
@@ -95,7 +110,8 @@ def _send_http(target: Target, body: bytes) -> bytes:
         reason = f"HTTP {error.code} {error.reason}"
         if error.code in (401, 403) or _NO_TENANT.encode() in said:
             reason += _WHO
-        _refuse(target, reason, unsupported=error.code in _NOT_THERE and target.signal == "logs")
+        unsupported = error.code in _NO_LOGS and target.signal == "logs"
+        _refuse(target, reason, unsupported=unsupported, refused=error.code in _REFUSED)
     except URLError as error:
         _refuse(target, str(error.reason))
     except (OSError, ValueError) as error:
@@ -130,7 +146,10 @@ def _send_grpc(target: Target, body: bytes) -> bytes:
             reason = f"{code.name} {error.details()}"
             if code in _UNKNOWN or _NO_TENANT in reason:
                 reason += _WHO
-            _refuse(target, reason, unsupported=code is grpc.StatusCode.UNIMPLEMENTED)
+            if _HTTP in reason:
+                reason += " (OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf says that it is the port of OTLP/HTTP)"
+            unsupported = code is grpc.StatusCode.UNIMPLEMENTED or (code in _NO_LOGS_CALL and target.signal == "logs")
+            _refuse(target, reason, unsupported=unsupported, refused=code in _REFUSED_CALL)
 
 
 def _credentials(target: Target) -> grpc.ChannelCredentials:
@@ -145,16 +164,26 @@ def _check_reply(target: Target, reply: bytes) -> None:
     rejected, reason = 0, ""
     try:
         if target.signal == "traces":
-            part = ExportTraceServiceResponse.FromString(reply).partial_success
+            part = _read(reply, ExportTraceServiceResponse()).partial_success
             rejected, reason = part.rejected_spans, part.error_message
         else:
-            part = ExportLogsServiceResponse.FromString(reply).partial_success
+            part = _read(reply, ExportLogsServiceResponse()).partial_success
             rejected, reason = part.rejected_log_records, part.error_message
-    except DecodeError:
-        _refuse(target, "the reply is not an OTLP reply", partial=True)
+    except (ParseError, UnicodeDecodeError, RecursionError):  # a page of something in between
+        _refuse(target, "the reply is not an OTLP reply")
     if rejected:
         raise SendError(target, reason, partial=True, rejected=rejected)
 
 
-def _refuse(target: Target, reason: str, *, unsupported: bool = False, partial: bool = False) -> NoReturn:
-    raise SendError(target, reason, unsupported=unsupported, partial=partial) from None
+def _read(reply: bytes, response: R) -> R:
+    """A reply in protobuf, or in JSON, which some give to any request. Raises ParseError, UnicodeDecodeError, RecursionError."""
+    try:
+        response.ParseFromString(reply)
+        return response
+    except DecodeError:
+        response.Clear()
+        return Parse(reply, response, ignore_unknown_fields=True)
+
+
+def _refuse(target: Target, reason: str, *, unsupported: bool = False, refused: bool = False) -> NoReturn:
+    raise SendError(target, reason, unsupported=unsupported, refused=refused) from None

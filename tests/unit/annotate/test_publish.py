@@ -258,12 +258,39 @@ def test_a_receiver_that_fails_after_it_has_rejected_some_hides_none(
     assert "3 rejected: too old" in caplog.text
 
 
-def test_a_reply_that_is_none_does_not_count_as_sent(store: SqliteStore, http_receiver: Receiver) -> None:
-    http_receiver.reply = b"\xff"
+@pytest.mark.parametrize("page", [b"\xff", b"<html>down for maintenance</html>", b"[" * 100_000])
+def test_a_reply_that_is_none_does_not_count_as_sent_nor_as_rejected(
+    page: bytes, store: SqliteStore, http_receiver: Receiver
+) -> None:
+    http_receiver.reply = page
     annotations = annotate([verdict_on(UPDATE)], store)
     for _ in range(2):
-        with pytest.raises(SendError, match="not an OTLP reply"):
+        with pytest.raises(SendError, match="not an OTLP reply") as told:
             deliver(annotations, store)
+        assert (told.value.partial, told.value.refused) == (False, False)
+    http_receiver.reply = b'{"partialSuccess": {"rejectedSpans": "2"}}'  # of one that speaks JSON to everybody
+    with pytest.raises(RejectedError, match="2 spans rejected"):
+        deliver(annotations, store)
+
+
+def test_one_that_takes_no_logs_from_us_gets_the_spans_and_is_told_of_once(
+    store: SqliteStore, http_receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    http_receiver.status = {"/v1/logs": 403}
+    for number in (1, 2):
+        delivery = deliver(annotate([verdict_on(UPDATE, attribution_id=f"{number:032x}")], store), store)
+        assert (delivery.spans, delivery.logs) == (6, None)
+    assert caplog.text.count("OTEL_LOGS_EXPORTER=none") == 1
+
+
+@pytest.mark.parametrize(("status", "refused"), [(400, True), (403, True), (413, True), (401, False), (503, False)])
+def test_what_is_refused_is_told_from_a_receiver_that_takes_nothing(
+    status: int, refused: bool, store: SqliteStore, http_receiver: Receiver
+) -> None:
+    http_receiver.status = {"/v1/traces": status}
+    with pytest.raises(SendError, match=f"HTTP {status}") as told:
+        deliver(annotate([verdict_on(UPDATE)], store), store)
+    assert told.value.refused == refused
 
 
 def test_many_verdicts_go_out_in_small_requests(store: SqliteStore, http_receiver: Receiver) -> None:
