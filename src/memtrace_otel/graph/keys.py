@@ -77,8 +77,11 @@ ROOT_KINDS = frozenset({RefKind.MESSAGE, RefKind.QUERY, RefKind.EXPECTED, RefKin
 RECORD_KINDS = frozenset({RefKind.MEMORY, RefKind.STATE, RefKind.CHUNK, RefKind.DOCUMENT})
 """Kinds whose id outlives its contents: a later write of the same ref supersedes the earlier one."""
 
-TURN_KINDS = frozenset(RefKind) - RECORD_KINDS - {RefKind.FACT}
-"""Kinds named by content or by span: equal refs of two traces need not be one thing."""
+TRACED_KINDS = frozenset(RefKind) - RECORD_KINDS
+"""Kinds named by content or by span: their writer is looked for in the trace of a reader first, whatever its scope."""
+
+TURN_KINDS = TRACED_KINDS - {RefKind.FACT}
+"""Those that are looked for nowhere else: equal refs of two traces need not be one thing."""
 
 STORED_KINDS = frozenset({RefKind.MEMORY, RefKind.CHUNK, RefKind.DOCUMENT})
 """Records that a reading operation may list as results, and never produces."""

@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 from memtrace_otel.graph.assembly import assemble
 from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.evolution import EvolutionGraph
-from memtrace_otel.graph.keys import RECORD_KINDS, TURN_KINDS, NodeKey, OperationKey, VersionKey
+from memtrace_otel.graph.keys import RECORD_KINDS, TRACED_KINDS, TURN_KINDS, NodeKey, OperationKey, VersionKey
 from memtrace_otel.graph.outlined import OutlinedOperation, OutlinedTraces
 from memtrace_otel.graph.outputs import Versions, passes_on
 from memtrace_otel.graph.sharing import SharingSource, traces_sharing
@@ -91,12 +91,13 @@ class StoredFlow:
         self._known = OutlinedTraces()
         self._versions: dict[str, tuple[set[str], Versions]] = {}
         self._deciding: dict[tuple[str, str], set[str]] = {}
+        self._traced: dict[tuple[str, str], set[str]] = {}
         self._steps: dict[str, int] = {}
 
     @property
     def traces(self) -> set[str]:
         """The ids of the traces read so far, and of those that have a say in what was asked."""
-        return set(self._known.writers).union(*self._deciding.values())
+        return set(self._known.writers).union(*self._deciding.values(), *self._traced.values())
 
     def main(self, origin: str) -> str:
         """Return the origin of the operation that a span belongs to."""
@@ -240,10 +241,10 @@ class StoredFlow:
         does not know where it is from.
         """
         scope = self._known.scope(last)
-        is_turn = ref_kind(ref) in TURN_KINDS
-        if is_turn and ref not in self._known.writers[last[:32]]:
-            return VersionKey(ref, "", scope)
-        traces = {last[:32]} if is_turn else self.deciding(ref, scope)
+        kind, trace_id = ref_kind(ref), last[:32]
+        traces = set[str]() if kind in TURN_KINDS else self.deciding(ref, scope)
+        if kind in TRACED_KINDS and ref in self._known.writers[trace_id]:
+            traces = traces | self._in_trace(ref, trace_id)
         if not traces:
             return VersionKey(ref, "", scope)
         versions = self._built(ref, traces | {origin[:32] for origin in (reader, *passed)})
@@ -261,11 +262,21 @@ class StoredFlow:
         if (found := self._deciding.get((ref, scope))) is None:
             found = traces_sharing(self._source, ref, scope)
             self._load(found)
-            writers = [origin for trace_id in found for origin in self._known.writers[trace_id].get(ref, "").split()]
-            failed = [origin for origin in writers if origin in self._known.failed]
-            found |= {reader.trace_id for origin in failed for reader in self._readers(origin)}
+            found |= self._doubting(ref, found)
             self._deciding[ref, scope] = found
         return found
+
+    def _in_trace(self, ref: str, trace_id: str) -> set[str]:
+        """As `deciding`, for a reader in the trace of a writer: whatever their scopes."""
+        if (found := self._traced.get((ref, trace_id))) is None:
+            found = self._traced[ref, trace_id] = {trace_id} | self._doubting(ref, {trace_id})
+        return found
+
+    def _doubting(self, ref: str, traces: set[str]) -> set[str]:
+        """Return the ids of the traces that tell whether failed operations in these wrote a ref."""
+        writers = (origin for trace_id in traces for origin in self._known.writers[trace_id].get(ref, "").split())
+        failed = [origin for origin in writers if origin in self._known.failed]
+        return {reader.trace_id for origin in failed for reader in self._readers(origin)}
 
     def _readers(self, origin: str) -> list[OperationSpan]:
         """Return the spans that name an operation, or a part of it, as the origin of what they read."""

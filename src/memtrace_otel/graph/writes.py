@@ -7,9 +7,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from memtrace_otel.graph.assembly import Assembly
-from memtrace_otel.graph.keys import RECORD_KINDS, ROOT_KINDS, TURN_KINDS, VersionKey
+from memtrace_otel.graph.keys import RECORD_KINDS, ROOT_KINDS, TRACED_KINDS, TURN_KINDS, VersionKey
 from memtrace_otel.model import OperationSpan, Variable, is_unique, ref_kind
-from memtrace_otel.semconv import SEQ_BITS, Action, RefKind
+from memtrace_otel.semconv import SEQ_BITS, Action
 
 CHANGES = frozenset({Action.UPDATE, Action.DELETE})
 
@@ -150,7 +150,7 @@ class WriteIndex:
     def find(self, reader: OperationSpan, variable: Variable) -> Write | None:
         """Return the write that a read without origin most likely saw, None when nothing tells."""
         kind = ref_kind(variable.ref)
-        if kind in TURN_KINDS or kind == RefKind.FACT:
+        if kind in TRACED_KINDS:
             found = self._in_trace(reader, variable.ref, kind)
             if found is not None or kind in TURN_KINDS:
                 return found

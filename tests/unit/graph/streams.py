@@ -77,9 +77,75 @@ def happen(events: list[Event]) -> list[OperationSpan]:
     return [replace(s, seq=number, resource=RESOURCE) for number, s in enumerate(world.spans, 1)]
 
 
+@dataclass(frozen=True)
+class Step:
+    """One span of a trace in which several memories, or none, have a part: `reads` how far back each ref that it reads
+    was written, and how it is told where that is from."""
+
+    trace: int
+    kind: str
+    scope: int
+    parent: int
+    same_time: bool
+    reads: list[tuple[int, str]]
+    writes: list[tuple[str, str]]
+    text: int
+    flow: bool
+    failed: bool
+
+
+WOVEN = ("fact:1", "fact:2", "fact:3", "fact:4", "completion:1", "context:1", "memory:1", RECORDS[3])
+STEPS = st.builds(
+    Step,
+    trace=st.sampled_from([1, 1, 1, 1, 2]),
+    kind=st.sampled_from([OpKind.EXTRACT, OpKind.UPDATE, OpKind.RETRIEVE, OpKind.RESPOND, OpKind.JUDGE, ""]),
+    scope=st.sampled_from([0, 1, 0, 1, 2]),
+    parent=st.sampled_from([0, 0, 1, 2]),
+    same_time=st.sampled_from([False, False, True]),
+    reads=st.lists(
+        st.tuples(st.integers(1, 4), st.sampled_from(["nothing", "nothing", "nothing", "digest", "recorded"])),
+        min_size=1,
+        max_size=3,
+    ),
+    writes=st.lists(
+        st.tuples(st.sampled_from(WOVEN), st.sampled_from(["", Action.DERIVE, *Action])), min_size=1, max_size=2
+    ),
+    text=st.integers(0, 3),
+    flow=st.booleans(),
+    failed=st.sampled_from([False, False, True]),
+)
+
+
+def weave(steps: list[Step]) -> list[OperationSpan]:
+    """Return the spans of the steps, in order of time, numbered."""
+    spans: list[OperationSpan] = []
+    written: list[tuple[Variable, str]] = []
+    at = 0
+    for number, step in enumerate(steps, 1):
+        at += 0 if step.same_time else 10
+        inputs = [_woven(*written[-min(back, len(written))], told) for back, told in step.reads if written]
+        outputs = [put(ref, TEXTS[step.text], action=action) for ref, action in step.writes]
+        times = {"at": at, "lasts": 1 if step.same_time else 30}
+        one = span(step.trace, number, step.kind, parent=max(number - step.parent, 0) if step.parent else 0, **times,
+                   scope=SCOPES[step.scope], status="error" if step.failed else "unset", inputs=inputs, outputs=outputs,
+                   flow=FLOWS[0] if step.flow else None)  # fmt: skip
+        spans.append(one)
+        written += [(output, one.origin) for output in outputs]
+    return [replace(s, seq=number, resource=RESOURCE) for number, s in enumerate(spans, 1)]
+
+
+def _woven(output: Variable, origin: str, told: str) -> Variable:
+    return {
+        "digest": Variable(output.ref, digest=output.digest),
+        "recorded": Variable(output.ref, origin=origin, digest=output.digest),
+    }.get(told, Variable(output.ref))
+
+
 streams = st.lists(EVENTS, min_size=1, max_size=6).map(happen)
 wild_streams = st.lists(WILD, min_size=2, max_size=7).map(happen)
 """Owners who read each other's records, and origins that lead to a record by a roundabout way or to none."""
+woven_streams = st.lists(STEPS, min_size=3, max_size=7).map(weave)
+"""Owners who meet within a trace, in refs named by a text or a span too, with an origin and without."""
 NAMING = [
     way for way in (*TOLD, "part", "passed on", "not listed", "inside") if "digest" not in way and way != "nothing"
 ]

@@ -43,6 +43,26 @@ def test_who_names_an_operation_that_does_not_list_the_record_says_nothing_about
     assert version_read(spans, 4) == VersionKey(HOME, "", BOB)
 
 
+@pytest.mark.parametrize("ref", ["fact:f", "completion:c"])
+@pytest.mark.parametrize("scope", [BOB, ""])
+def test_what_its_text_names_is_of_the_trace_whatever_the_scope(ref: str, scope: str) -> None:
+    text = span(1, 2, OpKind.EXTRACT, at=1, scope=ALICE, outputs=[put(ref, "Rome", action=Action.DERIVE)])
+    spans = [text, span(1, 1, OpKind.CREATE, at=10, scope=scope, inputs=[seen(ref)], outputs=[put(HOME, "Rome")])]
+    assert version_read(spans, 1) == VersionKey(ref, text.origin)
+    with stored(spans) as store:
+        assert VersionKey(ref, text.origin) in load_slice(store, origin_of(1, 1))
+
+
+@pytest.mark.parametrize("ref", ["fact:f", "completion:c"])
+def test_a_failed_write_is_there_for_its_trace_where_another_memory_names_it(ref: str) -> None:
+    text = span(
+        1, 2, OpKind.EXTRACT, at=1, scope=ALICE, outputs=[put(ref, "Rome", action=Action.UPDATE)], status="error"
+    )
+    other = search(2, seen(ref, text.origin), "c" * 16)
+    spans = [text, other, span(1, 1, OpKind.CREATE, at=10, scope=BOB, inputs=[seen(ref)])]
+    assert version_read(spans, 1) == VersionKey(ref, text.origin)
+
+
 def test_owners_are_told_apart_for_each_reader_of_a_trace() -> None:
     """The first reader needs no other than the writers, the second one in the same trace does."""
     writer = span(1, 1, OpKind.CREATE, at=1, scope=ALICE, outputs=[put(HOME, "Rome", action=Action.ADD)])

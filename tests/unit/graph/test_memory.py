@@ -227,6 +227,23 @@ def test_all_ways_from_a_message_to_an_answer(story: list[OperationSpan]) -> Non
     assert graph.paths(message, message).found == ((message,),)
 
 
+def test_of_more_ways_than_are_asked_for_the_shortest_are_found() -> None:
+    text = put("message:m", "hi", role=Role.MESSAGE)
+    spans = [span(1, 9, OpKind.CREATE, inputs=[text], outputs=[put("memory:z", "z")])]
+    before = text
+    for n in range(1, 6):
+        spans.append(span(1, n, OpKind.CREATE, at=n, inputs=[before], outputs=[put(f"memory:{n}", f"{n}")]))
+        before = seen(f"memory:{n}", spans[-1].origin)
+    used = [before, seen("memory:z", origin_of(1, 9))]
+    spans.append(span(2, 1, OpKind.RESPOND, at=9, inputs=used, outputs=[put("answer:a", "hi")]))
+    graph = build_graph(spans)
+    message, answer = VersionKey("message:m", ""), VersionKey("answer:a", origin_of(2, 1))
+    for limit, lengths in ((1, [5]), (2, [5, 13]), (3, [5, 13])):
+        ways = graph.paths(message, answer, limit=limit)
+        assert [len(way) for way in ways.found] == lengths
+        assert ways.complete == (limit > 1)
+
+
 def diamonds(count: int) -> EvolutionGraph:
     """Each piece feeds two, which feed one: the ways double with every step."""
     spans = [span(1, 1, OpKind.CREATE, outputs=[put("state:0", "0")])]

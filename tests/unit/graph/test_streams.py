@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,10 +30,11 @@ from memtrace_otel.report.memory import version_row
 from memtrace_otel.semconv import Incomplete
 from memtrace_otel.store import SqliteStore
 from tests.unit.graph.pictures import picture
-from tests.unit.graph.streams import SCOPES, named_streams, streams, wild_streams
+from tests.unit.graph.streams import SCOPES, named_streams, streams, wild_streams, woven_streams
 
 quick = settings(max_examples=40, deadline=None, derandomize=True)
 thorough = settings(quick, max_examples=150)
+owners_meet = pytest.mark.parametrize("drawn", [wild_streams, woven_streams], ids=["in the store", "in a trace"])
 
 
 @contextmanager
@@ -44,7 +46,7 @@ def stored(spans: list[OperationSpan]) -> Iterator[SqliteStore]:
 
 
 @quick
-@given(wild_streams, st.data())
+@given(wild_streams | woven_streams, st.data())
 def test_order_and_repetition_change_nothing(spans: list[OperationSpan], data: st.DataObject) -> None:
     again = data.draw(st.permutations([*spans, *data.draw(st.lists(st.sampled_from(spans), max_size=5))]))
     whole, shuffled = build_graph(spans), build_graph(again)
@@ -71,7 +73,7 @@ def test_a_subset_is_the_same_graph_or_says_that_it_is_not(spans: list[Operation
 
 
 @thorough
-@given(wild_streams, st.data())
+@given(wild_streams | woven_streams, st.data())
 def test_spans_bit_by_bit_are_the_spans_at_once(spans: list[OperationSpan], data: st.DataObject) -> None:
     order = data.draw(st.permutations(spans))
     growing, so_far = GrowingGraph(), []
@@ -87,18 +89,26 @@ def test_spans_bit_by_bit_are_the_spans_at_once(spans: list[OperationSpan], data
             assert growing.graph.state(scope) == whole.state(scope)
 
 
+@owners_meet
 @thorough
-@given(wild_streams)
-def test_a_slice_from_the_file_is_that_of_the_graph(spans: list[OperationSpan]) -> None:
+@given(st.data())
+def test_a_slice_from_the_file_is_that_of_the_graph(
+    drawn: st.SearchStrategy[list[OperationSpan]], data: st.DataObject
+) -> None:
+    spans = data.draw(drawn)
     with stored(spans) as store:
         whole = build_graph(store.spans(), whole=False)
         for operation in whole.operations():
             assert slice_of_answer(store, operation.origin) == whole.slice_of_answer(operation.origin)
 
 
+@owners_meet
 @thorough
-@given(wild_streams)
-def test_a_loaded_slice_is_that_part_of_the_graph(spans: list[OperationSpan]) -> None:
+@given(st.data())
+def test_a_loaded_slice_is_that_part_of_the_graph(
+    drawn: st.SearchStrategy[list[OperationSpan]], data: st.DataObject
+) -> None:
+    spans = data.draw(drawn)
     with stored(spans) as store:
         whole = build_graph(store.spans(), whole=False)
         for operation in whole.operations():
