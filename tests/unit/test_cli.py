@@ -507,6 +507,23 @@ def test_a_malformed_setting_is_one_line(database: Path, monkeypatch: pytest.Mon
     assert (result.exit_code, "TIMEOUT is 'soon'" in result.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("command", ["watch", "canary", "serve"])
+def test_a_setting_that_cannot_be_used_is_named_at_the_start(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMTRACE_INBOX_BYTES", "1GB")
+    monkeypatch.setenv("MEMTRACE_QUIET_SECONDS", "5s")
+    place = ("--db", tmp_path / "no" / "a.db") if command == "serve" else ("--source", "zipkin+http://x")
+    result = run(command, *place, *(["--otlp-endpoint", "http://127.0.0.1:1"] if command == "canary" else []))
+    *told, last = result.stderr.splitlines()
+    assert told == [
+        "memtrace-otel: inbox_bytes (MEMTRACE_INBOX_BYTES) takes a whole number of at least 1, not '1GB'; "
+        "1073741824 is used",
+        "memtrace-otel: quiet_seconds (MEMTRACE_QUIET_SECONDS) takes a number of at least 0, not '5s'; 5.0 is used",
+    ]
+    assert (result.exit_code, last.startswith("memtrace-otel: ")) == (2, True)
+
+
 @pytest.mark.parametrize("command", ["watch", "attribute", "serve"])
 def test_a_malformed_setting_of_logs_is_told_at_the_start(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

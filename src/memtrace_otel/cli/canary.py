@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors
+from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, tell_of_settings
 from memtrace_otel.cli.options import examples, page_option
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def canary(
         raise click.UsageError(
             "say where applications send their spans: --otlp-endpoint or OTEL_EXPORTER_OTLP_ENDPOINT"
         )
+    tell_of_settings()
     open_source(source).close()  # one that cannot be is told now
     export_metrics(socket.gethostname())  # alerts are by instance: the next flight is of the same
     metrics = CanaryMetrics(textfile)

@@ -9,6 +9,8 @@ from typing import NoReturn, ParamSpec, TypeVar
 
 import click
 
+from memtrace_otel import settings
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -19,6 +21,19 @@ def fail(message: str, status: int = BAD_INPUT) -> NoReturn:
     """Say what went wrong on standard error and leave."""
     click.secho(f"memtrace-otel: {message}", fg="red" if status == BAD_INPUT else None, err=True)
     sys.exit(status)
+
+
+def tell_of_settings() -> None:
+    """Name on standard error each setting of the environment that cannot be used, and what holds instead: for commands
+    that run for long, before they start."""
+    for setting in settings.TABLE:
+        found = setting.find()
+        if found.problem:
+            click.secho(
+                f"memtrace-otel: {found.problem}; {setting.shown(found.value) or 'empty'} is used",
+                fg="yellow",
+                err=True,
+            )
 
 
 def user_errors() -> tuple[type[Exception], ...]:

@@ -310,7 +310,8 @@ def _load(database: Path, scope: str | None, *names: str) -> EvolutionGraph:
         elif any(store.spans(scope=scope)):
             evolution = load_scope(store, scope)
         else:
-            fail(f"no such scope: {scope}; {_known([known.scope for known in store.scopes() if known.scope])}")
+            known = _known([stats.scope for stats in store.scopes() if stats.scope])
+            fail(f"no such scope: {scope}; {known}", NOTHING_FOUND)
     _tell_of_bound(evolution)
     return evolution
 
@@ -337,7 +338,7 @@ def _find(evolution: EvolutionGraph, name: str, scope: str | None) -> NodeKey:
 
     nodes = nodes_named(evolution, name, scope or "")
     if not nodes:
-        fail(f"no such operation or version: {name}")
+        fail(f"no such operation or version: {name}", NOTHING_FOUND)
     if len(nodes) > 1:
         owners = {node: "" if isinstance(node, OperationKey) else evolution.scope_of_version(node) for node in nodes}
         shown = [one_line(f"{node_id(node)} (of {owner or 'no memory'})") for node, owner in owners.items()]

@@ -33,7 +33,8 @@ def score(files: tuple[Path, ...], database: Path, as_json: bool) -> None:
     """Compare verdicts with the annotations in MemTraceBench FILES that were imported into the database.
 
     ETA is the share of the annotated memory failures whose type is named, OIA of those whose operation is named. What
-    attribution finds does not depend on the annotations: they are read here alone.
+    attribution finds does not depend on the annotations: they are read here alone. A case without a verdict counts as
+    wrong; how many there are is told on standard error.
     """
     from memtrace_otel.diagnosis import UnknownTraceError, diagnose
     from memtrace_otel.graph.smartcomment import score
@@ -51,10 +52,13 @@ def score(files: tuple[Path, ...], database: Path, as_json: bool) -> None:
             lacking = dict.fromkeys(path for path, label in annotated if not store.trace(label.trace_id))
             fail(_not_imported(list(lacking), database))
     result = score(labels, verdicts)
+    found = {verdict.failure.trace_id: verdict for verdict in verdicts}
+    if silent := sum(label.trace_id not in found for label in labels):
+        told = "without a verdict: no evaluation calls the answer a failure. They count as wrong"
+        click.secho(f"memtrace-otel: {silent} of {result.cases} cases {told}", fg="yellow", err=True)
     if not as_json:
         click.echo(f"{result.cases} cases: ETA {result.eta:.2%}, OIA {result.oia:.2%}")
         return
-    found = {verdict.failure.trace_id: verdict for verdict in verdicts}
     cases = [
         {
             "trace_id": label.trace_id,

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from memtrace_otel import settings
-from memtrace_otel.cli.errors import clear_errors, fail
+from memtrace_otel.cli.errors import clear_errors, fail, tell_of_settings
 from memtrace_otel.cli.options import database_option, examples, look_in_option
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -53,6 +53,8 @@ def serve(
             raise
         fail(f"{error.name} is missing: pip install 'memtrace-otel[serve]'")
     from memtrace_otel.serve import Options
+
+    tell_of_settings()
 
     def ready(listening: Listening) -> None:
         at = f"[{listening.host}]" if ":" in listening.host else listening.host

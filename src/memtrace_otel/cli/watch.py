@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from memtrace_otel import settings
-from memtrace_otel.cli.errors import clear_errors, fail
+from memtrace_otel.cli.errors import clear_errors, fail, tell_of_settings
 from memtrace_otel.cli.options import DAY, examples, since_option, source_option
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def watch(source: str, since: int | None, interval: float, metrics_port: int | N
 
     if not source:
         raise click.UsageError("--source is needed, for example --source tempo+http://localhost:3200")
+    tell_of_settings()
     logging.basicConfig(format="memtrace-otel: %(message)s")
     export_metrics()
     target, _ = read_targets()

@@ -1,7 +1,13 @@
 """Plain frozen records that cross module borders. Imports nothing of ours outside this package."""
 
 from memtrace_otel.model.attributed import OUTCOMES, Attributed
-from memtrace_otel.model.evaluations import answers_named, evaluation_problem, is_failing, label_and_score
+from memtrace_otel.model.evaluations import (
+    answers_named,
+    evaluation_problem,
+    is_failing,
+    is_known_label,
+    label_and_score,
+)
 from memtrace_otel.model.refs import (
     content_digest,
     content_digests,
@@ -37,6 +43,7 @@ __all__ = [
     "encoded_refs",
     "evaluation_problem",
     "is_failing",
+    "is_known_label",
     "is_origin",
     "is_trace_id",
     "is_unique",

@@ -12,6 +12,7 @@ from memtrace_otel.semconv import (
     EVALUATION_SCORE,
     FAILING_LABELS,
     PASSING_LABELS,
+    FailureType,
     OpKind,
     RefKind,
     Role,
@@ -29,12 +30,17 @@ def is_failing(label: str, score: float | None, threshold: float) -> bool | None
 
     A label of the contract decides, in any case and with spaces for underscores; else a score below `threshold` fails.
     """
-    word = label.strip().casefold().replace(" ", "_")
+    word = _word(label)
     if word in PASSING_LABELS:
         return False
     if word in FAILING_LABELS:
         return True
     return None if score is None else score < threshold
+
+
+def is_known_label(label: str) -> bool:
+    """Return whether a label is a word of the contract, for an answer or of a verdict; any other may be a sentence."""
+    return is_failing(label, None, 0.0) is not None or _word(label) in frozenset(FailureType)
 
 
 def answers_named(span: OperationSpan) -> list[Variable]:
@@ -56,3 +62,7 @@ def evaluation_problem(label: str, score: float | None) -> str:
     if score is not None and not abs(score) <= sys.float_info.max:
         return "the score must be a finite number"
     return ""
+
+
+def _word(label: str) -> str:
+    return label.strip().casefold().replace(" ", "_")

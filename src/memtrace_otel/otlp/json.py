@@ -55,8 +55,11 @@ def _parsed(document: Mapping[str, object], request: Message, name: str) -> byte
         try:
             return _serialized(document, request)
         except _INVALID:
+            repaired = _repaired(document)
+            if repaired == document:
+                raise
             request.Clear()
-            return _serialized(_repaired(document), request)
+            return _serialized(repaired, request)
     except DecodeError:
         raise
     except _INVALID as error:

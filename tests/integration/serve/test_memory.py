@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import socket
 import threading
@@ -89,3 +90,42 @@ def test_a_body_that_never_comes_takes_no_turn_of_others(start: Start) -> None:
         for call in left:
             call.cancel()
     waiting.set()
+
+
+def test_json_that_takes_long_holds_up_no_other_sender(start: Start, tmp_path: Path) -> None:
+    """But for JSON that is large, too: one such body at a time is read."""
+    first = f"""
+import pathlib, time
+from memtrace_otel.otlp.receiver import http
+read, folder = http.from_json, pathlib.Path({str(tmp_path)!r})
+def slow(signal, body):
+    if len(body) > 1 << 16:
+        (folder / str(body.count(b"?"))).touch()
+        while not (folder / "go").exists():
+            time.sleep(0.01)
+    return read(signal, body)
+http.from_json = slow
+"""
+    server = start(first=f"exec({first!r})")
+
+    def large(number: int) -> tuple[int, bytes, dict[str, str]]:
+        body = b"{}" + b" " * (1 << 16) if not number else b"?" * (1 << 17)
+        return server.post("/v1/traces", body, content_type="application/json")
+
+    request = encode_request([contract_span(1, 1)])
+    feedback = b'{"trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "label": "incorrect"}'
+    with ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(large, 0)
+        server.until((tmp_path / "0").exists)
+        waiting = pool.submit(large, 1)
+        try:
+            assert server.post("/v1/traces", request)[0] == 200
+            assert server.post("/v1/traces", gzip.compress(request), content_encoding="gzip")[0] == 200
+            assert server.post("/v1/traces", b"{}", content_type="application/json")[0] == 200
+            assert server.post("/v1/feedback", feedback, content_type="application/json")[0] == 200
+            assert not slow.done()
+            assert not (tmp_path / str(1 << 17)).exists()
+        finally:
+            (tmp_path / "go").touch()
+        assert slow.result()[0] == 200
+        assert waiting.result()[0] == 400

@@ -56,10 +56,24 @@ def test_type_and_operation_are_scored_each_by_itself(
     if not result.cases:
         assert (printed.exit_code, told.exit_code) == (1, 1)
         return
+    assert printed.stderr == ""
     assert printed.stdout == f"1 cases: ETA {result.eta:.2%}, OIA {result.oia:.2%}\n"
     said = json.loads(told.stdout)
     assert (said["error_type_prediction_accuracy"], said["operation_identifier_prediction_accuracy"]) == figures[1:]
     assert said["results"][0]["error_type"] == "response"
+
+
+def test_cases_without_a_verdict_are_told(tmp_path: Path) -> None:
+    """They are wrong ones, but not by what attribution found: here the judge took the answer for right."""
+    file, database = str(tmp_path / "graph.json"), str(tmp_path / "bench.db")
+    right = json.dumps(annotated("ResponseError", "question-answering")).replace('"0.0"', '"1.0"')
+    Path(file).write_text(right)
+    assert CliRunner().invoke(main, ["import", file, "--db", database], catch_exceptions=False).exit_code == 0
+    for options in ([], ["--json"]):
+        result = CliRunner().invoke(main, ["score", file, "--db", database, *options], catch_exceptions=False)
+        assert result.exit_code == 0
+        assert result.stderr.startswith("memtrace-otel: 1 of 1 cases without a verdict: ")
+        assert "ETA 0.00%" in result.stdout or json.loads(result.stdout)["results"][0]["error_type"] is None
 
 
 @pytest.mark.parametrize(

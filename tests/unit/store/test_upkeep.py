@@ -15,9 +15,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from memtrace_otel.diagnosis import diagnose, record
 from memtrace_otel.graph import load_scope
 from memtrace_otel.graph.export import node_id
-from memtrace_otel.model import Link, OperationSpan, Variable, content_digest
+from memtrace_otel.model import Event, Link, OperationSpan, Variable, content_digest
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.otlp.feedback import encode_feedback
+from memtrace_otel.semconv import EVALUATION_LABEL
 from memtrace_otel.store import SqliteStore
 from memtrace_otel.store.erasure import erase_span
 from memtrace_otel.store.lineage import key_of
@@ -293,6 +294,24 @@ def test_forget_reaches_arrays_that_a_backend_keeps_as_texts(path: Path) -> None
         store.forget(SCOPE)
         assert [span.inputs[0].content for span in store.spans() if span.inputs] == [""]
     assert SECRET.encode() not in bytes_on_disk(path)
+
+
+def test_forget_leaves_of_labels_the_words_that_are_known(path: Path) -> None:
+    """A judge may write its sentence there: other labels decide nothing."""
+    labels = ("incorrect", " Thumbs Up ", "Update", "Incorrect, she lives in Lisbon", "")
+    events = tuple(Event("gen_ai.evaluation.result", n, {EVALUATION_LABEL: text}) for n, text in enumerate(labels))
+    judges = [
+        contract_span(1, n, n, kind="judge", scope=SCOPE, attributes={EVALUATION_LABEL: text}, events=events)
+        for n, text in enumerate(labels, 1)
+    ]
+    with SqliteStore.open(path) as store:
+        store.add_request(encode_request(judges))
+        store.forget(SCOPE)
+        spans = list(store.spans())
+    expected = ["incorrect", " Thumbs Up ", "Update", None, None]
+    assert [span.attributes.get(EVALUATION_LABEL) for span in spans] == expected
+    assert [event.attributes.get(EVALUATION_LABEL) for event in spans[0].events] == expected
+    assert b"Lisbon" not in bytes_on_disk(path)
 
 
 def test_an_empty_scope_is_not_pruned(path: Path) -> None:

@@ -20,8 +20,8 @@ _PATHS = {
 """Names from a request over its resources and scopes to its spans or log records."""
 _UNREADABLE = record(0x0A, record(0x12, record(0x12, b"\x07")))
 """A request of a span, or log record, that is no protobuf: what reads the request refuses that one."""
-_MOST_ALONE, _MOST_REFUSED = 20_000, 100
-"""Most spans or log records that are tried one by one, and most that are found unreadable: each takes milliseconds."""
+_MOST_SEARCHED, _MOST_REFUSED = 20_000, 100
+"""Most spans or log records among which unreadable ones are looked for, and most of these: each takes milliseconds."""
 
 
 def from_json(signal: Signal, body: bytes) -> bytes:
@@ -50,10 +50,10 @@ def _converted(signal: Signal, document: Json) -> bytes:
     except DecodeError:
         groups = list(_groups(document, signal))
         found = sum(map(len, groups))
-        if found > _MOST_ALONE:
+        if found > _MOST_SEARCHED:
             raise
-        items = (item for group in groups for item in group if not _is_readable(signal, item))
-        refused = {id(item) for item in islice(items, _MOST_REFUSED + 1)}
+        unreadable = _unreadable(signal, [item for group in groups for item in group])
+        refused = {id(item) for item in islice(unreadable, _MOST_REFUSED + 1)}
         if not 0 < len(refused) < min(found, _MOST_REFUSED + 1):
             raise
     for group in groups:
@@ -78,10 +78,27 @@ def _arrays(holders: list[object], names: tuple[str, ...]) -> Iterator[list[obje
                 yield cast("list[object]", array)
 
 
-def _is_readable(signal: Signal, item: object) -> bool:
+def _unreadable(signal: Signal, items: list[object]) -> Iterator[object]:
+    """Yield the spans or log records that have no protobuf form, in order. Halves are tried: all of them are converted
+    about once when few are unreadable, not each by itself."""
+    runs = [(items, True)]
+    while runs:
+        run, is_bad = runs.pop()
+        middle = len(run) // 2
+        if not middle:
+            yield from (item for item in run if not _are_readable(signal, [item]))
+        elif is_bad or not _are_readable(signal, run):
+            # where the first half is readable, the other one is not: nothing to try
+            is_in_first = not _are_readable(signal, run[:middle])
+            runs.append((run[middle:], not is_in_first))
+            if is_in_first:
+                runs.append((run[:middle], True))
+
+
+def _are_readable(signal: Signal, items: list[object]) -> bool:
     (outer, *_), (middle, *_), (inner, *_) = _PATHS[signal]
     try:
-        _CONVERT[signal]({outer: [{middle: [{inner: [item]}]}]})
+        _CONVERT[signal]({outer: [{middle: [{inner: items}]}]})
     except DecodeError:
         return False
     return True

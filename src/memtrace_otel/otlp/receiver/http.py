@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 
 from google.protobuf.json_format import MessageToJson
@@ -40,8 +41,12 @@ _READ_SECONDS = 30.0
 _PATIENCE = 4
 _INVALID, _EXHAUSTED, _UNAVAILABLE, _UNAUTHENTICATED = 3, 8, 14, 16
 """Codes of google.rpc.Code."""
-Readers = Mapping[str, Callable[[bytes], bytes] | None]
-"""By content type, how a body becomes protobuf; None: it is."""
+_SMALL = 1 << 16
+"""Bytes of JSON that need no turn: what they grow to in all threads is little beside one large body."""
+Reader = Callable[[bytes], bytes] | None
+"""How a body becomes protobuf; None: it is."""
+Readers = Mapping[str, Reader]
+"""By content type."""
 
 
 def http_app(
@@ -58,7 +63,13 @@ def http_app(
     `refused` counts the requests that are refused, `described` says what of the texts of feedback may be kept.
     """
 
-    one_at_a_time = asyncio.Lock()  # what a body grows to meanwhile is not held
+    unpacking, converting = asyncio.Lock(), asyncio.Lock()  # what a body grows to meanwhile is not held
+
+    def turn(packed: bytes, encoding: str, reader: Reader) -> AbstractAsyncContextManager[object]:
+        """One body at a time is unpacked, and one read from JSON, which takes long; others wait for neither."""
+        if reader and (encoding or len(packed) > _SMALL):
+            return converting
+        return unpacking if encoding else nullcontext()
 
     def route(name: str, signal: Signal, readers: Readers) -> Route:
         async def export(request: Request) -> Response:
@@ -68,8 +79,8 @@ def http_app(
                     if kind not in readers:
                         raise ContentTypeError(f"content type {' or '.join(readers)} is needed")
                     packed = await asyncio.wait_for(_body(request, limits, held), _READ_SECONDS)
-                    encoding = request.headers.get("content-encoding", "")
-                    async with one_at_a_time:
+                    encoding = _encoding(request)
+                    async with turn(packed, encoding, readers[kind]):
                         body = await _unpacked(packed, encoding, readers[kind], limits, held)
                     acknowledgement = await intake.accept(body, signal)
                 except ClientDisconnect:
@@ -145,12 +156,16 @@ async def _body(request: Request, limits: Limits, held: Held) -> bytes:
     return b"".join(chunks)
 
 
-async def _unpacked(
-    packed: bytes, encoding: str, read: Callable[[bytes], bytes] | None, limits: Limits, held: Held
-) -> bytes:
+def _encoding(request: Request) -> str:
+    """Return how the body is packed, '' when it is not."""
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    return "" if encoding == "identity" else encoding
+
+
+async def _unpacked(packed: bytes, encoding: str, read: Reader, limits: Limits, held: Held) -> bytes:
     """Return the body as protobuf. What takes long leaves the event loop to others."""
-    match encoding.strip().lower():
-        case "" | "identity":
+    match encoding:
+        case "":
             body = packed
         case "gzip":
             body = await asyncio.to_thread(gunzip, packed, limits)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
 from memtrace_otel.otlp import decode_request, encode_request
-from memtrace_otel.otlp.json import Json
-from memtrace_otel.otlp.receiver import Limits, RequestError, Signal, check_logs, check_traces
+from memtrace_otel.otlp.json import Json, json_to_request
+from memtrace_otel.otlp.receiver import Limits, RequestError, Signal, check_logs, check_traces, conversion
 from memtrace_otel.otlp.receiver.conversion import from_json
 from memtrace_otel.testing import contract_span
 from tests.otlp_json import request_to_json
@@ -39,6 +40,31 @@ def test_a_span_that_has_no_protobuf_form_is_refused_alone(bad: object) -> None:
     assert decode_request(checked.body) == SPANS
     assert (checked.spans, checked.rejected) == (3, 2)
     assert "past 100 levels" in checked.reason
+
+
+@pytest.mark.parametrize("bad", [{0}, {499}, {998}, {499, 500}, {0, 333, 334, 998}, set(range(0, 999, 10))], ids=len)
+def test_each_unreadable_span_is_found_and_no_other_one(bad: set[int]) -> None:
+    spans = [{"traceId": "a" * 32, "spanId": f"{n + 1:016x}", "name": 5 if n in bad else "x"} for n in range(999)]
+    checked = check_traces(traces(*spans), LIMITS)
+    assert checked.rejected == len(bad)
+    kept = [int(span.span_id, 16) - 1 for span in decode_request(checked.body)[len(SPANS) :]]
+    assert kept == sorted(set(range(999)) - bad)
+
+
+@pytest.mark.parametrize("bad", [0, 499, 998])
+def test_to_find_one_unreadable_span_each_is_converted_twice(bad: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conversion takes long: once to find it, once without it, besides the first attempt."""
+    converted: list[int] = []
+
+    def convert(document: Json) -> bytes:
+        holders: Any = document["resourceSpans"]
+        converted.append(sum(len(group["spans"]) for holder in holders for group in holder["scopeSpans"]))
+        return json_to_request(document)
+
+    monkeypatch.setattr(conversion, "_CONVERT", {Signal.TRACES: convert})
+    traces(*({"name": 5 if n == bad else "x"} for n in range(999)))
+    assert sum(converted) < 4_000
+    assert len(converted) < 30
 
 
 @pytest.mark.parametrize(
