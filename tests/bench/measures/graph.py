@@ -20,7 +20,7 @@ from sqlite3 import connect
 from statistics import mean, median
 from tempfile import TemporaryDirectory
 
-from memtrace_otel.graph import GrowingGraph, load_slice, slice_of_answer
+from memtrace_otel.graph import GrowingGraph, build_graph, load_slice, slice_of_answer
 from memtrace_otel.graph.assembly import assemble
 from memtrace_otel.model import OperationSpan, Variable, make_origin
 from memtrace_otel.otlp import encode_request
@@ -35,6 +35,7 @@ QUESTIONS, LARGEST = 100, 5_000
 NODES_OF_A_TURN = 5  # message, extraction, fact, update, version
 MEMORIES = 200
 JUDGED = (400, 4_000)
+NESTED = (400, 4_000)
 NEW_SPANS, CYCLE = 100, 12  # users ask in turn: so many portions hold as many questions at every size
 
 
@@ -83,6 +84,10 @@ def measure() -> Iterator[Measure]:
         yield at_most(title, costs[operations], 2.0, "ms", ratio=costs[operations] / costs[SIZES[0]])
     few, many = map(judged, JUDGED)
     title = f"a judged answer, one of {JUDGED[1]:,} in its trace, on the way to a graph; ratio to one of {JUDGED[0]:,}"
+    yield at_most(title, many, 2.0, "us", ratio=many / few)
+    progress("operations inside others")
+    few, many = map(nested, NESTED)
+    title = f"an operation, each of {NESTED[1]:,} inside the one before, to a graph; ratio to {NESTED[0]:,}"
     yield at_most(title, many, 2.0, "us", ratio=many / few)
 
 
@@ -198,6 +203,23 @@ def judged(answers: int) -> float:
     assembly = assemble(spans)
     assert len(assembly.judged) == answers
     return (time.process_time() - started) / answers * 1_000_000
+
+
+def nested(operations: int) -> float:
+    """Microseconds of CPU that an operation takes to build that reads, without an origin, what each of those around it
+    writes, and repeats what the one inside it wrote."""
+    record = Variable("state:buffer", Role.PREVIOUS)
+    spans = [
+        OperationSpan(f"{1:032x}", f"{number:016x}", f"{number - 1:016x}" if number > 1 else "", OpKind.UPDATE,
+                      OpKind.UPDATE, scope="s", start=number, end=2 * operations - number, inputs=(record,),
+                      outputs=(Variable(record.ref, digest=f"{number:016x}", action=Action.UPDATE),
+                               Variable("state:all", action=Action.UPDATE)))
+        for number in range(1, operations + 1)
+    ]  # fmt: skip
+    started = time.process_time()
+    graph = build_graph(spans)
+    assert len(graph.operations()) == operations
+    return (time.process_time() - started) / operations * 1_000_000
 
 
 def percentile(times: Sequence[float], share: int) -> float:
