@@ -36,6 +36,7 @@ NODES_OF_A_TURN = 5  # message, extraction, fact, update, version
 MEMORIES = 200
 JUDGED = (400, 4_000)
 NESTED = (400, 4_000)
+PIECES = (1_000, 10_000)
 NEW_SPANS, CYCLE = 100, 12  # users ask in turn: so many portions hold as many questions at every size
 
 
@@ -88,6 +89,11 @@ def measure() -> Iterator[Measure]:
     progress("operations inside others")
     few, many = map(nested, NESTED)
     title = f"an operation, each of {NESTED[1]:,} inside the one before, to a graph; ratio to {NESTED[0]:,}"
+    yield at_most(title, many, 2.0, "us", ratio=many / few)
+    progress("slices of a document in pieces")
+    with TemporaryDirectory() as name:
+        few, many = (piece(Path(name) / f"{pieces}.db", pieces) for pieces in PIECES)
+    title = f"a piece of a document, one of {PIECES[1]:,} stored at once, in a slice; ratio to {PIECES[0]:,}"
     yield at_most(title, many, 2.0, "us", ratio=many / few)
 
 
@@ -220,6 +226,31 @@ def nested(operations: int) -> float:
     graph = build_graph(spans)
     assert len(graph.operations()) == operations
     return (time.process_time() - started) / operations * 1_000_000
+
+
+def piece(path: Path, pieces: int) -> float:
+    """Microseconds of CPU that each piece of a document takes in the slice of an answer that read a few of them: they
+    were stored by one operation, which does not say which record came of which."""
+    trace_id, scope = f"{1:032x}", f"{1:016x}"
+    chunks = tuple(Variable(f"chunk:{number}") for number in range(pieces))
+    segment = OperationSpan(trace_id, f"{1:016x}", name=OpKind.SEGMENT, kind=OpKind.SEGMENT, scope=scope, start=1,
+                            end=2, inputs=(Variable("document:d"),), outputs=chunks)  # fmt: skip
+    inputs = tuple(Variable(chunk.ref, origin=segment.origin) for chunk in chunks)
+    outputs = tuple(Variable(f"memory:{number}", action=Action.ADD) for number in range(pieces))
+    create = OperationSpan(trace_id, f"{2:016x}", name=OpKind.CREATE, kind=OpKind.CREATE, scope=scope, start=3, end=4,
+                           inputs=inputs, outputs=outputs)  # fmt: skip
+    hits = tuple(Variable(output.ref, Role.CONTEXT, create.origin) for output in outputs[:5])
+    answer = OperationSpan(f"{2:032x}", f"{1:016x}", name=OpKind.RESPOND, kind=OpKind.RESPOND, scope=scope, start=5,
+                           end=6, inputs=hits)  # fmt: skip
+    with SqliteStore.open(path) as store:
+        store.add_request(encode_request([segment, create, answer]))
+        store.decode()
+        times: list[float] = []
+        for _ in range(5):
+            started = time.thread_time()
+            assert len(slice_of_answer(store, answer.origin)) > pieces
+            times.append(time.thread_time() - started)
+    return min(times) / pieces * 1_000_000
 
 
 def percentile(times: Sequence[float], share: int) -> float:
