@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -56,6 +56,8 @@ class Lineage:
         self._graph = weakref.proxy(graph)  # the index must not keep its graph alive
         self.spans: list[OperationSpan] = graph.operations()
         self._reads: dict[str, list[tuple[Variable, VersionKey]]] = {}
+        self._written: dict[str, list[Version]] = {}
+        self._ingestions: dict[str, OperationSpan | None] = {}
         self._readers: dict[tuple[str, str], list[OperationSpan]] = defaultdict(list)
         self._histories: dict[str, list[Version]] = {}
         self._names: dict[str, dict[str, str]] = {}
@@ -120,9 +122,9 @@ class Lineage:
 
     def subtree(self, span: OperationSpan) -> list[OperationSpan]:
         """Return the operation and all below it, nearest first."""
-        found, queue = {span.origin: span}, [span]
+        found, queue = {span.origin: span}, deque([span])
         while queue:
-            for child in self._graph.enclosed(queue.pop(0).origin):
+            for child in self._graph.enclosed(queue.popleft().origin):
                 if child.origin not in found:
                     found[child.origin] = child
                     queue.append(child)
@@ -130,12 +132,27 @@ class Lineage:
 
     def ancestors(self, span: OperationSpan) -> list[OperationSpan]:
         """Return the operations around this one inside its trace, nearest first."""
-        found: list[OperationSpan] = []
+        found: dict[str, OperationSpan] = {}
         above = self._graph.enclosing(span.origin)
-        while above is not None and above not in found:
-            found.append(above)
+        while above is not None and above.origin not in found:
+            found[above.origin] = above
             above = self._graph.enclosing(above.origin)
-        return found
+        return list(found.values())
+
+    def ingestion(self, span: OperationSpan) -> OperationSpan:
+        """Return the outermost ingestion around an operation, the operation itself when there is none."""
+        passed: dict[str, OperationSpan] = {}
+        above: OperationSpan | None = span
+        while above is not None and above.origin not in self._ingestions:
+            if above.origin in passed:  # bad data that goes round
+                return next((one for one in reversed(self.ancestors(span)) if one.kind == OpKind.INGEST), span)
+            passed[above.origin] = above
+            above = self._graph.enclosing(above.origin)
+        top = self._ingestions[above.origin] if above is not None else None
+        for origin, one in reversed(passed.items()):
+            top = top or (one if one.kind == OpKind.INGEST else None)
+            self._ingestions[origin] = top
+        return self._ingestions[span.origin] or span
 
     # --- what was read -------------------------------------------------------------------------------------------
     def reads(self, span: OperationSpan) -> list[tuple[Variable, VersionKey]]:
@@ -214,15 +231,17 @@ class Lineage:
     def written_by(self, span: OperationSpan) -> list[Version]:
         """Return the record versions that an operation wrote itself, not those it lists for an operation below it, nor
         those it failed to write."""
-        return [
-            self.output(span, output)
-            for output in span.outputs
-            if span.kind not in READING_KINDS
-            and ref_kind(output.ref) in RECORD_KINDS
-            and output.action != Action.NONE
-            and (version := VersionKey(output.ref, span.origin)) in self._graph
-            and not self._graph.has_failed(version)
-        ]
+        if span.origin not in self._written:
+            self._written[span.origin] = [
+                self.output(span, output)
+                for output in span.outputs
+                if span.kind not in READING_KINDS
+                and ref_kind(output.ref) in RECORD_KINDS
+                and output.action != Action.NONE
+                and (version := VersionKey(output.ref, span.origin)) in self._graph
+                and not self._graph.has_failed(version)
+            ]
+        return self._written[span.origin]
 
     def same_words(self, version: Version) -> list[Version]:
         """Return the record versions of the same scope whose content has the digest of this version."""

@@ -41,15 +41,29 @@ def sources_of(lineage: Lineage) -> list[Source]:
     return _known[lineage]
 
 
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """An ingestion, or an operation outside of any, and all below it; made once for all messages of it."""
+
+    top: OperationSpan
+    spans: tuple[OperationSpan, ...]
+    taking: tuple[OperationSpan, ...]
+    written: tuple[Version, ...]
+    """All record versions of it: those of a message that nothing tells apart."""
+
+
 def _find(lineage: Lineage) -> list[Source]:
     found: dict[tuple[str, str], Source] = {}
+    families: dict[str, _Family] = {}
     for span in lineage.spans:
         if span.kind in READING_KINDS:
             continue
         for index, variable in enumerate(span.inputs):
             key = variable.ref, lineage.scope(span)
             if variable.role in _GIVEN and ref_kind(variable.ref) in SOURCE_KINDS and key not in found:
-                found[key] = _source(lineage, span, index)
+                top = lineage.ingestion(span)
+                family = families.get(top.origin) or families.setdefault(top.origin, _family(lineage, top))
+                found[key] = _source(lineage, family, span, index)
     stored = {ref for ref, _ in found}
     for span in lineage.spans:
         for variable, version in lineage.reads(span) if span.kind in (OpKind.RESPOND, OpKind.ASSEMBLE) else []:
@@ -61,14 +75,17 @@ def _find(lineage: Lineage) -> list[Source]:
     return list(found.values())
 
 
-def _source(lineage: Lineage, reader: OperationSpan, index: int) -> Source:
+def _family(lineage: Lineage, top: OperationSpan) -> _Family:
+    spans = tuple(lineage.subtree(top))
+    taking = tuple(span for span in spans if span.kind in _TAKING_KINDS)
+    return _Family(top, spans, taking, _written(lineage, spans, ()))
+
+
+def _source(lineage: Lineage, family: _Family, reader: OperationSpan, index: int) -> Source:
     variable, version = lineage.reads(reader)[index]
     content = lineage.content(variable, version)
     day = day_said(content) or day_of(reader.start)
     message = Version(variable.ref, reader, content, day, digest=variable.digest)
-    top = next((span for span in reversed(lineage.ancestors(reader)) if span.kind == OpKind.INGEST), reader)
-    family = lineage.subtree(top)
-    taking = [span for span in family if span.kind in _TAKING_KINDS]
     scope = lineage.scope(reader)
     elsewhere = [  # it waited in a buffer; the same id in another memory is another message
         span
@@ -77,13 +94,13 @@ def _source(lineage: Lineage, reader: OperationSpan, index: int) -> Source:
     ]
     direct = (
         span
-        for span in (*taking, *elsewhere)
+        for span in (*family.taking, *elsewhere)
         if any(v.ref == variable.ref and v.role != Role.HISTORY for v in span.inputs)
     )
-    extraction = next(direct, taking[0] if taking else None)
+    extraction = next(direct, family.taking[0] if family.taking else None)
     facts = _facts(lineage, extraction, variable.ref) if extraction else ()
-    written = _written(lineage, family, facts)
-    return Source(message, scope, extraction or top, extraction is not None, facts, written)
+    written = _written(lineage, family.spans, facts) if facts else family.written
+    return Source(message, scope, extraction or family.top, extraction is not None, facts, written)
 
 
 def _facts(lineage: Lineage, span: OperationSpan, ref: str) -> tuple[Version, ...]:
@@ -138,5 +155,7 @@ def _decided(lineage: Lineage, facts: tuple[Version, ...]) -> list[Version]:
 
 def _feeds(lineage: Lineage, span: OperationSpan, facts: set[tuple[str, str]]) -> bool:
     """A write that names the facts it used belongs to those facts only."""
+    if not facts:
+        return True
     named = {(v.ref, v.origin) for _, v in lineage.reads(span) if ref_kind(v.ref) == RefKind.FACT}
-    return not named or not facts or bool(named & facts)
+    return not named or bool(named & facts)

@@ -40,6 +40,10 @@ class Assembly:
     """Origin of an operation with an evaluation -> origin of the answering operation that this is about."""
     supplied: set[str] = field(default_factory=set[str])
     """Origins of the judges whose last input, the answer, is supplied: they name none themselves."""
+    _nearest: dict[str, str] = field(default_factory=dict[str, str], init=False)
+    """Origin of a span that is no operation -> origin of the nearest operation around it, as far as asked for."""
+    _rungs: dict[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]], init=False)
+    """Origin of a span -> (how deep it is, a span further up that shortens the way), as far as asked for."""
 
     def main(self, origin: str) -> str:
         """Return the origin of the operation that a span belongs to."""
@@ -48,15 +52,59 @@ class Assembly:
     def enclosing(self, origin: str) -> Iterator[str]:
         """Yield the origins of the spans around a span, innermost first. Ends on bad data with a cycle too."""
         seen = {origin}
-        origin = self.main(self.parents.get(origin, ""))
+        origin = self._outer(origin)
         while origin and origin not in seen:
             yield origin
             seen.add(origin)
-            origin = self.main(self.parents.get(origin, ""))
+            origin = self._outer(origin)
+
+    def encloses(self, outer: str, origin: str) -> bool:
+        """Tell whether `outer` is among the `enclosing` spans, in steps that go with the logarithm of the depth."""
+        if outer == origin:
+            return False
+        level, top = self._rung(outer)
+        depth, above = self._rung(origin)
+        while depth > level:
+            origin = above if self._rung(above)[0] >= level else self._outer(origin)
+            depth, above = self._rung(origin)
+        return depth == level and (origin == outer if level else above == top)
 
     def enclosing_operation(self, origin: str) -> str:
-        """Return the origin of the nearest memory operation around a span, '' when there is none."""
-        return next((outer for outer in self.enclosing(origin) if outer in self.operations), "")
+        """Return the origin of the nearest memory operation around a span, '' when there is none. To be asked when the
+        operations are complete."""
+        passed: list[str] = []
+        outer = self._outer(origin)
+        while outer and outer not in self.operations and outer not in self._nearest:
+            self._nearest[outer] = ""  # visited; bad data may have a cycle
+            passed.append(outer)
+            outer = self._outer(outer)
+        found = outer if outer in self.operations else self._nearest.get(outer, "")
+        self._nearest.update((span, found) for span in passed)
+        return "" if found == origin else found
+
+    def _outer(self, origin: str) -> str:
+        return self.main(self.parents.get(origin, ""))
+
+    def _rung(self, origin: str) -> tuple[int, str]:
+        """Return (depth, a span further up): from span to span these lead to any one above in few steps. The outermost
+        has itself; the spans of a cycle, in bad data, are all the outermost and have one of them."""
+        rungs, missing = self._rungs, dict[str, None]()
+        span = origin
+        while span not in rungs:
+            missing[span] = None
+            outer = self._outer(span)
+            if outer and outer not in missing:
+                span = outer
+                continue
+            passed = list(missing)
+            rungs.update((one, (0, span)) for one in (passed[passed.index(outer) :] if outer else [span]))
+        for span in reversed(missing):
+            if span not in rungs:
+                outer = self._outer(span)
+                depth, near = rungs[outer]
+                halfway, far = rungs[near]
+                rungs[span] = depth + 1, far if depth - halfway == halfway - rungs[far][0] else outer
+        return rungs[origin]
 
 
 def assemble(spans: Iterable[OperationSpan]) -> Assembly:

@@ -20,8 +20,8 @@ from memtrace_otel.semconv import Incomplete
 class GrowingGraph:
     """A graph that takes more spans at any time; after each `extend` it is what `build_graph` makes of all of them.
 
-    The cost of `extend` goes with the spans of the traces that name the same records as the new ones, not with the
-    graph. `whole` as in `build_graph`. Not safe to use from several threads at once.
+    The cost of `extend` goes with the spans of the traces that name the same records as the new ones, in whatever
+    memory, not with the graph. `whole` as in `build_graph`. Not safe to use from several threads at once.
     """
 
     def __init__(self, spans: Iterable[OperationSpan] = (), *, whole: bool = True) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from memtrace_otel import semconv
@@ -63,6 +64,37 @@ class OutlinedOperation(NamedTuple):
         return {i for i, o in self.flow if o in places} if places else None
 
 
+class WideOperation(OutlinedOperation):
+    """One with so many outputs that each is looked up: all who read of them ask."""
+
+    FROM = 16
+
+    def writes(self, ref: str) -> bool:
+        """As `OutlinedOperation`."""
+        return ref in self._places
+
+    def sources(self, ref: str) -> set[int] | None:
+        """As `OutlinedOperation`."""
+        if self.flow is None or ref not in self._places:
+            return None
+        return {i for place in self._places[ref] for i in self._fed.get(place, ())}
+
+    @cached_property
+    def _places(self) -> dict[str, list[int]]:
+        places: defaultdict[str, list[int]] = defaultdict(list)
+        for place, (ref, writes) in enumerate(self.written()):
+            if writes:
+                places[ref].append(place)
+        return dict(places)
+
+    @cached_property
+    def _fed(self) -> dict[int, list[int]]:
+        fed: defaultdict[int, list[int]] = defaultdict(list)
+        for i, o in self.flow or ():
+            fed[o].append(i)
+        return fed
+
+
 @dataclass(slots=True)
 class OutlinedTraces:
     """Operations, parents of spans and scopes by origin; `mains` and `repeats` as in `Assembly` and `Versions`.
@@ -93,17 +125,17 @@ class OutlinedTraces:
             if source[1] == semconv.ATTRIBUTION_SCOPE:
                 continue
             origin = f"{trace_id}-{span_id}"
-            known = len(writers)
+            known, width = len(writers), len(outputs)
             for ref in outputs:
                 writers[ref] = origin
-            ragged = len(origins) != len(inputs) or len(actions) != len(outputs) or "" in inputs or "" in writers
+            ragged = len(origins) != len(inputs) or len(actions) != width or "" in inputs or "" in writers
             if kind == OpKind.JUDGE:
                 answers = {at for ref, at in zip(inputs, origins, strict=False) if ref_kind(ref) == RefKind.ANSWER}
                 nameless = not answers
                 judged |= answers
             else:
                 nameless = False
-            if part or ragged or nameless or len(writers) != known + len(outputs):
+            if part or ragged or nameless or len(writers) != known + width:
                 self._add_assembled(trace_id, outlines)  # puts what was added of it so far right
                 return
             if parent_id:
@@ -115,7 +147,8 @@ class OutlinedTraces:
             if kind or inputs or outputs or operates(outline.span()):
                 within = flow_within(outline.span()) if has_flow else None
                 texts = (*inputs, *origins, *outputs)
-                self.operations[origin] = OutlinedOperation(kind, len(inputs), texts, actions, within)
+                made = OutlinedOperation if width < WideOperation.FROM else WideOperation
+                self.operations[origin] = made(kind, len(inputs), texts, actions, within)
         own = {f"{trace_id}-{outline[1]}" for outline in outlines} if judged else set[str]()
         if not judged & own <= self.operations.keys():
             self._add_assembled(trace_id, outlines)
@@ -159,4 +192,5 @@ class OutlinedTraces:
 
 def _whole(span: OperationSpan) -> OutlinedOperation:
     texts = *(v.ref for v in span.inputs), *(v.origin for v in span.inputs), *(v.ref for v in span.outputs)
-    return OutlinedOperation(span.kind, len(span.inputs), texts, [v.action for v in span.outputs], span.flow)
+    made = OutlinedOperation if len(span.outputs) < WideOperation.FROM else WideOperation
+    return made(span.kind, len(span.inputs), texts, [v.action for v in span.outputs], span.flow)

@@ -106,7 +106,7 @@ class Versions:
 
     def _within(self, span: OperationSpan, origin: str) -> bool:
         """Tell whether a span is that of an origin or inside it: what it reads need not have been stored."""
-        return span.origin == origin or origin in self._assembly.enclosing(span.origin)
+        return span.origin == origin or self._assembly.encloses(origin, span.origin)
 
     def _join_owners(self) -> None:
         scopes = self._assembly.scopes
@@ -149,13 +149,18 @@ def _repeated(writes: dict[VersionKey, Write], assembly: Assembly) -> dict[Versi
             known = inner.get(outer.version)
             if known is None or known.order < write.order:
                 inner[outer.version] = write
-    return {outer: innermost for outer in inner if (innermost := _innermost(outer, inner)) is not None}
+    return _innermost(inner)
 
 
-def _innermost(version: VersionKey, inner: dict[VersionKey, Write]) -> VersionKey | None:
-    """Follow repetitions inwards; None when bad data makes them go round."""
-    seen: set[VersionKey] = set()
-    while version in inner and version not in seen:
-        seen.add(version)
-        version = inner[version].version
-    return None if version in seen else version
+def _innermost(inner: dict[VersionKey, Write]) -> dict[VersionKey, VersionKey]:
+    """Follow repetitions inwards; without those that bad data makes go round."""
+    found: dict[VersionKey, VersionKey | None] = {}
+    for outer in inner:
+        passed: list[VersionKey] = []
+        version = outer
+        while version in inner and version not in found:
+            found[version] = None  # visited
+            passed.append(version)
+            version = inner[version].version
+        found.update(dict.fromkeys(passed, found.get(version) if version in inner else version))
+    return {outer: innermost for outer in inner if (innermost := found[outer]) is not None}

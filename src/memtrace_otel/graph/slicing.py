@@ -196,9 +196,7 @@ class StoredFlow:
     def _inputs(self, origin: str, found: OutlinedOperation, places: set[int] | None = None) -> list[VersionKey]:
         operations, repeats = self._known.operations, self._known.repeats
         versions: list[VersionKey] = []
-        for place in range(found.reads):
-            if places is not None and place not in places:
-                continue
+        for place in range(found.reads) if places is None else sorted(places):
             ref, source = found.texts[place], found.texts[found.reads + place]
             if source in operations and source != origin and operations[source].writes(ref):
                 version = VersionKey(ref, source)

@@ -183,17 +183,20 @@ def feeding(graph: EvolutionGraph, version: NodeKey, without: frozenset[str] = f
 
 def _inside(graph: EvolutionGraph, operation: NodeKey) -> Iterator[NodeKey]:
     """The reverse of `_around`: versions written inside an operation by steps that recorded no inputs."""
-    if _is_reading(graph, operation):
-        return
-    for span in graph.enclosed(operation.origin):
-        inner = OperationKey(span.origin)
+    waiting = [] if _is_reading(graph, operation) else _steps(graph, operation)
+    while waiting:
+        inner = waiting.pop()
         if _is_reading(graph, inner) or any(edge["index"] >= 0 for *_, edge in graph.in_edges(inner, data=True)):
             continue
         for _, version, edge in graph.out_edges(inner, data=True):
             if edge["type"] == EdgeType.PRODUCED and edge["sources"] is None:
                 yield inner
                 yield version
-        yield from _inside(graph, inner)
+        waiting += _steps(graph, inner)
+
+
+def _steps(graph: EvolutionGraph, operation: NodeKey) -> list[OperationKey]:
+    return [OperationKey(span.origin) for span in reversed(graph.enclosed(operation.origin))]
 
 
 def _is_reading(graph: EvolutionGraph, operation: NodeKey) -> bool:

@@ -56,6 +56,8 @@ class Timeline:
     writes: list[Write] = field(default_factory=list[Write])
     _ends: list[int] = field(default_factory=list[int])
     _starts: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    _outside: list[int] = field(default_factory=list[int])
+    """By place in `_starts`: the last place before it whose write is not by an operation around; -1 for none."""
 
     def close(self) -> None:
         """Sort; call once after the last write was added."""
@@ -71,20 +73,30 @@ class Timeline:
         for place in range(bisect_right(self._ends, reader.start) - 1, -1, -1):
             if _precedes(self.writes[place].operation, reader):
                 return self.writes[place]
-        for place in range(bisect_left(self._starts, (reader.start, -1)) - 1, -1, -1):
-            write = self.writes[self._starts[place][1]]
-            if write.version.origin not in assembly.enclosing(reader.origin):
-                return write
-        return None
+        place = self._last_outside(bisect_left(self._starts, (reader.start, -1)) - 1, reader.origin, assembly)
+        return self.writes[self._starts[place][1]] if place >= 0 else None
 
     def last_inside(self, reader: OperationSpan, assembly: Assembly) -> Write | None:
         """Return the last write by an operation that ran inside the reader."""
-        for write in reversed(self.writes):
-            span = write.operation
-            inside = reader.start <= span.start and _end(span) <= _end(reader)
-            if inside and reader.origin in assembly.enclosing(span.origin):
-                return write
+        for place in range(bisect_right(self._ends, _end(reader)) - 1, -1, -1):
+            span = self.writes[place].operation
+            if reader.start <= span.start and assembly.encloses(reader.origin, span.origin):
+                return self.writes[place]
         return None
+
+    def _last_outside(self, place: int, origin: str, assembly: Assembly) -> int:
+        """Return the last place in `_starts`, from one downwards, whose write is not by an operation around a span.
+
+        What is around an operation around the span is so, too: it is passed over at once.
+        """
+        while place >= 0 and assembly.encloses(self._origin(place), origin):
+            for missing in range(len(self._outside), place + 1):
+                self._outside.append(self._last_outside(missing - 1, self._origin(missing), assembly))
+            place = self._outside[place]
+        return place
+
+    def _origin(self, place: int) -> str:
+        return self.writes[self._starts[place][1]].version.origin
 
 
 def _end(span: OperationSpan) -> int:

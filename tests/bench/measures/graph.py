@@ -20,7 +20,7 @@ from sqlite3 import connect
 from statistics import mean, median
 from tempfile import TemporaryDirectory
 
-from memtrace_otel.graph import GrowingGraph, load_slice, slice_of_answer
+from memtrace_otel.graph import GrowingGraph, build_graph, load_slice, slice_of_answer
 from memtrace_otel.graph.assembly import assemble
 from memtrace_otel.model import OperationSpan, Variable, make_origin
 from memtrace_otel.otlp import encode_request
@@ -35,6 +35,8 @@ QUESTIONS, LARGEST = 100, 5_000
 NODES_OF_A_TURN = 5  # message, extraction, fact, update, version
 MEMORIES = 200
 JUDGED = (400, 4_000)
+NESTED = (400, 4_000)
+PIECES = (1_000, 10_000)
 NEW_SPANS, CYCLE = 100, 12  # users ask in turn: so many portions hold as many questions at every size
 
 
@@ -83,6 +85,15 @@ def measure() -> Iterator[Measure]:
         yield at_most(title, costs[operations], 2.0, "ms", ratio=costs[operations] / costs[SIZES[0]])
     few, many = map(judged, JUDGED)
     title = f"a judged answer, one of {JUDGED[1]:,} in its trace, on the way to a graph; ratio to one of {JUDGED[0]:,}"
+    yield at_most(title, many, 2.0, "us", ratio=many / few)
+    progress("operations inside others")
+    few, many = map(nested, NESTED)
+    title = f"an operation, each of {NESTED[1]:,} inside the one before, to a graph; ratio to {NESTED[0]:,}"
+    yield at_most(title, many, 2.0, "us", ratio=many / few)
+    progress("slices of a document in pieces")
+    with TemporaryDirectory() as name:
+        few, many = (piece(Path(name) / f"{pieces}.db", pieces) for pieces in PIECES)
+    title = f"a piece of a document, one of {PIECES[1]:,} stored at once, in a slice; ratio to {PIECES[0]:,}"
     yield at_most(title, many, 2.0, "us", ratio=many / few)
 
 
@@ -198,6 +209,48 @@ def judged(answers: int) -> float:
     assembly = assemble(spans)
     assert len(assembly.judged) == answers
     return (time.process_time() - started) / answers * 1_000_000
+
+
+def nested(operations: int) -> float:
+    """Microseconds of CPU that an operation takes to build that reads, without an origin, what each of those around it
+    writes, and repeats what the one inside it wrote."""
+    record = Variable("state:buffer", Role.PREVIOUS)
+    spans = [
+        OperationSpan(f"{1:032x}", f"{number:016x}", f"{number - 1:016x}" if number > 1 else "", OpKind.UPDATE,
+                      OpKind.UPDATE, scope="s", start=number, end=2 * operations - number, inputs=(record,),
+                      outputs=(Variable(record.ref, digest=f"{number:016x}", action=Action.UPDATE),
+                               Variable("state:all", action=Action.UPDATE)))
+        for number in range(1, operations + 1)
+    ]  # fmt: skip
+    started = time.process_time()
+    graph = build_graph(spans)
+    assert len(graph.operations()) == operations
+    return (time.process_time() - started) / operations * 1_000_000
+
+
+def piece(path: Path, pieces: int) -> float:
+    """Microseconds of CPU that each piece of a document takes in the slice of an answer that read a few of them: they
+    were stored by one operation, which does not say which record came of which."""
+    trace_id, scope = f"{1:032x}", f"{1:016x}"
+    chunks = tuple(Variable(f"chunk:{number}") for number in range(pieces))
+    segment = OperationSpan(trace_id, f"{1:016x}", name=OpKind.SEGMENT, kind=OpKind.SEGMENT, scope=scope, start=1,
+                            end=2, inputs=(Variable("document:d"),), outputs=chunks)  # fmt: skip
+    inputs = tuple(Variable(chunk.ref, origin=segment.origin) for chunk in chunks)
+    outputs = tuple(Variable(f"memory:{number}", action=Action.ADD) for number in range(pieces))
+    create = OperationSpan(trace_id, f"{2:016x}", name=OpKind.CREATE, kind=OpKind.CREATE, scope=scope, start=3, end=4,
+                           inputs=inputs, outputs=outputs)  # fmt: skip
+    hits = tuple(Variable(output.ref, Role.CONTEXT, create.origin) for output in outputs[:5])
+    answer = OperationSpan(f"{2:032x}", f"{1:016x}", name=OpKind.RESPOND, kind=OpKind.RESPOND, scope=scope, start=5,
+                           end=6, inputs=hits)  # fmt: skip
+    with SqliteStore.open(path) as store:
+        store.add_request(encode_request([segment, create, answer]))
+        store.decode()
+        times: list[float] = []
+        for _ in range(5):
+            started = time.thread_time()
+            assert len(slice_of_answer(store, answer.origin)) > pieces
+            times.append(time.thread_time() - started)
+    return min(times) / pieces * 1_000_000
 
 
 def percentile(times: Sequence[float], share: int) -> float:

@@ -9,6 +9,9 @@ import networkx as nx
 import pytest
 
 from memtrace_otel.graph import EdgeType, OperationKey, VersionKey, build_graph
+from memtrace_otel.graph.assembly import Assembly, assemble
+from memtrace_otel.graph.outputs import Versions
+from memtrace_otel.graph.writes import Timeline, Write
 from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.semconv import Action, OpKind, Role
 from tests.unit.graph.conftest import life_of_a_fact, origin_of, put, span
@@ -193,3 +196,99 @@ def test_noise_gives_a_graph_that_can_be_asked(seed: int) -> None:
         # Only replacements that the spans themselves name may go round; an inferred one never closes a circle.
         inside = [(a, b, e) for a, b, e in graph.edges(component, data=True) if b in component and len(component) > 1]
         assert all(not e["inferred"] for _, _, e in inside if e["type"] == EdgeType.SUPERSEDES)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_is_around_a_span_is_found_at_once_as_step_by_step(seed: int) -> None:
+    rng = random.Random(seed)
+    spans = noise(rng) if seed % 2 else nested(rng)
+    assembly = assemble(spans)
+    origins = [*assembly.parents, *assembly.mains.values(), origin_of(9, 9)]
+    rng.shuffle(origins)
+    for origin in origins:
+        around = list(assembly.enclosing(origin))
+        assert [outer for outer in origins if assembly.encloses(outer, origin)] == [o for o in origins if o in around]
+        nearest = next((outer for outer in around if outer in assembly.operations), "")
+        assert assembly.enclosing_operation(origin) == nearest
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_write_that_a_reader_saw_is_found_at_once_as_one_by_one(seed: int) -> None:
+    rng = random.Random(seed)
+    assembly = assemble(noise(rng) if seed % 2 else nested(rng))
+    index = Versions(assembly).index
+    readers = list(assembly.operations.values())
+    rng.shuffle(readers)
+    for timeline in (*index.records.values(), *index._traces.values(), *index._digests.values()):
+        for reader in readers:
+            unfinished = _begun_before(timeline, reader, assembly)
+            found = timeline.last_before(reader, assembly)
+            assert found == unfinished or (found is not None and found.operation.end <= reader.start)
+            inside = [
+                write
+                for write in timeline.writes
+                if reader.start <= write.operation.start
+                and max(write.operation.start, write.operation.end) <= max(reader.start, reader.end)
+                and reader.origin in assembly.enclosing(write.operation.origin)
+            ]
+            assert timeline.last_inside(reader, assembly) == (inside[-1] if inside else None)
+
+
+def _begun_before(timeline: Timeline, reader: OperationSpan, assembly: Assembly) -> Write | None:
+    around = set(assembly.enclosing(reader.origin))
+    writes = sorted(enumerate(timeline.writes), key=lambda placed: (placed[1].operation.start, placed[0]))
+    begun = [w for _, w in writes if w.operation.start < reader.start and w.version.origin not in around]
+    return begun[-1] if begun else None
+
+
+def nested(rng: random.Random) -> list[OperationSpan]:
+    """Operations inside others, most of them in the last one, all unfinished; few are below spans that began later."""
+    spans: list[OperationSpan] = []
+    for number in range(1, 31):
+        parent = number - 1 if rng.random() < 0.8 else rng.randrange(number)
+        at = number if rng.random() < 0.8 else rng.randrange(30)
+        kind = rng.choice([OpKind.UPDATE, OpKind.UPDATE, ""])
+        ref = [put(rng.choice(["state:s", "fact:f"]), rng.choice(["x", "y", ""]))] if kind else []
+        spans.append(span(1, number, kind, parent=parent, at=at, lasts=99, inputs=ref, outputs=ref))
+    return spans
+
+
+def test_nested_operations_cost_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is inside the one before: none asks again for all those around it."""
+    steps = 0
+    main = Assembly.main
+
+    def counting(assembly: Assembly, origin: str) -> str:
+        nonlocal steps
+        steps += 1
+        return main(assembly, origin)
+
+    monkeypatch.setattr(Assembly, "main", counting)
+    for ref in ("state:s", "fact:f"):  # the latter is looked for inside, too
+        taken: list[int] = []
+        for depth in (100, 400):
+            steps = 0
+            build_graph(
+                span(1, number, OpKind.UPDATE, parent=number - 1, at=number, lasts=2 * (depth - number) + 1, scope="s",
+                     inputs=[Variable(ref, Role.PREVIOUS)], outputs=[put(ref, f"v{number}", action=Action.UPDATE)])
+                for number in range(1, depth + 1)
+            )  # fmt: skip
+            taken.append(steps)
+        assert taken[1] < 6 * taken[0]
+
+
+def test_steps_may_be_nested_as_deep_as_they_are() -> None:
+    """What a step without inputs wrote came from the operation around it, however far."""
+    depth = 3000
+    read = [put("message:m", "hi", role=Role.MESSAGE)]
+    steps = (
+        span(1, number, OpKind.UPDATE, parent=number - 1, at=number, lasts=9999, scope="s",
+             outputs=[put(f"memory:{number}", "x", action=Action.ADD)])
+        for number in range(2, depth)
+    )  # fmt: skip
+    graph = build_graph([span(1, 1, OpKind.INGEST, at=1, lasts=9999, scope="s", inputs=read), *steps])
+    last = VersionKey(f"memory:{depth - 1}", origin_of(1, depth - 1))
+    message = VersionKey("message:m", "", "s")
+    assert last in graph.descendants(message)
+    assert last in graph.slice_of_message(message)
+    assert message in graph.ancestors(last)
