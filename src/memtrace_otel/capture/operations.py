@@ -278,16 +278,13 @@ class Operation(Notes):
         """Whether its variables show what it found, as those of a search that is no part of another do."""
         return self.kind == _RETRIEVE and not self._is_step()
 
-    def _tell_of_records(self) -> None:
-        """Say in the standard's words what the variables show of records, where its user has not."""
+    def _records(self) -> dict[str, AttributeValue]:
+        """What the variables show of records in the standard's words, but for what its user has said."""
         said: Mapping[str, object] = getattr(self.span, "attributes", None) or {}
-        for name, value in record_attributes(self._inputs, self._outputs, found=self._shows_found()).items():
-            if name not in said:
-                self.set(name, value)
+        shown = record_attributes(self._inputs, self._outputs, found=self._shows_found())
+        return {name: value for name, value in shown.items() if name not in said}
 
     def _write(self, tracer: trace.Tracer, error: BaseException | None) -> None:
-        if error is None:
-            self._tell_of_records()
         limits = config().of(self.system)
         inputs, outputs, reasons = described(self._inputs, self._outputs, limits)
         for reason in reasons:
@@ -295,12 +292,13 @@ class Operation(Notes):
         flow, too_many = flow_of(self._sources, len(self._inputs))
         if too_many:
             self.mark(Incomplete.BUDGET)
-        taken = sum(self._admitted.values()) + len("".join(self._incomplete))
+        records = self._records() if error is None else {}
+        taken = sum(self._admitted.values()) + len("".join([*self._incomplete, *map(str, records.items())]))
         parts, dropped = lay_out(inputs, outputs, flow, limits, taken)
         if dropped:
             self.mark(Incomplete.BUDGET)
             note_drop("variables", dropped, self.system)
-        attributes: dict[str, AttributeValue] = {semconv.SEQ: self._sequence}
+        attributes: dict[str, AttributeValue] = {semconv.SEQ: self._sequence, **records}
         if self.scope:
             attributes[semconv.SCOPE] = self.scope
         if self._incomplete:

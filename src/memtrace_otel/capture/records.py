@@ -8,6 +8,7 @@ from memtrace_otel.semconv import Action, RefKind, Role
 
 _STORED = tuple(f"{kind}:" for kind in (RefKind.MEMORY, RefKind.STATE, RefKind.CHUNK, RefKind.DOCUMENT))
 _MEMORY = f"{RefKind.MEMORY}:"
+_LONGEST = 256
 _CHANGES = frozenset(map(str, (Action.ADD, Action.UPDATE, Action.DELETE)))
 _CANDIDATE, _HIT = str(Role.CANDIDATE), str(Role.HIT)
 
@@ -17,8 +18,9 @@ def record_attributes(read: list[Read], written: list[Written], *, found: bool) 
     changed = {ref for ref, _, action, *_ in written if action in _CHANGES and ref.startswith(_STORED)}
     if changed:
         said: dict[str, str | int] = {semconv.GEN_AI_MEMORY_RECORD_COUNT: len(changed)}
-        if len(changed) == 1 and (only := changed.pop()).startswith(_MEMORY):
-            said[semconv.GEN_AI_MEMORY_RECORD_ID] = only.removeprefix(_MEMORY)
+        ref = changed.pop()
+        if not changed and ref.startswith(_MEMORY) and len(ref) < _LONGEST and ref.isprintable():  # no lone surrogate
+            said[semconv.GEN_AI_MEMORY_RECORD_ID] = ref.removeprefix(_MEMORY)
         return said
     hits = sum(one[1] == _HIT for one in read)
     if not found or (not hits and _shows_more(read, written)):

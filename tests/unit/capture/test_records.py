@@ -81,6 +81,13 @@ def test_a_write_names_its_record_or_says_of_how_many(recording: Recording) -> N
     ]
 
 
+@pytest.mark.parametrize("id", ["\ud800", "a\nb", "x" * 10_000])
+def test_an_id_that_is_no_text_for_an_attribute_is_in_the_ref_alone(recording: Recording, id: str) -> None:
+    with operation("create_memory", kind="create", system="t", tracer=recording.tracer) as op:
+        op.wrote(f"memory:{id}", action="ADD", content="tea")
+    assert said(recording.spans()[0]) == {GEN_AI_MEMORY_RECORD_COUNT: 1}
+
+
 @pytest.mark.parametrize("on_the_span", [False, True])
 def test_what_its_user_says_stands(recording: Recording, on_the_span: bool) -> None:
     with searching(recording) as op:
