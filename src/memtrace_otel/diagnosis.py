@@ -127,7 +127,7 @@ def diagnose_backend(
         reading.api.allow(len(some))
         read_ahead(reading, some)
         if not known and (unknown := [trace_id for trace_id in some if not reading.trace(trace_id)]):
-            reading.failing(time.time_ns())  # a wrong path knows no trace either: a search tells of that
+            reading.check_address()
             raise UnknownTraceError(*unknown)
         for diagnosis in _diagnoses(
             _load_fairly(reading, some), {}, lambda done, first=first: progress(first + done, len(asked))

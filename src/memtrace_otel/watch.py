@@ -41,7 +41,7 @@ _PATIENCE = 10
 """A trace that never gets quiet is attributed after so many quiet periods."""
 _LONGEST_PAUSE = 60.0
 """Between tries while the backend does not answer."""
-_REFUSED_SECONDS, _REFUSED_LONGEST = 60.0, 86_400.0
+_REFUSED_SECONDS, _REFUSED_LONGEST = 60.0, 3600.0
 """To the next try with what the receiver refuses: the first time, and at most."""
 _LOOK_SECONDS = 2.0
 """How long the traces that were read to see what is there serve the verdicts of one trace."""
@@ -66,8 +66,8 @@ class _Case:
     """The ids of those that were told: the backend may be slow to show them, or never do."""
     rejected: set[str] = field(default_factory=set[str])
     """The ids of those that the receiver does not take: OTLP says not to send them again."""
-    refused: dict[str, float] = field(default_factory=dict[str, float])
-    """The answers on which it takes no request, each with the seconds to the next try."""
+    refused: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    """The answers on which it takes no request: when to send it again, and how long that waits (s)."""
 
 
 class Observer(Protocol):
@@ -126,6 +126,7 @@ class Watch:
         self._sent: Sent = {}
         self._evaluations: dict[str, None] = {}
         self._searched = dict.fromkeys(_SEARCHES, -_EVER)
+        self._taken, self._refusal = False, None  # of a round, by the receiver
 
     def run(self, interval: float, stopped: Event) -> None:
         """Search every `interval` seconds until `stopped`. A backend that does not answer is asked again."""
@@ -183,13 +184,19 @@ class Watch:
         ]
         some = [trace_id for *_, trace_id in sorted(due)[:TOGETHER]]
         self._source.api.allow(max(1, len(some)))
-        return self._attribute([trace_id for trace_id in some if self._is_quiet(trace_id)])
+        self._taken, self._refusal = False, None
+        new = self._attribute([trace_id for trace_id in some if self._is_quiet(trace_id)])
+        if self._refusal and not self._taken:  # perhaps it takes nothing at all
+            raise self._refusal
+        return new
 
     def _attribute(self, trace_ids: list[str]) -> int:
         new = 0
+        answers: set[str] = set()
         try:
             for diagnosis in diagnose_backend(self._source, trace_ids, known=True):
                 store, looked = self._look()
+                answers |= {verdict.failure.answer_span.origin for verdict in diagnosis.verdicts}
                 for verdict in diagnosis.verdicts:  # each is sent soon after the backend was looked at
                     if time.monotonic() - looked > _LOOK_SECONDS:
                         store, looked = self._look()
@@ -202,7 +209,9 @@ class Watch:
         except StoreError as error:
             return new + self._apart(trace_ids, error)
         for trace_id in trace_ids:
-            self._postpone(self._cases[trace_id])
+            case = self._cases[trace_id]
+            case.refused = {answer: told for answer, told in case.refused.items() if answer in answers}
+            self._postpone(case)
         return new
 
     def _apart(self, trace_ids: list[str], error: StoreError) -> int:
@@ -250,10 +259,11 @@ class Watch:
             if made.spans:  # else its ids may be anything
                 self._observer.attributed(Attributed.of(made.verdict, made.seconds))
         verdict = made.verdict
-        if verdict.attribution_id in case.rejected:
+        later, _ = case.refused.get(failure.answer_span.origin, (0.0, 0.0))
+        if verdict.attribution_id in case.rejected or time.monotonic() < later:
             return made.is_new
         try:
-            deliver([made], store)
+            self._taken |= deliver([made], store).spans > 0
         except SendError as error:
             if error.partial:
                 case.rejected.add(verdict.attribution_id)
@@ -270,14 +280,11 @@ class Watch:
     def _refused(self, case: _Case, verdict: Verdict, error: SendError) -> None:
         """Put a verdict off, longer each time: others may be taken, and this one, too, when the receiver is mended."""
         answer = verdict.failure.answer_span.origin
-        seconds = case.refused.pop(answer, _REFUSED_SECONDS / _LATER) * _LATER
-        if seconds > _REFUSED_LONGEST:
-            case.rejected.add(verdict.attribution_id)
-            _logger.warning("the verdict on %s is left out: %s", answer, error)
-        else:
-            case.refused[answer] = seconds
-            _logger.warning("the verdict on %s is sent again in %.0f s: %s", answer, seconds, error)
-        self._observer.failed()
+        _, waited = case.refused.get(answer, (0.0, _REFUSED_SECONDS / _LATER))
+        seconds = min(waited * _LATER, _REFUSED_LONGEST)
+        case.refused[answer] = time.monotonic() + seconds, seconds
+        _logger.warning("the verdict on %s is sent again in %.0f s: %s", answer, seconds, error)
+        self._refusal = self._refusal or error
 
     def _leave_out(self, trace_id: str, error: StoreError) -> None:
         _logger.warning("trace %s is left out for now: %s", trace_id, error)
@@ -291,7 +298,8 @@ class Watch:
         case.waiting, case.attributed = None, True
         case.due = now + case.step if now + case.step - case.changed <= _WATCHED_SECONDS else None
         if case.refused:
-            case.due = now + min(case.refused.values())
+            again = min(due for due, _ in case.refused.values())
+            case.due = again if case.due is None else min(again, case.due)
 
     def _wait_for_quiet(self, case: _Case, now: float) -> None:
         """Put off the look at a trace for which something came now, up to where patience ends since the first time."""

@@ -326,7 +326,7 @@ def test_a_trace_is_not_unknown_where_the_address_is_wrong(kind: str) -> None:
     with answering(lambda path, query: (404, b"404 page not found")) as asked:
         result = run("attribute", "f" * 32, "--source", f"{kind}+{asked.url}/wrong")
     assert (result.exit_code, "no such trace" in result.output) == (2, False)
-    assert "HTTP 404 404 page not found (is this the port of the HTTP API" in result.output
+    assert "HTTP 404 (is this the port of the HTTP API" in result.output
 
 
 def test_verdicts_are_printed_though_the_receiver_takes_none(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,8 +337,10 @@ def test_verdicts_are_printed_though_the_receiver_takes_none(database: Path, mon
     assert "cannot send traces to http://127.0.0.1:1" in result.stderr
 
 
-@pytest.mark.parametrize("failing", [1, 2])
-def test_a_receiver_that_fails_loses_no_verdict_of_a_source(failing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("failing", "refused", "tries"), [(1, False, 1), (2, False, 2), (1, True, 2)])
+def test_a_receiver_that_fails_loses_no_verdict_of_a_source(
+    failing: int, refused: bool, tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, sent = ListedSource(), list[bytes]()
     first = record(System.ADDITIVE, Fault.GARBLED, STORY[0], STORY[3]).spans
     second = record(System.ADDITIVE, Fault.GARBLED, STORY[1], STORY[3]).spans
@@ -347,14 +349,14 @@ def test_a_receiver_that_fails_loses_no_verdict_of_a_source(failing: int, monkey
     def send(target: Target, body: bytes) -> None:
         sent.append(body)
         if len(sent) == failing:
-            raise SendError(target, "it is down")
+            raise SendError(target, "it is down", refused=refused)
 
     monkeypatch.setattr("memtrace_otel.store.open_source", lambda url: source)
     monkeypatch.setattr(publish, "send", send)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_LOGS_EXPORTER", "none")
     result = run("attribute", "--all", "--since", "2020-01-01T00:00:00Z", "--json", "--source", "tempo+http://x")
-    assert (result.exit_code, len(sent), len(result.stdout.splitlines())) == (2, failing, 2)
+    assert (result.exit_code, len(sent), len(result.stdout.splitlines())) == (2, tries, 2)
     assert "it is down" in result.stderr
 
 

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Event
@@ -321,31 +321,107 @@ def test_a_verdict_that_the_receiver_rejects_is_left_out_and_holds_up_no_other(
     assert caplog.text.count("is left out") == caplog.text.count(f"the verdict on {told.rejected}-") == 1
 
 
-@pytest.mark.parametrize("mended", [False, True])
-def test_a_verdict_whose_request_is_refused_holds_up_no_other_and_is_sent_again(
-    mended: bool, told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+class Rounds:
+    """What a watch says of its rounds."""
+
+    def __init__(self) -> None:
+        self.succeeded: list[bool] = []
+
+    def expects(self, system: str, service: str) -> None:
+        pass
+
+    def attributed(self, told: Attributed) -> None:
+        pass
+
+    def failed(self) -> None:
+        pass
+
+    def searched(self, succeeded: bool, waiting: int) -> None:
+        self.succeeded.append(succeeded)
+
+
+def run_until(watch: Watch, clock: Clock, end: float, then: Callable[[], None] = lambda: None) -> None:
+    """Run a watch in the time of the clock; `then` is called in each pause."""
+    stopped = Event()
+
+    def wait(seconds: float) -> bool:
+        clock.now += max(1.0, seconds)
+        then()
+        if clock.now > end:
+            stopped.set()
+        return stopped.is_set()
+
+    stopped.wait = wait  # type: ignore[method-assign]
+    watch.run(60.0, stopped)
+
+
+def test_a_verdict_whose_request_is_refused_holds_up_no_other_and_is_sent_when_it_is_taken(
+    told: Told, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     spans = story()
     told.source.tell(spans, story(number=1))
     told.refused = next(span for span in spans if span.kind == "respond").trace_id
-    waits, stopped = list[float](), Event()
 
-    def wait(seconds: float) -> bool:
-        waits.append(seconds)
-        clock.now += max(1.0, seconds)
-        if mended and clock.now > 2000:
+    def mend() -> None:
+        if clock.now > 20_000:
             told.refused = ""
-        if clock.now > 100_000:
-            stopped.set()
-        return stopped.is_set()
 
-    monkeypatch.setattr(stopped, "wait", wait)
-    told.watch.run(60.0, stopped)
-    assert (len(told.verdicts), told.tries) == (2, 5 if mended else 8)
-    assert len({span.trace_id for span in told.source.told if span.span_id in told.ours}) == (6 if mended else 3)
-    assert max(waits) < 70  # no pause
-    assert caplog.text.count("is sent again in ") == (3 if mended else 6)
-    assert caplog.text.count("is left out") == (not mended)
+    run_until(told.watch, clock, 30_000, mend)
+    assert (len(told.verdicts), len(told.ours)) == (2, len(set(told.ours)))
+    assert len({span.trace_id for span in told.source.told if span.span_id in told.ours}) == 6
+    assert 7 < caplog.text.count("is sent again in ") < 11  # after 1, 4, 16, 60, 60 ... minutes
+
+
+def test_new_evaluations_do_not_bring_the_next_try_with_a_refused_verdict_forward(told: Told, clock: Clock) -> None:
+    spans = story()
+    told.source.tell(spans)
+    told.refused = next(span for span in spans if span.kind == "respond").trace_id
+    number = iter(range(1, 10_000))
+
+    def judge() -> None:
+        told.source.tell([replace(spans[-1], span_id=f"{next(number):016x}")])
+
+    run_until(told.watch, clock, 3000, judge)
+    assert told.tries < 6
+
+
+def test_a_refused_verdict_on_an_answer_that_no_longer_fails_is_done(told: Told, clock: Clock) -> None:
+    spans = story()
+    told.source.tell(spans)
+    told.refused = next(span for span in spans if span.kind == "respond").trace_id
+    run_until(told.watch, clock, 1500)
+    told.source.told.clear()
+    reads = list[str]()
+    read = told.source._read
+    told.source._read = lambda trace_id: reads.append(trace_id) or read(trace_id)  # type: ignore[method-assign]
+    run_until(told.watch, clock, 100_000)
+    assert len(reads) < 30
+
+
+def test_a_receiver_that_refuses_everything_is_no_success(told: Told, clock: Clock) -> None:
+    spans = story()
+    told.source.tell(spans)
+    told.refused = next(span for span in spans if span.kind == "respond").trace_id
+    rounds = Rounds()
+    run_until(Watch(told.source, since=0, quiet=QUIET, observer=rounds), clock, 3000)
+    assert rounds.succeeded.count(False) == told.tries > 2
+
+
+def test_a_trace_whose_reply_is_always_cut_off_holds_up_no_other(
+    told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans, read = story(), ListedSource._read
+    told.source.tell(spans, story(number=1))
+    answer = next(span for span in spans if span.kind == "respond")
+
+    def cut(self: ListedSource, trace_id: str) -> list[OperationSpan]:
+        if trace_id == answer.trace_id:
+            raise FailedError("listed", "IncompleteRead(1 bytes read, 7 more expected)")
+        return read(self, trace_id)
+
+    monkeypatch.setattr(ListedSource, "_read", cut)
+    run_until(told.watch, clock, 3000)
+    assert len(told.verdicts) == 1
 
 
 def test_a_verdict_from_all_that_may_be_read_is_sent(told: Told, clock: Clock) -> None:

@@ -10,7 +10,7 @@ import gzip
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from http.client import HTTPException
+from http.client import HTTPException, IncompleteRead
 from pathlib import Path
 from typing import NoReturn, TypeVar, cast
 from urllib.error import HTTPError, URLError
@@ -102,7 +102,10 @@ def _send_http(target: Target, body: bytes) -> bytes:
     try:
         opener = build_opener(HTTPSHandler(context=_tls(target)), _NoRedirects)
         with opener.open(request, timeout=target.timeout) as reply:
-            return reply.read(_REPLY_BYTES)
+            body = reply.read(_REPLY_BYTES)
+            if reply.length and len(body) < _REPLY_BYTES:
+                raise IncompleteRead(body, reply.length)
+            return body
     except HTTPError as error:
         said = b""
         with suppress(OSError, HTTPException):
@@ -116,6 +119,9 @@ def _send_http(target: Target, body: bytes) -> bytes:
         _refuse(target, str(error.reason))
     except (OSError, ValueError) as error:
         _refuse(target, str(error) or type(error).__name__)
+    except HTTPException as error:  # its text may be what came, whatever that is
+        advice = " (OTEL_EXPORTER_OTLP_PROTOCOL=grpc says that it is the port of gRPC)"
+        _refuse(target, f"{type(error).__name__}{'' if isinstance(error, IncompleteRead) else advice}")
 
 
 def _tls(target: Target) -> ssl.SSLContext:
@@ -176,13 +182,16 @@ def _check_reply(target: Target, reply: bytes) -> None:
 
 
 def _read(reply: bytes, response: R) -> R:
-    """A reply in protobuf, or in JSON, which some give to any request. Raises ParseError, UnicodeDecodeError, RecursionError."""
+    """A reply in protobuf, or in JSON, which some give to any request. Raises ParseError, UnicodeDecodeError,
+    RecursionError."""
     try:
         response.ParseFromString(reply)
         return response
     except DecodeError:
+        if not reply.lstrip().startswith(b"{"):
+            raise ParseError from None
         response.Clear()
-        return Parse(reply, response, ignore_unknown_fields=True)
+        return Parse(reply, response)
 
 
 def _refuse(target: Target, reason: str, *, unsupported: bool = False, refused: bool = False) -> NoReturn:

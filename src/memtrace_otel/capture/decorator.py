@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    ValuesView,
+)
 from dataclasses import dataclass
 from functools import partial, wraps
 from types import FunctionType, TracebackType
@@ -29,6 +40,7 @@ _ROLES = frozenset(Role)
 _READING = frozenset({OpKind.RETRIEVE, OpKind.RERANK})
 _RECORDS = frozenset({RefKind.MEMORY, RefKind.STATE, RefKind.CHUNK, RefKind.DOCUMENT})
 _TEXTS = frozenset({RefKind.ANSWER, RefKind.COMPLETION, RefKind.CONTEXT})  # a generator yields pieces of one
+_MANY = (list, tuple, set, frozenset, KeysView, ValuesView)
 _MAX_YIELDED = 10_000  # outputs of one generator
 _MAX_STREAMED = 1 << 22  # characters of one streamed text
 
@@ -311,9 +323,10 @@ def _check(recipe: Recipe, signature: inspect.Signature, function: object) -> No
 
 
 def _items(value: object) -> list[object]:
-    if value is None:
+    kind = type(value)
+    if value is None or (kind is dict and not value):
         return []
-    if hasattr(type(value), "_fields") or not isinstance(value, list | tuple):  # a named tuple is one record
+    if hasattr(kind, "_fields") or not isinstance(value, _MANY):  # a named tuple is one record
         return [value]
     return list(cast(Iterable[object], value))
 

@@ -33,6 +33,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _KINDS = {str(kind): str(kind) for kind in OpKind}
 _RETRIEVE, _RESPOND = str(OpKind.RETRIEVE), str(OpKind.RESPOND)
 _UNKNOWN_TURN = str(Incomplete.UNKNOWN_TURN)
+_UNREADABLE = frozenset(map(str, (Incomplete.GUARD, Incomplete.MALFORMED, Incomplete.UNSERIALISABLE)))
+"""What was found may be among what could not be recorded."""
 
 
 class Operation(Notes):
@@ -46,8 +48,8 @@ class Operation(Notes):
     """
 
     __slots__ = (
-        *("_attributes", "_left", "_parent", "_recipe", "_sequence", "_span_kind", "_span_token", "_started"),
-        *("_tracer", "error_type", "name", "purpose"),
+        *("_attributes", "_has_searched", "_is_own", "_left", "_parent", "_recipe", "_sequence", "_span_kind"),
+        *("_span_token", "_started", "_tracer", "error_type", "name", "purpose"),
     )
 
     def __init__(
@@ -75,7 +77,7 @@ class Operation(Notes):
         self.span = trace.INVALID_SPAN
         self._origin = ""
         self._outer = None
-        self._active = self._recording = False
+        self._active = self._recording = self._is_own = False
 
     # --- life ----------------------------------------------------------------------------------------------------
     def start(self) -> None:
@@ -89,6 +91,7 @@ class Operation(Notes):
             self._inputs, self._outputs, self._sources = [], [], []
             self._unpublished, self._incomplete, self._admitted = {}, {}, {}
             self._left: tuple[otel_context.Context, Operation | None] | None = None
+            self._has_searched = False
             self._token = None
             self._span_token: Token[otel_context.Context] | None = None
             self.kind = _KINDS.get(self.kind) or self._unknown("kind", OpKind.OTHER, _KINDS)
@@ -148,6 +151,8 @@ class Operation(Notes):
 
     def _tell(self, error: BaseException | None) -> None:
         """Leave to the turn what it is to know, and to the span what happened."""
+        if self._outer is not None and (self.kind == _RETRIEVE or self._has_searched):
+            self._outer._has_searched = True
         try:
             if _UNKNOWN_TURN in self._incomplete and turns.lacks_nothing(self._inputs, self._started, self.is_alone()):
                 del self._incomplete[_UNKNOWN_TURN]
@@ -181,6 +186,7 @@ class Operation(Notes):
         if self._recipe[0] or self._recipe[1]:
             why = "`inputs` and `output` are for decorated functions; in a `with` use read and wrote"
             note_misuse("inputs", why, self.system)
+        self._is_own = True
         self.start()
         return self
 
@@ -233,7 +239,7 @@ class Operation(Notes):
 
         def fresh() -> Operation:
             around = None if self.scope else current_operation()
-            return _Decorated(
+            made = _Decorated(
                 self.name,
                 kind=self.kind,
                 system=self.system,
@@ -245,6 +251,8 @@ class Operation(Notes):
                 parent=self._parent,
                 output=self._recipe[1],
             )
+            made._is_own = True
+            return made
 
         return decorate(function, Recipe(*self._recipe), self._tracer, fresh)
 
@@ -276,13 +284,20 @@ class Operation(Notes):
 
     def _shows_found(self) -> bool:
         """Whether its variables show what it found, as those of a search that is no part of another do."""
-        return self.kind == _RETRIEVE and not self._is_step()
+        around = current_operation()
+        apart = around is None or around.kind == _RESPOND or (around.system != self.system and not self._is_step())
+        return self.kind == _RETRIEVE and apart and _UNREADABLE.isdisjoint(self._incomplete)
 
     def _records(self) -> dict[str, AttributeValue]:
-        """What the variables show of records in the standard's words, but for what its user has said."""
-        said: Mapping[str, object] = getattr(self.span, "attributes", None) or {}
-        shown = record_attributes(self._inputs, self._outputs, found=self._shows_found())
-        return {name: value for name, value in shown.items() if name not in said}
+        """What the variables of a user's own operation show of records in the standard's words, but for what is said.
+        Instrumentors count themselves."""
+        with guard("operation.records"):
+            said = {*self._admitted, *(getattr(self.span, "attributes", None) or ())}
+            shown = record_attributes(self.kind, self._inputs, self._outputs, found=self._shows_found())
+            if self._has_searched and not shown.get(semconv.GEN_AI_MEMORY_RECORD_COUNT):
+                return {}  # what was found is a part's
+            return {name: value for name, value in shown.items() if name not in said}
+        return {}
 
     def _write(self, tracer: trace.Tracer, error: BaseException | None) -> None:
         limits = config().of(self.system)
@@ -292,7 +307,7 @@ class Operation(Notes):
         flow, too_many = flow_of(self._sources, len(self._inputs))
         if too_many:
             self.mark(Incomplete.BUDGET)
-        records = self._records() if error is None else {}
+        records = self._records() if self._is_own and error is None else {}
         taken = sum(self._admitted.values()) + len("".join([*self._incomplete, *map(str, records.items())]))
         parts, dropped = lay_out(inputs, outputs, flow, limits, taken)
         if dropped:

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 from memtrace_otel import semconv
 from memtrace_otel.capture.layout import Read, Written
-from memtrace_otel.semconv import Action, RefKind, Role
+from memtrace_otel.model import split_ref
+from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
 _STORED = tuple(f"{kind}:" for kind in (RefKind.MEMORY, RefKind.STATE, RefKind.CHUNK, RefKind.DOCUMENT))
-_MEMORY = f"{RefKind.MEMORY}:"
-_LONGEST = 256
+_WRITING = frozenset(map(str, (OpKind.INGEST, OpKind.CREATE, OpKind.UPDATE, OpKind.DELETE, OpKind.CONSOLIDATE)))
 _CHANGES = frozenset(map(str, (Action.ADD, Action.UPDATE, Action.DELETE)))
-_CANDIDATE, _HIT = str(Role.CANDIDATE), str(Role.HIT)
+_HIT = str(Role.HIT)
+_BESIDE = frozenset(map(str, (Role.QUERY, Role.CANDIDATE, Role.PROMPT, Role.HISTORY)))
+"""Roles of what a search reads and does not return."""
+_LONGEST = 256
 
 
-def record_attributes(read: list[Read], written: list[Written], *, found: bool) -> dict[str, str | int]:
+def record_attributes(kind: str, read: list[Read], written: list[Written], *, found: bool) -> dict[str, str | int]:
     """How many records a write changed, and the id of the only one; how many a search found (`found`: it was one)."""
+    if found:
+        hits = {ref for ref, role, *_ in read if role == _HIT}
+        if not hits and (any(one[3] for one in written) or not _BESIDE.issuperset(one[1] for one in read)):
+            return {}  # it found something, and does not say of how many records
+        return {semconv.GEN_AI_MEMORY_RECORD_COUNT: len(hits)}
     changed = {ref for ref, _, action, *_ in written if action in _CHANGES and ref.startswith(_STORED)}
-    if changed:
-        said: dict[str, str | int] = {semconv.GEN_AI_MEMORY_RECORD_COUNT: len(changed)}
-        ref = changed.pop()
-        if not changed and ref.startswith(_MEMORY) and len(ref) < _LONGEST and ref.isprintable():  # no lone surrogate
-            said[semconv.GEN_AI_MEMORY_RECORD_ID] = ref.removeprefix(_MEMORY)
-        return said
-    hits = sum(one[1] == _HIT for one in read)
-    if not found or (not hits and _shows_more(read, written)):
+    if kind not in _WRITING or not changed:
         return {}
-    return {semconv.GEN_AI_MEMORY_RECORD_COUNT: hits}
-
-
-def _shows_more(read: list[Read], written: list[Written]) -> bool:
-    """Whether a search without hits found something nevertheless: it says so in other words, not of how many."""
-    return any(text for _, _, _, text, *_ in written) or any(
-        ref.startswith(_STORED) and role != _CANDIDATE for ref, role, *_ in read
-    )
+    said: dict[str, str | int] = {semconv.GEN_AI_MEMORY_RECORD_COUNT: len(changed)}
+    record_kind, id = split_ref(changed.pop())
+    if not changed and record_kind == RefKind.MEMORY and len(id) < _LONGEST and id.isprintable():  # no lone surrogate
+        said[semconv.GEN_AI_MEMORY_RECORD_ID] = id
+    return said

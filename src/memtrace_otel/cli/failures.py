@@ -152,7 +152,7 @@ def _from_backend(
     from memtrace_otel.store.ahead import TOGETHER
 
     started = time.time_ns()
-    total, down = Delivery(), None
+    total, failed, is_down = Delivery(), None, False
     with closing(open_source(url)) as source, progress_bar("attribute") as progress:
         reading = source.keeping()
         reading.api.allow(TOGETHER)
@@ -166,13 +166,14 @@ def _from_backend(
                 _logger.warning("%d verdicts are not sent: %s", len(diagnosis.verdicts), error)
                 made = []
             found += _found(diagnosis, made)
-            if annotate and down is None:
+            if annotate and not is_down:
                 try:
                     total += _deliver(made, store)
-                except SendError as error:  # it is told at the end, as are all verdicts
-                    down = error
-    if down is not None:
-        raise down
+                except SendError as error:  # the first is told at the end, as are all verdicts
+                    failed, is_down = failed or error, not error.refused
+                    _logger.warning("%s", error)
+    if failed is not None:
+        raise failed
     return total
 
 

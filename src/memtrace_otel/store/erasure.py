@@ -12,7 +12,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyVa
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from memtrace_otel import semconv
-from memtrace_otel.model import content_digest, is_known_label, make_origin
+from memtrace_otel.model import content_digest, is_known_label, make_origin, make_ref
 from memtrace_otel.otlp.mapped import read_texts
 from memtrace_otel.otlp.values import encode_any
 from memtrace_otel.semconv import RefKind
@@ -141,8 +141,13 @@ def _stays(pair: KeyValue) -> bool:
 
 def _of_record(rename: Rename) -> Rename:
     """A record is named by the id alone, as its ref names it."""
-    ref = f"{RefKind.MEMORY}:"
-    return lambda id: rename(ref + id).removeprefix(ref)
+
+    def renamed(id: str) -> str:
+        ref = make_ref(RefKind.MEMORY, id)
+        new = rename(ref)
+        return id if new == ref else new.partition(":")[2]
+
+    return renamed
 
 
 def _of_digest(rename: Rename) -> Rename:

@@ -21,6 +21,7 @@ INTERNAL_ERROR: Final = 500
 _FAILED: Final = frozenset({INTERNAL_ERROR, 502, 503, 504})
 _REFUSED: Final = frozenset({400, 413, 414, 422, 431})
 _BUSY: Final = _FAILED | {429}
+NOT_THERE: Final = " (is this the port of the HTTP API, and the path of a proxy in front of it?)"
 _REMEMBERED: Final = 10_000
 _LONGEST_WAIT = 10.0
 _SHOWN = 300
@@ -31,7 +32,8 @@ class UnreachableError(StoreError):
 
 
 class FailedError(UnreachableError):
-    """The backend answers that it fails (HTTP 500, 502, 503, 504, in `status`): at this request, or at any."""
+    """The backend answers that it fails (HTTP 500, 502, 503, 504, in `status`), or breaks off (0): at this request, or
+    at any."""
 
     def __init__(self, path: str, reason: str, status: int = 0) -> None:
         super().__init__(path, reason)
@@ -153,7 +155,7 @@ class BackendApi:
         it fails at it, StoreError when it cannot be reached or does not answer.
         """
         target = f"{self.address.path}{path}" + (f"?{urlencode(query)}" if query else "")
-        problem, status = "", 0
+        problem, status, cut = "", 0, False
         tries = 1 if target in self._failed else self.bounds.tries
         for attempt in range(tries):
             if attempt:
@@ -163,6 +165,7 @@ class BackendApi:
                 status, body, wait = self._ask(target, accept)
             except (OSError, HTTPException) as error:
                 problem, status, wait = f"{_said(error)}", 0, None
+                cut = isinstance(error, IncompleteRead)
             else:
                 if status not in _BUSY:
                     self._failed.discard(target)
@@ -179,7 +182,7 @@ class BackendApi:
             if attempt + 1 < tries:
                 time.sleep(min(_LONGEST_WAIT, wait if wait is not None else 0.2 * 2**attempt * (1 + random.random())))
         reason = f"{path}: {problem} ({tries} tries)"
-        if status not in _FAILED:
+        if status not in _FAILED and not cut:
             raise UnreachableError(str(self), reason)
         if len(self._failed) >= _REMEMBERED:
             self._failed.clear()
@@ -220,7 +223,7 @@ class BackendApi:
             told = (settings.SOURCE_TOKEN, settings.SOURCE_TENANT, settings.SOURCE_HEADERS)
             problem += f" ({', '.join(setting.env for setting in told)} say who asks)"
         if status == 404:
-            problem += " (is this the port of the HTTP API, and the path of a proxy in front of it?)"
+            problem += NOT_THERE
         raise (RefusedError if status in _REFUSED else UnreachableError)(str(self), f"{path}: {problem}")
 
     def _count_request(self) -> None:
@@ -253,7 +256,9 @@ class BackendApi:
             body = reply.read(self.bounds.reply_bytes + 1)
             told = reply.getheader("retry-after", "")
             self._count_bytes(len(body))
-            if reply.length and len(body) <= self.bounds.reply_bytes:  # http.client takes a reply that was cut off
+            if (
+                reply.status == 200 and reply.length and len(body) <= self.bounds.reply_bytes
+            ):  # http.client takes a reply that was cut off
                 raise IncompleteRead(body, reply.length)
             if len(body) > self.bounds.reply_bytes:
                 raise SourceLimitError(

@@ -44,6 +44,7 @@ _EVALUATION = (semconv.EVALUATION_LABEL, semconv.EVALUATION_SCORE)
 class JaegerSource(RemoteSource):
     """Jaeger 1.35 or newer, v2 included."""
 
+    _there = "/api/v3/services"
     _finest = 1000
     _finds_elements = False
 

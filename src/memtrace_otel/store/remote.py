@@ -22,7 +22,7 @@ from memtrace_otel import settings
 from memtrace_otel.model import OperationSpan, make_origin
 from memtrace_otel.semconv import CHANGING_KINDS, Incomplete, OpKind
 from memtrace_otel.store.errors import SourceLimitError, StoreError
-from memtrace_otel.store.http import BackendApi, FailedError, RefusedError, UnreachableError
+from memtrace_otel.store.http import NOT_THERE, BackendApi, FailedError, RefusedError, UnreachableError
 from memtrace_otel.store.kept import KeptTraces, Told
 from memtrace_otel.store.records import may_write, near_failures, unique_refs
 from memtrace_otel.store.wanted import Wanted, evaluates, judged_traces, named
@@ -63,6 +63,8 @@ class TooMuchError(Exception):
 class RemoteSource(ABC):
     """Reads a backend. `keeping` makes one that asks for nothing twice; both may be shared by threads."""
 
+    _there = "/"
+    """What the API always has."""
     _finest = _SECOND
     """The shortest time (ns) that a search can be told."""
     _finds_elements = True
@@ -102,6 +104,15 @@ class RemoteSource(ABC):
         other = copy(self)
         other._kept = KeptTraces()
         return other
+
+    def check_address(self) -> None:
+        """Raise UnreachableError where what the API has is not there: another port, or a wrong path."""
+        try:
+            found = self.api.get(self._there, may_miss=True)
+        except StoreError:  # something else is wrong
+            return
+        if not found:
+            raise UnreachableError(str(self), f"{self._there}: HTTP 404{NOT_THERE}")
 
     def close(self) -> None:
         """Close what is open."""

@@ -56,7 +56,8 @@ class SqliteStore:
     def __init__(self, connection: Connection, path: Path) -> None:
         self._connection = connection
         self._path = path
-        self._file = _file_at(path)
+        self._absolute = path.absolute()
+        self._file = _file_at(self._absolute)
         self._lock = threading.RLock()
         self._turn = Turn(path)
         self._sources: dict[int, Source] = {}
@@ -94,14 +95,18 @@ class SqliteStore:
 
     def add_requests(self, bodies: Iterable[bytes]) -> None:
         """Commit several requests, all or none. Raises StoreError also where the file is no longer at its path."""
+        self._check_place()  # else who sends again fills what nobody finds
         with self._locked() as connection:
             add_bodies(connection, bodies)
-        if not self.is_in_place():
-            raise StoreError(self._path, _NOT_IN_PLACE)
+        self._check_place()
 
     def is_in_place(self) -> bool:
         """Tell whether the path still leads to the file that is open: nobody finds what another one is given."""
-        return _file_at(self._path) == self._file
+        return _file_at(self._absolute) == self._file
+
+    def _check_place(self) -> None:
+        if not self.is_in_place():
+            raise StoreError(self._path, _NOT_IN_PLACE)
 
     def decode(self) -> int:
         """Turn waiting requests into spans; return how many are new to the store."""

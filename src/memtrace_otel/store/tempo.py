@@ -53,6 +53,8 @@ class _Limits:
 class TempoSource(RemoteSource):
     """Tempo 2.7 or newer."""
 
+    _there = "/api/search?limit=1"
+
     _finest = _SECOND
 
     def __init__(self, api: BackendApi, hours: int | None = None) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+
 import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
@@ -258,7 +261,9 @@ def test_a_receiver_that_fails_after_it_has_rejected_some_hides_none(
     assert "3 rejected: too old" in caplog.text
 
 
-@pytest.mark.parametrize("page", [b"\xff", b"<html>down for maintenance</html>", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "page", [b"\xff", b"<html>down for maintenance</html>", b"[]", b'"ok"', b'{"error": "down"}', b"[" * 100_000]
+)
 def test_a_reply_that_is_none_does_not_count_as_sent_nor_as_rejected(
     page: bytes, store: SqliteStore, http_receiver: Receiver
 ) -> None:
@@ -268,9 +273,42 @@ def test_a_reply_that_is_none_does_not_count_as_sent_nor_as_rejected(
         with pytest.raises(SendError, match="not an OTLP reply") as told:
             deliver(annotations, store)
         assert (told.value.partial, told.value.refused) == (False, False)
-    http_receiver.reply = b'{"partialSuccess": {"rejectedSpans": "2"}}'  # of one that speaks JSON to everybody
-    with pytest.raises(RejectedError, match="2 spans rejected"):
-        deliver(annotations, store)
+    http_receiver.reply = b'{"partialSuccess": {}}'  # of one that speaks JSON to everybody
+    assert deliver(annotations, store).spans == 6
+
+
+def test_what_is_rejected_may_be_told_in_json(
+    store: SqliteStore, http_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_LOGS_EXPORTER", "none")
+    http_receiver.reply = b'{"partialSuccess": {"rejectedSpans": "2", "errorMessage": "too old"}}'
+    with pytest.raises(RejectedError, match="2 spans rejected: too old"):
+        deliver(annotate([verdict_on(UPDATE)], store), store)
+
+
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        (b"\0\0\x12\x04\0\0\0\0\0\0\x03\0\0\0\x80", "BadStatusLine .OTEL_EXPORTER_OTLP_PROTOCOL=grpc"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n", "IncompleteRead$"),
+    ],
+)
+def test_what_is_no_whole_reply_of_http_is_an_error(
+    reply: bytes, told: str, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer() -> None:
+        with server.accept()[0] as connection:
+            connection.recv(1 << 20)
+            connection.sendall(reply)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        answering = threading.Thread(target=answer)
+        answering.start()
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+        with pytest.raises(SendError, match=told):
+            deliver(annotate([verdict_on(UPDATE)], store), store)
+        answering.join()
 
 
 def test_one_that_takes_no_logs_from_us_gets_the_spans_and_is_told_of_once(

@@ -6,6 +6,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
 from memtrace_otel.capture import Operation, operation
+from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import GEN_AI_MEMORY_RECORD_COUNT, GEN_AI_MEMORY_RECORD_ID
 from tests.conftest import Recording
 
@@ -36,6 +37,12 @@ def test_a_search_counts_its_hits(recording: Recording, hits: int, name: str | N
         ("memory", [], {GEN_AI_MEMORY_RECORD_COUNT: 0}),
         ("memory", None, {GEN_AI_MEMORY_RECORD_COUNT: 0}),
         ("chunk", [{"id": 1, "text": "a"}, {"id": 2, "text": "b"}], {GEN_AI_MEMORY_RECORD_COUNT: 2}),
+        ("memory", set(), {GEN_AI_MEMORY_RECORD_COUNT: 0}),
+        ("memory", {}, {GEN_AI_MEMORY_RECORD_COUNT: 0}),
+        ("memory", {"tea", "jazz"}, {GEN_AI_MEMORY_RECORD_COUNT: 2}),
+        ("memory", {1: "tea", 2: "jazz"}.values(), {GEN_AI_MEMORY_RECORD_COUNT: 2}),
+        ("memory", ["tea", "tea"], {GEN_AI_MEMORY_RECORD_COUNT: 1}),
+        ("memory", filter(None, ["tea"]), {}),  # not ours to look into
         ("context", "", {GEN_AI_MEMORY_RECORD_COUNT: 0}),
         ("context", "a and b", {}),  # of how many records it is, it does not say
         ("", ["a", "b"], {}),
@@ -53,30 +60,60 @@ def test_a_decorated_search_counts_what_it_returns(
     assert said(recording.spans()[0]) == expected
 
 
-def test_a_search_that_read_records_in_another_role_is_not_empty(recording: Recording) -> None:
+@pytest.mark.parametrize(
+    ("ref", "role"), [("memory:1", "other"), ("context:1", "context"), ("nocolon", "hit"), (5, "hit")]
+)
+def test_a_search_that_found_what_it_does_not_say_is_not_empty(recording: Recording, ref: str, role: str) -> None:
     with searching(recording) as op:
-        op.read("memory:1", content="tea")
+        op.read("query:1", role="query", content="tea?")
+        op.read(ref, role=role, content="tea")
     assert said(recording.spans()[0]) == {}
 
 
-def test_a_step_of_a_search_is_no_search(recording: Recording) -> None:
-    with searching(recording), searching(recording, None):
+@pytest.mark.parametrize("around", ["ingest", "create", "update", "decide", "consolidate", "index", "rerank"])
+def test_a_step_of_another_operation_is_no_search(recording: Recording, around: str) -> None:
+    with operation(None, kind=around, system="t", tracer=recording.tracer), searching(recording, None):
         pass
-    with operation("update_memory", kind="update", system="t", tracer=recording.tracer), searching(recording, None):
+    assert [said(span) for span in recording.spans()] == [{}, {}]
+
+
+def test_a_search_of_parts_is_not_empty_where_a_part_has_found(recording: Recording) -> None:
+    for found in (0, 1):
+        with searching(recording) as whole, operation(None, kind="other", system="t", tracer=recording.tracer):
+            with searching(recording, None) as part:
+                part.read("memory:1", role="hit", content="tea")
+            for _ in range(found):
+                whole.read("memory:1", role="hit", content="tea")
+    whole = [span for span in recording.spans() if span.parent is None]
+    assert [said(span) for span in whole] == [{}, {GEN_AI_MEMORY_RECORD_COUNT: 1}]
+
+
+def test_an_answer_is_no_search_around_the_one_it_makes(recording: Recording) -> None:
+    with operation("chat", kind="respond", system="t", tracer=recording.tracer), searching(recording):
         pass
-    assert [said(span) for span in recording.spans()] == [{GEN_AI_MEMORY_RECORD_COUNT: 0}, {}, {}, {}]
+    assert said(recording.named("search_memory")[0]) == {GEN_AI_MEMORY_RECORD_COUNT: 0}
+
+
+def test_instrumentors_count_themselves(recording: Recording) -> None:
+    op = Operation("search_memory", kind="retrieve", system="t", tracer=recording.tracer)
+    op.start()
+    op.end()
+    assert said(recording.spans()[0]) == {}
 
 
 def test_a_write_names_its_record_or_says_of_how_many(recording: Recording) -> None:
     with operation("upsert_memory", kind="update", system="t", tracer=recording.tracer) as op:
-        op.wrote("memory:a b/ü", action="UPDATE", content="tea")
+        op.wrote(make_ref("memory", "a b/ü"), action="UPDATE", content="tea")
         op.wrote("memory:2", action="NONE", content="considered")
         op.wrote("fact:3", content="derived")
+    with operation(kind="decide", system="t", tracer=recording.tracer) as op:
+        op.wrote("memory:1", action="UPDATE")  # planned
     with operation("delete_memory", kind="delete", system="t", tracer=recording.tracer) as op:
         op.wrote("memory:1", action="DELETE")
         op.wrote("chunk:2", action="DELETE")
     assert [said(span) for span in recording.spans()] == [
         {GEN_AI_MEMORY_RECORD_COUNT: 1, GEN_AI_MEMORY_RECORD_ID: "a b/ü"},
+        {},
         {GEN_AI_MEMORY_RECORD_COUNT: 2},
     ]
 

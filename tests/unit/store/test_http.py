@@ -213,6 +213,22 @@ def test_a_reply_that_is_cut_off_is_asked_for_again() -> None:
     assert given.spent.retries == 1
 
 
+def test_a_reply_that_is_always_cut_off_is_the_failure_of_this_request() -> None:
+    def answer() -> None:
+        for _ in range(2):
+            with server.accept()[0] as connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n{")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        answering = threading.Thread(target=answer)
+        answering.start()
+        given = BackendApi(Address(False, "127.0.0.1", server.getsockname()[1]), bounds=Bounds(tries=2))
+        with pytest.raises(FailedError, match="7 more expected"):
+            given.get("/")
+        answering.join()
+
+
 def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:
     with answering(lambda path, query: (200, b"{}")) as asked:
         given = api(asked)

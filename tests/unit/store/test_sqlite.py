@@ -237,3 +237,17 @@ def test_a_jumping_clock_loses_nothing_and_moves_nothing(tmp_path: Path, monkeyp
         assert (pruned.spans, list(store.spans())) == (1, spans[-2::-1])
         assert len(store.quarantined()) == 3  # by this machine's: what was received before goes
         assert store.check() == []
+
+
+def test_nothing_is_added_to_a_file_that_was_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with SqliteStore.open("spans.db") as store:
+        store.add_request(encode_request([contract_span(1, 1)]))
+        monkeypatch.chdir("/")  # its path is meant from where it was opened
+        store.add_request(encode_request([contract_span(1, 2)]))
+        waiting = store.waiting_bytes()
+        (tmp_path / "spans.db").rename(tmp_path / "moved.db")
+        for _ in range(3):
+            with pytest.raises(StoreError, match="moved, removed or replaced"):
+                store.add_request(encode_request([contract_span(1, 3)]))
+        assert store.waiting_bytes() == waiting
