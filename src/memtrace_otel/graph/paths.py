@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from memtrace_otel.graph.walk import feeding, forward, reads
 if TYPE_CHECKING:
     from memtrace_otel.graph.evolution import EvolutionGraph
 
+_Step = tuple[NodeKey, ...]
 MAX_STEPS = 100_000
 """Most steps taken for one question: ways multiply wherever two meet."""
 
@@ -30,7 +31,7 @@ class Paths:
 class _Way:
     """A way back from the target: its last step, what was before it, and the number of its nodes."""
 
-    step: tuple[NodeKey, ...]
+    step: _Step
     rest: _Way | None
     length: int
 
@@ -71,58 +72,65 @@ def paths_between(graph: EvolutionGraph, source: NodeKey, target: NodeKey, limit
     return Paths(_sorted(found), True)
 
 
-def _steps(graph: EvolutionGraph, source: NodeKey, target: NodeKey) -> dict[NodeKey, list[tuple[NodeKey, ...]]]:
-    """Return the steps back from the target and from each node between it and the source."""
+def _steps(graph: EvolutionGraph, source: NodeKey, target: NodeKey) -> dict[NodeKey, list[_Step]]:
+    """Return the steps back from the target and from each node between it and the source; nodes that the same was
+    before share them."""
     between = forward(graph, source)
-    steps: dict[NodeKey, list[tuple[NodeKey, ...]]] = {}
+    steps: dict[NodeKey, list[_Step]] = {}
+    shared: dict[_Step, list[_Step]] = {}
     waiting = [target]
     while waiting:
         node = waiting.pop()
         if node == source or node in steps:
             continue
-        taken = (step[: step.index(source) + 1] if source in step else step for step in _before(graph, node, source))
-        steps[node] = list(dict.fromkeys(step for step in taken if step[-1] == source or step[-1] in between))
-        waiting.extend(step[-1] for step in steps[node])
+        before = tuple(reads(graph, node) if isinstance(node, OperationKey) else feeding(graph, node))
+        if before not in shared:
+            back = {(version,) for version in before} if isinstance(node, OperationKey) else _by(before, source)
+            taken = (step[: step.index(source) + 1] if source in step else step for step in sorted(back))
+            shared[before] = [step for step in dict.fromkeys(taken) if step[-1] == source or step[-1] in between]
+            waiting.extend(step[-1] for step in shared[before])
+        steps[node] = shared[before]
     return steps
 
 
-def _nearest(steps: Mapping[NodeKey, Sequence[tuple[NodeKey, ...]]], source: NodeKey) -> dict[NodeKey, int]:
+def _nearest(steps: Mapping[NodeKey, list[_Step]], source: NodeKey) -> dict[NodeKey, int]:
     """Return how many nodes are still to come at least behind each node that a way from the source leads to."""
-    after: defaultdict[NodeKey, list[tuple[NodeKey, int]]] = defaultdict(list)
+    sharing: defaultdict[int, list[NodeKey]] = defaultdict(list)
+    after: defaultdict[NodeKey, list[tuple[int, int]]] = defaultdict(list)
     for node, back in steps.items():
-        for step in back:
-            after[step[-1]].append((node, len(step)))
+        if id(back) not in sharing:
+            for step in back:
+                after[step[-1]].append((id(back), len(step)))
+        sharing[id(back)].append(node)
     nearest: dict[NodeKey, int] = {}
+    least: dict[int, int] = {}
     waiting = [(0, source)]
     while waiting:
         length, node = heappop(waiting)
-        if node not in nearest:
-            nearest[node] = length
-            for other, more in after[node]:
-                heappush(waiting, (length + more, other))
+        if node in nearest:
+            continue
+        nearest[node] = length
+        for group, more in after[node]:
+            if length + more < least.get(group, length + more + 1):
+                least[group] = length + more
+                for other in sharing[group]:
+                    heappush(waiting, (length + more, other))
     return nearest
 
 
-def _before(graph: EvolutionGraph, node: NodeKey, source: NodeKey) -> Iterator[tuple[NodeKey, ...]]:
-    """Yield the steps back from a node: of an operation to what it read, of a version to what fed it.
-
-    A step to a version goes by the producer, and by the operation around it where the producer has no inputs itself; it
-    ends at an operation only when that is the source.
-    """
-    if isinstance(node, OperationKey):
-        yield from sorted({(version,) for version in reads(graph, node)})
-        return
-    steps: set[tuple[NodeKey, ...]] = set()
+def _by(before: _Step, source: NodeKey) -> set[_Step]:
+    """Return the steps back from a version. Each goes by the producer, and by the operation around it where the
+    producer has no inputs itself; it ends at an operation only when that is the source."""
+    steps: set[_Step] = set()
     by: list[NodeKey] = []
-    producer = graph.producer(node)
-    for nearer in feeding(graph, node):
+    for nearer in before:
         if isinstance(nearer, VersionKey):
             steps.add((*by, nearer))
         else:
-            by = [nearer] if nearer == producer else [*by, nearer]
+            by = [nearer] if nearer == before[0] else [*by, nearer]
             if nearer == source:
                 steps.add(tuple(by))
-    yield from sorted(steps)
+    return steps
 
 
 def _sorted(found: set[tuple[NodeKey, ...]]) -> tuple[tuple[NodeKey, ...], ...]:

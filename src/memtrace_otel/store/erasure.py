@@ -15,7 +15,7 @@ from memtrace_otel import semconv
 from memtrace_otel.model import content_digest, is_known_label, make_origin, make_ref
 from memtrace_otel.otlp.mapped import read_texts
 from memtrace_otel.otlp.values import encode_any
-from memtrace_otel.semconv import RefKind
+from memtrace_otel.semconv import Incomplete, RefKind
 
 Pairs = RepeatedCompositeFieldContainer[KeyValue]
 Rename = Callable[[str], str]
@@ -33,7 +33,7 @@ _STRUCTURE = frozenset(
         *(semconv.GEN_AI_OPERATION_NAME, semconv.GEN_AI_PROVIDER_NAME, semconv.GEN_AI_REQUEST_MODEL),
         *(semconv.GEN_AI_RESPONSE_MODEL, semconv.GEN_AI_RESPONSE_ID, semconv.GEN_AI_MEMORY_STORE_ID),
         *(semconv.GEN_AI_MEMORY_RECORD_ID, semconv.GEN_AI_DATA_SOURCE_ID, semconv.CODE_FUNCTION_NAME),
-        *(semconv.SERVER_ADDRESS, semconv.ERROR_TYPE, semconv.EVALUATION_NAME),
+        *(semconv.SERVER_ADDRESS, semconv.ERROR_TYPE, semconv.EVALUATION_NAME, semconv.EVALUATION_LABEL),
         *(semconv.FAILURE_TYPE, semconv.FAILURE_TRACE_ID, semconv.FAILURE_SPAN_ID, semconv.FAILURE_ANSWER),
         *(semconv.FAILURE_WHEN, semconv.FAILURE_OPERATION, semconv.FAILURE_VARIABLE, semconv.FAILURE_EVIDENCE),
         *(semconv.FAILURE_ALTERNATIVES, semconv.ATTRIBUTION_ID, semconv.ATTRIBUTION_METHOD),
@@ -42,7 +42,7 @@ _STRUCTURE = frozenset(
         *(semconv.RETRIEVAL_SCORERS, semconv.OPENINFERENCE_SPAN_KIND),
     )
 )
-"""Attributes with text in them that stay, whatever it is. Numbers and truth values stay under any name."""
+"""Attributes with text in them that stay, whatever it is but for labels. Numbers and truth values stay anyway."""
 
 _VERDICT = frozenset(
     (
@@ -124,8 +124,9 @@ def erase_verdict(document: str, rename: Rename) -> str:
 
 
 def _keep_structure(pairs: Pairs, rename: Rename) -> None:
-    kept = [pair for pair in pairs if _stays(pair)]
-    special = {semconv.GEN_AI_MEMORY_RECORD_ID: _of_record, **dict.fromkeys(_DIGESTS, _of_digest)}
+    kept = [pair for pair in pairs if pair.key in _STRUCTURE or not _may_hold_text(pair.value)]
+    special = {semconv.GEN_AI_MEMORY_RECORD_ID: _of_record, semconv.EVALUATION_LABEL: _of_label}
+    special |= dict.fromkeys(_DIGESTS, _of_digest)
     for pair in kept:
         _rename(pair.value, special[pair.key](rename) if pair.key in special else rename)
     copies = [KeyValue.FromString(pair.SerializeToString()) for pair in kept]
@@ -133,10 +134,9 @@ def _keep_structure(pairs: Pairs, rename: Rename) -> None:
     pairs.extend(copies)
 
 
-def _stays(pair: KeyValue) -> bool:
-    if pair.key == semconv.EVALUATION_LABEL and pair.value.HasField("string_value"):
-        return is_known_label(pair.value.string_value)
-    return pair.key in _STRUCTURE or not _may_hold_text(pair.value)
+def _of_label(rename: Rename) -> Rename:
+    """A label that is no word of the contract may be a sentence. One stays: the evaluation is still the newest."""
+    return lambda label: label if not label.strip() or is_known_label(label) else Incomplete.FORGOTTEN
 
 
 def _of_record(rename: Rename) -> Rename:
