@@ -122,7 +122,10 @@ http.from_json = slow
             assert server.post("/v1/traces", request)[0] == 200
             assert server.post("/v1/traces", gzip.compress(request), content_encoding="gzip")[0] == 200
             assert server.post("/v1/traces", b"{}", content_type="application/json")[0] == 200
-            assert server.post("/v1/feedback", feedback, content_type="application/json")[0] == 200
+            for packed in ({}, {"content_encoding": "gzip"}):
+                told = gzip.compress(feedback) if packed else feedback
+                assert server.post("/v1/feedback", told, content_type="application/json", **packed)[0] == 200
+            assert server.post("/v1/traces", b"{}", content_type="application/json", content_encoding="br")[0] == 400
             assert not slow.done()
             assert not (tmp_path / str(1 << 17)).exists()
         finally:

@@ -20,6 +20,8 @@ _PATHS = {
 """Names from a request over its resources and scopes to its spans or log records."""
 _UNREADABLE = record(0x0A, record(0x12, record(0x12, b"\x07")))
 """A request of a span, or log record, that is no protobuf: what reads the request refuses that one."""
+_FEW = 16
+"""Of twice as many, or fewer, each is tried by itself."""
 _MOST_SEARCHED, _MOST_REFUSED = 20_000, 100
 """Most spans or log records among which unreadable ones are looked for, and most of these: each takes milliseconds."""
 
@@ -85,7 +87,7 @@ def _unreadable(signal: Signal, items: list[object]) -> Iterator[object]:
     while runs:
         run, is_bad = runs.pop()
         middle = len(run) // 2
-        if not middle:
+        if middle < _FEW:
             yield from (item for item in run if not _are_readable(signal, [item]))
         elif is_bad or not _are_readable(signal, run):
             # where the first half is readable, the other one is not: nothing to try

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 from google.protobuf.json_format import MessageToJson
@@ -41,8 +41,9 @@ _READ_SECONDS = 30.0
 _PATIENCE = 4
 _INVALID, _EXHAUSTED, _UNAVAILABLE, _UNAUTHENTICATED = 3, 8, 14, 16
 """Codes of google.rpc.Code."""
-_SMALL = 1 << 16
-"""Bytes of JSON that need no turn: what they grow to in all threads is little beside one large body."""
+_SMALL, _SMALL_AT_ONCE = 1 << 16, 4
+"""Bytes of JSON that wait for no large body, and how many such bodies are read at a time: together they grow to little
+beside one of those."""
 Reader = Callable[[bytes], bytes] | None
 """How a body becomes protobuf; None: it is."""
 Readers = Mapping[str, Reader]
@@ -63,13 +64,7 @@ def http_app(
     `refused` counts the requests that are refused, `described` says what of the texts of feedback may be kept.
     """
 
-    unpacking, converting = asyncio.Lock(), asyncio.Lock()  # what a body grows to meanwhile is not held
-
-    def turn(packed: bytes, encoding: str, reader: Reader) -> AbstractAsyncContextManager[object]:
-        """One body at a time is unpacked, and one read from JSON, which takes long; others wait for neither."""
-        if reader and (encoding or len(packed) > _SMALL):
-            return converting
-        return unpacking if encoding else nullcontext()
+    turns = _Turns()
 
     def route(name: str, signal: Signal, readers: Readers) -> Route:
         async def export(request: Request) -> Response:
@@ -78,10 +73,16 @@ def http_app(
                 try:
                     if kind not in readers:
                         raise ContentTypeError(f"content type {' or '.join(readers)} is needed")
-                    packed = await asyncio.wait_for(_body(request, limits, held), _READ_SECONDS)
-                    encoding = _encoding(request)
-                    async with turn(packed, encoding, readers[kind]):
-                        body = await _unpacked(packed, encoding, readers[kind], limits, held)
+                    body = await asyncio.wait_for(_body(request, limits, held), _READ_SECONDS)
+                    if _is_packed(request):
+                        async with turns.unpacking:
+                            body = await asyncio.to_thread(gunzip, body, limits)
+                            held.grow(len(body))
+                    if read := readers[kind]:
+                        limits.check_json(len(body))
+                        async with turns.reading(body):
+                            body = await asyncio.to_thread(read, body)
+                            held.grow(len(body))
                     acknowledgement = await intake.accept(body, signal)
                 except ClientDisconnect:
                     return Response(status_code=400)  # nobody is there to read it
@@ -101,6 +102,18 @@ def http_app(
         ],
         middleware=[Middleware(_Gate, token, refused)],
     )
+
+
+class _Turns:
+    """One body at a time is unpacked, and one large one is read from JSON: what it grows to meanwhile is not held."""
+
+    def __init__(self) -> None:
+        self.unpacking = asyncio.Lock()
+        self._large, self._small = asyncio.Lock(), asyncio.Semaphore(_SMALL_AT_ONCE)
+
+    def reading(self, body: bytes) -> AbstractAsyncContextManager[None]:
+        """The turn of a body of JSON."""
+        return self._small if len(body) <= _SMALL else self._large
 
 
 class _Gate:
@@ -156,28 +169,14 @@ async def _body(request: Request, limits: Limits, held: Held) -> bytes:
     return b"".join(chunks)
 
 
-def _encoding(request: Request) -> str:
-    """Return how the body is packed, '' when it is not."""
-    encoding = request.headers.get("content-encoding", "").strip().lower()
-    return "" if encoding == "identity" else encoding
-
-
-async def _unpacked(packed: bytes, encoding: str, read: Reader, limits: Limits, held: Held) -> bytes:
-    """Return the body as protobuf. What takes long leaves the event loop to others."""
-    match encoding:
-        case "":
-            body = packed
+def _is_packed(request: Request) -> bool:
+    match request.headers.get("content-encoding", "").strip().lower():
+        case "" | "identity":
+            return False
         case "gzip":
-            body = await asyncio.to_thread(gunzip, packed, limits)
-            held.grow(len(body))
+            return True
         case _:
             raise RequestError("content encoding gzip or none is needed")
-    if read is None:
-        return body
-    limits.check_json(len(body))
-    converted = await asyncio.to_thread(read, body)
-    held.grow(len(converted))
-    return converted
 
 
 def _refused(kind: str, error: RequestError | BusyError | TimeoutError) -> Response:
