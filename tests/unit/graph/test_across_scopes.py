@@ -11,7 +11,7 @@ from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.semconv import Action, OpKind
 from memtrace_otel.store.outlines import Outline
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
-from tests.unit.graph.test_streams import stored
+from tests.unit.graph.test_streams import stored, told
 
 HOME = "memory:home"
 
@@ -61,6 +61,10 @@ def test_a_failed_write_is_there_for_its_trace_where_another_memory_names_it(ref
     other = search(2, seen(ref, text.origin), "c" * 16)
     spans = [text, other, span(1, 1, OpKind.CREATE, at=10, scope=BOB, inputs=[seen(ref)])]
     assert version_read(spans, 1) == VersionKey(ref, text.origin)
+    with stored(spans) as store:
+        whole = build_graph(store.spans(), whole=False)
+        part = whole.part(whole.slice_of_answer(origin_of(1, 1)))
+        assert told(load_slice(store, origin_of(1, 1))) == told(part)
 
 
 def test_owners_are_told_apart_for_each_reader_of_a_trace() -> None:
