@@ -267,6 +267,7 @@ class Watch:
         except SendError as error:
             if error.partial:
                 case.rejected.add(verdict.attribution_id)
+                case.refused.pop(failure.answer_span.origin, None)
                 _logger.warning("the verdict on %s is left out: %s", failure.answer_span.origin, error)
             elif error.refused:
                 self._refused(case, verdict, error)
@@ -285,6 +286,7 @@ class Watch:
         case.refused[answer] = time.monotonic() + seconds, seconds
         _logger.warning("the verdict on %s is sent again in %.0f s: %s", answer, seconds, error)
         self._refusal = self._refusal or error
+        self._observer.failed()
 
     def _leave_out(self, trace_id: str, error: StoreError) -> None:
         _logger.warning("trace %s is left out for now: %s", trace_id, error)
@@ -297,8 +299,8 @@ class Watch:
         now = time.monotonic()
         case.waiting, case.attributed = None, True
         case.due = now + case.step if now + case.step - case.changed <= _WATCHED_SECONDS else None
-        if case.refused:
-            again = min(due for due, _ in case.refused.values())
+        if case.refused:  # one that is past was not tried: the trace could not be read
+            again = min((due for due, _ in case.refused.values() if due > now), default=now + case.step)
             case.due = again if case.due is None else min(again, case.due)
 
     def _wait_for_quiet(self, case: _Case, now: float) -> None:

@@ -398,6 +398,32 @@ def test_a_refused_verdict_on_an_answer_that_no_longer_fails_is_done(told: Told,
     assert len(reads) < 30
 
 
+@pytest.mark.parametrize("then", ["left out", "rejected"])
+def test_what_was_refused_and_is_not_sent_again_makes_no_haste(
+    then: str, told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans = story()
+    told.source.tell(spans)
+    answer = next(span for span in spans if span.kind == "respond")
+    told.refused = answer.trace_id
+    waits = list[float]()
+    read = ListedSource._read
+
+    def hide(self: ListedSource, trace_id: str) -> list[OperationSpan]:
+        if clock.now > 1500 and then == "left out" and trace_id == answer.trace_id:
+            raise SourceLimitError("listed", "no trace", is_reply=True)
+        return read(self, trace_id)
+
+    def reject() -> None:
+        waits.append(clock.now)
+        if clock.now > 1500 and then == "rejected":
+            told.refused, told.rejected = "", answer.trace_id
+
+    monkeypatch.setattr(ListedSource, "_read", hide)
+    run_until(told.watch, clock, 10_000, reject)
+    assert len(waits) < 200
+
+
 def test_a_receiver_that_refuses_everything_is_no_success(told: Told, clock: Clock) -> None:
     spans = story()
     told.source.tell(spans)

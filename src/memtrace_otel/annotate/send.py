@@ -7,6 +7,7 @@ instead of telling. Here an id may never arrive twice (some backends show it twi
 from __future__ import annotations
 
 import gzip
+import re
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
@@ -44,6 +45,7 @@ _REFUSED_CALL = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DE
 _UNKNOWN = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 _NO_TENANT = "no org id"
 """Of Tempo, which says that it is unavailable (503)."""
+_SAYS_ERROR = re.compile(rb'"errors?"')
 _HTTP = "http1.x server"
 """Of gRPC, which says that it is unavailable."""
 _WHO = " (OTEL_EXPORTER_OTLP_HEADERS says who sends: a token or a tenant, such as x-scope-orgid=acme)"
@@ -188,10 +190,10 @@ def _read(reply: bytes, response: R) -> R:
         response.ParseFromString(reply)
         return response
     except DecodeError:
-        if not reply.lstrip().startswith(b"{"):
+        if not reply.lstrip().startswith(b"{") or _SAYS_ERROR.search(reply):
             raise ParseError from None
         response.Clear()
-        return Parse(reply, response)
+        return Parse(reply, response, ignore_unknown_fields=True)
 
 
 def _refuse(target: Target, reason: str, *, unsupported: bool = False, refused: bool = False) -> NoReturn:

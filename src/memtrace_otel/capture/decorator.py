@@ -40,7 +40,8 @@ _ROLES = frozenset(Role)
 _READING = frozenset({OpKind.RETRIEVE, OpKind.RERANK})
 _RECORDS = frozenset({RefKind.MEMORY, RefKind.STATE, RefKind.CHUNK, RefKind.DOCUMENT})
 _TEXTS = frozenset({RefKind.ANSWER, RefKind.COMPLETION, RefKind.CONTEXT})  # a generator yields pieces of one
-_MANY = (list, tuple, set, frozenset, KeysView, ValuesView)
+_UNORDERED = (set, frozenset)
+_MANY = (list, tuple, *_UNORDERED, KeysView, ValuesView)
 _MAX_YIELDED = 10_000  # outputs of one generator
 _MAX_STREAMED = 1 << 22  # characters of one streamed text
 
@@ -206,7 +207,7 @@ class _Call:
                 ref, said = named = self._variable(kind, value)
                 index = self.operation.read(ref, role=_role_of(kind), content=said)
                 self._given.add(named)
-                if parameter == self._recipe.each:
+                if parameter == self._recipe.each and not isinstance(bound[parameter], _UNORDERED):
                     self._each.append(index)
 
     @guarded("operation.result", None)
@@ -221,7 +222,9 @@ class _Call:
             self.operation.mark(Incomplete.UNSERIALISABLE)
             return
         values = _items(result)
-        paired = len(self._each) == len(values)
+        if self._finds:
+            values = [value for value in values if not _is_empty_dict(value)]
+        paired = len(self._each) == len(values) and not isinstance(result, _UNORDERED)
         for index, value in enumerate(values):
             self._made(value, self._each[index : index + 1] if paired else None)
 
@@ -323,12 +326,15 @@ def _check(recipe: Recipe, signature: inspect.Signature, function: object) -> No
 
 
 def _items(value: object) -> list[object]:
-    kind = type(value)
-    if value is None or (kind is dict and not value):
+    if value is None:
         return []
-    if hasattr(kind, "_fields") or not isinstance(value, _MANY):  # a named tuple is one record
+    if hasattr(type(value), "_fields") or not isinstance(value, _MANY):  # a named tuple is one record
         return [value]
     return list(cast(Iterable[object], value))
+
+
+def _is_empty_dict(value: object) -> bool:
+    return type(value) is dict and not len(cast("dict[object, object]", value))
 
 
 def _scored(hit: object) -> tuple[object, float | None]:

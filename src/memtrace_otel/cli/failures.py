@@ -170,8 +170,9 @@ def _from_backend(
                 try:
                     total += _deliver(made, store)
                 except SendError as error:  # the first is told at the end, as are all verdicts
+                    if failed is not None:
+                        _logger.warning("%s", error)
                     failed, is_down = failed or error, not error.refused
-                    _logger.warning("%s", error)
     if failed is not None:
         raise failed
     return total

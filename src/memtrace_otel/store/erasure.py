@@ -12,7 +12,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyVa
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from memtrace_otel import semconv
-from memtrace_otel.model import content_digest, is_known_label, make_origin, make_ref
+from memtrace_otel.model import content_digest, is_known_label, make_origin, make_ref, split_ref
 from memtrace_otel.otlp.mapped import read_texts
 from memtrace_otel.otlp.values import encode_any
 from memtrace_otel.semconv import Incomplete, RefKind
@@ -124,7 +124,7 @@ def erase_verdict(document: str, rename: Rename) -> str:
 
 
 def _keep_structure(pairs: Pairs, rename: Rename) -> None:
-    kept = [pair for pair in pairs if pair.key in _STRUCTURE or not _may_hold_text(pair.value)]
+    kept = [pair for pair in pairs if _is_structure(pair) or not _may_hold_text(pair.value)]
     special = {semconv.GEN_AI_MEMORY_RECORD_ID: _of_record, semconv.EVALUATION_LABEL: _of_label}
     special |= dict.fromkeys(_DIGESTS, _of_digest)
     for pair in kept:
@@ -132,6 +132,10 @@ def _keep_structure(pairs: Pairs, rename: Rename) -> None:
     copies = [KeyValue.FromString(pair.SerializeToString()) for pair in kept]
     del pairs[:]
     pairs.extend(copies)
+
+
+def _is_structure(pair: KeyValue) -> bool:
+    return pair.key in _STRUCTURE and (pair.key != semconv.EVALUATION_LABEL or pair.value.HasField("string_value"))
 
 
 def _of_label(rename: Rename) -> Rename:
@@ -145,7 +149,7 @@ def _of_record(rename: Rename) -> Rename:
     def renamed(id: str) -> str:
         ref = make_ref(RefKind.MEMORY, id)
         new = rename(ref)
-        return id if new == ref else new.partition(":")[2]
+        return id if new == ref else split_ref(new)[1]
 
     return renamed
 

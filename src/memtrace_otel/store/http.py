@@ -167,6 +167,7 @@ class BackendApi:
                 problem, status, wait = f"{_said(error)}", 0, None
                 cut = isinstance(error, IncompleteRead)
             else:
+                cut = False
                 if status not in _BUSY:
                     self._failed.discard(target)
                 if status == 200:
@@ -267,6 +268,8 @@ class BackendApi:
         except BaseException:
             connection.close()
             raise
+        if reply.length:  # the rest of an error, if it ever comes, is no other reply
+            connection.close()
         with self._lock:
             self._idle.append(connection)
         return reply.status, body, float(told) if told.isdecimal() else None
