@@ -224,8 +224,8 @@ class Operation(Notes):
         """Wrap a function, coroutine function, generator function or async generator function: every call is one
         operation of these options. Without a `scope` it has that of the operation around it, of the same system.
 
-        `inputs` maps parameter names to ref kinds: their values are recorded as they are before the call, each item of a
-        list, tuple or set as one input. `output` is the ref kind of the returned value: each item of these is one
+        `inputs` maps parameter names to ref kinds: their values are recorded as they are before the call, each item of
+        a list, tuple or set as one input. `output` is the ref kind of the returned value: each item of these is one
         output, each yielded item of a generator, or a single one with the whole text when an answer, completion or
         context is streamed. An input that comes back as the same variable, of equal kind and text, is no output. `each`
         names the parameter whose n-th item alone the n-th returned item was made of; by default every input fed every
