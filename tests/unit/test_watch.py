@@ -23,7 +23,7 @@ from memtrace_otel.store import SourceLimitError, StoreError
 from memtrace_otel.store.http import Address, BackendApi, Bounds, FailedError, UnreachableError
 from memtrace_otel.store.remote import Found
 from memtrace_otel.store.wanted import Wanted
-from memtrace_otel.watch import Watch, summary
+from memtrace_otel.watch import Observer, Watch, summary
 from tests.contract.planted import Fault, System, record
 from tests.contract.story import STORY
 from tests.unit.store.listed_source import ListedSource
@@ -321,20 +321,11 @@ def test_a_verdict_that_the_receiver_rejects_is_left_out_and_holds_up_no_other(
     assert caplog.text.count("is left out") == caplog.text.count(f"the verdict on {told.rejected}-") == 1
 
 
-class Rounds:
+class Rounds(Observer):
     """What a watch says of its rounds."""
 
     def __init__(self) -> None:
         self.succeeded: list[bool] = []
-
-    def expects(self, system: str, service: str) -> None:
-        pass
-
-    def attributed(self, told: Attributed) -> None:
-        pass
-
-    def failed(self) -> None:
-        pass
 
     def searched(self, succeeded: bool, waiting: int) -> None:
         self.succeeded.append(succeeded)
