@@ -257,10 +257,8 @@ class BackendApi:
             body = reply.read(self.bounds.reply_bytes + 1)
             told = reply.getheader("retry-after", "")
             self._count_bytes(len(body))
-            if (
-                reply.status == 200 and reply.length and len(body) <= self.bounds.reply_bytes
-            ):  # http.client takes a reply that was cut off
-                raise IncompleteRead(body, reply.length)
+            if reply.status == 200 and reply.length and len(body) <= self.bounds.reply_bytes:
+                raise IncompleteRead(body, reply.length)  # http.client takes it as it is
             if len(body) > self.bounds.reply_bytes:
                 raise SourceLimitError(
                     str(self), f"a reply has more than {self.bounds.reply_bytes} bytes", is_reply=True
