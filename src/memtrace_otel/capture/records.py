@@ -14,6 +14,7 @@ _HIT = str(Role.HIT)
 _BESIDE = frozenset(map(str, (Role.QUERY, Role.CANDIDATE, Role.PROMPT, Role.HISTORY)))
 """Roles of what a search reads and does not return."""
 _LONGEST = 256
+"""Characters of an id that is an attribute; the ref has longer ones."""
 
 
 def record_attributes(kind: str, read: list[Read], written: list[Written], *, found: bool) -> dict[str, str | int]:
