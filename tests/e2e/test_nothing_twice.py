@@ -94,7 +94,7 @@ class Serving:
         )
 
     def kill(self) -> None:
-        """Kill the second process, which sends, and the first."""
+        """Kill the processes behind the server, one of which sends, and the server."""
         for pid in (*children(self.process.pid), self.process.pid):
             os.kill(pid, signal.SIGKILL)
 

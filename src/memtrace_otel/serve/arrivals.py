@@ -1,4 +1,4 @@
-"""The store as the second process sees it: each span that comes into the file is noticed, whoever decoded it."""
+"""The store as the background processes see it: each span that comes into the file is noticed, whoever decoded it."""
 
 from __future__ import annotations
 

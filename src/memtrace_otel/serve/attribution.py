@@ -39,7 +39,7 @@ _TURN_SECONDS = 0.2
 _LONGEST_PAUSE = 300.0
 """Between tries while the receiver of verdicts does not take them."""
 _LOOK_SECONDS = 5.0
-"""How long the decoding waits for anything to come from the backend that is looked into."""
+"""How long others wait for anything to come from the backend that is looked into."""
 _TRACE_ID = 32
 _NEVER = float("inf")
 _PATIENCE = 10
@@ -236,7 +236,7 @@ class Attribution:
         watched.due = None
         together = [trace_id]
         try:
-            with store.turn(wait=False) as mine:  # a wait would keep the decoding waiting, too
+            with store.turn(wait=False) as mine:  # meanwhile what arrives is looked at
                 if not mine:
                     watched.due = self._not_mine = time.monotonic() + _TURN_SECONDS
                     return Progress()
@@ -262,7 +262,7 @@ class Attribution:
             return self._failed(together, error)
 
     def _failed(self, trace_ids: Sequence[str], error: Exception) -> Progress:
-        """One odd trace must stop neither the decoding nor other traces; its contents stay out of the log."""
+        """One odd trace must not stop others; its contents stay out of the log."""
         first = self._watched[trace_ids[0]]
         if len(trace_ids) > 1:
             for trace_id in trace_ids:
@@ -286,10 +286,9 @@ class Attribution:
         return bool(spans)
 
     def _beside(self, trace_id: str, store: WatchedStore) -> list[str]:
-        """Return other traces that have been quiet, of just the same memories: one graph does for all of them. A
-        backend is looked into for one at a time: it may be slow, and the decoding waits."""
+        """Return other traces that have been quiet, of just the same memories: one graph does for all of them."""
         own = {*store.scopes_of(trace_id)} - {""}
-        if not own or self._backend or self._watched[trace_id].is_apart:
+        if not own or self._watched[trace_id].is_apart:
             return []
         now = time.monotonic()
         quiet = (id for id, one in self._watched.items() if one.due is not None and one.due <= now and not one.is_apart)

@@ -1,84 +1,69 @@
-"""The second process, seen from the first: started, woken, started again when it dies, ended."""
+"""The decoding process: turns what waits in the inbox into spans, in order, counts what arrives, and packs spans when
+nothing else is to be done.
+
+Started as `python -m memtrace_otel.serve.decoding FILE`.
+"""
 
 from __future__ import annotations
 
-import logging
-import os
-import subprocess
 import sys
-import threading
 import time
-from contextlib import suppress
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from memtrace_otel.serve.metrics import Metrics
-from memtrace_otel.serve.progress import Progress
+from memtrace_otel import settings
+from memtrace_otel.serve.arrivals import WatchedStore
+from memtrace_otel.serve.background import Tell, set_up, work
+from memtrace_otel.serve.counting import Counting
+from memtrace_otel.serve.packing import Packing
+from memtrace_otel.serve.progress import Progress, seen_in
+from memtrace_otel.store import NewSpan
 
-_logger = logging.getLogger(__name__)
-_RESTART_SECONDS = 1.0
-_STOP_SECONDS = 10.0
+_NICE = 5
+"""Acknowledging comes first where both need the same core."""
+_LOOK_SECONDS = 2.0
+"""Other processes write the same file without a word to this one."""
+_PAUSE_SECONDS = 0.003
 
 
-class Decoding:
-    """Runs `memtrace_otel.serve.background` on a database. It ends by itself when this process does."""
+def main(path: str) -> None:
+    """Work until standard input ends."""
+    tell = set_up(_NICE)
+    with Counting(Path(path)) as counting, WatchedStore.open(path) as store:
+        store.skip()
+        work(_Work(store, Packing(settings.PACK_SECONDS.read()), counting, tell).step)
 
-    def __init__(self, database: Path, look_in: str, metrics: Metrics) -> None:
-        self._arguments = str(database), look_in
-        self._metrics = metrics
-        self._stopping = False
-        self._process = self._start()
-        self._thread = threading.Thread(target=self._follow, name="memtrace-decoding", daemon=True)
-        self._thread.start()
 
-    def wake(self) -> None:
-        """Say that something waits in the inbox."""
-        pipe = self._process.stdin
-        assert pipe is not None
-        with suppress(OSError, ValueError):  # told often enough, or just ended: the next one looks by itself
-            os.write(pipe.fileno(), b"\n")
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What this process does, step by step, and whom it tells."""
 
-    def stop(self) -> None:
-        """Let it finish its batch; what waits then stays in the inbox, on disk."""
-        self._stopping = True
-        pipe = self._process.stdin
-        assert pipe is not None
-        try:
-            pipe.close()
-            self._process.wait(_STOP_SECONDS)
-        except (OSError, subprocess.TimeoutExpired):
-            self._process.kill()
-        self._thread.join()
+    store: WatchedStore
+    packing: Packing
+    counting: Counting
+    tell: Tell
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        # -P: a file of the working directory must not stand in for a module
-        command = [sys.executable, "-P", "-m", "memtrace_otel.serve.background", *self._arguments]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert process.stdin is not None
-        os.set_blocking(process.stdin.fileno(), False)  # who commits does not wait for a process that hangs
-        return process
+    def step(self) -> float:
+        """Decode one batch; when nothing waits, pack a few spans. Return after how many seconds there may be more."""
+        batch = self.store.decode_batch()
+        if batch is not None:
+            self._count(batch.spans, batch.quarantined)
+            return 0.0
+        for spans in self.store.arrived():
+            self._count(spans)
+        started = time.monotonic()
+        if not self.packing.step(self.store):
+            self.tell(Progress(packed=self.packing.packed))
+            self.packing.packed = 0
+            return _LOOK_SECONDS
+        # The write lock is free for others as long as it was held.
+        return max(_PAUSE_SECONDS, time.monotonic() - started)
 
-    def _follow(self) -> None:
-        while True:
-            pipe = self._process.stdout
-            assert pipe is not None
-            for line in pipe:
-                try:
-                    self._metrics.progressed(Progress.read(line))
-                except (ValueError, KeyError, TypeError):
-                    _logger.warning("the decoding process said something else than its progress")
-            status = self._process.wait()
-            if self._stopping:
-                return
-            _logger.warning("the decoding process ended (status %d) and is started again", status)
-            self._metrics.restarts += 1
-            time.sleep(_RESTART_SECONDS)
-            if self._stopping:
-                return
-            try:
-                self._process = self._start()
-            except OSError as error:  # no memory, no process left: the one that ended is met again
-                _logger.warning("the decoding process cannot be started: %s", error)
-                continue
-            if self._stopping:  # `stop` saw the one before
-                assert self._process.stdin is not None
-                self._process.stdin.close()
+    def _count(self, spans: Sequence[NewSpan], quarantined: int = 0) -> None:
+        counted = spans if self.counting.is_mine() else ()
+        self.tell(Progress(len(counted), quarantined, seen=seen_in(counted)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 
@@ -13,7 +14,7 @@ from prometheus_client.registry import Collector
 from memtrace_otel import semconv
 from memtrace_otel.monitoring.scrape import AttributionScrape, Pairs, label
 from memtrace_otel.otlp.receiver import Cause
-from memtrace_otel.serve.progress import By, Progress, Seen
+from memtrace_otel.serve.progress import By, Process, Progress, Seen
 
 _PREFIX = "memtrace_serve_"
 _SEEN = {
@@ -39,7 +40,7 @@ class Metrics(Collector):
         self.verdicts = 0
         self.packed_spans = 0
         self.failed_sends = 0
-        self.restarts = 0
+        self._restarts = Counter(dict.fromkeys(Process, 0))
         self.inbox_bytes = 0
         self.inbox_limit = 0
         self.inbox_seconds = 0.0
@@ -48,6 +49,7 @@ class Metrics(Collector):
         self._registry = CollectorRegistry(auto_describe=False)
         self._attribution = AttributionScrape(self._registry, self._pairs)
         self._registry.register(self)
+        self._lock = threading.Lock()
 
     def acknowledged(self, spans: int, size: int, rejected: int) -> None:
         """Count a request that was taken."""
@@ -60,8 +62,16 @@ class Metrics(Collector):
         """Count a request that was refused as a whole."""
         self._refused[cause] += 1
 
+    def restarted(self, process: Process) -> None:
+        """Count that a background process died and is started again."""
+        self._restarts[process] += 1
+
     def progressed(self, progress: Progress) -> None:
-        """Count what the decoding process has done."""
+        """Count what a background process has done. Each is followed by a thread of its own."""
+        with self._lock:
+            self._progressed(progress)
+
+    def _progressed(self, progress: Progress) -> None:
         self.decoded_spans += progress.spans
         self.quarantined += progress.quarantined
         self.verdicts += progress.verdicts
@@ -100,7 +110,10 @@ class Metrics(Collector):
         yield _counter("verdicts", "New verdicts on failed answers.", self.verdicts)
         yield _counter("failed_sends", "Times that verdicts could not be sent, or looked for.", self.failed_sends)
         yield _counter("packed_spans", "Spans packed.", self.packed_spans)
-        yield _counter("decoder_restarts", "Restarts of the decoding process.", self.restarts)
+        restarts = CounterMetricFamily(f"{_PREFIX}restarts", "Restarts of a background process.", labels=("process",))
+        for process, count in self._restarts.items():
+            restarts.add_metric((process,), count)
+        yield restarts
         yield _gauge("inbox_bytes", "Bytes acknowledged and not yet decoded.", self.inbox_bytes)
         yield _gauge("inbox_limit_bytes", "Bytes in the inbox past which requests are refused.", self.inbox_limit)
         yield _gauge("inbox_age_seconds", "How long the oldest request waits to be decoded.", self.inbox_seconds)

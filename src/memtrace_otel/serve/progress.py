@@ -1,4 +1,4 @@
-"""What the decoding process tells the server: one line of JSON each time it has done something."""
+"""What the background processes tell the server: one line of JSON each time one has done something."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ _MOST_CHARACTERS = 200
 
 
 _NUMBERS = ("spans", "quarantined", "verdicts", "errors", "packed", "failed_sends")
+
+
+class Process(StrEnum):
+    """The background processes, each named like the module that it runs."""
+
+    DECODING = "decoding"
+    ATTRIBUTING = "attributing"
 
 
 class Seen(StrEnum):

@@ -1,4 +1,4 @@
-"""The first process: endpoints, group commit, health and metrics, and an orderly end."""
+"""The server: endpoints, group commit, health and metrics, two background processes, and an orderly end."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from memtrace_otel.otlp.receiver import Limits
 from memtrace_otel.otlp.receiver.grpc_server import grpc_server
 from memtrace_otel.otlp.receiver.http import http_app
 from memtrace_otel.otlp.receiver.room import Room
+from memtrace_otel.serve.child import Child
 from memtrace_otel.serve.connections import Connection
-from memtrace_otel.serve.decoding import Decoding
 from memtrace_otel.serve.group_commit import GroupCommit
 from memtrace_otel.serve.intake import Backlog, StoreIntake
 from memtrace_otel.serve.metrics import Metrics
 from memtrace_otel.serve.options import Options, ServeError, listen
+from memtrace_otel.serve.progress import Process
 from memtrace_otel.serve.reports import Reports, is_by_own_name, not_by_this_name
 from memtrace_otel.store import SqliteStore, StoreError
 
@@ -62,7 +63,9 @@ async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listenin
     metrics.inbox_limit = backlog.bound
     limits = Limits.from_settings()
     with listen(options.host, options.http_port) as http_socket:
-        decoding = Decoding(options.database, options.look_in, metrics)
+        database = str(options.database)
+        decoding = Child(Process.DECODING, (database,), metrics)
+        attributing = Child(Process.ATTRIBUTING, (database, options.look_in), metrics)
 
         def commit(bodies: Sequence[bytes]) -> None:
             store.add_requests(bodies)
@@ -89,7 +92,7 @@ async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listenin
             await asyncio.gather(serving, rpc.stop(_GRACE_SECONDS))
         finally:
             await asyncio.to_thread(commits.close)
-            await asyncio.to_thread(decoding.stop)
+            await asyncio.gather(*(asyncio.to_thread(child.stop) for child in (decoding, attributing)))
 
 
 def _asked_to_stop() -> asyncio.Event:

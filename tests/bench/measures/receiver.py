@@ -35,8 +35,8 @@ def measure() -> Iterator[Measure]:
     yield at_least(name, acknowledged, 50_000, "spans/s", peer=baseline)
     yield at_most("acknowledgement beside the decoder, p99", p99, 500, "ms")
     yield at_least("decoded and indexed by one process", decoded, 12_000, "spans/s")
-    yield at_most("idle server, both processes", idle_mib, 150, "MiB")
-    yield at_most("idle server, both processes: share of a core", idle_cpu, 1.0, "%")
+    yield at_most("idle server, its three processes", idle_mib, 150, "MiB")
+    yield at_most("idle server, its three processes: share of a core", idle_cpu, 1.0, "%")
 
 
 def requests() -> list[bytes]:

@@ -15,6 +15,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from memtrace_otel.serve.progress import Process
 from memtrace_otel.store import SqliteStore
 
 Start = Callable[..., "Server"]
@@ -45,11 +46,23 @@ class Server:
         lines = [line.split() for line in self.get("/metrics").splitlines()]
         return next(float(words[1]) for words in lines if words[0].startswith(f"memtrace_serve_{name}"))
 
+    def restarts(self, process: Process) -> float:
+        return self.metric(f'restarts_total{{process="{process}"}}')
+
     def until(self, condition: Callable[[], bool], seconds: float = 20) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, "not within the time"
             time.sleep(0.05)
+
+    def child(self, process: Process) -> int:
+        """Return the process id of a background process."""
+        found = subprocess.run(
+            ["pgrep", "-P", str(self.process.pid), "-f", f"memtrace_otel.serve.{process}"],
+            capture_output=True,
+            check=True,
+        )
+        return int(found.stdout)
 
     def kill(self) -> None:
         self.process.kill()

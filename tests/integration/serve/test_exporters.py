@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
-import subprocess
+import signal
 import threading
 import time
 from typing import Any
@@ -23,6 +24,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import set_span_in_context
 
 from memtrace_otel.capture import operation, scope_id
+from memtrace_otel.serve.progress import Process
 from memtrace_otel.store import SqliteStore
 from tests.integration.serve.conftest import Server, Start
 
@@ -104,13 +106,9 @@ def test_a_decoder_that_dies_is_started_again_and_loses_nothing(start: Start) ->
     sender = exporter(server, "http")
     first, second = spans(20), spans(20)
     assert sender.export(first) is SpanExportResult.SUCCESS
-    decoders = subprocess.run(
-        ["pgrep", "-P", str(server.process.pid)], capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert len(decoders) == 1
-    subprocess.run(["kill", "-9", *decoders], check=True)
+    os.kill(server.child(Process.DECODING), signal.SIGKILL)
     assert sender.export(second) is SpanExportResult.SUCCESS
-    server.until(lambda: server.metric("decoder_restarts") == 1)
+    server.until(lambda: server.restarts(Process.DECODING) == 1)
     server.until(lambda: server.metric("inbox_bytes") == 0)
     assert server.terminate() == 0
     assert ids([*first, *second]) <= server.span_ids()

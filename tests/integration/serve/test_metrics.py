@@ -1,8 +1,9 @@
-"""Metrics of a running server: what was attributed in its second process, by scrape and by OTLP."""
+"""Metrics of a running server: what was attributed in its third process, by scrape and by OTLP."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.otlp.sdk import encode_sdk_spans
 from memtrace_otel.semconv import FailureType
+from memtrace_otel.serve.progress import Process
 from memtrace_otel.store import SqliteStore
 from tests.conftest import Recording
 from tests.integration.serve.conftest import Server, Start
@@ -57,8 +59,8 @@ def test_a_failure_is_scraped_with_the_failing_trace_and_counted_once(
         pass
     server.post("/v1/traces", encode_sdk_spans(recording.spans()))
     time.sleep(1)  # the trace is attributed again, to the same verdict
-    subprocess.run(["kill", "-9", *decoders(server)], check=True)
-    server.until(lambda: server.metric("decoder_restarts") == 1)
+    os.kill(server.child(Process.ATTRIBUTING), signal.SIGKILL)
+    server.until(lambda: server.restarts(Process.ATTRIBUTING) == 1)
     failed = [sample for sample in samples(server, "attribution_failures") if sample.value]
     assert [(one.labels["memtrace_failure_type"], one.labels["memtrace_system"], one.value) for one in failed] == [
         ("update", "t", 1)
@@ -101,11 +103,6 @@ def test_what_another_process_decoded_is_counted_once(start: Start) -> None:
     server.until(lambda: server.metric("decoded_spans") == 3)
     time.sleep(2.5)  # it has looked again
     assert server.metric("decoded_spans") == sum(sample.value for sample in samples(server, "serve_answers")) == 3
-
-
-def decoders(server: Server) -> list[str]:
-    found = subprocess.run(["pgrep", "-P", str(server.process.pid)], capture_output=True, text=True, check=True)
-    return found.stdout.split()
 
 
 def test_a_changed_verdict_is_counted_under_its_type_too(start: Start, recording: Recording, content_on: None) -> None:

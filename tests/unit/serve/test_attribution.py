@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from memtrace_otel.serve import attribution
 from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.serve.attribution import Attribution, Outcome
 from memtrace_otel.serve.progress import Progress
-from memtrace_otel.store import NewSpan, SqliteStore, open_source
+from memtrace_otel.store import NewSpan, SqliteStore
 
 A, B = "a" * 32, "b" * 32
 UNIQUE = "memory:0a0b0c0d-0000-4000-8000-000000000001"
@@ -213,22 +213,6 @@ def test_while_another_has_the_turn_no_trace_is_tried(clock: Clock, attributed: 
     clock.now += watching.wait()
     run(watching)
     assert sorted(attributed) == [A, B]
-
-
-def test_a_backend_is_looked_into_for_one_trace_at_a_time(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[list[str]] = []
-
-    def attribute(store: object, trace_ids: Iterable[str], backend: object) -> tuple[Iterable[str], Outcome]:
-        calls.append([*trace_ids])
-        return trace_ids, Outcome(Progress(verdicts=1))
-
-    monkeypatch.setattr(attribution, "_attribute", attribute)
-    with closing(open_source("tempo+http://127.0.0.1:9")) as backend:
-        watching = Attribution(10, backend)
-        watching.notice([span(A, 5, evaluated=True), span(B, 5, evaluated=True)])
-        clock.now += 10
-        run(watching, Stored(together=True))
-    assert sorted(calls) == [[A], [B]]
 
 
 def test_an_error_beside_others_counts_once_and_hides_no_verdict(

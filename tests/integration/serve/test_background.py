@@ -1,4 +1,4 @@
-"""The second process: whatever it prints or however it hangs, the first one goes on."""
+"""The background processes: whatever one prints or however it hangs, the others go on."""
 
 from __future__ import annotations
 
@@ -17,20 +17,17 @@ import pytest
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.otlp.feedback import encode_feedback
 from memtrace_otel.otlp.sdk import encode_sdk_spans
-from memtrace_otel.serve.decoding import Decoding
+from memtrace_otel.serve.child import Child
 from memtrace_otel.serve.metrics import Metrics
+from memtrace_otel.serve.progress import Process
 from memtrace_otel.store import SqliteStore
 from memtrace_otel.testing import contract_span
 from tests.conftest import Recording
-from tests.integration.serve.conftest import Server, Start
+from tests.integration.serve.conftest import Start
 from tests.integration.serve.test_two_servers import fail, story
 from tests.unit.test_cli import tell
 
 PIPE_BYTES = 1 << 16
-
-
-def child_of(server: Server) -> int:
-    return int(subprocess.run(["pgrep", "-P", str(server.process.pid)], capture_output=True, check=True).stdout)
 
 
 def test_metrics_on_the_console_are_no_progress(start: Start, recording: Recording, content_on: None) -> None:
@@ -41,17 +38,33 @@ def test_metrics_on_the_console_are_no_progress(start: Start, recording: Recordi
     assert server.process.stderr is not None
     while '"resource_metrics"' not in server.process.stderr.readline():
         pass
-    os.kill(child_of(server), signal.SIGKILL)
-    server.until(lambda: server.metric("decoder_restarts") == 1)
+    os.kill(server.child(Process.DECODING), signal.SIGKILL)
+    server.until(lambda: server.restarts(Process.DECODING) == 1)
     decoded = server.metric("decoded_spans")
     assert server.post("/v1/traces", encode_request([contract_span(999, 999, 999)]))[0] == 200
     server.until(lambda: server.metric("decoded_spans") > decoded)
 
 
+def test_decoding_goes_on_while_an_attribution_takes_its_time(start: Start) -> None:
+    server = start(MEMTRACE_QUIET_SECONDS="0.2")
+    attributing = server.child(Process.ATTRIBUTING)
+    os.kill(attributing, signal.SIGSTOP)
+    try:
+        told, asked, failing = story(1)
+        for request in (told, asked):
+            assert server.post("/v1/traces", request)[0] == 200
+        fail(server, failing)
+        server.until(lambda: server.metric("decoded_spans") == 5)  # the judgement among them
+        assert server.metric("verdicts") == 0
+    finally:
+        os.kill(attributing, signal.SIGCONT)
+    server.until(lambda: server.metric("verdicts") == 1)
+
+
 def test_who_wakes_a_process_that_hangs_does_not_wait(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     SqliteStore.open(path).close()
-    decoding = Decoding(path, "", Metrics())
+    decoding = Child(Process.DECODING, (str(path),), Metrics())
     pid = decoding._process.pid
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -82,7 +95,7 @@ def test_an_answer_that_is_damaged_stops_no_decoding(start: Start, tmp_path: Pat
         assert server.post("/v1/traces", request)[0] == 200
     fail(server, failing)
     server.until(lambda: server.metric("verdicts") == 1)
-    assert server.metric("decoder_restarts") == 0
+    assert sum(server.restarts(process) for process in Process) == 0
 
 
 def test_one_that_cannot_be_started_is_tried_again(
@@ -90,7 +103,7 @@ def test_one_that_cannot_be_started_is_tried_again(
 ) -> None:
     path = tmp_path / "a.db"
     SqliteStore.open(path).close()
-    decoding = Decoding(path, "", Metrics())
+    decoding = Child(Process.DECODING, (str(path),), Metrics())
     start, starts, started = decoding._start, list[int](), threading.Event()
 
     def start_in_need() -> subprocess.Popen[bytes]:
@@ -112,7 +125,7 @@ def test_one_that_is_being_started_while_the_server_ends_ends_too(
 ) -> None:
     path = tmp_path / "a.db"
     SqliteStore.open(path).close()
-    decoding = Decoding(path, "", Metrics())
+    decoding = Child(Process.DECODING, (str(path),), Metrics())
     start, starting, ending = decoding._start, threading.Event(), threading.Event()
 
     def start_late() -> subprocess.Popen[bytes]:
