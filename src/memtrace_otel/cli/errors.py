@@ -43,7 +43,7 @@ def user_errors() -> tuple[type[Exception], ...]:
     from memtrace_otel.launch import LaunchError
     from memtrace_otel.otlp.feedback import FeedbackError
     from memtrace_otel.otlp.files import InputError
-    from memtrace_otel.serve import ServeError
+    from memtrace_otel.serve.options import ServeError
     from memtrace_otel.store import SourceError, StoreError
 
     return (

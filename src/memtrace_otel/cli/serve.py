@@ -52,7 +52,7 @@ def serve(
         if error.name not in ("prometheus_client", "starlette", "uvicorn"):
             raise
         fail(f"{error.name} is missing: pip install 'memtrace-otel[serve]'")
-    from memtrace_otel.serve import Options
+    from memtrace_otel.serve.options import Options
 
     tell_of_settings()
 

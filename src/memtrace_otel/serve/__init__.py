@@ -1,8 +1,5 @@
-"""`memtrace-otel serve`: receive OTLP, keep it, decode it, attribute failures; one SQLite file, two processes.
+"""`memtrace-otel serve`: receive OTLP, keep it, decode it, attribute failures; one SQLite file, three processes.
 
-This process takes requests and commits them; a second one decodes what waits in the file and attributes.
+The server (`server`) takes requests and commits them; two background processes work on what is in the file: `decoding`
+turns it into spans, `attributing` looks at these and attributes. Nothing is imported here: they need less than it does.
 """
-
-from memtrace_otel.serve.options import Options, ServeError
-
-__all__ = ["Options", "ServeError"]

@@ -7,6 +7,7 @@ import os
 import signal
 import sqlite3
 import subprocess
+import sys
 import threading
 import time
 from contextlib import closing
@@ -143,3 +144,12 @@ def test_one_that_is_being_started_while_the_server_ends_ends_too(
     stopping.join(20)
     assert not stopping.is_alive()
     assert decoding._process.poll() is not None
+
+
+@pytest.mark.parametrize("process", Process)
+def test_a_background_process_imports_neither_endpoints_nor_graphs(process: Process) -> None:
+    """Each would hold 10 MiB more, also of a server that nobody sends to."""
+    program = f"import sys, memtrace_otel.serve.{process}; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert "memtrace_otel.store" in found
+    assert not {"grpc", "uvicorn", "asyncio", "networkx"} & {*found}
