@@ -185,29 +185,34 @@ def deliver(
     One at a time: while another process delivers from the same store, this waits.
 
     Spans go as traces, evaluation events as logs unless OTEL_LOGS_EXPORTER is `none` or the receiver takes no logs.
-    Raises SendError, or TargetError for a malformed setting; what was accepted before is remembered, what was not stays
-    unsent and goes out with the next call. Raises RejectedError at the end when the receiver has rejected some of it.
+    Raises SendError, at the end where the receiver refuses a request and may take others, or TargetError for a
+    malformed setting; what was accepted is remembered, what was not stays unsent and goes out with the next call.
+    Raises RejectedError at the end when the receiver has rejected some of it.
     """
     traces, logs = read_targets(endpoint, environ)
     if not annotations or not (traces or logs):
         return Delivery(traces, 0, logs, 0)
     with store.turn():  # from asking what was sent to remembering it
-        rejections: list[SendError] = []
+        failures: list[SendError] = []
         spans = events = 0
         try:
             if traces:
-                spans = _send_spans(traces, annotations, store, rejections)
-            if logs:
-                events = _send_events(logs, annotations, store, rejections)
+                spans = _send_spans(traces, annotations, store, failures)
+            if logs and (spans or not any(failure.refused for failure in failures)):
+                events = _send_events(logs, annotations, store, failures)
         except SendError as error:
-            if not (error.unsupported and error.target.signal == "logs"):
-                for rejection in rejections:  # they are remembered as sent: no other call tells of them
-                    _logger.warning("%s", rejection)
-                raise
-            if error.refused:  # perhaps not from us
-                _warn_once(str(error))
-            logs = None
-    delivery = Delivery(traces, spans, logs, events, tuple(rejections))
+            if error.unsupported and error.target.signal == "logs":
+                logs = None
+                if error.refused:  # perhaps not from us
+                    _warn_once(str(error))
+            else:
+                failures.append(error)
+    rejections = tuple(failure for failure in failures if failure.rejected)
+    for unsent in (failure for failure in failures if not failure.rejected):
+        for rejection in rejections:  # they are remembered as sent: no other call tells of them
+            _logger.warning("%s", rejection)
+        raise unsent
+    delivery = Delivery(traces, spans, logs, events, rejections)
     if rejections:
         raise RejectedError(delivery)
     return delivery
@@ -219,18 +224,18 @@ def _warn_once(message: str) -> None:
 
 
 def _send_spans(
-    target: Target, annotations: Sequence[Annotation], store: AnnotationStore, rejections: list[SendError]
+    target: Target, annotations: Sequence[Annotation], store: AnnotationStore, failures: list[SendError]
 ) -> int:
     spans = {span.span_id: span for annotation in annotations for span in annotation.spans}
-    return _send_unsent(target, store, spans, encode_request, rejections)
+    return _send_unsent(target, store, spans, encode_request, failures)
 
 
 def _send_events(
-    target: Target, annotations: Sequence[Annotation], store: AnnotationStore, rejections: list[SendError]
+    target: Target, annotations: Sequence[Annotation], store: AnnotationStore, failures: list[SendError]
 ) -> int:
     written = [annotation for annotation in annotations if annotation.spans]
     events = {annotation.root.span_id: (annotation.verdict, annotation.root.end) for annotation in written}
-    return _send_unsent(target, store, events, encode_evaluations, rejections)
+    return _send_unsent(target, store, events, encode_evaluations, failures)
 
 
 def _send_unsent(
@@ -238,9 +243,10 @@ def _send_unsent(
     store: AnnotationStore,
     items: Mapping[str, T],
     encode: Callable[[Sequence[T]], bytes],
-    rejections: list[SendError],
+    failures: list[SendError],
 ) -> int:
-    """Send the items, by span id, that were not sent to `target`; return how many it took, and add to `rejections`."""
+    """Send the items, by span id, that were not sent to `target`; return how many it took, and add what was rejected,
+    or refused, to `failures`. Who has taken nothing and refuses twice is sent no more."""
     ledger = f"{target.signal} {target}"
     unsent = store.unsent(ledger, items)
     taken = 0
@@ -250,9 +256,12 @@ def _send_unsent(
         try:
             send(target, encode([items[id] for id in ids]))
         except SendError as error:
+            if error.refused and not error.unsupported and (taken or not failures):
+                failures.append(error)
+                continue
             if not error.rejected:
                 raise
-            rejections.append(error)
+            failures.append(error)
             rejected = error.rejected
         store.mark_sent(ledger, ids)
         taken += max(0, len(ids) - rejected)

@@ -83,13 +83,15 @@ def no_receiver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Receiver:
-    """What an OTLP receiver got; `status`, `reply` and, over gRPC, `refusal` are what it answers with."""
+    """What an OTLP receiver got; `status`, `reply` and, over gRPC, `refusal` are what it answers with; over HTTP the
+    statuses `first` are the answers to the first requests."""
 
     endpoint: str = ""
     traces: list[bytes] = field(default_factory=list)
     logs: list[bytes] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     status: dict[str, int] = field(default_factory=dict)
+    first: list[int] = field(default_factory=list)
     reply: bytes = b""
     location: str = ""
     refusal: tuple[grpc.StatusCode, str] | None = None
@@ -122,7 +124,7 @@ def http_receiver_on(port: int, received: Receiver) -> Iterator[None]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             received.headers.append({name.lower(): value for name, value in self.headers.items()})
-            status = received.status.get(self.path, 200)
+            status = received.first.pop(0) if received.first else received.status.get(self.path, 200)
             if status == 200:
                 (received.traces if self.path == "/v1/traces" else received.logs).append(body)
             self.send_response(status)

@@ -340,6 +340,26 @@ def test_many_verdicts_go_out_in_small_requests(store: SqliteStore, http_receive
     assert len(set(http_receiver.span_ids())) == 40 * 6
 
 
+def test_a_refused_request_holds_up_no_other(store: SqliteStore, http_receiver: Receiver) -> None:
+    verdicts = [verdict_on(UPDATE, attribution_id=f"{n:032x}") for n in range(1, 41)]
+    annotations = [annotation for verdict in verdicts for annotation in annotate([verdict], store)]
+    http_receiver.first = [413]
+    with pytest.raises(SendError, match="HTTP 413"):
+        deliver(annotations, store)
+    assert (len(http_receiver.traces), len(http_receiver.logs)) == (3, 1)
+    assert deliver(annotations, store).spans == 64
+    assert len(set(http_receiver.span_ids())) == 40 * 6
+
+
+def test_who_takes_nothing_is_not_sent_all_there_is(store: SqliteStore, http_receiver: Receiver) -> None:
+    verdicts = [verdict_on(UPDATE, attribution_id=f"{n:032x}") for n in range(1, 41)]
+    annotations = [annotation for verdict in verdicts for annotation in annotate([verdict], store)]
+    http_receiver.status = {"/v1/traces": 403}
+    with pytest.raises(SendError, match="HTTP 403"):
+        deliver(annotations, store)
+    assert len(http_receiver.headers) == 2
+
+
 def test_the_largest_verdict_keeps_every_span_within_its_budget() -> None:
     steps = tuple(Step("hit", f"memory:{n:036d}", UPDATE.origin, "é" * 5000) for n in range(200))
     others = tuple(Alternative("retrieval", TOLD, "b" * 16, 0.001 * n) for n in range(200))
