@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from memtrace_otel.annotate import Annotation, deliver
-from memtrace_otel.demo.addresses import addresses
+from memtrace_otel.demo.addresses import addresses, examples
 from memtrace_otel.demo.planted import Comparison, compare
 from memtrace_otel.demo.progress import shown
 from memtrace_otel.demo.run import DemoRun, run_demo
@@ -118,7 +118,8 @@ def _print_addresses(console: Console, annotations: Sequence[Annotation], page: 
         return
     found = FoundPage(page, True) if page else find_page(endpoint, written.verdict.failure.trace_id)
     if found is None:
-        console.print(Text(f"The addresses are not known: {NO_PAGE}."), soft_wrap=True)
+        _print_rows(console, [(what, trace_id) for what, trace_id, _ in examples(annotations)])
+        console.print(Text(f"Their addresses are not known: {NO_PAGE}."), soft_wrap=True)
         return
     if not found.sure:
         console.print(Text(f"The addresses are right {UNSURE}."), soft_wrap=True)

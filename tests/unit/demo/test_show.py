@@ -50,6 +50,7 @@ def test_addresses_are_printed_as_sure_as_they_are(
     show.show_demo(tmp_path, Console(file=output))
     told = output.getvalue().partition("In your backend")[2]
     assert said in told
+    assert history.answer.trace_id in told
     assert unsaid not in told
     assert "went to" in told
     assert asked == [(ENDPOINT, history.answer.trace_id)]
