@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
@@ -47,9 +48,12 @@ def add(database: Path, spans: Sequence[ReadableSpan]) -> None:
         store.add_request(encode_sdk_spans(spans))
 
 
+def verdicts(database: Path, trace_id: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run("attribute", trace_id, "--db", database, "--json").stdout.splitlines()]
+
+
 def failures(database: Path, trace_id: str) -> list[str]:
-    lines = run("attribute", trace_id, "--db", database, "--json").stdout.splitlines()
-    return [json.loads(line)["failure_type"] for line in lines]
+    return [verdict["failure_type"] for verdict in verdicts(database, trace_id)]
 
 
 def test_feedback_makes_a_trace_failing(database: Path, told: list[ReadableSpan], trace_id: str) -> None:
@@ -58,6 +62,20 @@ def test_feedback_makes_a_trace_failing(database: Path, told: list[ReadableSpan]
     done = run("feedback", trace_id.upper(), "--label", "fail", "--expected", "At 9:40", "--db", database)
     assert (done.exit_code, done.stderr) == (0, "")
     assert failures(database, trace_id) == ["update"]
+
+
+def test_thumbs_down_pressed_twice_gives_the_same_verdict(
+    database: Path, told: list[ReadableSpan], trace_id: str
+) -> None:
+    add(database, told)
+    run("feedback", trace_id, "--label", "fail", "--db", database)
+    (guessed,) = verdicts(database, trace_id)
+    assert "what is nearest to the question" in guessed["reason"]
+    run("feedback", trace_id, "--label", "fail", "--expected", "At 9:40", "--db", database)
+    (first,) = verdicts(database, trace_id)
+    assert "what is nearest to the question" not in first["reason"]
+    run("feedback", trace_id, "--label", "fail", "--db", database)
+    assert verdicts(database, trace_id) == [first]
 
 
 def test_feedback_reads_the_answer_and_goes_out_and_in_again_with_it(

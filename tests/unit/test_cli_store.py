@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from memtrace_otel.cli.store import store
 from memtrace_otel.model import Variable
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.store import SqliteStore
+from memtrace_otel.store.connection import Locked
 from memtrace_otel.testing import contract_span
 
 SCOPE = "a" * 16
@@ -91,6 +93,16 @@ def test_prune_by_age_and_compact(database: Path) -> None:
     assert run(database, "prune", "--max-size", "1GiB", "--yes").stdout == "removed 0 spans of 0 traces\n"
     assert run(database, "prune", "--scope", "b" * 16, "--yes").stdout == "removed 1 spans of 1 traces\n"
     assert "bytes given back" in run(database, "compact").stdout
+
+
+def test_compact_beside_writers_says_that_the_file_grew(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pack_all(locked: Locked) -> None:
+        with locked() as connection:  # as another process would
+            connection.execute("CREATE TABLE more AS SELECT zeroblob(1000000) AS bytes")
+
+    monkeypatch.setattr("memtrace_otel.store.space.pack_all", pack_all)
+    said = run(database, "compact").stdout
+    assert re.fullmatch(r"the file grew by \d{6,7} bytes meanwhile\n", said), said
 
 
 def test_a_size_that_no_prune_can_reach_removes_nothing(database: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 
 from memtrace_otel import settings
 from memtrace_otel.attribution.lineage import Lineage, lineage_of
@@ -24,7 +25,8 @@ from memtrace_otel.semconv import (
 @dataclass(frozen=True, slots=True)
 class _Evaluation:
     answer: OperationSpan
-    judge: OperationSpan | None
+    judges: tuple[OperationSpan, ...]
+    """The first is the one that says what was expected, if any does; none for an event on another span."""
     name: str
     label: str
     score: float | None
@@ -35,22 +37,27 @@ class _Evaluation:
     def failing(self) -> bool:
         return bool(is_failing(self.label, self.score, settings.EVALUATION_THRESHOLD.read()))
 
+    @property
+    def expects(self) -> bool:
+        """Whether it says what was expected, if only by a digest."""
+        return any(variable.role == Role.EXPECTED for judge in self.judges[:1] for variable in judge.inputs)
+
 
 def find_failures(graph: EvolutionGraph, trace_id: str | None = None) -> list[Failure]:
     """Return one failure per failed answer, in time order; only answers given in `trace_id` when it is named.
 
-    The latest evaluation of each name decides; an answer fails when any name does. Of several that fail it, the last
-    one that says what was expected speaks, without one the first judge. Our own verdicts are no evaluations.
+    The latest evaluation of each name decides, see `_after` for what it leaves of those before; an answer fails when
+    any name does. Of several that fail it, the last one that says what was expected speaks, without one the first
+    judge. Our own verdicts are no evaluations.
     """
     lineage = lineage_of(graph)
-    latest: dict[tuple[str, str], _Evaluation] = {}
+    said: defaultdict[tuple[str, str], list[_Evaluation]] = defaultdict(list)
     for span in lineage.spans:
         for evaluation in _evaluations(lineage, span):
-            key = (evaluation.answer.origin, evaluation.name)
-            if key not in latest or latest[key].time <= evaluation.time:
-                latest[key] = evaluation
+            said[evaluation.answer.origin, evaluation.name].append(evaluation)
     failing: defaultdict[str, list[_Evaluation]] = defaultdict(list)
-    for evaluation in latest.values():
+    for several in said.values():
+        evaluation = reduce(_after, sorted(several, key=lambda one: one.time))
         if evaluation.failing and trace_id in (None, evaluation.answer.trace_id):
             failing[evaluation.answer.origin].append(evaluation)
     found = [_failure(lineage, several) for several in failing.values()]
@@ -62,16 +69,29 @@ def _evaluations(lineage: Lineage, span: OperationSpan) -> Iterator[_Evaluation]
         (label, score), name = label_and_score(attributes), str(attributes.get(EVALUATION_NAME, ""))
         answer = lineage.judged(span)
         if answer is not None and (label or score is not None):
-            judge = span if span.kind == OpKind.JUDGE else None
+            judges = (span,) if span.kind == OpKind.JUDGE else ()
             explanation = str(attributes.get(EVALUATION_EXPLANATION, ""))
-            yield _Evaluation(answer, judge, name, label, score, explanation, time)
+            yield _Evaluation(answer, judges, name, label, score, explanation, time)
+
+
+def _after(before: _Evaluation, latest: _Evaluation) -> _Evaluation:
+    """What holds of one name: an answer that fails again is expected to be what was said before, unless that is said
+    anew. Its `time` is when that was said."""
+    if not (before.failing and latest.failing and before.expects) or latest.expects:
+        return latest
+    return replace(
+        latest,
+        judges=(*before.judges[:1], *latest.judges),
+        explanation=latest.explanation or before.explanation,
+        time=before.time,
+    )
 
 
 def _failure(lineage: Lineage, failing: list[_Evaluation]) -> Failure:
     """What the evaluation that speaks says, and what it leaves to the others."""
     evaluation = max(failing, key=lambda one: _weight(lineage, one))
     answer = evaluation.answer
-    judged = [one.judge for one in (evaluation, *failing) if one.judge is not None]
+    judged = [judge for one in (evaluation, *failing) for judge in one.judges]
     question = _input(lineage, [answer, *judged], Role.QUERY)
     if not question:
         beside = lineage.in_trace(answer.trace_id)
@@ -84,7 +104,7 @@ def _failure(lineage: Lineage, failing: list[_Evaluation]) -> Failure:
     evidence += [v.ref for span in judged for v in span.inputs if v.role == Role.EVIDENCE]
     return Failure(
         answer_span=answer,
-        judge_span=evaluation.judge,
+        judge_span=next(iter(evaluation.judges), None),
         evaluation=evaluation.name,
         label=evaluation.label,
         score=evaluation.score,
@@ -98,11 +118,10 @@ def _failure(lineage: Lineage, failing: list[_Evaluation]) -> Failure:
 
 
 def _weight(lineage: Lineage, evaluation: _Evaluation) -> tuple[bool, int]:
-    judge = evaluation.judge
-    expects = judge is not None and bool(_input(lineage, [judge], Role.EXPECTED))
-    return judge is not None, evaluation.time if expects else -1
+    expects = bool(_input(lineage, evaluation.judges[:1], Role.EXPECTED))
+    return bool(evaluation.judges), evaluation.time if expects else -1
 
 
-def _input(lineage: Lineage, spans: list[OperationSpan], role: Role) -> str:
+def _input(lineage: Lineage, spans: Sequence[OperationSpan], role: Role) -> str:
     contents = (lineage.content(v, key) for span in spans for v, key in lineage.reads(span) if v.role == role)
     return next((content for content in contents if content), "")

@@ -92,13 +92,12 @@ def graph() -> None:
 @clear_errors
 def trace(trace_id: str, database: Path, form: str, output: Path | None) -> None:
     """Export how what a trace read and wrote has evolved."""
-    from memtrace_otel.diagnosis import UnknownTraceError
     from memtrace_otel.graph import load_graph
     from memtrace_otel.store import SqliteStore
 
     with SqliteStore.open(database, create=False) as store:
         if not store.trace(trace_id):
-            raise UnknownTraceError(trace_id)
+            fail(f"no such trace: {trace_id}", NOTHING_FOUND)
         evolution = load_graph(store, trace_id)
     _tell_of_bound(evolution)
     export(evolution, form, output)

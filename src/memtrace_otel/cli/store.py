@@ -109,7 +109,8 @@ def compact(database: Path) -> None:
 
     with SqliteStore.open(database, create=False) as opened:
         compaction = opened.compact()
-    click.echo(f"{compaction.bytes} bytes given back")
+    given = compaction.bytes
+    click.echo(f"{given} bytes given back" if given >= 0 else f"the file grew by {-given} bytes meanwhile")
     _tell_unfinished(compaction.finished, _READER)
 
 

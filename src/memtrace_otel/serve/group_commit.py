@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
 _MOST_BODIES = 64
 _MOST_BYTES = 32 << 20
+_FAILING_SECONDS = 60.0
+"""Senders come again within that time. Where none does, as one who is told to look elsewhere, nothing is known."""
 
 _Waiting = tuple[bytes, "asyncio.Future[None]"]
 
@@ -19,9 +22,16 @@ class GroupCommit:
 
     def __init__(self, commit: Callable[[Sequence[bytes]], None]) -> None:
         self._commit = commit
+        self._failed: float | None = None
         self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="memtrace-commit", daemon=True)
         self._thread.start()
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last commit failed, within the last minute."""
+        failed = self._failed
+        return failed is not None and time.monotonic() < failed + _FAILING_SECONDS
 
     async def add(self, body: bytes) -> None:
         """Return when `body` is committed. Raises what `commit` raised for its group."""
@@ -42,6 +52,7 @@ class GroupCommit:
                 error = None
             except Exception as raised:
                 error = raised
+            self._failed = time.monotonic() if error else None
             for _, future in group:
                 future.get_loop().call_soon_threadsafe(_settle, future, error)
             if last:

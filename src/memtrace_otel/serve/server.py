@@ -75,7 +75,7 @@ async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listenin
         try:
             intake = StoreIntake(commits, backlog, limits, metrics)
             room = Room(limits.in_flight_bytes)
-            routes = _routes(store, backlog, metrics, options.token)
+            routes = _routes(store, commits, backlog, metrics, options.token)
             routes.append(Reports(options.database, options.token).route())
             app = http_app(intake, limits, room, metrics.refused, options.token, routes, outside())
             http = _http_server(options, app)
@@ -118,10 +118,12 @@ async def _measure(backlog: Backlog) -> None:
             _logger.warning("the inbox cannot be measured: %s", error)
 
 
-def _routes(store: SqliteStore, backlog: Backlog, metrics: Metrics, token: str) -> list[Route]:
+def _routes(store: SqliteStore, commits: GroupCommit, backlog: Backlog, metrics: Metrics, token: str) -> list[Route]:
     async def health(_: Request) -> Response:
         if not store.is_in_place():
             return JSONResponse({"status": "moved"}, 503)
+        if commits.is_failing:
+            return JSONResponse({"status": "unwritable", "inbox_bytes": backlog.bytes}, 503)
         if backlog.is_full:
             return JSONResponse({"status": "behind", "inbox_bytes": backlog.bytes}, 503)
         return JSONResponse({"status": "ok", "inbox_bytes": backlog.bytes})

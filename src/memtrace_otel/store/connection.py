@@ -182,8 +182,8 @@ class TranslatedErrors:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, sqlite3.Error | OSError):
-            advice = _ADVICE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "")
-            raise StoreError(self._path, f"{error}{advice}") from error
+            code = getattr(error, "sqlite_errorcode", 0)
+            raise StoreError(self._path, f"{error}{_ADVICE.get(code) or _ADVICE.get(code & 0xFF, '')}") from error
 
 
 _UNREADABLE = (
@@ -191,13 +191,19 @@ _UNREADABLE = (
     " still reads: `sqlite3 FILE .dump`"
 )
 _ACCESS = "; file and folder have to be writable, also for reading: the log is kept beside the file"
+_ROOM = (
+    "; where its disk is full, free some megabytes first: also what removes something writes to the log beside the file"
+    " (`store compact` needs as much room as the file takes)"
+)
 _ADVICE = {
     sqlite3.SQLITE_CORRUPT: "; `memtrace-otel store check` names what cannot be read",
     sqlite3.SQLITE_READONLY: _ACCESS,
     sqlite3.SQLITE_CANTOPEN: _ACCESS,
     sqlite3.SQLITE_BUSY: "; another process writes and does not end",
+    sqlite3.SQLITE_FULL: _ROOM,
+    sqlite3.SQLITE_IOERR_SHMSIZE: _ROOM,
 }
-"""By primary result code of SQLite."""
+"""By result code of SQLite, else by its primary one."""
 
 
 def is_corrupt(error: BaseException | None) -> bool:

@@ -31,7 +31,8 @@ class StoreSize:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """Bytes by which the database became smaller; not `finished` while another process still reads older pages."""
+    """Bytes by which the database became smaller, below 0 where others wrote more meanwhile; not `finished` while
+    another process still reads older pages."""
 
     bytes: int
     finished: bool

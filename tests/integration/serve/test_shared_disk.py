@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
@@ -53,6 +55,13 @@ def small_disk(folder: Path) -> Iterator[tuple[Path, Room, Room]]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+def health(server: Server) -> dict[str, object]:
+    try:
+        return json.loads(server.get("/health"))
+    except HTTPError as refused:
+        return json.load(refused)
+
+
 def children(pid: int) -> list[int]:
     found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True)
     return [int(word) for word in found.stdout.split()]
@@ -74,6 +83,7 @@ def test_on_a_full_disk_nothing_is_acknowledged_that_is_not_kept(
                 kept.add(n)
             else:
                 refused.add((status, headers["retry-after"]))
+                assert status == 429 or health(server)["status"] == "unwritable"
         assert kept
         assert len(kept) < 60
         assert all(status in (429, 503) and int(retry) > 0 for status, retry in refused), refused
@@ -83,6 +93,7 @@ def test_on_a_full_disk_nothing_is_acknowledged_that_is_not_kept(
         while server.post("/v1/traces", request(100))[0] != 200:
             assert time.monotonic() < deadline, "the server does not recover"
             time.sleep(0.1)
+        assert health(server)["status"] == "ok"
         assert server.terminate() == 0
         assert spans_in(database) >= {span.origin for n in (*kept, 100) for span in life(n, size=20_000)}
 

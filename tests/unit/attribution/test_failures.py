@@ -210,6 +210,43 @@ def test_a_judge_that_passes_does_not_say_what_was_expected() -> None:
     assert (failure.expected, failure.evaluation) == ("", "quality")
 
 
+def told(number: int, expected: str = "", **verdict: str) -> OperationSpan:
+    inputs = (Variable(f"expected:{number}", "expected", content=expected),) if expected else ()
+    explained = {"gen_ai.evaluation.explanation": verdict["why"]} if "why" in verdict else {}
+    return span(number, "judge", 1, inputs=inputs, attributes={**WRONG, **explained}, evidence=(f"message:{number}",))
+
+
+def test_who_fails_an_answer_again_leaves_what_was_expected() -> None:
+    first, again = told(2, "There", why="not here"), told(3)
+    (before,) = find_failures(build_graph([ANSWER, first]))
+    (failure,) = find_failures(build_graph([ANSWER, first, again, told(4)]))
+    assert (failure.expected, failure.explanation) == ("There", "not here")
+    assert failure.judge_span == before.judge_span
+    assert failure.evidence == ("message:2", "message:4")
+    (explained,) = find_failures(build_graph([ANSWER, first, told(3, why="nor there")]))
+    assert (explained.expected, explained.explanation) == ("There", "nor there")
+
+
+def test_what_was_expected_is_said_anew_or_withdrawn_by_a_pass() -> None:
+    (anew,) = find_failures(build_graph([ANSWER, told(2, "There"), told(3), told(4, "Elsewhere"), told(5)]))
+    assert (anew.expected, anew.evidence) == ("Elsewhere", ("message:4", "message:5"))
+    unread = span(3, "judge", 1, inputs=(Variable("expected:3", "expected", digest="d"),), attributes=WRONG)
+    (off,) = find_failures(build_graph([ANSWER, told(2, "There"), unread]))
+    assert off.expected == ""
+    passed = span(3, "judge", 1, attributes=RIGHT)
+    assert find_failures(build_graph([ANSWER, told(2, "There"), passed])) == []
+    (withdrawn,) = find_failures(build_graph([ANSWER, told(2, "There"), passed, told(4)]))
+    assert withdrawn.expected == ""
+
+
+def test_of_two_names_what_was_expected_last_holds_when_the_other_fails_again() -> None:
+    other = replace(told(3, "Elsewhere"), attributes={**WRONG, "gen_ai.evaluation.name": "groundedness"})
+    (failure,) = find_failures(build_graph([ANSWER, told(2, "There"), other, told(4)]))
+    assert failure.expected == "Elsewhere"
+    assert failure.judge_span is not None
+    assert failure.judge_span.span_id == other.span_id
+
+
 def test_our_own_verdict_is_no_evaluation() -> None:
     own = Event("gen_ai.evaluation.result", 500, {**WRONG, "gen_ai.evaluation.name": "memtrace.attribution"})
     assert find_failures(build_graph([replace(ANSWER, events=(own,))])) == []

@@ -38,9 +38,27 @@ async def test_a_failed_commit_is_the_failure_of_its_group_alone() -> None:
             raise OSError("disk full")
 
     commits = GroupCommit(commit)
+    assert not commits.is_failing
     with pytest.raises(OSError, match="disk full"):
         await commits.add(b"bad")
+    assert commits.is_failing
     await commits.add(b"good")
+    assert not commits.is_failing
+    await asyncio.to_thread(commits.close)
+
+
+async def test_a_failure_that_nobody_tried_again_is_no_news_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks whether it works may be the one who sends elsewhere until then."""
+
+    def commit(bodies: Sequence[bytes]) -> None:
+        raise OSError("disk full")
+
+    commits = GroupCommit(commit)
+    with pytest.raises(OSError, match="disk full"):
+        await commits.add(b"bad")
+    assert commits.is_failing
+    monkeypatch.setattr("memtrace_otel.serve.group_commit._FAILING_SECONDS", 0.0)
+    assert not commits.is_failing
     await asyncio.to_thread(commits.close)
 
 

@@ -11,6 +11,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.store import SqliteStore, StoreError, StoreStats
+from memtrace_otel.store.connection import TranslatedErrors, connect
 from memtrace_otel.store.schema import VERSION
 from memtrace_otel.testing import contract_span
 from tests.unit.otlp.spans import random_span
@@ -251,3 +252,16 @@ def test_nothing_is_added_to_a_file_that_was_moved(tmp_path: Path, monkeypatch: 
             with pytest.raises(StoreError, match="moved, removed or replaced"):
                 store.add_request(encode_request([contract_span(1, 3)]))
         assert store.waiting_bytes() == waiting
+
+
+def test_on_a_full_disk_it_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    connection = connect(path, create=True)
+    connection.execute("PRAGMA max_page_count = 1")  # not one more than there are
+    with pytest.raises(StoreError, match=r"full; .*free some megabytes first"), TranslatedErrors(path):
+        connection.execute("CREATE TABLE more (id)")
+    connection.close()
+    no_index = sqlite3.OperationalError("disk I/O error")  # nor room for the index of the log
+    no_index.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
+    with pytest.raises(StoreError, match="free some megabytes first"), TranslatedErrors(path):
+        raise no_index

@@ -56,4 +56,6 @@ def quoted(text: str, limit: int = 160) -> str:
 
 def wanted(life: Life) -> str:
     """Name the piece of the answer that this life is about."""
-    return quoted(life.need.text, 80) if life.need else "the evidence"
+    if life.need:
+        return quoted(life.need.text, 80)
+    return "what is nearest to the question" if life.guessed else "the evidence"

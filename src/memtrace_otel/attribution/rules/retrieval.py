@@ -6,7 +6,7 @@ from memtrace_otel.attribution.evidence import Evidence, Life
 from memtrace_otel.attribution.expectation import AnswerForm
 from memtrace_otel.attribution.lineage import Version
 from memtrace_otel.attribution.recall import Hit
-from memtrace_otel.attribution.rules.finding import WEAK, Finding, path, quoted, strength_of
+from memtrace_otel.attribution.rules.finding import WEAK, Finding, path, quoted, strength_of, wanted
 from memtrace_otel.model import OperationSpan, Step
 from memtrace_otel.semconv import FailureType, Incomplete
 
@@ -19,6 +19,7 @@ def retrieval(evidence: Evidence) -> Finding | None:
         record = max(life.surviving, key=lambda v: (evidence.compare.about(v.content), v.span.start))
         operation, how = _missed(evidence, record)
         held = f" {quoted(record.content)}" if record.content else ""
+        held += f" with {wanted(life)}" if life.guessed else ""
         reason = f"The record{held} was in the store when the question came and {how}."
         strength = strength_of(life) if evidence.recall.searches else WEAK
         step = Step("not_retrieved", record.ref, operation.origin)

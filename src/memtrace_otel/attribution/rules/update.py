@@ -44,9 +44,8 @@ def _overwritten(evidence: Evidence, life: Life) -> Finding | None:
 
 def _perhaps_overwritten(life: Life, before: Version, after: Version) -> Finding:
     """No contents were captured: that the update kept the evidence cannot be told, only that it came from others."""
-    reason = (
-        "The record written from the evidence was since updated from other messages; no contents tell what it kept."
-    )
+    updated = "was since updated from other messages; no contents tell what it kept"
+    reason = f"The record written from {wanted(life)} {updated}."
     step = Step("overwritten", after.ref, after.span.origin)
     return Finding(
         FailureType.UPDATE, after.span, after.ref, strength_of(life), reason, path(life, step, record=before)
