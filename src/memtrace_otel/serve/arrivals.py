@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from sqlite3 import Connection
@@ -53,21 +54,27 @@ class WatchedStore(SqliteStore):
         """Take what is in the file as seen."""
         self._seen, self._own = self.newest(), []
 
+    def behind(self) -> float:
+        """Return for how many seconds the oldest request waits to be decoded, 0 when none does."""
+        _, received = self.waiting()
+        return (time.time_ns() - received) / 1e9 if received else 0.0
+
     def arrived(self) -> Iterator[list[NewSpan]]:
-        """Yield the spans that others decoded since the last time, page by page."""
+        """Yield the spans that others decoded since the last time, page by page. A page is seen once the next is asked
+        for: after an error the rest comes again."""
         highest = self.newest()
-        after = min(self._seen, highest)  # of the newest traces some were removed
-        own, self._own = self._own, []
-        self._seen = highest
-        for before, last in (*own, (highest, highest)):
-            if after < min(before, highest):
-                yield from self._indexed_pages(after, min(before, highest))
-            after = max(after, last)
+        self._seen = min(self._seen, highest)  # of the newest traces some were removed
+        for before, last in (*self._own, (highest, highest)):
+            for row, page in self._indexed_pages(self._seen, min(before, highest)):
+                yield page
+                self._seen = row
+            self._seen = max(self._seen, last)
+        self._own = []
 
     def latest(self, most: int) -> Iterator[NewSpan]:
         """Yield up to `most` spans that came last, in order of arrival."""
         newest = self.newest()
-        for page in self._indexed_pages(max(0, newest - most), newest):
+        for _, page in self._indexed_pages(max(0, newest - most), newest):
             yield from page
 
     def scopes_of(self, trace_id: str) -> list[str]:

@@ -35,7 +35,7 @@ _MOST_NAMED = 1000
 _TOGETHER, _MOST_ASKED = 15, 256
 """Other traces that are attributed at once, and how many are asked for the memories that they are of."""
 _TURN_SECONDS = 0.2
-"""When to look again while another process attributes on the same file."""
+"""When to look again while another process attributes on the same file, or the decoding is behind."""
 _LONGEST_PAUSE = 300.0
 """Between tries while the receiver of verdicts does not take them."""
 _LOOK_SECONDS = 5.0
@@ -147,7 +147,7 @@ class Attribution:
         self._untold: set[Pair] = set()
         self._dropped = 0
         self._forgotten = 0.0
-        self._not_mine = 0.0  # until then others have the turn, as far as is known
+        self._not_before = 0.0  # others have the turn, as far as is known, or the decoding is behind
         self._pause = self._send_again = 0.0  # of one receiver: while it is down, one try tells for all traces
 
     def resume(self, store: WatchedStore) -> None:
@@ -230,7 +230,10 @@ class Attribution:
             return Progress(errors=dropped)
         waiting = ((self._when(one), one.tried, id) for id, one in self._watched.items())
         when, _, trace_id = min(waiting, default=(_NEVER, 0.0, ""))
-        if max(when, self._not_mine) > time.monotonic():
+        if max(when, self._not_before) > time.monotonic():
+            return Progress()
+        if store.behind() > self._quiet:  # a cause, or a marker of ours, that came before this was quiet may wait
+            self._not_before = time.monotonic() + _TURN_SECONDS
             return Progress()
         watched = self._watched[trace_id]
         watched.due = None
@@ -238,7 +241,7 @@ class Attribution:
         try:
             with store.turn(wait=False) as mine:  # meanwhile what arrives is looked at
                 if not mine:
-                    watched.due = self._not_mine = time.monotonic() + _TURN_SECONDS
+                    watched.due = self._not_before = time.monotonic() + _TURN_SECONDS
                     return Progress()
                 if not self._look_at(trace_id, store):  # its evaluation was faster: its spans make it due
                     watched.unsent = False
@@ -298,7 +301,7 @@ class Attribution:
     def wait(self) -> float:
         """Return the seconds until a trace is due, infinity when none is."""
         when = min(map(self._when, self._watched.values()), default=_NEVER)
-        return max(0.0, max(when, self._not_mine) - time.monotonic())
+        return max(0.0, max(when, self._not_before) - time.monotonic())
 
     def _concerned(self, span: NewSpan, memories: Memories | None) -> set[str]:
         """Return the traces of which an evaluation on a span says that they fail, or no longer do."""

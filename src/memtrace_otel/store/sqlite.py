@@ -241,17 +241,17 @@ class SqliteStore:
         """Yield what every span is looked up by, in order of arrival, page by page: a tenth of the time that the whole
         spans take."""
         self.decode()
-        for page in self._indexed_pages(0, _LAST_ROW):
+        for _, page in self._indexed_pages(0, _LAST_ROW):
             yield from page
 
-    def _indexed_pages(self, after: int, last: int) -> Iterator[list[NewSpan]]:
-        """Yield the spans with row numbers behind `after`, up to `last`, page by page."""
-        while True:
+    def _indexed_pages(self, after: int, last: int) -> Iterator[tuple[int, list[NewSpan]]]:
+        """Yield the spans with row numbers behind `after`, up to `last`, page by page, each with its last number."""
+        while after < last:
             rows, page = self._indexed(_INDEXED, after, last)
             if not rows:
                 return
-            yield page
             after = rows[-1][0]
+            yield after, page
 
     def _indexed(self, query: str, *values: object) -> tuple[list[tuple[Any, ...]], list[NewSpan]]:
         """Return up to 256 rows and the spans that they are; what cannot be decoded is left out with a warning."""

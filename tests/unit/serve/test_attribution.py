@@ -22,7 +22,7 @@ from memtrace_otel.serve import attribution
 from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.serve.attribution import Attribution, Outcome
 from memtrace_otel.serve.progress import Progress
-from memtrace_otel.store import NewSpan, SqliteStore
+from memtrace_otel.store import NewSpan, SqliteStore, StoreError
 
 A, B = "a" * 32, "b" * 32
 UNIQUE = "memory:0a0b0c0d-0000-4000-8000-000000000001"
@@ -92,6 +92,9 @@ class Receiver:
 class Stored:
     """A store in which every trace works on Ana's memory, but for those that are `missing`."""
 
+    oldest = 0.0
+    """Seconds that the oldest request waits."""
+
     def __init__(
         self, *missing: str, kind: str = "", scope: str = "ana", others: bool = False, together: bool = False
     ) -> None:
@@ -100,6 +103,9 @@ class Stored:
         self.scope = scope
         self.kind = kind
         self.others = others
+
+    def behind(self) -> float:
+        return self.oldest
 
     def turn(self, *, wait: bool) -> AbstractContextManager[bool]:
         assert not wait
@@ -213,6 +219,21 @@ def test_while_another_has_the_turn_no_trace_is_tried(clock: Clock, attributed: 
     clock.now += watching.wait()
     run(watching)
     assert sorted(attributed) == [A, B]
+
+
+def test_nothing_is_attributed_past_what_waits_since_before_it_was_quiet(clock: Clock, attributed: list[str]) -> None:
+    watching = Attribution(10)
+    watching.notice([span(A, 5, evaluated=True)])
+    clock.now += 10
+    stored = Stored()
+    stored.oldest = 10.1
+    run(watching, stored)
+    assert attributed == []
+    assert 0 < watching.wait() < 1
+    clock.now += watching.wait()
+    stored.oldest = 9.9
+    run(watching, stored)
+    assert attributed == [A]
 
 
 def test_an_error_beside_others_counts_once_and_hides_no_verdict(
@@ -404,6 +425,55 @@ def test_what_others_decoded_arrives_once_and_nothing_of_the_own(tmp_path: Path)
                 by_another += [span.span_id for span in spans]
         assert [span.span_id for page in store.arrived() for span in page] == by_another
         assert not list(store.arrived())
+
+
+def test_after_an_error_the_rest_of_what_arrived_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with WatchedStore.open(tmp_path / "a.db") as store, SqliteStore.open(tmp_path / "a.db") as other:
+        store.skip()
+        spans = [OperationSpan(A, f"{n + 1:016x}", kind="respond", start=5) for n in range(600)]
+        other.add_request(encode_request(spans))
+        other.decode()
+        seen: list[str] = []
+        reading = store._indexed
+
+        def break_off(*asked: object) -> tuple[list[tuple[object, ...]], list[NewSpan]]:
+            if len(seen) == 256:
+                monkeypatch.undo()
+                raise StoreError(tmp_path, "the disk was away")
+            return reading(*asked)  # type: ignore[arg-type]
+
+        def look() -> None:
+            for page in store.arrived():
+                seen.extend(span.span_id for span in page)
+
+        monkeypatch.setattr(store, "_indexed", break_off)
+        with pytest.raises(StoreError):
+            look()
+        assert len(seen) == 256
+        look()
+        assert {*seen} == {span.span_id for span in spans}
+
+
+def test_a_verdict_whose_marker_is_not_yet_decoded_is_not_replaced(tmp_path: Path) -> None:
+    """It would not be found, so that the next one would stand beside it."""
+    failing = {"gen_ai.evaluation.score.label": "fail"}
+    answer = OperationSpan(A, "1" * 16, kind="respond", start=5, end=6, attributes=failing)
+    with WatchedStore.open(tmp_path / "a.db") as store:
+        watching = Attribution(0)
+        watching.resume(store)
+        store.add_request(encode_request([answer]))
+        batch = store.decode_batch()
+        assert batch
+        watching.notice(batch.spans, store)
+        assert [progress.verdicts for progress in run(watching, store) if progress.verdicts] == [1]
+        watching.notice(batch.spans, store)
+        assert store.waiting_bytes()
+        assert not run(watching, store)
+        assert watching.wait() > 0
+        assert store.decode_batch()
+        time.sleep(watching.wait())
+        run(watching, store)
+        assert watching.wait() == float("inf")
 
 
 @pytest.mark.parametrize("compact", [False, True])
