@@ -63,16 +63,11 @@ class SearchesByKind(ListedSource):
 
 
 class TestRecordsBySearchOfKinds(RecordContract):
-    @pytest.fixture
-    def fill(self) -> FillRecords:
-        return SearchesByKind().tell
-
-    def test_whatever_writes_may_change_a_record(self, fill: FillRecords) -> None:
-        """Searched for are those alone whose kind says that they do."""
-        plain = self.written(1, "memory:1")
-        read = (Variable("memory:1", "previous", plain.origin),)
-        change = contract_span(2, 2, 2, kind="ingest", scope=self.other, inputs=read)
-        assert fill([plain], [change]).changed_elsewhere([plain]) == set()
+    @pytest.fixture(params=["at once", "in halves"])
+    def fill(self, request: pytest.FixtureRequest) -> FillRecords:
+        source = SearchesByKind()
+        source.most = 200 if request.param == "in halves" else source.most
+        return source.tell
 
     def test_who_read_what_a_failed_write_left_is_found(self, fill: FillRecords) -> None:
         """All spans would have to be looked through."""
