@@ -337,6 +337,22 @@ def test_verdicts_are_printed_though_the_receiver_takes_none(database: Path, mon
     assert "cannot send traces to http://127.0.0.1:1" in result.stderr
 
 
+def test_what_another_database_may_have_sent_is_told_of_once(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run on another machine, with the same spans in a file of its own."""
+    monkeypatch.setattr(publish, "send", lambda target, body: None)
+    monkeypatch.setattr("memtrace_otel.store.open_source", lambda url: ListedSource())
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    asked = "attribute", "--all", "--json", "--db", database
+    assert "twice" not in run(*asked, "--no-annotate").stderr
+    assert "twice" not in run(*asked, "--look-in", "tempo+http://x").stderr
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:2")
+    result = run(*asked)
+    told = f"first verdicts from {database} to http://127.0.0.1:2: those that another database has sent"
+    assert (result.exit_code, result.stderr.count(told), result.stderr.count("--look-in URL")) == (0, 1, 1)
+    assert json.loads(result.stdout)["failure_type"] == "update"
+    assert "twice" not in run(*asked).stderr
+
+
 @pytest.mark.parametrize(("failing", "refused", "tries"), [(1, False, 1), (2, False, 2), (1, True, 2)])
 def test_a_receiver_that_fails_loses_no_verdict_of_a_source(
     failing: int, refused: bool, tries: int, monkeypatch: pytest.MonkeyPatch
