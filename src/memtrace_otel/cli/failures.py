@@ -113,7 +113,9 @@ def attribute(
         raise RejectedError(sent)
     if not found:
         asked = (source or database) if everything else ", ".join(trace_ids)
-        fail(f"no failing answer in {asked}", NOTHING_FOUND)
+        searched = source and (everything or source.startswith("tempo"))
+        later = "; a backend's search finds what was sent some seconds later" if searched else ""
+        fail(f"no failing answer in {asked}{later}", NOTHING_FOUND)
 
 
 def _from_database(
