@@ -16,16 +16,16 @@ ways = pytest.mark.parametrize("named", [BY_ORIGIN, BY_ID])
 people = pytest.mark.parametrize("who", ["its owner", "a janitor", ""], ids=["owner", "another scope", "no scope"])
 
 
-def deleted_by(who: str, named: str, tracer: Tracer) -> tuple[str, str]:
+def deleted_by(who: str, named: str, tracer: Tracer, kind: str = "delete") -> tuple[str, str]:
     """Record it, with an answer that would have needed the record and feedback on it; return the origins of the answer
-    and of the delete."""
+    and of what deleted it, an operation of this kind."""
     owner = secrets.token_hex(8)
     ref = f"memory:{uuid4() if named == BY_ID else 1}"
     with operation("create_memory", kind="create", system="notes", scope=owner, tracer=tracer) as create:
         create.read("message:1", role="message", content=TOLD)
         create.wrote(ref, action="ADD", content=TOLD)
     scope = owner if who == "its owner" else who
-    with operation("delete_memory", kind="delete", system="notes", scope=scope, tracer=tracer) as delete:
+    with operation("delete_memory", kind=kind, system="notes", scope=scope, tracer=tracer) as delete:
         if named == BY_ORIGIN:
             delete.read(ref, role="previous", origin=create.origin)
         delete.wrote(ref, action="DELETE")

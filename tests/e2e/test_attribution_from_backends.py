@@ -110,17 +110,19 @@ def test_planted_faults_get_the_verdicts_that_they_get_from_a_database(backend: 
 def test_what_others_deleted_was_deleted(
     backend: Reached, recording: Recording, content_on: None, tmp_path: Path, named: str, who: str
 ) -> None:
-    answer, delete = deleted_by(who, named, recording.tracer)
+    """By an operation of any kind: what a system calls ingestion may delete."""
+    deletes = dict(deleted_by(who, named, recording.tracer, kind) for kind in ("delete", "ingest", "other"))
     spans = decode_request(encode_sdk_spans(recording.spans()))
     expected = verdicts_of(spans, tmp_path)
     backend.tell(spans)
     opened = backend.open()
     opened.api.allow(1000)
-    wait_for(lambda: delete[:32] in opened.trace_ids(), "the delete is found by search")
-    [found] = diagnose_backend(backend.open(), [answer[:32]])
-    [verdict] = found.verdicts
-    assert (verdict.failure_type, f"{verdict.trace_id}-{verdict.span_id}") == (FailureType.DELETION, delete)
-    assert {answer[:32]: verdict_json(verdict)} == expected
+    deleted = {delete[:32] for delete in deletes.values()}
+    wait_for(lambda: deleted <= set(opened.trace_ids()), "the deletes are found by search")
+    found = [v for one in diagnose_backend(backend.open(), [id[:32] for id in deletes]) for v in one.verdicts]
+    assert {v.failure.answer_span.origin: f"{v.trace_id}-{v.span_id}" for v in found} == deletes
+    assert {v.failure_type for v in found} == {FailureType.DELETION}
+    assert {v.failure.trace_id: verdict_json(v) for v in found} == expected
 
 
 @pytest.fixture(scope="module")

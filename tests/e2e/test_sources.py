@@ -85,13 +85,6 @@ class JaegerContract(BackendContract):
         with pytest.raises(SourceLimitError):
             super().test_who_read_what_a_failed_write_left_is_found(fill)
 
-    def test_whatever_writes_may_change_a_record(self, fill: FillRecords) -> None:
-        """Searched for are those alone whose kind says that they do."""
-        plain = self.written(1, "memory:1")
-        read = (Variable("memory:1", "previous", plain.origin),)
-        change = contract_span(2, 2, 2, kind="ingest", scope=self.other, inputs=read)
-        assert fill([plain], [change]).changed_elsewhere([plain]) == set()
-
     def test_writers_are_found_by_ref(self, fill: FillRecords) -> None:
         assert fill([self.written(1, self.unique)]).writers(self.unique) is None
 

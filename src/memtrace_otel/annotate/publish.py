@@ -247,8 +247,7 @@ def _send_unsent(
 ) -> int:
     """Send the items, by span id, that were not sent to `target`; return how many it took, and add what was rejected,
     or refused, to `failures`. Who has taken nothing and refuses twice is sent no more."""
-    ledger = f"{target.signal} {target}"
-    unsent = store.unsent(ledger, items)
+    unsent = store.unsent(target.ledger, items)
     taken = 0
     for first in range(0, len(unsent), _PER_REQUEST):
         ids = unsent[first : first + _PER_REQUEST]
@@ -263,7 +262,7 @@ def _send_unsent(
                 raise
             failures.append(error)
             rejected = error.rejected
-        store.mark_sent(ledger, ids)
+        store.mark_sent(target.ledger, ids)
         taken += max(0, len(ids) - rejected)
     return taken
 

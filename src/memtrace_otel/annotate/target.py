@@ -40,6 +40,11 @@ class Target:
         """Name the receiver in messages: never the headers, nor what else in the URL may be a secret."""
         return _shown(self.endpoint)
 
+    @property
+    def ledger(self) -> str:
+        """The name under which a store remembers what was sent to it."""
+        return f"{self.signal} {self}"
+
 
 def read_targets(
     endpoint: str | None = None, environ: Mapping[str, str] | None = None

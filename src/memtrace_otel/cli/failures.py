@@ -113,7 +113,9 @@ def attribute(
         raise RejectedError(sent)
     if not found:
         asked = (source or database) if everything else ", ".join(trace_ids)
-        fail(f"no failing answer in {asked}", NOTHING_FOUND)
+        searched = source and (everything or source.startswith("tempo"))
+        later = "; a backend's search finds what was sent some seconds later" if searched else ""
+        fail(f"no failing answer in {asked}{later}", NOTHING_FOUND)
 
 
 def _from_database(
@@ -121,6 +123,7 @@ def _from_database(
 ) -> Delivery:
     """Add what is found to `found`, send it."""
     from memtrace_otel.annotate import Delivery, LookingAnnotations
+    from memtrace_otel.annotate.target import read_target
     from memtrace_otel.diagnosis import diagnose, record
     from memtrace_otel.store import SqliteStore, open_source
 
@@ -139,6 +142,13 @@ def _from_database(
                 made = record(kept, diagnosis, started=started) if annotate else []
                 found += _found(diagnosis, made)
                 annotations += made
+        target = read_target("traces") if any(made.spans for made in annotations) else None
+        if target and not backend and not store.has_sent(target.ledger):
+            click.echo(
+                f"first verdicts from {database} to {target}: those that another database has sent there may be shown "
+                "twice unless --look-in URL is given",
+                err=True,
+            )
         return _deliver(annotations, kept) if annotate else Delivery()
 
 

@@ -80,7 +80,7 @@ def sending_environment(environ: Mapping[str, str], endpoint: str) -> dict[str, 
     LaunchError for what is no such address, and where the environment's headers are those of another receiver.
     """
     url = endpoint if "://" in endpoint else f"http://{endpoint}"
-    protocol = _protocol(url, "--otlp-endpoint", endpoint)
+    protocol = _protocol(environ, url, "--otlp-endpoint", endpoint)
     named = [name for name in (f"{_OTLP}ENDPOINT", f"{_OTLP}TRACES_ENDPOINT") if environ.get(name)]
     secret = [name for name in (f"{_OTLP}HEADERS", f"{_OTLP}TRACES_HEADERS") if environ.get(name)]
     if secret and any(urlsplit(environ[name]).netloc != urlsplit(url).netloc for name in named):
@@ -89,26 +89,30 @@ def sending_environment(environ: Mapping[str, str], endpoint: str) -> dict[str, 
             f"unset {' '.join(named)} (or give that receiver)"
         )
     made = {name: value for name, value in environ.items() if not _OF_ONE_SIGNAL.fullmatch(name)}
-    protocol = environ.get(f"{_OTLP}TRACES_PROTOCOL") or environ.get(f"{_OTLP}PROTOCOL") or protocol
     made |= {f"{_OTLP}ENDPOINT": url.rstrip("/").removesuffix(_HTTP_PATH), f"{_OTLP}PROTOCOL": protocol}
     wanted = [name for name in _wanted(environ) if name.partition("_")[0] != "otlp"]
     return made | {"OTEL_TRACES_EXPORTER": ",".join([*wanted, "otlp"])}
 
 
-def _protocol(url: str, option: str, given: str) -> str:
-    """The protocol that an OTLP address goes by: HTTP when its port or a path says so."""
+def _protocol(environ: Mapping[str, str], url: str, option: str, given: str) -> str:
+    """The protocol that the environment names, else the one that an OTLP address goes by: HTTP when its port or a path
+    says so."""
     try:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError
-        return "http/protobuf" if parts.port == _HTTP_PORT or parts.path.strip("/") else "grpc"
+        by_url = "http/protobuf" if parts.port == _HTTP_PORT or parts.path.strip("/") else "grpc"
     except ValueError:
         raise LaunchError(f"{option} {given} is no URL; for example: http://localhost:4317") from None
+    protocol = environ.get(f"{_OTLP}TRACES_PROTOCOL") or environ.get(f"{_OTLP}PROTOCOL") or by_url
+    if protocol == "grpc" and parts.scheme == "http" and parts.port is None:  # gRPC would try 443
+        raise LaunchError(f"{option} {given} names no port; for example: http://{parts.hostname}:4317")
+    return protocol
 
 
 def _send_to(environ: dict[str, str], endpoint: str) -> None:
     """Send traces, and nothing else, to `endpoint`."""
-    by_url = _protocol(endpoint, "--otlp", endpoint)
+    protocol = _protocol(environ, endpoint, "--otlp", endpoint)
     parts = urlsplit(endpoint)
     wanted = _wanted(environ)
     taken = sorted(name for name, value in environ.items() if value and _BACKEND.fullmatch(name))
@@ -118,8 +122,7 @@ def _send_to(environ: dict[str, str], endpoint: str) -> None:
             f"the environment already names an OTLP backend ({', '.join(taken)}), which goes on getting the spans: "
             f"leave --otlp out; or, to send them to {endpoint} instead, type: unset {' '.join(taken)}"
         )
-    protocol = environ.get(f"{_OTLP}TRACES_PROTOCOL") or environ.get(f"{_OTLP}PROTOCOL")
-    protocol = environ[f"{_OTLP}TRACES_PROTOCOL"] = protocol or by_url
+    environ[f"{_OTLP}TRACES_PROTOCOL"] = protocol
     if protocol != "grpc" and not parts.path.endswith(_HTTP_PATH):
         endpoint = parts._replace(path=parts.path.rstrip("/") + _HTTP_PATH).geturl()
     environ[f"{_OTLP}TRACES_ENDPOINT"] = endpoint

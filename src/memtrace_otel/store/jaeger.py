@@ -119,7 +119,7 @@ class JaegerSource(RemoteSource):
             except _BrokenError:
                 return self._looked_through(service, wanted, since, until)
             else:
-                found |= {trace_id(trace): _evaluations(trace) for trace in traces if _has(trace, wanted)}
+                found |= {trace_id(trace): _such(trace, wanted) for trace in traces}
                 if len(traces) >= _TRACES:
                     too_much = f"{_TRACES} or more of {service}"
             if too_much and self._middle(since, until):
@@ -171,7 +171,7 @@ class JaegerSource(RemoteSource):
         for span in spans:
             traces[span.trace_id].append(span)
         found = {
-            trace_id: [span.span_id for span in spans if evaluates(span)]
+            trace_id: [span.span_id for span in spans if (wanted.holds(span) if wanted.names else evaluates(span))]
             for trace_id, spans in traces.items()
             if any(map(wanted.holds, spans))
         }
@@ -189,12 +189,6 @@ def _spans(reply: Mapping[str, object]) -> list[OperationSpan]:
     return decode_request(json_to_request({"resourceSpans": [], **document}))
 
 
-def _has(trace: Mapping[str, object], wanted: Wanted) -> bool:
-    """Tell whether a span of it may read or list what is wanted: a search cannot ask for that, and reading costs."""
-    tags = (tag for span in objects(trace, "spans") for tag in objects(span, "tags"))
-    return not wanted.names or any(_may_hold(tag, wanted.names) for tag in tags)
-
-
 def _may_hold(tag: Mapping[str, object], names: frozenset[str]) -> bool:
     if tag.get("key") not in (semconv.INPUTS_ORIGINS, semconv.OUTPUTS):
         return False
@@ -202,9 +196,13 @@ def _may_hold(tag: Mapping[str, object], names: frozenset[str]) -> bool:
     return not isinstance(elements, list) or not names.isdisjoint(map(str, cast("list[object]", elements)))
 
 
-def _evaluations(trace: Mapping[str, object]) -> list[str]:
-    """The ids of its spans with an evaluation, as `evaluates` tells: a search gives whole traces."""
-    return [span_id(span) for span in objects(trace, "spans") if any(map(_is_evaluation, _told(span)))]
+def _such(trace: Mapping[str, object], wanted: Wanted) -> list[str]:
+    """The ids of its spans that may read or list what is wanted, which a search cannot ask for; where nothing is named,
+    of those with an evaluation, as `evaluates` tells: a search gives whole traces."""
+    spans = objects(trace, "spans")
+    if wanted.names:
+        return [span_id(one) for one in spans if any(_may_hold(tag, wanted.names) for tag in objects(one, "tags"))]
+    return [span_id(one) for one in spans if any(map(_is_evaluation, _told(one)))]
 
 
 def _told(span: Mapping[str, object]) -> Iterator[Mapping[str, object]]:

@@ -59,6 +59,11 @@ def unsent(connection: Connection, target: str, span_ids: Iterable[str]) -> list
     return [id for id in dict.fromkeys(span_ids) if connection.execute(query, (target, id)).fetchone() is None]
 
 
+def has_sent(connection: Connection, target: str) -> bool:
+    """Tell whether anything was ever sent to `target`."""
+    return connection.execute("SELECT 1 FROM sent WHERE target = ? LIMIT 1", (target,)).fetchone() is not None
+
+
 def mark_sent(connection: Connection, target: str, span_ids: Iterable[str]) -> None:
     """Insert the ids as sent to `target` now."""
     now = time.time_ns()

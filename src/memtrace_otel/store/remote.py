@@ -40,14 +40,15 @@ BEHIND = 600 * _SECOND
 """How long before a version was written, by another clock, it may seem to be read."""
 _NAMES = 100
 """Origins and refs of one search."""
-_MOST_PARTS = 8
-"""Where all changes come to tell a few: how many parts of time are looked through for them at most."""
+_MOST_PARTS = 16
+"""Where all changes come to tell a few: how many parts of time that have some are looked through at most."""
 _SAYING_SO = frozenset({OpKind.UPDATE, OpKind.DELETE, OpKind.CONSOLIDATE})
-"""The kinds that are searched for changes where all spans of a kind come to tell a few: others are too many."""
+"""The kinds whose changes are searched first where all spans of a kind come to tell a few: of others there are many."""
 _TOO_MANY = "what others did to some records is not known: too many spans would have to be looked through"
 
 Found = Mapping[str, Collection[str]]
-"""The traces that a search found, each with the ids of those of its spans that the search shows to be such ones."""
+"""The traces that a search found, each with the ids of those of its spans that the search shows to be such ones. Of
+names that a search cannot ask for, a trace without any has no such span."""
 
 
 class TooMuchError(Exception):
@@ -177,7 +178,7 @@ class RemoteSource(ABC):
         if self._finds_elements:
             asked += (changed, CHANGING_KINDS), (set(failed), ())
         else:
-            asked.append((changed, _SAYING_SO))
+            asked += (changed, _SAYING_SO), (changed, CHANGING_KINDS - _SAYING_SO)
             most_parts = _MOST_PARTS
             limit = SourceLimitError(str(self), _TOO_MANY, is_reply=True) if failed else None
         told: set[str] = set()
@@ -312,9 +313,11 @@ class RemoteSource(ABC):
         self, wanted: Wanted, since: int | None, most_parts: int | None, found: dict[str, set[str]]
     ) -> None:
         """Add to `found` the traces that name one of the names that are wanted."""
-        for part, (_, _, traces) in enumerate(self._searched(wanted, since, None)):
-            if part == most_parts:
+        parts = (part for _, _, part in self._searched(wanted, since, None) if part)
+        for number, part in enumerate(parts):
+            if number == most_parts:
                 raise SourceLimitError(str(self), _TOO_MANY, is_reply=True)
+            traces = [id for id, span_ids in part.items() if span_ids or self._finds_elements]
             self.fetch(traces)
             for trace_id in traces:
                 spans = self.readable(trace_id)

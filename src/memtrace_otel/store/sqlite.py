@@ -363,6 +363,11 @@ class SqliteStore:
         with self._locked() as connection:
             return ledger.unsent(connection, target, span_ids)
 
+    def has_sent(self, target: str) -> bool:
+        """Tell whether anything was ever marked as sent to `target`."""
+        with self._locked() as connection:
+            return ledger.has_sent(connection, target)
+
     def mark_sent(self, target: str, span_ids: Iterable[str]) -> None:
         """Remember that `span_ids` were sent to `target`."""
         with self._locked() as connection:

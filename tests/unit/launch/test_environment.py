@@ -158,6 +158,15 @@ def test_headers_of_another_receiver_do_not_go_along() -> None:
     assert "api-key" not in str(refused.value)
 
 
+def test_an_address_without_a_port_is_one_of_http_alone() -> None:
+    """gRPC would go to port 443."""
+    environ = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+    assert sending_environment(environ, "backend")["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://backend"
+    for send in (sending_environment, lambda environ, endpoint: made(environ, endpoint=endpoint)):
+        with pytest.raises(LaunchError, match="names no port; for example: http://backend:4317"):
+            send({}, "http://backend")
+
+
 @pytest.mark.parametrize("endpoint", ["", "ftp://x", "http://", "http://x:port"])
 def test_an_address_that_is_none_is_refused(endpoint: str) -> None:
     with pytest.raises(LaunchError, match="--otlp-endpoint"):

@@ -403,7 +403,9 @@ def test_jaeger_shows_those_that_may_touch_what_is_wanted(value: object) -> None
     told = [[{"key": key, "value": value}], [{"key": key, "value": '["b"]'}], [{"key": "other", "value": value}], []]
     wanted = Wanted(kinds=frozenset({"delete"}), names=frozenset({"memory:1", "o"}))
     with answering(answer) as asked:
-        assert list(open_source(f"jaeger+{asked.url}")._search(wanted, 0, 10**18)) == [f"{1:032x}"]
+        found = open_source(f"jaeger+{asked.url}")._search(wanted, 0, 10**18)
+    assert [trace_id for trace_id, span_ids in found.items() if span_ids] == [f"{1:032x}"]
+    assert len(found) == len(told)
     kinds = [query["tags"] for path, query, _ in asked.requests if path == "/api/traces"]
     assert kinds[:2] == ['{"memtrace.op.kind": "delete"}', '{"gen_ai.operation.name": "delete_memory"}']
 

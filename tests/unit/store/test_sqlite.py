@@ -204,6 +204,7 @@ def test_an_id_is_sent_once_to_each_target(tmp_path: Path) -> None:
         store.mark_sent("jaeger", ["a", "b", "a"])
         assert store.unsent("jaeger", ["c", "b", "a", "c"]) == ["c"]
         assert store.unsent("tempo", ["a", "b"]) == ["a", "b"]
+        assert (store.has_sent("jaeger"), store.has_sent("tempo")) == (True, False)
     with SqliteStore.open(tmp_path / "a.db") as store:
         assert store.unsent("jaeger", ["a", "d"]) == ["d"]
 
