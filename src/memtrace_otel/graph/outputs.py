@@ -109,7 +109,12 @@ class Versions:
         return span.origin == origin or self._assembly.encloses(origin, span.origin)
 
     def _join_owners(self) -> None:
-        scopes = self._assembly.scopes
+        """Tell which scopes mean one record by a ref.
+
+        An operation that writes it anew goes on with the version that it names. Who only looks at that of another scope
+        means the same, too, unless it has created one of its own or looks at several: nobody joins two by looking.
+        """
+        index, scopes = self.index, self._assembly.scopes
         for span in self._assembly.operations.values():
             scope = scopes[span.origin]
             for variable in span.inputs:
@@ -117,7 +122,13 @@ class Versions:
                     origin = self._assembly.main(variable.origin)
                     writer = scopes.get(origin, "")
                     if writer and writer != scope and self._lists(origin, variable.ref):
-                        self.index.join(variable.ref, scope, writer)
+                        writes = any(o.ref == variable.ref and writes_version(span, o) for o in span.outputs)
+                        (index.join if writes else index.look)(variable.ref, scope, writer)
+        index.join_lookers(
+            (version.ref, scopes[version.origin])
+            for version, write in self.written.items()
+            if write.output.action == Action.ADD and version not in self.failed
+        )
 
     def _lists(self, origin: str, ref: str) -> bool:
         span = self.operations.get(origin)

@@ -1,7 +1,8 @@
 """Which traces have a say in what a record's name means in one memory.
 
-The same name in another memory is another record, unless somebody in one of them read what the other wrote. Only the
-columns of the store are looked at: a trace too many costs time, and the rules that build a graph decide.
+The same name in another memory is another record, unless somebody in one of them read what the other wrote; even then
+it may be. Only the columns of the store are looked at: a trace too many costs time, and the rules that build a graph
+decide.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from memtrace_otel.graph.assembly import Assembly
@@ -123,6 +124,8 @@ class WriteIndex:
         self._traces: defaultdict[tuple[str, str], Timeline] = defaultdict(Timeline)
         self._owners: defaultdict[str, set[str]] = defaultdict(set)
         self._joined: dict[tuple[str, str], str] = {}
+        self._looked_at: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        """(scope, ref) -> the other scopes of whose record it has read by name."""
         self._failed: set[VersionKey] = set()
 
     # --- filling -------------------------------------------------------------------------------------------------
@@ -131,6 +134,22 @@ class WriteIndex:
         first, second = sorted((self._root(one, ref), self._root(other, ref)))
         if first != second:
             self._joined[second, ref] = first
+
+    def look(self, ref: str, scope: str, other: str) -> None:
+        """Note that a scope has read what another one wrote of `ref`."""
+        self._looked_at[scope, ref].add(other)
+
+    def join_lookers(self, created: Iterable[tuple[str, str]]) -> None:
+        """Join those who have created no record, (ref, scope), to the one that they look at, if it is only one. To be
+        called after the other joins."""
+        records = {(self.owner(scope, ref), ref) for ref, scope in created}
+        found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        for (scope, ref), others in self._looked_at.items():
+            owner = self.owner(scope, ref)
+            found[owner, ref] |= {self.owner(other, ref) for other in others} - {owner}
+        for (owner, ref), others in found.items():
+            if len(others) == 1 and (owner, ref) not in records:
+                self.join(ref, owner, *others)
 
     def add(self, write: Write, *, failed: bool = False) -> None:
         """Add one write. One that `failed` is found by nothing but its content."""
@@ -170,9 +189,12 @@ class WriteIndex:
         owner = self.owner(scope, variable.ref)
         owners = self._owners.get(variable.ref, set[str]())
         if owner not in owners:
-            if not scope and len(owners) > 1 and variable.digest:  # what was read tells whose it is
+            if scope:
+                looked_at = self._looked_at.get((scope, variable.ref), set[str]())
+                owners = owners & {self.owner(other, variable.ref) for other in looked_at}
+            if len(owners) > 1 and variable.digest:  # what was read tells whose it is
                 owners = {one for one in owners if (one, variable.ref, variable.digest) in self._digests}
-            if scope or len(owners) != 1:  # equal ids of two owners are two records
+            if len(owners) != 1:  # equal ids of two owners are two records
                 return None
             (owner,) = owners
         if variable.digest:  # the content read tells more than the time: it can only be of those

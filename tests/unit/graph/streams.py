@@ -10,7 +10,7 @@ from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.semconv import Action, OpKind, Role
 from tests.unit.graph.conftest import origin_of, put, seen, span
 
-SCOPES = ("a" * 16, "b" * 16, "")
+SCOPES = ("a" * 16, "b" * 16, "", "c" * 16)
 RECORDS = ("memory:1", "memory:2", "state:profile", "memory:0a0b0c0d-0000-4000-8000-000000000001", "document:d")
 TEXTS = ("", "tea", "tea", "Lisbon", "a longer text that is cut in the middle of its words")
 RESOURCE = {"service.name": "s", "service.instance.id": "1"}
@@ -40,7 +40,7 @@ TOLD = ("recorded", "recorded", "outer", "digest", "nothing", "lost", "other dig
 EVENTS = st.builds(
     Event,
     what=st.sampled_from(["write", "write", "write", "delete", "ask", "ask", "search", "look", "consolidate"]),
-    scope=st.integers(0, len(SCOPES) - 1),
+    scope=st.sampled_from([0, 1, 0, 1, 2, 3]),
     record=st.integers(0, len(RECORDS) - 1),
     text=st.integers(0, len(TEXTS) - 1),
     told=st.sampled_from(TOLD),
@@ -99,7 +99,7 @@ STEPS = st.builds(
     Step,
     trace=st.sampled_from([1, 1, 1, 1, 2]),
     kind=st.sampled_from([OpKind.EXTRACT, OpKind.UPDATE, OpKind.RETRIEVE, OpKind.RESPOND, OpKind.JUDGE, ""]),
-    scope=st.sampled_from([0, 1, 0, 1, 2]),
+    scope=st.sampled_from([0, 1, 0, 1, 2, 3]),
     parent=st.sampled_from([0, 0, 1, 2]),
     same_time=st.sampled_from([False, False, True]),
     reads=st.lists(
@@ -144,6 +144,20 @@ def _woven(output: Variable, origin: str, told: str) -> Variable:
 streams = st.lists(EVENTS, min_size=1, max_size=6).map(happen)
 wild_streams = st.lists(WILD, min_size=2, max_size=7).map(happen)
 """Owners who read each other's records, and origins that lead to a record by a roundabout way or to none."""
+looking_streams = st.lists(
+    st.builds(
+        replace,
+        WILD,
+        what=st.sampled_from(["write", "write", "delete", "ask", "search"]),
+        scope=st.sampled_from([0, 1, 3]),
+        record=st.integers(0, 1),
+        told=st.sampled_from(["recorded", "recorded", "digest", "nothing"]),
+        abroad=st.just(True),
+    ),
+    min_size=4,
+    max_size=8,
+).map(happen)
+"""Owners who look at each other's records, with records of their own by these names and without."""
 woven_streams = st.lists(STEPS, min_size=3, max_size=7).map(weave)
 """Owners who meet within a trace, in refs named by a text or a span too, with an origin and without."""
 NAMING = [
@@ -154,7 +168,7 @@ named_streams = st.lists(
         replace,
         WILD,
         what=st.sampled_from(["write", "write", "delete", "ask", "search", "consolidate"]),
-        scope=st.integers(0, 1),
+        scope=st.sampled_from([0, 1, 0, 1, 3]),
         told=st.sampled_from(NAMING),
     ),
     min_size=2,

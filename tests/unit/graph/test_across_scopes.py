@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 import pytest
 
-from memtrace_otel.graph import GrowingGraph, VersionKey, build_graph, load_slice, slice_of_answer
+from memtrace_otel.attribution import attribute_trace
+from memtrace_otel.graph import (
+    ChangeKind,
+    EdgeType,
+    GrowingGraph,
+    VersionKey,
+    build_graph,
+    load_graph,
+    load_scope,
+    load_slice,
+    slice_of_answer,
+)
 from memtrace_otel.model import OperationSpan, Variable
-from memtrace_otel.semconv import Action, OpKind
+from memtrace_otel.semconv import Action, FailureType, OpKind, Role
 from memtrace_otel.store.outlines import Outline
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
 from tests.unit.graph.test_streams import stored, told
 
 HOME = "memory:home"
+TEAM = "c" * 16
 
 
 def search(trace: int, variable: Variable, scope: str = BOB) -> OperationSpan:
@@ -159,3 +172,81 @@ def test_what_readers_saw_differently_of_a_version_that_nobody_wrote_has_no_cont
 def test_two_digests_of_one_text_are_one_thing_seen(reads: list[Variable], shown: str) -> None:
     graph = build_graph(search(number, variable) for number, variable in enumerate(reads, 1))
     assert graph.content(VersionKey(HOME, "", BOB)) == shown
+
+
+def written(trace: int, text: str, scope: str, action: Action = Action.ADD, **fields: Any) -> OperationSpan:
+    kind = {Action.ADD: OpKind.CREATE, Action.DELETE: OpKind.DELETE}.get(action, OpKind.UPDATE)
+    return span(trace, 1, kind, at=10 * trace, scope=scope, outputs=[put(HOME, text, action=action)], **fields)
+
+
+def test_a_look_at_the_record_of_another_memory_leaves_the_own_one_of_that_name_alone() -> None:
+    """Ann has a record of her own, looks at Bob's of the same name twice, and is asked about hers."""
+    told = put("message:m", "I live in Lisbon", role=Role.MESSAGE)
+    bobs, anns = written(1, "Oslo", BOB), written(2, "Lives in Lisbon", ALICE, inputs=[told])
+    newer = written(4, "Bergen", BOB, Action.UPDATE)
+    query = put("query:q", "Where does Ann live?", role=Role.QUERY)
+    found, answer = seen("context:c", origin_of(6, 2), role=Role.CONTEXT), put("answer:a", "Unknown")
+    asked = [
+        span(6, 1, OpKind.RESPOND, at=60, lasts=9, scope=ALICE, inputs=[query, found], outputs=[answer]),
+        span(6, 2, OpKind.RETRIEVE, parent=1, at=61, scope=ALICE, inputs=[query], outputs=[put("context:c")]),
+        span(
+            6, 3, OpKind.JUDGE, parent=1, at=65, attributes={"gen_ai.evaluation.score.label": "incorrect"},
+            inputs=[seen("answer:a", origin_of(6, 1), role=Role.ANSWER),
+                    put("expected:e", "Lisbon", role=Role.EXPECTED)],
+        ),
+    ]  # fmt: skip
+    looks = [search(3, seen(HOME, bobs.origin), ALICE), search(5, seen(HOME, newer.origin), ALICE)]
+    own = search(7, seen(HOME), ALICE)
+    with stored([bobs, anns, newer, *looks, *asked, own]) as store:
+        whole = build_graph(store.spans(), whole=False)
+        version = VersionKey(HOME, anns.origin)
+        for graph in (whole, load_graph(store, asked[0].trace_id), load_scope(store, ALICE)):
+            assert graph.state(ALICE) == [version]
+            assert graph.state(BOB, 35 * 10**9) == [VersionKey(HOME, bobs.origin)]
+            assert graph.state(BOB) == [VersionKey(HOME, newer.origin)]
+            assert [(change.kind, change.after) for change in graph.diff(ALICE, 0)] == [(ChangeKind.LEARNT, version)]
+            assert not graph.has_edge(VersionKey(HOME, newer.origin), version)
+            (verdict,) = attribute_trace(graph, asked[0].trace_id)
+            assert (verdict.failure_type, verdict.complete) == (FailureType.RETRIEVAL, True)
+            assert [read.version for read in graph.inputs(own.origin)] == [version]
+        for operation in whole.operations():
+            of_it = whole.slice_of_answer(operation.origin)
+            assert slice_of_answer(store, operation.origin) == of_it
+            assert load_graph(store, operation.trace_id).slice_of_answer(operation.origin) == of_it
+
+
+@pytest.mark.parametrize("action", [Action.UPDATE, Action.DELETE])
+@pytest.mark.parametrize("attempted", [False, True], ids=["looks", "failed to create one"])
+def test_who_only_looks_at_the_record_of_another_memory_follows_what_becomes_of_it(
+    action: Action, attempted: bool
+) -> None:
+    first, last = written(1, "Rome", ALICE), written(3, "", ALICE, action)
+    failed = [written(5, "Bern", BOB, status="error")] if attempted else []
+    spans = [first, search(2, seen(HOME, first.origin)), last, *failed, search(4, seen(HOME))]
+    assert version_read(spans, 4) == VersionKey(HOME, last.origin)
+
+
+@pytest.mark.parametrize("action", [Action.UPDATE, Action.DELETE])
+def test_who_looked_at_a_record_and_changes_one_of_that_name_means_it(action: Action) -> None:
+    first, last = written(1, "Rome", ALICE), written(3, "", BOB, action)
+    graph = build_graph([first, search(2, seen(HOME, first.origin)), last])
+    assert graph.has_edge(VersionKey(HOME, last.origin), VersionKey(HOME, first.origin), EdgeType.SUPERSEDES)
+    assert graph.state(ALICE) == []
+
+
+def test_who_looks_at_two_records_of_one_name_makes_them_not_one() -> None:
+    """What it reads without an origin is of the one that says so."""
+    anns, bobs = written(1, "Rome", ALICE), written(2, "Oslo", BOB)
+    looks = [search(3, seen(HOME, anns.origin), TEAM), search(4, seen(HOME, bobs.origin), TEAM)]
+    newer = written(5, "Bern", ALICE, Action.UPDATE)
+    spans = [anns, bobs, *looks, newer, search(6, put(HOME, "Oslo"), TEAM), search(7, seen(HOME), TEAM)]
+    graph = build_graph(spans)
+    assert [graph.state(scope) for scope in (ALICE, BOB)] == [[VersionKey(HOME, one.origin)] for one in (newer, bobs)]
+    assert version_read(spans, 6) == VersionKey(HOME, bobs.origin)
+    assert version_read(spans, 7) == VersionKey(HOME, "", TEAM)
+
+
+def test_who_writes_on_what_another_memory_has_goes_on_with_it_whatever_else_it_has() -> None:
+    anns, bobs = written(1, "Rome", ALICE), written(2, "Oslo", BOB)
+    moved = written(3, "Bern", BOB, Action.UPDATE, inputs=[seen(HOME, anns.origin, role=Role.PREVIOUS)])
+    assert version_read([anns, bobs, moved, search(4, seen(HOME), ALICE)], 4) == VersionKey(HOME, moved.origin)

@@ -30,11 +30,13 @@ from memtrace_otel.report.memory import version_row
 from memtrace_otel.semconv import Incomplete
 from memtrace_otel.store import SqliteStore
 from tests.unit.graph.pictures import picture
-from tests.unit.graph.streams import SCOPES, named_streams, streams, wild_streams, woven_streams
+from tests.unit.graph.streams import SCOPES, looking_streams, named_streams, streams, wild_streams, woven_streams
 
 quick = settings(max_examples=40, deadline=None, derandomize=True)
 thorough = settings(quick, max_examples=150)
-owners_meet = pytest.mark.parametrize("drawn", [wild_streams, woven_streams], ids=["in the store", "in a trace"])
+owners_meet = pytest.mark.parametrize(
+    "drawn", [wild_streams, woven_streams, looking_streams], ids=["in the store", "in a trace", "looking"]
+)
 
 
 @contextmanager
@@ -46,7 +48,7 @@ def stored(spans: list[OperationSpan]) -> Iterator[SqliteStore]:
 
 
 @quick
-@given(wild_streams | woven_streams, st.data())
+@given(wild_streams | woven_streams | looking_streams, st.data())
 def test_order_and_repetition_change_nothing(spans: list[OperationSpan], data: st.DataObject) -> None:
     again = data.draw(st.permutations([*spans, *data.draw(st.lists(st.sampled_from(spans), max_size=5))]))
     whole, shuffled = build_graph(spans), build_graph(again)
@@ -73,7 +75,7 @@ def test_a_subset_is_the_same_graph_or_says_that_it_is_not(spans: list[Operation
 
 
 @thorough
-@given(wild_streams | woven_streams, st.data())
+@given(wild_streams | woven_streams | looking_streams, st.data())
 def test_spans_bit_by_bit_are_the_spans_at_once(spans: list[OperationSpan], data: st.DataObject) -> None:
     order = data.draw(st.permutations(spans))
     growing, so_far = GrowingGraph(), []
