@@ -198,7 +198,10 @@ def deliver(
         try:
             if traces:
                 spans = _send_spans(traces, annotations, store, failures)
-            if logs and (spans or not any(failure.refused for failure in failures)):
+                if failures:  # no event before its verdict
+                    unsent = {*store.unsent(traces.ledger, [one.root.span_id for one in annotations if one.spans])}
+                    annotations = [one for one in annotations if not (one.spans and one.root.span_id in unsent)]
+            if logs:
                 events = _send_events(logs, annotations, store, failures)
         except SendError as error:
             if error.unsupported and error.target.signal == "logs":
@@ -208,10 +211,10 @@ def deliver(
             else:
                 failures.append(error)
     rejections = tuple(failure for failure in failures if failure.rejected)
-    for unsent in (failure for failure in failures if not failure.rejected):
+    if len(rejections) < len(failures):
         for rejection in rejections:  # they are remembered as sent: no other call tells of them
             _logger.warning("%s", rejection)
-        raise unsent
+        raise next(failure for failure in reversed(failures) if not failure.rejected)  # one that ended it is the last
     delivery = Delivery(traces, spans, logs, events, rejections)
     if rejections:
         raise RejectedError(delivery)
@@ -246,7 +249,7 @@ def _send_unsent(
     failures: list[SendError],
 ) -> int:
     """Send the items, by span id, that were not sent to `target`; return how many it took, and add what was rejected,
-    or refused, to `failures`. Who has taken nothing and refuses twice is sent no more."""
+    or refused, to `failures`."""
     unsent = store.unsent(target.ledger, items)
     taken = 0
     for first in range(0, len(unsent), _PER_REQUEST):
@@ -255,7 +258,7 @@ def _send_unsent(
         try:
             send(target, encode([items[id] for id in ids]))
         except SendError as error:
-            if error.refused and not error.unsupported and (taken or not failures):
+            if error.refused and not error.unsupported:
                 failures.append(error)
                 continue
             if not error.rejected:
