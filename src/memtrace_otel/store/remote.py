@@ -40,7 +40,7 @@ BEHIND = 600 * _SECOND
 """How long before a version was written, by another clock, it may seem to be read."""
 _NAMES = 100
 """Origins and refs of one search."""
-_MOST_PARTS = 8
+_MOST_PARTS = 16
 """Where all changes come to tell a few: how many parts of time that have some are looked through at most."""
 _SAYING_SO = frozenset({OpKind.UPDATE, OpKind.DELETE, OpKind.CONSOLIDATE})
 """The kinds whose changes are searched first where all spans of a kind come to tell a few: of others there are many."""

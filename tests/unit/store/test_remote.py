@@ -93,7 +93,7 @@ def test_changes_are_searched_in_so_many_parts_of_time_at_most() -> None:
         with pytest.raises(SourceLimitError, match="too many spans") as raised:
             asked.changed_elsewhere([record])
         assert (raised.value.is_reply, raised.value.found) == (True, {change.trace_id})
-        assert source.asked["search"] < 60
+        assert source.asked["search"] < 120
     assert source.asked["search"] == 0
     [(_, graph)] = load_graphs(keeping, [record.trace_id])
     assert graph.incomplete == {"bounded": 1}
