@@ -199,8 +199,8 @@ def deliver(
             if traces:
                 spans = _send_spans(traces, annotations, store, failures)
                 if failures:  # no event before its verdict
-                    unsent = {*store.unsent(traces.ledger, [one.root.span_id for one in annotations if one.spans])}
-                    annotations = [one for one in annotations if not (one.spans and one.root.span_id in unsent)]
+                    unsent = {*store.unsent(traces.ledger, [span.span_id for one in annotations for span in one.spans])}
+                    annotations = [one for one in annotations if unsent.isdisjoint(span.span_id for span in one.spans)]
             if logs:
                 events = _send_events(logs, annotations, store, failures)
         except SendError as error:

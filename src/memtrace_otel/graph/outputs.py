@@ -111,8 +111,9 @@ class Versions:
     def _join_owners(self) -> None:
         """Tell which scopes mean one record by a ref.
 
-        An operation that writes it anew goes on with the version that it names. Who only looks at that of another scope
-        means the same, too, unless it has created one of its own or looks at several: nobody joins two by looking.
+        An operation that writes it anew, and creates none, goes on with the version that it names. Who only looks at
+        that of another scope means the same, too, unless it has created one of its own or looks at several: nobody
+        joins two by looking.
         """
         index, scopes = self.index, self._assembly.scopes
         for span in self._assembly.operations.values():
@@ -122,7 +123,8 @@ class Versions:
                     origin = self._assembly.main(variable.origin)
                     writer = scopes.get(origin, "")
                     if writer and writer != scope and self._lists(origin, variable.ref):
-                        writes = any(o.ref == variable.ref and writes_version(span, o) for o in span.outputs)
+                        written = [o for o in span.outputs if o.ref == variable.ref and writes_version(span, o)]
+                        writes = any(output.action != Action.ADD for output in written)
                         (index.join if writes else index.look)(variable.ref, scope, writer)
         index.join_lookers(
             (version.ref, scopes[version.origin])

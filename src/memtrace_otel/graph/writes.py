@@ -125,7 +125,7 @@ class WriteIndex:
         self._owners: defaultdict[str, set[str]] = defaultdict(set)
         self._joined: dict[tuple[str, str], str] = {}
         self._looked_at: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-        """(scope, ref) -> the other scopes of whose record it has read by name."""
+        """(scope, ref) -> the other scopes of whose record it has read by name; of which owner, once all are joined."""
         self._failed: set[VersionKey] = set()
 
     # --- filling -------------------------------------------------------------------------------------------------
@@ -150,6 +150,10 @@ class WriteIndex:
         for (owner, ref), others in found.items():
             if len(others) == 1 and (owner, ref) not in records:
                 self.join(ref, owner, *others)
+        for (_, ref), others in self._looked_at.items():
+            owners = {self.owner(other, ref) for other in others}
+            others.clear()
+            others.update(owners)
 
     def add(self, write: Write, *, failed: bool = False) -> None:
         """Add one write. One that `failed` is found by nothing but its content."""
@@ -188,20 +192,27 @@ class WriteIndex:
         scope = self._assembly.scopes[reader.origin]
         owner = self.owner(scope, variable.ref)
         owners = self._owners.get(variable.ref, set[str]())
+        looked_at = self._looked_at.get((scope, variable.ref), set[str]())
         if owner not in owners:
             if scope:
-                looked_at = self._looked_at.get((scope, variable.ref), set[str]())
-                owners = owners & {self.owner(other, variable.ref) for other in looked_at}
+                owners = owners & looked_at
             if len(owners) > 1 and variable.digest:  # what was read tells whose it is
-                owners = {one for one in owners if (one, variable.ref, variable.digest) in self._digests}
+                owners = self._showing(variable, owners)
             if len(owners) != 1:  # equal ids of two owners are two records
                 return None
             (owner,) = owners
+        elif looked_at and variable.digest and not self._showing(variable, {owner}):
+            others = self._showing(variable, looked_at)
+            owner = next(iter(others)) if len(others) == 1 else owner
         if variable.digest:  # the content read tells more than the time: it can only be of those
             timelines = (self._digests.get((owner, variable.ref, digest)) for digest in (variable.digest, ""))
             found = (same.last_before(reader, self._assembly) for same in timelines if same)
             return next((self._believed(write, owner) for write in found if write is not None), None)
         return self.records[owner, variable.ref].last_before(reader, self._assembly)
+
+    def _showing(self, variable: Variable, owners: set[str]) -> set[str]:
+        """Return those of several owners of a ref whose record has had the content that was read."""
+        return {one for one in owners if (one, variable.ref, variable.digest) in self._digests}
 
     def _believed(self, write: Write, owner: str) -> Write:
         """A failed write that would have changed nothing need not have happened."""

@@ -17,6 +17,7 @@ from memtrace_otel.store.runs import RunPacker
 from memtrace_otel.store.space import give_back, last_row, settle
 
 _BATCH_BYTES = 1 << 18
+_OLDEST = "SELECT received FROM inbox ORDER BY id LIMIT 1"
 _SCOPES = "SELECT DISTINCT scope FROM span WHERE trace_id = ?"
 
 
@@ -56,8 +57,9 @@ class WatchedStore(SqliteStore):
 
     def behind(self) -> float:
         """Return for how many seconds the oldest request waits to be decoded, 0 when none does."""
-        _, received = self.waiting()
-        return (time.time_ns() - received) / 1e9 if received else 0.0
+        with self._locked() as connection:
+            received = connection.execute(_OLDEST).fetchone()
+        return (time.time_ns() - received[0]) / 1e9 if received else 0.0
 
     def arrived(self) -> Iterator[list[NewSpan]]:
         """Yield the spans that others decoded since the last time, page by page. A page is seen once the next is asked

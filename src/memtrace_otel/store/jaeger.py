@@ -173,7 +173,7 @@ class JaegerSource(RemoteSource):
         found = {
             trace_id: [span.span_id for span in spans if (wanted.holds(span) if wanted.names else evaluates(span))]
             for trace_id, spans in traces.items()
-            if any(map(wanted.holds, spans))
+            if wanted.names or any(map(wanted.holds, spans))
         }
         return found, f"{most} or more of {service}" if len(traces) >= most else ""
 

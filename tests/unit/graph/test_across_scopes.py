@@ -250,3 +250,23 @@ def test_who_writes_on_what_another_memory_has_goes_on_with_it_whatever_else_it_
     anns, bobs = written(1, "Rome", ALICE), written(2, "Oslo", BOB)
     moved = written(3, "Bern", BOB, Action.UPDATE, inputs=[seen(HOME, anns.origin, role=Role.PREVIOUS)])
     assert version_read([anns, bobs, moved, search(4, seen(HOME), ALICE)], 4) == VersionKey(HOME, moved.origin)
+
+
+def test_a_record_that_is_made_from_others_of_its_name_is_another_one() -> None:
+    anns, bobs = written(1, "Rome", ALICE), written(2, "Oslo", BOB)
+    made = written(3, "Rome and Oslo", TEAM, inputs=[seen(HOME, anns.origin), seen(HOME, bobs.origin)])
+    spans = [anns, bobs, made, search(4, seen(HOME), ALICE)]
+    graph = build_graph(spans)
+    for scope, one in ((ALICE, anns), (BOB, bobs), (TEAM, made)):
+        assert graph.state(scope) == [VersionKey(HOME, one.origin)]
+    assert version_read(spans, 4) == VersionKey(HOME, anns.origin)
+
+
+@pytest.mark.parametrize(("content", "of_the_other"), [("Oslo", True), ("Rome", False), ("Bern", False)])
+def test_who_has_one_of_its_own_reads_the_other_that_it_looked_at_where_the_content_says_so(
+    content: str, of_the_other: bool
+) -> None:
+    anns, bobs = written(1, "Rome", ALICE), written(2, "Oslo", BOB)
+    look = search(3, seen(HOME, bobs.origin), ALICE)
+    found = version_read([anns, bobs, look, search(4, put(HOME, content), ALICE)], 4)
+    assert (found == VersionKey(HOME, bobs.origin)) == of_the_other
