@@ -19,6 +19,8 @@ _NICE = 10
 """Decoding comes first."""
 _LOOK_SECONDS = 0.5
 """Nobody says a word to this process: what is new is in the file."""
+_BEHIND_SECONDS = 1.0
+"""While requests wait longer to be decoded, both cores have more urgent work."""
 
 
 def main(path: str, look_in: str) -> None:
@@ -30,6 +32,8 @@ def main(path: str, look_in: str) -> None:
 
         def step() -> float:
             """Look at what arrived, attribute one trace; return after how many seconds there may be more."""
+            if store.behind() > _BEHIND_SECONDS:
+                return _LOOK_SECONDS
             for spans in store.arrived():
                 attribution.notice(spans, store)
             tell(attribution.attribute_next(store))
