@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError
@@ -63,6 +65,16 @@ class Server:
             check=True,
         )
         return int(found.stdout)
+
+    @contextmanager
+    def paused(self, process: Process) -> Iterator[None]:
+        """Stop a background process for a while."""
+        pid = self.child(process)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
     def kill(self) -> None:
         self.process.kill()

@@ -48,17 +48,13 @@ def test_metrics_on_the_console_are_no_progress(start: Start, recording: Recordi
 
 def test_decoding_goes_on_while_an_attribution_takes_its_time(start: Start) -> None:
     server = start(MEMTRACE_QUIET_SECONDS="0.2")
-    attributing = server.child(Process.ATTRIBUTING)
-    os.kill(attributing, signal.SIGSTOP)
-    try:
+    with server.paused(Process.ATTRIBUTING):
         told, asked, failing = story(1)
         for request in (told, asked):
             assert server.post("/v1/traces", request)[0] == 200
         fail(server, failing)
         server.until(lambda: server.metric("decoded_spans") == 5)  # the judgement among them
         assert server.metric("verdicts") == 0
-    finally:
-        os.kill(attributing, signal.SIGCONT)
     server.until(lambda: server.metric("verdicts") == 1)
 
 
