@@ -70,8 +70,8 @@ def play(process: subprocess.Popen[str]) -> tuple[float, float]:
 @pytest.mark.timed
 def test_the_collector_is_dead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Printed, not judged: another process on the machine would decide."""
-    agent = Collector(tmp_path, "agent", "redaction")
-    (port,) = free_ports(1)  # nobody listens there
+    port, gateway_port = free_ports(2)  # nobody listens there
+    agent = Collector(tmp_path, "agent", "redaction", GATEWAY_OTLP=f"127.0.0.1:{gateway_port}")
     observed = {
         "OTEL_SERVICE_NAME": "assistant",
         "OTEL_TRACES_EXPORTER": "otlp",

@@ -51,7 +51,7 @@ class Server:
     def restarts(self, process: Process) -> float:
         return self.metric(f'restarts_total{{process="{process}"}}')
 
-    def until(self, condition: Callable[[], bool], seconds: float = 20) -> None:
+    def until(self, condition: Callable[[], bool], seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, "not within the time"

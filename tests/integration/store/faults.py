@@ -4,7 +4,7 @@
 
 The work is done once to count its writes. Then a child does it again for each of them, and with the fault `kill` dies
 of SIGKILL before that write; with `torn` it dies in the middle of it, and with `full` no write succeeds from there on,
-and the work has to say so (both at every third). Then the file is opened, has to be sound and to hold what was
+and the work has to say so (both at every fifth). Then the file is opened, has to be sound and to hold what was
 acknowledged; the work is done again and has to end as if nothing had happened. Prints the outcome as JSON.
 """
 
@@ -66,8 +66,8 @@ def full(half: Half) -> None:
 
 
 FAULTS = {"kill": kill, "torn": torn, "full": full}
-STEPS = {"kill": 1, "torn": 3, "full": 3}
-"""Every write, or every third: neighbours are parts of one page, and the tests have to end."""
+STEPS = {"kill": 1, "torn": 5, "full": 5}
+"""Every write, or every fifth: neighbours are parts of one page, and the tests have to end."""
 
 
 def wrong_after(number: int, happen: Callable[[Half], None], work: Work, path: Path, expected: object) -> str:
