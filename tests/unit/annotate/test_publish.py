@@ -301,6 +301,9 @@ def test_what_is_no_whole_reply_of_http_is_an_error(
         with server.accept()[0] as connection:
             connection.recv(1 << 20)
             connection.sendall(reply)
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(1 << 20):  # closed with a part unread it would be reset
+                pass
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         answering = threading.Thread(target=answer)
