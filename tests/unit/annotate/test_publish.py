@@ -325,6 +325,16 @@ def test_one_that_takes_no_logs_from_us_gets_the_spans_and_is_told_of_once(
     assert caplog.text.count("OTEL_LOGS_EXPORTER=none") == 1
 
 
+def test_events_that_were_taken_before_a_receiver_takes_no_more_logs_are_counted(
+    store: SqliteStore, http_receiver: Receiver
+) -> None:
+    verdicts = [verdict_on(UPDATE, attribution_id=f"{n:032x}") for n in range(1, 71)]
+    annotations = [annotation for verdict in verdicts for annotation in annotate([verdict], store)]
+    http_receiver.first = [200] * 8 + [403]  # 420 spans take seven requests, 64 events one
+    delivery = deliver(annotations, store)
+    assert (delivery.spans, delivery.logs, delivery.events) == (420, None, 64)
+
+
 @pytest.mark.parametrize(("status", "refused"), [(400, True), (403, True), (413, True), (401, False), (503, False)])
 def test_what_is_refused_is_told_from_a_receiver_that_takes_nothing(
     status: int, refused: bool, store: SqliteStore, http_receiver: Receiver
