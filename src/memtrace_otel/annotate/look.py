@@ -21,7 +21,8 @@ class LookingAnnotations:
 
     A backend of traces does not show events, which go after the spans: that of a verdict counts as sent when the
     backend shows all of the verdict and nothing of it was sent from this database. What was sent from here, or is sent
-    now, has its event sent unless the database remembers that, too.
+    now, has its event sent unless the database remembers that, too. `unsent` is asked once of the spans, then of the
+    events, before any of them goes out: afterwards what was shown is no longer told from what was sent from here.
     """
 
     def __init__(self, store: AnnotationStore, read: Callable[[str], Iterable[OperationSpan]]) -> None:

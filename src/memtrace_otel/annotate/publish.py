@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
@@ -192,17 +192,24 @@ def deliver(
     traces, logs = read_targets(endpoint, environ)
     if not annotations or not (traces or logs):
         return Delivery(traces, 0, logs, 0)
+    spans = {span.span_id: span for one in annotations for span in one.spans}
+    events = {one.root.span_id: (one.verdict, one.root.end) for one in annotations if one.spans}
     with store.turn():  # from asking what was sent to remembering it
+        missing = set(store.unsent(traces.ledger, spans) if traces else ())
+        due = store.unsent(logs.ledger, events) if logs else []  # as it was before anything goes out
         failures: list[SendError] = []
-        spans = events = 0
+        sent_spans = sent_events = 0
         try:
             if traces:
-                spans = _send_spans(traces, annotations, store, failures)
-                if failures:  # no event before its verdict
-                    unsent = {*store.unsent(traces.ledger, [span.span_id for one in annotations for span in one.spans])}
-                    annotations = [one for one in annotations if unsent.isdisjoint(span.span_id for span in one.spans)]
-            if logs:
-                events = _send_events(logs, annotations, store, failures)
+                new = {span_id: span for span_id, span in spans.items() if span_id in missing}
+                for ids, taken in _send(traces, new, encode_request, store, failures):
+                    missing.difference_update(ids)
+                    sent_spans += taken
+            if logs:  # no event before its verdict
+                held = {one.root.span_id for one in annotations if any(span.span_id in missing for span in one.spans)}
+                ready = {span_id: events[span_id] for span_id in due if span_id not in held}
+                for _, taken in _send(logs, ready, encode_evaluations, store, failures):
+                    sent_events += taken
         except SendError as error:
             if error.unsupported and error.target.signal == "logs":
                 logs = None
@@ -215,7 +222,7 @@ def deliver(
         for rejection in rejections:  # they are remembered as sent: no other call tells of them
             _logger.warning("%s", rejection)
         raise next(failure for failure in reversed(failures) if not failure.rejected)  # one that ended it is the last
-    delivery = Delivery(traces, spans, logs, events, rejections)
+    delivery = Delivery(traces, sent_spans, logs, sent_events, rejections)
     if rejections:
         raise RejectedError(delivery)
     return delivery
@@ -226,34 +233,18 @@ def _warn_once(message: str) -> None:
     _logger.warning("%s", message)
 
 
-def _send_spans(
-    target: Target, annotations: Sequence[Annotation], store: AnnotationStore, failures: list[SendError]
-) -> int:
-    spans = {span.span_id: span for annotation in annotations for span in annotation.spans}
-    return _send_unsent(target, store, spans, encode_request, failures)
-
-
-def _send_events(
-    target: Target, annotations: Sequence[Annotation], store: AnnotationStore, failures: list[SendError]
-) -> int:
-    written = [annotation for annotation in annotations if annotation.spans]
-    events = {annotation.root.span_id: (annotation.verdict, annotation.root.end) for annotation in written}
-    return _send_unsent(target, store, events, encode_evaluations, failures)
-
-
-def _send_unsent(
+def _send(
     target: Target,
-    store: AnnotationStore,
     items: Mapping[str, T],
     encode: Callable[[Sequence[T]], bytes],
+    store: AnnotationStore,
     failures: list[SendError],
-) -> int:
-    """Send the items, by span id, that were not sent to `target`; return how many it took, and add what was rejected,
-    or refused, to `failures`."""
-    unsent = store.unsent(target.ledger, items)
-    taken = 0
-    for first in range(0, len(unsent), _PER_REQUEST):
-        ids = unsent[first : first + _PER_REQUEST]
+) -> Iterator[tuple[Sequence[str], int]]:
+    """Send the items, by span id; yield the ids of each request that was not refused and how many of them were taken,
+    and add what was rejected, or refused, to `failures`."""
+    span_ids = list(items)
+    for first in range(0, len(span_ids), _PER_REQUEST):
+        ids = span_ids[first : first + _PER_REQUEST]
         rejected = 0
         try:
             send(target, encode([items[id] for id in ids]))
@@ -266,8 +257,7 @@ def _send_unsent(
             failures.append(error)
             rejected = error.rejected
         store.mark_sent(target.ledger, ids)
-        taken += max(0, len(ids) - rejected)
-    return taken
+        yield ids, max(0, len(ids) - rejected)
 
 
 def _replaces_complete(verdict: Verdict, trace: Iterable[OperationSpan]) -> bool:

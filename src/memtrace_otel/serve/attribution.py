@@ -36,6 +36,8 @@ _TOGETHER, _MOST_ASKED = 15, 256
 """Other traces that are attributed at once, and how many are asked for the memories that they are of."""
 _TURN_SECONDS = 0.2
 """When to look again while another process attributes on the same file, or the decoding is behind."""
+_LEAST_QUIET = 0.2
+"""Seconds. Under load something always waits to be decoded, for less than that."""
 _LONGEST_PAUSE = 300.0
 """Between tries while the receiver of verdicts does not take them."""
 _LOOK_SECONDS = 5.0
@@ -134,7 +136,7 @@ class Attribution:
     """
 
     def __init__(self, quiet_seconds: float, backend: RemoteSource | None = None) -> None:
-        self._quiet = quiet_seconds
+        self._quiet = max(quiet_seconds, _LEAST_QUIET)
         self._backend = backend
         if backend:
             backend.api.hurry(_LOOK_SECONDS)  # what fails is tried again later, as a whole

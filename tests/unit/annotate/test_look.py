@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from memtrace_otel.annotate import LookingAnnotations, SendError, annotate, deliver
-from memtrace_otel.model import OperationSpan
+from memtrace_otel.model import Failure, OperationSpan
 from memtrace_otel.otlp import decode_request, encode_request
 from memtrace_otel.store import SqliteStore
 from tests.unit.annotate.conftest import ANSWER, UPDATE, Receiver, verdict_on
@@ -96,3 +98,27 @@ def test_the_event_of_a_verdict_that_a_killed_run_had_not_finished_is_sent(
     http_receiver.traces.append(encode_request(annotation.spans[:-1]))  # the root among them
     assert send_from(store, http_receiver, "update", "update") == [1, 0]
     assert len(http_receiver.logs) == 1
+
+
+@pytest.mark.parametrize("status", [413, 503])
+def test_no_event_of_a_verdict_that_the_backend_shows_goes_out_after_an_error(
+    status: int, store: SqliteStore, copy: SqliteStore, http_receiver: Receiver
+) -> None:
+    assert send_from(store, http_receiver, "update") == [6]
+    later = replace(ANSWER, span_id="c" * 16)
+    verdicts = [verdict_on(UPDATE), verdict_on(UPDATE, failure=Failure(later))]
+
+    def send_both() -> int:
+        looking = LookingAnnotations(copy, lambda trace_id: shown(http_receiver, trace_id))
+        return deliver(annotate(verdicts, looking), looking).spans
+
+    http_receiver.first = [status]
+    with pytest.raises(SendError, match=f"HTTP {status}"):
+        send_both()
+    assert len(http_receiver.logs) == 1
+    assert (send_both(), send_both()) == (6, 0)
+    ids = http_receiver.span_ids()
+    assert len(ids) == len(set(ids)) == 12
+    requests = map(ExportLogsServiceRequest.FromString, http_receiver.logs)
+    judged = [one.scope_logs[0].log_records[0].span_id.hex() for request in requests for one in request.resource_logs]
+    assert judged == [ANSWER.span_id, later.span_id]

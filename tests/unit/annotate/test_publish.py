@@ -301,6 +301,9 @@ def test_what_is_no_whole_reply_of_http_is_an_error(
         with server.accept()[0] as connection:
             connection.recv(1 << 20)
             connection.sendall(reply)
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(1 << 20):  # closed with a part unread it would be reset
+                pass
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         answering = threading.Thread(target=answer)
@@ -320,6 +323,16 @@ def test_one_that_takes_no_logs_from_us_gets_the_spans_and_is_told_of_once(
         delivery = deliver(annotate([verdict_on(UPDATE, attribution_id=f"{number:032x}")], store), store)
         assert (delivery.spans, delivery.logs) == (6, None)
     assert caplog.text.count("OTEL_LOGS_EXPORTER=none") == 1
+
+
+def test_events_that_were_taken_before_a_receiver_takes_no_more_logs_are_counted(
+    store: SqliteStore, http_receiver: Receiver
+) -> None:
+    verdicts = [verdict_on(UPDATE, attribution_id=f"{n:032x}") for n in range(1, 71)]
+    annotations = [annotation for verdict in verdicts for annotation in annotate([verdict], store)]
+    http_receiver.first = [200] * 8 + [403]  # 420 spans take seven requests, 64 events one
+    delivery = deliver(annotations, store)
+    assert (delivery.spans, delivery.logs, delivery.events) == (420, None, 64)
 
 
 @pytest.mark.parametrize(("status", "refused"), [(400, True), (403, True), (413, True), (401, False), (503, False)])

@@ -236,6 +236,16 @@ def test_nothing_is_attributed_past_what_waits_since_before_it_was_quiet(clock: 
     assert attributed == [A]
 
 
+def test_without_a_quiet_period_what_came_this_moment_holds_nothing_up(clock: Clock, attributed: list[str]) -> None:
+    watching = Attribution(0)
+    watching.notice([span(A, 5, evaluated=True)])
+    clock.now += watching.wait()
+    stored = Stored()
+    stored.oldest = 0.1
+    run(watching, stored)
+    assert attributed == [A]
+
+
 def test_an_error_beside_others_counts_once_and_hides_no_verdict(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -465,9 +475,11 @@ def test_a_verdict_whose_marker_is_not_yet_decoded_is_not_replaced(tmp_path: Pat
         batch = store.decode_batch()
         assert batch
         watching.notice(batch.spans, store)
+        time.sleep(watching.wait())
         assert [progress.verdicts for progress in run(watching, store) if progress.verdicts] == [1]
         watching.notice(batch.spans, store)
         assert store.waiting_bytes()
+        time.sleep(watching.wait())
         assert not run(watching, store)
         assert watching.wait() > 0
         assert store.decode_batch()
