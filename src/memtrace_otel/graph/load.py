@@ -11,8 +11,11 @@ from typing import TypeVar
 from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.evolution import EvolutionGraph
-from memtrace_otel.graph.keys import ROOT_KINDS
+from memtrace_otel.graph.keys import ROOT_KINDS, TURN_KINDS
+from memtrace_otel.graph.outputs import creates
+from memtrace_otel.graph.sharing import SharingSource, traces_sharing
 from memtrace_otel.graph.slicing import LineageSource
+from memtrace_otel.graph.writes import CHANGES
 from memtrace_otel.model import OperationSpan, is_origin, is_unique, ref_kind
 from memtrace_otel.semconv import Incomplete, OpKind
 from memtrace_otel.store.errors import SourceLimitError
@@ -29,8 +32,9 @@ def load_graph(source: TraceSource, trace_id: str, *, max_spans: int = MAX_SPANS
 
     It holds the trace; what its spans name as origins, and the origins of those; every span of the memory
     scopes met on that way; the judgements of the trace's answers; and of each of these spans the whole trace. Where the
-    source knows writers, also those of universally unique ids that are read without an origin, and what another scope,
-    or none, changed in these memories and said so. Raises StoreError when the source cannot answer.
+    source knows writers, also those of universally unique ids that are read without an origin, what another scope, or
+    none, changed in these memories and said so, and what tells whose records it changed in these traces by name alone.
+    Raises StoreError when the source cannot answer.
     """
     return next(load_graphs(source, [trace_id], max_spans=max_spans))[1]
 
@@ -93,6 +97,7 @@ def load_around(source: LineageSource, names: Iterable[str], *, max_spans: int =
     behind = {scope for trace_id in sorted(starts) for scope in loading.scopes_behind(trace_id)}
     loading.memories(behind.union(scope for *_, scope in scoped if scope))
     loading.changes(list(loading.traces))
+    loading.owners()
     loading.connected()
     return loading.graph()
 
@@ -122,6 +127,7 @@ class _Loading:
         self._assembled: dict[str, Assembly] = {}
         self._sought: set[str] = set()
         self._untold: set[str] = set()
+        self._memories: set[str | None] = set()
         self._writers_of: Callable[[str], list[str] | None] = (
             source.writers if isinstance(source, RecordSource) else lambda ref: []
         )
@@ -171,20 +177,23 @@ class _Loading:
 
     def memories(self, scopes: Iterable[str | None]) -> None:
         """Load the traces that have a span of one of these scopes, None: of any."""
-        for scope in sorted(scopes, key=str):
+        self._memories.update(scopes := sorted(scopes, key=str))
+        for scope in scopes:
             for trace_id in self._asked(lambda scope=scope: self._source.trace_ids(scope=scope)) or ():
                 self.trace(trace_id)
                 if self.full:
                     return
 
     def lineage(self) -> None:
-        """Load what loaded spans came from, what others did to their records, and what that came from.
+        """Load what loaded spans came from, what others did to their records, what tells whether these are theirs, and
+        what that came from.
 
         The changes are last: of a backend they may cost more than there is.
         """
         memories = list(self.traces)
         self._origins(memories)
         self._origins(self.changes(memories))
+        self._origins(self.owners())
 
     def changes(self, trace_ids: Iterable[str]) -> list[str]:
         """Load the traces in which others did something to records of these, and to what came of that, where the source
@@ -199,6 +208,46 @@ class _Loading:
             # Whose changes these are goes on with them as anybody does: of no scope all who read them are others.
             spans = [replace(span, scope="") for trace_id in fresh for span in self._rewriting(trace_id, known)]
         return found
+
+    def owners(self) -> list[str]:
+        """Load the traces that tell whose record other memories wrote by name alone: their own one, or the one that
+        they looked at, too; return the ids of those that are new."""
+        if None in self._memories:
+            return []
+        found = [self._asked(lambda told=told: self._sharing(*told)) for told in sorted(self._doubtful())]
+        self._bounded |= None in found
+        return self._fresh(trace_id for traces in found for trace_id in traces or ())
+
+    def _doubtful(self) -> set[tuple[str, str]]:
+        """The records, (ref, scope), that memories not loaded change without an origin, did not create as far as is
+        loaded, and looked at under the same name in another memory."""
+        looked, changed, created = set[tuple[str, str]](), set[tuple[str, str]](), set[tuple[str, str]]()
+        loaded = {*self._memories, ""}
+        others = [id for id, spans in self.traces.items() if any(span.scope not in loaded for span in spans)]
+        for trace_id in others:
+            assembly = self._assembly(trace_id)
+            for span in assembly.operations.values():
+                if (scope := assembly.scopes[span.origin]) in loaded:
+                    continue
+                read = {v.ref: v.origin for v in span.inputs if is_origin(v.origin)}
+                for output in span.outputs:
+                    if output.action in CHANGES and output.ref not in read:
+                        changed.add((output.ref, scope))
+                    elif creates(span, output) and span.status != "error":
+                        created.add((output.ref, scope))
+                looked.update((ref, scope) for ref, origin in read.items() if self._scope(origin) not in ("", scope))
+        doubtful = looked & changed - created
+        return {told for told in doubtful if not is_unique(told[0]) and ref_kind(told[0]) not in TURN_KINDS}
+
+    def _scope(self, origin: str) -> str:
+        """Return the scope of a loaded span, '' of another one."""
+        return self._assembly(origin[:32]).scopes.get(origin, "") if origin[:32] in self.traces else ""
+
+    def _sharing(self, ref: str, scope: str) -> Collection[str] | None:
+        """The traces that tell who wrote a record, None where that cannot be told."""
+        if isinstance(self._source, SharingSource):
+            return traces_sharing(self._source, ref, scope)
+        return self._writers_of(ref)
 
     def _rewriting(self, trace_id: str, known: Collection[str]) -> Iterator[OperationSpan]:
         """Yield the spans of the operations that wrote anew what their trace read from `known` origins. What others

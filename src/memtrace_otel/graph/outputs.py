@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from memtrace_otel.graph.assembly import Assembly
 from memtrace_otel.graph.keys import ROOT_KINDS, STORED_KINDS, TURN_KINDS, VersionKey
-from memtrace_otel.graph.writes import Write, WriteIndex
+from memtrace_otel.graph.writes import CHANGES, Write, WriteIndex
 from memtrace_otel.model import OperationSpan, Variable, is_origin, ref_kind
 from memtrace_otel.semconv import READING_KINDS, WRITING_ACTIONS, Action, Incomplete
 
@@ -22,6 +22,11 @@ def is_writing(kind: str, ref: str, action: str) -> bool:
     if action == Action.NONE:
         return False
     return not (kind in READING_KINDS and action not in WRITING_ACTIONS and ref_kind(ref) in STORED_KINDS)
+
+
+def creates(span: OperationSpan, output: Variable) -> bool:
+    """Tell whether an output is a version that changes no earlier one, as far as its action says."""
+    return output.action not in CHANGES and writes_version(span, output)
 
 
 class Versions:
@@ -123,13 +128,12 @@ class Versions:
                     origin = self._assembly.main(variable.origin)
                     writer = scopes.get(origin, "")
                     if writer and writer != scope and self._lists(origin, variable.ref):
-                        written = [o for o in span.outputs if o.ref == variable.ref and writes_version(span, o)]
-                        writes = any(output.action != Action.ADD for output in written)
+                        writes = any(o.ref == variable.ref and o.action in CHANGES for o in span.outputs)
                         (index.join if writes else index.look)(variable.ref, scope, writer)
         index.join_lookers(
             (version.ref, scopes[version.origin])
             for version, write in self.written.items()
-            if write.output.action == Action.ADD and version not in self.failed
+            if creates(write.operation, write.output) and version not in self.failed
         )
 
     def _lists(self, origin: str, ref: str) -> bool:

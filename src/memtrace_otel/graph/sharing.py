@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from itertools import product
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from networkx.utils import UnionFind
 
 from memtrace_otel.model import is_unique
 
 
+@runtime_checkable
 class SharingSource(Protocol):
     """A source that tells of which memories writers and readers are."""
 

@@ -125,7 +125,7 @@ class WriteIndex:
         self._owners: defaultdict[str, set[str]] = defaultdict(set)
         self._joined: dict[tuple[str, str], str] = {}
         self._looked_at: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-        """(scope, ref) -> the other scopes of whose record it has read by name; of which owner, once all are joined."""
+        """(scope, ref) -> the other scopes whose record it has read, by origin; owners of both, once all are joined."""
         self._failed: set[VersionKey] = set()
 
     # --- filling -------------------------------------------------------------------------------------------------
@@ -150,10 +150,9 @@ class WriteIndex:
         for (owner, ref), others in found.items():
             if len(others) == 1 and (owner, ref) not in records:
                 self.join(ref, owner, *others)
-        for (_, ref), others in self._looked_at.items():
-            owners = {self.owner(other, ref) for other in others}
-            others.clear()
-            others.update(owners)
+        looked_at, self._looked_at = self._looked_at, defaultdict(set)
+        for (scope, ref), others in looked_at.items():
+            self._looked_at[self.owner(scope, ref), ref] |= {self.owner(other, ref) for other in others}
 
     def add(self, write: Write, *, failed: bool = False) -> None:
         """Add one write. One that `failed` is found by nothing but its content."""
@@ -192,17 +191,17 @@ class WriteIndex:
         scope = self._assembly.scopes[reader.origin]
         owner = self.owner(scope, variable.ref)
         owners = self._owners.get(variable.ref, set[str]())
-        looked_at = self._looked_at.get((scope, variable.ref), set[str]())
+        looked_at = self._looked_at.get((owner, variable.ref), set[str]())
         if owner not in owners:
             if scope:
                 owners = owners & looked_at
             if len(owners) > 1 and variable.digest:  # what was read tells whose it is
-                owners = self._showing(variable, owners)
+                owners = self._showing(reader, variable, owners)
             if len(owners) != 1:  # equal ids of two owners are two records
                 return None
             (owner,) = owners
-        elif looked_at and variable.digest and not self._showing(variable, {owner}):
-            others = self._showing(variable, looked_at)
+        elif looked_at and variable.digest and not self._showing(reader, variable, {owner}):
+            others = self._showing(reader, variable, looked_at)
             owner = next(iter(others)) if len(others) == 1 else owner
         if variable.digest:  # the content read tells more than the time: it can only be of those
             timelines = (self._digests.get((owner, variable.ref, digest)) for digest in (variable.digest, ""))
@@ -210,9 +209,10 @@ class WriteIndex:
             return next((self._believed(write, owner) for write in found if write is not None), None)
         return self.records[owner, variable.ref].last_before(reader, self._assembly)
 
-    def _showing(self, variable: Variable, owners: set[str]) -> set[str]:
-        """Return those of several owners of a ref whose record has had the content that was read."""
-        return {one for one in owners if (one, variable.ref, variable.digest) in self._digests}
+    def _showing(self, reader: OperationSpan, variable: Variable, owners: set[str]) -> set[str]:
+        """Return those of several owners of a ref whose record had had the content that was read."""
+        timelines = {one: self._digests.get((one, variable.ref, variable.digest)) for one in owners}
+        return {one for one, same in timelines.items() if same and same.last_before(reader, self._assembly)}
 
     def _believed(self, write: Write, owner: str) -> Write:
         """A failed write that would have changed nothing need not have happened."""

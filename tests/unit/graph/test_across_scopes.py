@@ -14,6 +14,7 @@ from memtrace_otel.graph import (
     GrowingGraph,
     VersionKey,
     build_graph,
+    load_around,
     load_graph,
     load_scope,
     load_slice,
@@ -21,6 +22,7 @@ from memtrace_otel.graph import (
 )
 from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.semconv import Action, FailureType, OpKind, Role
+from memtrace_otel.store import SqliteStore
 from memtrace_otel.store.outlines import Outline
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
 from tests.unit.graph.test_streams import stored, told
@@ -270,3 +272,80 @@ def test_who_has_one_of_its_own_reads_the_other_that_it_looked_at_where_the_cont
     look = search(3, seen(HOME, bobs.origin), ALICE)
     found = version_read([anns, bobs, look, search(4, put(HOME, content), ALICE)], 4)
     assert (found == VersionKey(HOME, bobs.origin)) == of_the_other
+
+
+@pytest.mark.parametrize("content", ["Oslo", "Bern"])
+@pytest.mark.parametrize("scope", [ALICE, ""], ids=["who looked", "nobody"])
+def test_what_is_written_after_a_read_has_no_say_in_what_was_read(scope: str, content: str) -> None:
+    anns, bobs = written(1, "Rome", ALICE), written(2, "Oslo", BOB)
+    spans = [anns, bobs, search(3, seen(HOME, bobs.origin), ALICE), search(4, put(HOME, "Oslo"), scope)]
+    later = written(6, content, ALICE, Action.UPDATE)
+    assert version_read([*spans, later], 4) == version_read(spans, 4) == VersionKey(HOME, bobs.origin)
+
+
+def test_what_one_of_two_memories_with_one_record_looked_at_the_other_finds_by_its_content() -> None:
+    anns, teams = written(1, "Rome", ALICE), written(2, "Bern", TEAM)
+    previous = seen(HOME, anns.origin, role=Role.PREVIOUS)
+    bobs = written(3, "Oslo", BOB, Action.UPDATE, inputs=[previous])
+    look = search(4, seen(HOME, teams.origin), ALICE)
+    spans = [anns, teams, bobs, look, search(5, put(HOME, "Bern"), BOB)]
+    assert version_read(spans, 5) == VersionKey(HOME, teams.origin)
+
+
+@pytest.mark.parametrize("action", [Action.ADD, Action.DERIVE, ""])
+def test_a_record_of_the_own_is_one_that_was_written_and_not_called_a_change(action: str) -> None:
+    """`Operation.wrote` says DERIVE unless it is told."""
+    bobs, anns = (
+        span(number, 1, OpKind.CREATE, at=10 * number, scope=scope, outputs=[put(HOME, text, action=action)])
+        for number, text, scope in ((1, "Oslo", BOB), (2, "Rome", ALICE))
+    )
+    newer = written(4, "Bergen", BOB, Action.UPDATE)
+    spans = [bobs, anns, search(3, seen(HOME, bobs.origin), ALICE), newer, search(5, seen(HOME), ALICE)]
+    assert build_graph(spans).state(ALICE) == [VersionKey(HOME, anns.origin)]
+    assert version_read(spans, 5) == VersionKey(HOME, anns.origin)
+
+
+def test_a_record_made_from_one_of_its_name_is_another_one_whatever_it_calls_it() -> None:
+    anns = written(1, "Rome", ALICE)
+    made = span(
+        2, 1, OpKind.CREATE, at=20, scope=BOB, inputs=[seen(HOME, anns.origin)],
+        outputs=[put(HOME, "Ann is in Rome", action=Action.DERIVE)],
+    )  # fmt: skip
+    assert build_graph([anns, made]).state(ALICE) == [VersionKey(HOME, anns.origin)]
+
+
+class _WithoutScopes:
+    """A store as a backend has it: it tells who wrote a record, or not, but of no memory."""
+
+    def __init__(self, store: SqliteStore, knows_writers: bool) -> None:
+        self._knows = knows_writers
+        self.trace, self.spans, self.readers = store.trace, store.spans, store.readers
+        self.trace_ids, self.changed_elsewhere, self._writers = store.trace_ids, store.changed_elsewhere, store.writers
+
+    def writers(self, ref: str) -> list[str] | None:
+        return self._writers(ref) if self._knows else None
+
+
+@pytest.mark.parametrize("source", ["file", "knows writers", "knows none"])
+@pytest.mark.parametrize("created", [False, True], ids=["created in another trace", "created there"])
+def test_who_derives_from_the_record_of_another_memory_goes_on_with_its_own(source: str, created: bool) -> None:
+    """Bob notes something from Ann's record, and updates his own of that name."""
+    anns, bobs = written(1, "Rome", ALICE), written(2, "Oslo", BOB)
+    if created:
+        bobs = span(3, 1, OpKind.CREATE, at=30, scope=BOB, outputs=bobs.outputs)
+    note, moved = put("memory:note", "Ann is in Rome", action=Action.ADD), put(HOME, "Bergen", action=Action.UPDATE)
+    previous = seen(HOME, role=Role.PREVIOUS)
+    turn = [
+        span(3, 2, OpKind.CREATE, at=31, scope=BOB, inputs=[seen(HOME, anns.origin)], outputs=[note]),
+        span(3, 3, OpKind.UPDATE, at=34, scope=BOB, inputs=[previous], outputs=[moved]),
+    ]
+    asked = span(6, 1, OpKind.RESPOND, at=60, scope=ALICE, inputs=[put("query:q", "Where?")])
+    version = VersionKey(HOME, anns.origin)
+    with stored([anns, bobs, *turn, asked]) as store:
+        assert build_graph(store.spans()).state(ALICE) == [version]
+        assert load_around(store, [f"{HOME}|{anns.origin}"]).state(ALICE) == [version]
+        asking = store if source == "file" else _WithoutScopes(store, source == "knows writers")
+        for graph in (load_graph(asking, asked.trace_id), load_scope(asking, ALICE)):
+            told = created or source != "knows none"
+            assert graph.incomplete == ({} if told else {"bounded": 1})
+            assert (graph.state(ALICE) == [version]) == told
