@@ -12,10 +12,9 @@ from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.keys import ROOT_KINDS, TURN_KINDS
-from memtrace_otel.graph.outputs import creates
+from memtrace_otel.graph.outputs import changes, creates
 from memtrace_otel.graph.sharing import SharingSource, traces_sharing
 from memtrace_otel.graph.slicing import LineageSource
-from memtrace_otel.graph.writes import CHANGES
 from memtrace_otel.model import OperationSpan, is_origin, is_unique, ref_kind
 from memtrace_otel.semconv import Incomplete, OpKind
 from memtrace_otel.store.errors import SourceLimitError
@@ -231,7 +230,7 @@ class _Loading:
                     continue
                 read = {v.ref: v.origin for v in span.inputs if is_origin(v.origin)}
                 for output in span.outputs:
-                    if output.action in CHANGES and output.ref not in read:
+                    if changes(span, output) and output.ref not in read:
                         changed.add((output.ref, scope))
                     elif creates(span, output) and span.status != "error":
                         created.add((output.ref, scope))

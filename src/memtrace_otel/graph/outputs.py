@@ -9,7 +9,7 @@ from memtrace_otel.graph.assembly import Assembly
 from memtrace_otel.graph.keys import ROOT_KINDS, STORED_KINDS, TURN_KINDS, VersionKey
 from memtrace_otel.graph.writes import CHANGES, Write, WriteIndex
 from memtrace_otel.model import OperationSpan, Variable, is_origin, ref_kind
-from memtrace_otel.semconv import READING_KINDS, WRITING_ACTIONS, Action, Incomplete
+from memtrace_otel.semconv import READING_KINDS, WRITING_ACTIONS, Action, Incomplete, OpKind
 
 
 def writes_version(span: OperationSpan, output: Variable) -> bool:
@@ -24,9 +24,15 @@ def is_writing(kind: str, ref: str, action: str) -> bool:
     return not (kind in READING_KINDS and action not in WRITING_ACTIONS and ref_kind(ref) in STORED_KINDS)
 
 
+def changes(span: OperationSpan, output: Variable) -> bool:
+    """Tell whether an output changes an earlier version, as far as its action, or else the operation's kind, says."""
+    named = output.action in (Action.ADD, Action.NONE)
+    return output.action in CHANGES or (not named and span.kind in (OpKind.UPDATE, OpKind.DELETE))
+
+
 def creates(span: OperationSpan, output: Variable) -> bool:
-    """Tell whether an output is a version that changes no earlier one, as far as its action says."""
-    return output.action not in CHANGES and writes_version(span, output)
+    """Tell whether an output is a version that changes no earlier one."""
+    return writes_version(span, output) and not changes(span, output)
 
 
 class Versions:
@@ -128,7 +134,7 @@ class Versions:
                     origin = self._assembly.main(variable.origin)
                     writer = scopes.get(origin, "")
                     if writer and writer != scope and self._lists(origin, variable.ref):
-                        writes = any(o.ref == variable.ref and o.action in CHANGES for o in span.outputs)
+                        writes = any(o.ref == variable.ref and changes(span, o) for o in span.outputs)
                         (index.join if writes else index.look)(variable.ref, scope, writer)
         index.join_lookers(
             (version.ref, scopes[version.origin])

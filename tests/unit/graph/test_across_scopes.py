@@ -314,6 +314,15 @@ def test_a_record_made_from_one_of_its_name_is_another_one_whatever_it_calls_it(
     assert build_graph([anns, made]).state(ALICE) == [VersionKey(HOME, anns.origin)]
 
 
+@pytest.mark.parametrize("action", [Action.UPDATE, Action.DERIVE, ""])
+def test_an_update_that_does_not_say_so_goes_on_with_what_it_read(action: str) -> None:
+    """The operation is called one."""
+    anns = written(1, "Rome", ALICE)
+    read, put_back = seen(HOME, anns.origin, role=Role.PREVIOUS), put(HOME, "Oslo", action=action)
+    bobs = span(2, 1, OpKind.UPDATE, at=20, scope=BOB, inputs=[read], outputs=[put_back])
+    assert version_read([anns, bobs, search(3, seen(HOME), ALICE)], 3) == VersionKey(HOME, bobs.origin)
+
+
 class _WithoutScopes:
     """A store as a backend has it: it tells who wrote a record, or not, but of no memory."""
 
