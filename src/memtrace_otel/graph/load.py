@@ -213,12 +213,12 @@ class _Loading:
         they looked at, too; return the ids of those that are new."""
         if None in self._memories:
             return []
-        found = [self._asked(lambda told=told: self._sharing(*told)) for told in sorted(self._doubtful())]
+        found = [self._asked(lambda told=told: self._sharing(*told)) for told in self._doubtful().items()]
         self._bounded |= None in found
         return self._fresh(trace_id for traces in found for trace_id in traces or ())
 
-    def _doubtful(self) -> set[tuple[str, str]]:
-        """The records, (ref, scope), that memories not loaded change without an origin, did not create as far as is
+    def _doubtful(self) -> dict[str, set[str]]:
+        """The records, ref -> scopes, that memories not loaded change without an origin, did not create as far as is
         loaded, and looked at under the same name in another memory."""
         looked, changed, created = set[tuple[str, str]](), set[tuple[str, str]](), set[tuple[str, str]]()
         loaded = {*self._memories, ""}
@@ -235,17 +235,20 @@ class _Loading:
                     elif creates(span, output) and span.status != "error":
                         created.add((output.ref, scope))
                 looked.update((ref, scope) for ref, origin in read.items() if self._scope(origin) not in ("", scope))
-        doubtful = looked & changed - created
-        return {told for told in doubtful if not is_unique(told[0]) and ref_kind(told[0]) not in TURN_KINDS}
+        doubtful: dict[str, set[str]] = {}
+        for ref, scope in sorted(looked & changed - created):
+            if not is_unique(ref) and ref_kind(ref) not in TURN_KINDS:
+                doubtful.setdefault(ref, set()).add(scope)
+        return doubtful
 
     def _scope(self, origin: str) -> str:
         """Return the scope of a loaded span, '' of another one."""
         return self._assembly(origin[:32]).scopes.get(origin, "") if origin[:32] in self.traces else ""
 
-    def _sharing(self, ref: str, scope: str) -> Collection[str] | None:
+    def _sharing(self, ref: str, scopes: Collection[str]) -> Collection[str] | None:
         """The traces that tell who wrote a record, None where that cannot be told."""
         if isinstance(self._source, SharingSource):
-            return traces_sharing(self._source, ref, scope)
+            return traces_sharing(self._source, ref, scopes)
         return self._writers_of(ref)
 
     def _rewriting(self, trace_id: str, known: Collection[str]) -> Iterator[OperationSpan]:

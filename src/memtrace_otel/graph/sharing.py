@@ -31,20 +31,20 @@ class SharingSource(Protocol):
         ...
 
 
-def traces_sharing(source: SharingSource, ref: str, scope: str) -> set[str]:
-    """Return the ids of the traces that tell who wrote a record, for a reader in a scope, '' for none."""
+def traces_sharing(source: SharingSource, ref: str, scopes: Collection[str]) -> set[str]:
+    """Return the ids of the traces that tell who wrote a record, for readers in these scopes, '' for none."""
     writers = source.writer_scopes(ref)
-    if is_unique(ref) or len({scope, *(one for scopes in writers.values() for one in scopes)} - {""}) < 2:
+    if is_unique(ref) or len({*scopes, *(one for some in writers.values() for one in some)} - {""}) < 2:
         return set(writers)
     groups: UnionFind[str] = UnionFind()
     joins: list[tuple[str, str]] = []
-    for trace_id, reader, scopes in source.reader_scopes(list(writers)):
-        for one, other in product(writers[trace_id], scopes):
+    for trace_id, reader, others in source.reader_scopes(list(writers)):
+        for one, other in product(writers[trace_id], others):
             if one and other and one != other:
                 groups.union(one, other)
                 joins.append((one, reader))
-    if not scope:  # where all mean one record it is that one
+    if "" in scopes:  # where all mean one record it is that one
         return {*writers, *(reader for _, reader in joins)}
-    own = groups[scope]
-    written = {trace_id for trace_id, scopes in writers.items() if any(groups[one] == own for one in scopes)}
-    return written.union(reader for one, reader in joins if groups[one] == own)
+    own = {groups[scope] for scope in scopes}
+    written = {trace_id for trace_id, some in writers.items() if any(groups[one] in own for one in some)}
+    return written.union(reader for one, reader in joins if groups[one] in own)

@@ -258,7 +258,7 @@ class StoredFlow:
         whether a failed operation wrote it.
         """
         if (found := self._deciding.get((ref, scope))) is None:
-            found = traces_sharing(self._source, ref, scope)
+            found = traces_sharing(self._source, ref, {scope})
             self._load(found)
             found |= self._doubting(ref, found)
             self._deciding[ref, scope] = found
