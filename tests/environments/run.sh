@@ -47,7 +47,7 @@ install() {  # one at a time
 
 run() {  # NAME FOLDER...: one folder after the other, so that none inherits what another left in the process
   local venv=".venvs/$1" left_out folder
-  left_out=$(comment without "$1" | sed 's/^/--ignore=/')
+  left_out=$(comment without "$1" | sed 's/^/--deselect=/')
   rm -f "$venv/.failed"
   for folder in "${@:2}"; do
     "$venv/bin/python" -m pytest -o cache_dir="$venv/.cache" --disable-warnings $left_out ${again:-} "$folder" || echo "$folder" >> "$venv/.failed"

@@ -131,7 +131,7 @@ class Evidence:
     def _shown(self) -> bool:
         """Contents, the writers of the hits and the links from answer to search are there: what reached the model."""
         spans = {self.answer_span.origin: self.answer_span}
-        spans.update((v.span.origin, v.span) for history in self.records for v in history)
+        spans.update((v.origin, v.span) for history in self.records for v in history if v.recorded)
         spans.update((source.extraction.origin, source.extraction) for source in self.messages)
         spans.update((span.origin, span) for span in self.recall.searches)
         flagged = any(self.lineage.gaps(span) for span in spans.values())
@@ -150,13 +150,13 @@ class Evidence:
 
         When it was written is not known: what only later operations read counts, too.
         """
-        known = {v.span.origin for history in self.records for v in history}
+        known = {v.origin for history in self.records for v in history if v.recorded}
         known |= {span.origin for span in (self.answer_span, *self.recall.searches)}
         found: dict[VersionKey, float] = {}
         for span, version in self.lineage.unwritten:
             if span.origin in known or self._concerned(span):
                 writes = (written for written in self.lineage.written_by(span) if written.ref == version.ref)
-                replaces = any(version.origin in self.lineage.replaced(written) for written in writes)
+                replaces = any(version in self.lineage.replaced(written) for written in writes)
                 found[version] = min(found.get(version, inf), span.start if replaces else inf)
         return found
 
@@ -167,11 +167,16 @@ class Evidence:
         if life.guessed or not life.sources:
             return True
         if kept := {hit.ref for hit in life.returned} or {version.ref for version in life.surviving}:
-            return any(version.ref in kept for version in self._unwritten)
+            unrecorded = {version.ref for version in (*self._unwritten, *(v for v in life.versions if not v.recorded))}
+            return not kept.isdisjoint(unrecorded)
         loss = self.last_loss(life)
-        return loss is None or any(
-            version.ref == loss.after.ref or replaced >= loss.after.span.start
-            for version, replaced in self._unwritten.items()
+        return (
+            loss is None
+            or not loss.before.recorded
+            or any(
+                version.ref == loss.after.ref or replaced >= loss.after.span.start
+                for version, replaced in self._unwritten.items()
+            )
         )
 
     @cached_property
@@ -181,7 +186,7 @@ class Evidence:
 
     def record(self, item: Version | Hit) -> str:
         """What a version or a hit is of, see `Lineage.record`."""
-        return item.record if isinstance(item, Hit) else self.lineage.record(item.ref, item.span.origin)
+        return item.record if isinstance(item, Hit) else self.lineage.record(item.key)
 
     def about_source(self, source: Source) -> float:
         """How much a message is about the question, itself or in what was taken from it (pronouns resolved)."""
@@ -212,10 +217,10 @@ class Evidence:
         """Return the loss after which no record carried the piece; None when one still does or none ever did."""
         if life.surviving:
             return None
-        carrying = {(v.ref, v.span.origin) for v in life.versions}
+        carrying = {version.key for version in life.versions}
         losses: list[Loss] = []
         for history in self.records:
-            held = [i for i, v in enumerate(history) if (v.ref, v.span.origin) in carrying]
+            held = [i for i, v in enumerate(history) if v.key in carrying]
             if held and held[-1] + 1 < len(history):
                 losses.append(Loss(history[held[-1]], history[held[-1] + 1]))
         return max(losses, key=lambda loss: (loss.after.span.start, loss.after.span.origin), default=None)
@@ -245,7 +250,7 @@ class Evidence:
         returned = tuple(hit for hit in self.recall.hits if hit.record in records)
         overwritten = None
         if not self.readable and surviving:
-            written = {(v.ref, v.span.origin) for source in sources for v in source.written}
+            written = {v.key for source in sources for v in source.written}
             ends = [_overwriting(history, written) for history in histories if not history[-1].deleted]
             whole = tuple(v for v, end in zip(surviving, ends, strict=True) if end is None)
             known = [end for end in ends if end is not None]
@@ -285,14 +290,14 @@ class Evidence:
             return self.compare.about(item.content) >= (bar_own if taken_here else bar)
 
         versions = tuple(v for history in self.records for v in history if not v.deleted and carrying(v))
-        last = {(history[-1].ref, history[-1].span.origin) for history in self.records}
+        last = {history[-1].key for history in self.records}
         return Life(
             need=need,
             sources=sources,
             said=any(self.compare.supports(s.message.content, need, s.message.day) for s in sources),
             facts=tuple(fact for source in sources for fact in source.facts if carrying(fact)),
             versions=versions,
-            surviving=tuple(v for v in versions if (v.ref, v.span.origin) in last),
+            surviving=tuple(v for v in versions if v.key in last),
             returned=tuple(hit for hit in self.recall.hits if carrying(hit)),
             answered=answered(self.failure.answer, expected, self.wish.form, self.compare.lexicon),
         )
@@ -336,9 +341,9 @@ class Evidence:
         return texts + [hit.content for hit in self.recall.hits]
 
 
-def _overwriting(history: tuple[Version, ...], written: set[tuple[str, str]]) -> tuple[Version, Version] | None:
+def _overwriting(history: tuple[Version, ...], written: set[VersionKey]) -> tuple[Version, Version] | None:
     """Return the last version of those written and the update after it that made another text of the record."""
-    held = [i for i, v in enumerate(history) if (v.ref, v.span.origin) in written]
+    held = [i for i, v in enumerate(history) if v.key in written]
     if not held:
         return None
     last = history[held[-1]]

@@ -36,12 +36,24 @@ _STAMP_WITHIN = 200
 class Version:
     """One version of a variable: the span that produced it (a message: first read it), its content and its day."""
 
-    ref: str
+    key: VersionKey
     span: OperationSpan
     content: str = ""
     day: date | None = None
     action: str = ""
     digest: str = ""
+    recorded: bool = True
+    """False: only readers tell of this version of a record; `span` stands in for the operation that wrote it."""
+
+    @property
+    def ref(self) -> str:
+        """What it is a version of."""
+        return self.key.ref
+
+    @property
+    def origin(self) -> str:
+        """Origin of the operation that wrote it, '' when nobody recorded one."""
+        return self.key.origin
 
     @property
     def deleted(self) -> bool:
@@ -60,8 +72,9 @@ class Lineage:
         self._ingestions: dict[str, OperationSpan | None] = {}
         self._readers: dict[tuple[str, str], list[OperationSpan]] = defaultdict(list)
         self._histories: dict[str, list[Version]] = {}
-        self._names: dict[str, dict[str, str]] = {}
-        self._records: dict[str, dict[str, Version]] = defaultdict(dict)
+        self._names: dict[str, dict[VersionKey, str]] = {}
+        self._records: dict[str, dict[VersionKey, Version]] = defaultdict(dict)
+        """Recorded versions; none for a record that was only ever looked at."""
         self._by_digest: dict[tuple[str, str], list[Version]] = defaultdict(list)
         self.unwritten: list[tuple[OperationSpan, VersionKey]] = []
         """Who read what memory held of an operation that is not there, with what was read."""
@@ -70,8 +83,10 @@ class Lineage:
                 self._readers[version.ref, version.origin].append(span)
                 if ref_kind(version.ref) in _HELD_KINDS and self.is_missing(version.origin):
                     self.unwritten.append((span, version))
+                if ref_kind(version.ref) in RECORD_KINDS and self.span(version.origin) is None:
+                    _ = self._records[version.ref]
             for version in self.written_by(span):
-                self._records[version.ref][span.origin] = version
+                self._records[version.ref][version.key] = version
                 if version.digest:
                     self._by_digest[self.scope(span), version.digest].append(version)
 
@@ -167,7 +182,7 @@ class Lineage:
 
     def readers(self, version: Version) -> list[OperationSpan]:
         """Return the operations that read a produced version."""
-        return self._readers.get((version.ref, version.span.origin), [])
+        return self._readers.get((version.ref, version.origin), [])
 
     def readers_of(self, version: VersionKey) -> list[OperationSpan]:
         """Return the operations that read a version, in time order; of a root, those of every scope."""
@@ -179,54 +194,87 @@ class Lineage:
 
     # --- what was written ----------------------------------------------------------------------------------------
     def records(self) -> list[str]:
-        """Return the refs of all stored records, in order of first writing."""
+        """Return the refs of all stored records, in the order in which they were first written or looked at."""
         return list(self._records)
 
     def history(self, ref: str, until: int | None = None) -> list[Version]:
         """Return the versions of a record in causal order, those written before `until` (nanoseconds) when given."""
         if ref not in self._histories:
             known = self._records.get(ref, {})
-            self._histories[ref] = [known[key.origin] for key in self._graph.history(ref) if key.origin in known]
+            held = (known.get(key) or self._looked_at(key) for key in self._graph.history(ref))
+            self._histories[ref] = [version for version in held if version is not None]
         return [version for version in self._histories[ref] if until is None or version.span.start <= until]
 
     def histories(self, ref: str, until: int | None = None) -> list[list[Version]]:
         """Return the history of every record of that name: equal ids in two memories are two records, unless a version
         in one replaced what the other holds."""
         found: list[list[Version]] = []
-        by_version: dict[str, list[Version]] = {}
+        by_version: dict[VersionKey, list[Version]] = {}
         by_scope: dict[str, list[Version]] = {}
         for version in self.history(ref, until):
             scope = self.scope(version.span)
-            replaced = (by_version[origin] for origin in self.replaced(version) if origin in by_version)
+            replaced = (by_version[old] for old in self.replaced(version) if old in by_version)
             own = next(replaced, by_scope.get(scope))
             if own is None and len(found) == 1 and (not scope or by_scope.keys() == {""}):
                 own = found[0]  # who writes without a scope works on the only one that there is
             if own is None:
                 found.append(own := [])
             own.append(version)
-            by_version[version.span.origin] = own
+            by_version[version.key] = own
             if scope or own[0] is version:
                 by_scope.setdefault(scope, own)
         return found
 
-    def record(self, ref: str, origin: str) -> str:
+    def _looked_at(self, key: VersionKey) -> Version | None:
+        """Return a version that nobody recorded writing (it is older than the tracing, say) as its readers saw it, None
+        when none of them tells what it said.
+
+        One without an origin may be a recorded version all the same, that its reader shows in words or by a name of its
+        own: it counts when a recorded write replaced it, or when nothing recorded has its name or says the same.
+        """
+        if ref_kind(key.ref) not in RECORD_KINDS or self.span(key.origin) is not None:
+            return None
+        edges = self._graph.in_edges(key, data=True)
+        replacing = [
+            new for new, _, edge in edges if edge["type"] == EdgeType.SUPERSEDES and isinstance(new, VersionKey)
+        ]
+        scope, digest = self._graph.scope_of_version(key), self._graph.digest(key)
+        known = self._records.get(key.ref) or self._by_digest.get((scope, digest))
+        if not key.origin and not replacing and known:
+            return None
+        content = self._graph.content(key) or self._last_seen(key, replacing)
+        if not content:
+            return None
+        when = self._graph.time_of(key)
+        ids = split_origin(key.origin) if key.origin else ("", "")
+        writer = OperationSpan(*ids, scope=scope, start=when, end=when, incomplete=("missing",))
+        return Version(key, writer, content, day_said(content), digest=digest, recorded=False)
+
+    def _last_seen(self, key: VersionKey, replacing: Iterable[VersionKey]) -> str:
+        """Return what was last read of a version, that readers saw as several, before another one replaced it."""
+        until = min((self._graph.time_of(version) for version in replacing), default=0)
+        spans = [span for span in self.readers_of(key) if span.start <= until]
+        seen = [variable.content for span in spans for variable, read in self.reads(span) if read == key]
+        return next((content for content in reversed(seen) if content), "")
+
+    def record(self, version: VersionKey) -> str:
         """Return the name of the record that a version is of: its ref, or one of its own where equal ids in several
         memories mean several."""
+        ref = version.ref
         if ref not in self._names:
             histories = self.histories(ref) if ref in self._records else []
             several = histories if len(histories) > 1 else []
-            self._names[ref] = {v.span.origin: f"{ref}|{n}" for n, history in enumerate(several) for v in history}
-        return self._names[ref].get(origin, ref)
+            self._names[ref] = {v.key: f"{ref}|{n}" for n, history in enumerate(several) for v in history}
+        return self._names[ref].get(version, ref)
 
     def replaces(self, new: Version, old: Version) -> bool:
         """Tell whether one version of a record replaced another one."""
-        keys = VersionKey(new.ref, new.span.origin), VersionKey(old.ref, old.span.origin)
-        return self._graph.has_edge(*keys, EdgeType.SUPERSEDES)
+        return self._graph.has_edge(new.key, old.key, EdgeType.SUPERSEDES)
 
-    def replaced(self, version: Version) -> list[str]:
-        """Return the origins of the versions of its record that a version replaced."""
-        edges = self._graph.out_edges(VersionKey(version.ref, version.span.origin), data=True)
-        return [old.origin for _, old, edge in edges if edge["type"] == EdgeType.SUPERSEDES]
+    def replaced(self, version: Version) -> list[VersionKey]:
+        """Return the versions of its record that a version replaced."""
+        edges = self._graph.out_edges(version.key, data=True)
+        return [old for _, old, edge in edges if edge["type"] == EdgeType.SUPERSEDES]
 
     def written_by(self, span: OperationSpan) -> list[Version]:
         """Return the record versions that an operation wrote itself, not those it lists for an operation below it, nor
@@ -249,9 +297,10 @@ class Lineage:
 
     def output(self, span: OperationSpan, output: Variable) -> Version:
         """Return an output of an operation as a version."""
-        content = output.content or self._graph.content(VersionKey(output.ref, span.origin))
+        key = VersionKey(output.ref, span.origin)
+        content = output.content or self._graph.content(key)
         day = _event_day(output.event_time) or day_said(content) or day_of(span.start)
-        return Version(output.ref, span, content, day, output.action, output.digest)
+        return Version(key, span, content, day, output.action, output.digest)
 
 
 _indexes: weakref.WeakKeyDictionary[EvolutionGraph, Lineage] = weakref.WeakKeyDictionary()

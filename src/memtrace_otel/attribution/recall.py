@@ -8,6 +8,7 @@ from datetime import date
 
 from memtrace_otel.attribution.dates import day_of_text
 from memtrace_otel.attribution.lineage import RECORD_KINDS, SOURCE_KINDS, Lineage, Version, day_said
+from memtrace_otel.graph import VersionKey
 from memtrace_otel.model import OperationSpan, ref_kind
 from memtrace_otel.semconv import OpKind, RefKind, Role
 
@@ -128,21 +129,21 @@ def _hits(lineage: Lineage, span: OperationSpan, roles: Iterable[str], context: 
         kind = ref_kind(variable.ref)
         if variable.role not in roles or not (kind in RECORD_KINDS or kind in SOURCE_KINDS):
             continue
-        version = _version(lineage, span, read.ref, read.origin)
+        version = _version(lineage, span, read)
         content = lineage.content(variable, read) or (version.content if version else "")
-        day = version.day if version else day_said(content) or _day_shown(content, context)
-        writer = version.span.origin if version else ""
-        record = lineage.record(variable.ref, writer)
+        day = (version.day if version else day_said(content)) or _day_shown(content, context)
+        writer = version.origin if version and version.recorded else ""
+        record = lineage.record(version.key if version else read)
         found.append(Hit(variable.ref, writer, record, content, day, len(found) + 1, span))
     return found
 
 
-def _version(lineage: Lineage, reader: OperationSpan, ref: str, origin: str) -> Version | None:
+def _version(lineage: Lineage, reader: OperationSpan, read: VersionKey) -> Version | None:
     """Return the version that was read; of one whose origin nobody recorded, the last of that record in the memory that
     was read. What an operation wrote that is not there is not known: other versions say something else."""
-    histories = lineage.histories(ref, until=reader.start)
-    known = next((v for history in histories for v in reversed(history) if v.span.origin == origin), None)
-    if known is not None or lineage.is_missing(origin):
+    histories = lineage.histories(read.ref, until=reader.start)
+    known = next((v for history in histories for v in reversed(history) if v.key == read), None)
+    if read.origin and (known is not None or lineage.is_missing(read.origin)):
         return known
     scope = lineage.scope(reader) if len(histories) > 1 else ""
     own = [h for h in histories if not scope or any(lineage.scope(v.span) in (scope, "") for v in h)]

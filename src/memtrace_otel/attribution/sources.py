@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from memtrace_otel.attribution.dates import day_of
 from memtrace_otel.attribution.lineage import SOURCE_KINDS, Lineage, Version, day_said
+from memtrace_otel.graph import VersionKey
 from memtrace_otel.model import OperationSpan, ref_kind
 from memtrace_otel.semconv import READING_KINDS, OpKind, RefKind, Role
 
@@ -70,7 +71,7 @@ def _find(lineage: Lineage) -> list[Source]:
             key = variable.ref, ""
             if ref_kind(variable.ref) in SOURCE_KINDS and variable.ref not in stored and key not in found:
                 content = lineage.content(variable, version)
-                message = Version(variable.ref, span, content, day_said(content), digest=variable.digest)
+                message = Version(version, span, content, day_said(content), digest=variable.digest)
                 found[key] = Source(message, "", span, False, (), ())
     return list(found.values())
 
@@ -85,7 +86,7 @@ def _source(lineage: Lineage, family: _Family, reader: OperationSpan, index: int
     variable, version = lineage.reads(reader)[index]
     content = lineage.content(variable, version)
     day = day_said(content) or day_of(reader.start)
-    message = Version(variable.ref, reader, content, day, digest=variable.digest)
+    message = Version(version, reader, content, day, digest=variable.digest)
     scope = lineage.scope(reader)
     elsewhere = [  # it waited in a buffer; the same id in another memory is another message
         span
@@ -121,16 +122,16 @@ def _written(lineage: Lineage, family: Iterable[OperationSpan], facts: tuple[Ver
     for fact in decided:
         for reader in lineage.readers(fact):
             spans.update((below.origin, below) for below in lineage.subtree(reader))
-    own = {(fact.ref, fact.span.origin) for fact in decided}
+    own = {fact.key for fact in decided}
     versions = [v for span in spans.values() if _feeds(lineage, span, own) for v in lineage.written_by(span)]
     # A record that says word for word what was extracted here holds the fact, whoever wrote it first.
     versions += [version for fact in facts for version in lineage.same_words(fact)]
-    return tuple({(version.ref, version.span.origin): version for version in versions}.values())
+    return tuple({version.key: version for version in versions}.values())
 
 
 def _decided(lineage: Lineage, facts: tuple[Version, ...]) -> list[Version]:
     """The facts, and those that decisions made of them: what the writes of a deciding system read."""
-    found = {(fact.ref, fact.span.origin): fact for fact in facts}
+    found = {fact.key: fact for fact in facts}
     queue = list(facts)
     while queue:
         fact = queue.pop(0)
@@ -138,7 +139,7 @@ def _decided(lineage: Lineage, facts: tuple[Version, ...]) -> list[Version]:
             if span.kind not in _DECIDING_KINDS:
                 continue
             reads = [version for _, version in lineage.reads(span)]
-            places = {i for i, v in enumerate(reads) if (v.ref, v.origin) == (fact.ref, fact.span.origin)}
+            places = {i for i, v in enumerate(reads) if v == fact.key}
             fed = {output for source, output in span.flow or () if source in places}
             others = {version.ref for version in reads} - {fact.ref}  # kept word for word, it is that fact and no other
             for position, output in enumerate(span.outputs):
@@ -147,15 +148,15 @@ def _decided(lineage: Lineage, facts: tuple[Version, ...]) -> list[Version]:
                 if span.flow is not None and position not in fed:
                     continue
                 made = lineage.output(span, output)
-                if (made.ref, span.origin) not in found:
-                    found[made.ref, span.origin] = made
+                if made.key not in found:
+                    found[made.key] = made
                     queue.append(made)
     return list(found.values())
 
 
-def _feeds(lineage: Lineage, span: OperationSpan, facts: set[tuple[str, str]]) -> bool:
+def _feeds(lineage: Lineage, span: OperationSpan, facts: set[VersionKey]) -> bool:
     """A write that names the facts it used belongs to those facts only."""
     if not facts:
         return True
-    named = {(v.ref, v.origin) for _, v in lineage.reads(span) if ref_kind(v.ref) == RefKind.FACT}
+    named = {v for _, v in lineage.reads(span) if ref_kind(v.ref) == RefKind.FACT}
     return not named or bool(named & facts)

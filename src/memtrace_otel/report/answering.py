@@ -96,9 +96,7 @@ class Answering:
     def _reads(self) -> None:
         """Join each record to the search that returned it, or show that none did."""
         for row, ref in enumerate(self._draft.records):
-            versions = [
-                m for m in self._draft.moments.values() if m.stage is Stage.RECORD and m.row == row and not m.ghost
-            ]
+            versions = [m for m in self._draft.moments.values() if m.stage is Stage.RECORD and m.row == row]
             found = next(((s, key) for s in self._searches for v, key in self._returned(s) if v.ref == ref), None)
             if found is not None:
                 search, key = found

@@ -34,6 +34,10 @@ class FlowKind(StrEnum):
     """Happened in one trace; the trace does not tell that one caused the other."""
 
 
+UNRECORDED = "unrecorded"
+"""Trace id of a moment that no recorded trace has."""
+
+
 @dataclass(frozen=True, slots=True)
 class Moment:
     """Something that happened to the fact. `time` in nanoseconds since the epoch, 0 when unknown.

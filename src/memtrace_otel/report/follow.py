@@ -9,10 +9,10 @@ from memtrace_otel.attribution.lineage import RECORD_KINDS, lineage_of
 from memtrace_otel.attribution.recall import Recall, recall
 from memtrace_otel.attribution.sources import Source, sources_of
 from memtrace_otel.attribution.text import terms
-from memtrace_otel.graph import EvolutionGraph
+from memtrace_otel.graph import EvolutionGraph, VersionKey
 from memtrace_otel.model import Verdict, make_origin, ref_kind
 from memtrace_otel.report.answering import ANSWER, JUDGEMENT, Answering
-from memtrace_otel.report.evolution import Draft, Evolution, Moment, Stage
+from memtrace_otel.report.evolution import UNRECORDED, Draft, Evolution, Moment, Stage
 from memtrace_otel.report.text import Mark, Run, one_line
 from memtrace_otel.report.wording import flag
 from memtrace_otel.report.writing import Writing
@@ -37,11 +37,11 @@ class Follower:
     def __init__(self, graph: EvolutionGraph) -> None:
         self._lineage = lineage_of(graph)
         self._by_message: dict[str, list[Source]] = defaultdict(list)
-        self._by_version: dict[tuple[str, str], list[Source]] = defaultdict(list)
+        self._by_version: dict[VersionKey, list[Source]] = defaultdict(list)
         for source in sources_of(self._lineage):
             self._by_message[source.message.ref].append(source)
             for version in source.written:
-                self._by_version[version.ref, version.span.origin].append(source)
+                self._by_version[version.key].append(source)
 
     def follow(self, verdict: Verdict) -> Evolution:
         """Return the evolution of the fact that a verdict is about, up to the failed answer and its judgement."""
@@ -105,6 +105,9 @@ def _decisive_key(draft: Draft, verdict: Verdict, decisive: str) -> str | None:
     there = [m for m in draft.moments.values() if decisive and m.origin == decisive and m.stage is not Stage.MESSAGE]
     if not there and decisive == verdict.failure.answer_span.origin:
         return ANSWER
+    if not decisive and verdict.evidence:  # a write that nobody recorded: where it is drawn
+        written = f"{verdict.evidence[-1].ref}@{verdict.evidence[-1].origin}"
+        return written if written in draft.moments else None
     last = verdict.evidence[-1].ref if verdict.evidence else verdict.variable
     there.sort(key=lambda m: (m.stage is not stage, not m.key.startswith(f"{last}@")))
     return there[0].key if there else None
@@ -114,8 +117,8 @@ def _unrecorded(verdict: Verdict, decisive: str) -> Moment:
     note = "this step is not in the recorded spans"
     stage = Stage.SEARCH if verdict.operation_kind == OpKind.RETRIEVE else Stage.PROCESSING
     title = one_line(verdict.operation) or "not recorded"
-    trace_id = verdict.trace_id or "unrecorded"
-    return Moment("unrecorded", stage, title, ((Run(note, Mark.NOTE),),), verdict.when, trace_id, decisive, ghost=True)
+    trace_id = verdict.trace_id or UNRECORDED
+    return Moment(UNRECORDED, stage, title, ((Run(note, Mark.NOTE),),), verdict.when, trace_id, decisive, ghost=True)
 
 
 def _with_loss(moment: Moment, verdict: Verdict) -> Moment:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from memtrace_otel.attribution.lineage import Lineage, Version
 from memtrace_otel.attribution.sources import Source, sources_of
+from memtrace_otel.graph import VersionKey
 from memtrace_otel.model import OperationSpan, split_ref
 from memtrace_otel.report import times
-from memtrace_otel.report.evolution import Draft, FlowKind, Moment, Stage, content_or_note
+from memtrace_otel.report.evolution import UNRECORDED, Draft, FlowKind, Moment, Stage, content_or_note
 from memtrace_otel.report.summary import process_of
 from memtrace_otel.report.text import Mark, Paragraph, Run, changes, one_line
 from memtrace_otel.semconv import RefKind
@@ -62,7 +63,7 @@ class Writing:
         self._draft.flow(key, step)
         return step
 
-    def record(self, ref: str, until: int, sources: dict[tuple[str, str], list[Source]]) -> None:
+    def record(self, ref: str, until: int, sources: dict[VersionKey, list[Source]]) -> None:
         """Draw the versions of a record that were written before `until`, each with the message it came from; where
         several memories have one of that id, of those that the evidence names."""
         histories = self._lineage.histories(ref, until)
@@ -70,9 +71,12 @@ class Writing:
             self._history(history, sources)
 
     def _is_named(self, version: Version) -> bool:
-        return version.span.origin == self._decisive or (version.ref, version.span.origin) in self._named
+        return self._is_decisive(version) or (version.ref, version.origin) in self._named
 
-    def _history(self, history: list[Version], sources: dict[tuple[str, str], list[Source]]) -> None:
+    def _is_decisive(self, version: Version) -> bool:
+        return bool(self._decisive) and version.origin == self._decisive
+
+    def _history(self, history: list[Version], sources: dict[VersionKey, list[Source]]) -> None:
         row = len(self._draft.records)
         self._draft.records.append(history[0].ref)
         drawn = ""
@@ -82,11 +86,11 @@ class Writing:
             if drawn:
                 self._draft.flow(drawn, key, FlowKind.SUPERSEDES, f"{skipped} more" if skipped else "")
             drawn = key
-            found = sources.get((version.ref, version.span.origin), ())
+            found = sources.get(version.key, ())
             source = next((s for s in found if s.message.ref in self._named_refs), next(iter(found), None))
             if source is not None:
                 self._draft.flow(self.message(source), key)
-            elif version.span.origin == self._decisive:
+            elif self._is_decisive(version):
                 self._same_turn(version.span, key)
 
     def step(self, span: OperationSpan) -> None:
@@ -120,15 +124,13 @@ class Writing:
             )
 
     def _facts(self, source: Source) -> tuple[Paragraph, ...]:
-        facts = sorted(source.facts, key=lambda f: (f.ref, f.span.origin) not in self._named)
+        facts = sorted(source.facts, key=lambda f: (f.ref, f.origin) not in self._named)
         if not facts:
             return ((Run("nothing was taken from it", Mark.NOTE),),)
         if not any(fact.content for fact in facts):
             return ((Run(f"{_count(len(facts), 'fact')}, content not captured", Mark.NOTE),),)
         shown: list[Paragraph] = [
-            content_or_note(
-                f.content, Mark.KEPT if len(facts) > 1 and (f.ref, f.span.origin) in self._named else Mark.PLAIN
-            )
+            content_or_note(f.content, Mark.KEPT if len(facts) > 1 and (f.ref, f.origin) in self._named else Mark.PLAIN)
             for f in facts[:MAX_FACTS]
         ]
         if len(facts) > MAX_FACTS:
@@ -140,7 +142,7 @@ class Writing:
         last = len(history) - 1
         wanted = {0, last}
         for index, version in enumerate(history):
-            if version.span.origin == self._decisive:
+            if self._is_decisive(version):
                 wanted |= {max(0, index - 1), index}
             elif self._is_named(version):
                 wanted.add(index)
@@ -161,19 +163,21 @@ class Writing:
             text = changes(before, version.content)
         else:
             text = content_or_note(version.content)
+        written = one_line(version.span.name).removesuffix("_memory") if version.recorded else "writing not recorded"
         return Moment(
-            key=f"{version.ref}@{version.span.origin}",
+            key=f"{version.ref}@{version.origin}",
             stage=Stage.RECORD,
-            title=f"v{index + 1} · {one_line(version.span.name).removesuffix('_memory')}",
+            title=f"v{index + 1} · {written}",
             paragraphs=(text,),
             time=version.span.start,
-            trace_id=version.span.trace_id,
-            origin=version.span.origin,
+            trace_id=version.span.trace_id or UNRECORDED,
+            origin=version.origin,
             process=process_of(version.span),
             row=row,
             badge="deleted" if version.deleted else "superseded" if index < len(history) - 1 else "",
             superseded=index < len(history) - 1,
             tombstone=version.deleted,
+            ghost=not version.recorded,
         )
 
     def _same_turn(self, writer: OperationSpan, key: str) -> None:

@@ -16,7 +16,7 @@ def deletion(evidence: Evidence) -> Finding | None:
             continue
         held = f" {quoted(loss.before.content)}" if loss.before.content else ""
         reason = f"The record{held} held {wanted(life)} and was deleted before the question was asked."
-        step = Step("deleted", loss.after.ref, loss.after.span.origin)
+        step = Step("deleted", loss.after.ref, loss.after.origin)
         return Finding(
             FailureType.DELETION,
             loss.after.span,

@@ -40,10 +40,10 @@ def path(life: Life, *losses: Step, record: Version | None = None) -> tuple[Step
     if source is not None:
         steps.append(Step("message", source.message.ref, source.message.span.origin, source.message.content))
     hit = next(((hit.ref, hit.origin) for hit in life.returned), None)
-    shown = [v for v in life.versions if (v.ref, v.span.origin) == hit]
+    shown = [v for v in life.versions if (v.ref, v.origin) == hit]
     records = [record] if record else (shown or life.versions[-1:])
     for role, versions in (("fact", life.facts[:1]), ("record", records)):
-        steps += [Step(role, v.ref, v.span.origin, v.content) for v in versions]
+        steps += [Step(role, v.ref, v.origin, v.content) for v in versions]
     steps += [Step("hit", hit.ref, hit.reader.origin, hit.content) for hit in life.returned[:1]]
     return (*steps, *losses)
 

@@ -30,7 +30,7 @@ def _overwritten(evidence: Evidence, life: Life) -> Finding | None:
     if loss.before.content:
         by = "something that the trace does not show" if unknown else quoted(loss.after.content)
         reason += f": {quoted(loss.before.content)}; an update replaced it by {by}"
-    step = Step("overwritten", loss.after.ref, loss.after.span.origin, loss.after.content)
+    step = Step("overwritten", loss.after.ref, loss.after.origin, loss.after.content)
     strength = CERTAIN if life.need and not unknown else WEAK
     return Finding(
         FailureType.UPDATE,
@@ -46,7 +46,7 @@ def _perhaps_overwritten(life: Life, before: Version, after: Version) -> Finding
     """No contents were captured: that the update kept the evidence cannot be told, only that it came from others."""
     updated = "was since updated from other messages; no contents tell what it kept"
     reason = f"The record written from {wanted(life)} {updated}."
-    step = Step("overwritten", after.ref, after.span.origin)
+    step = Step("overwritten", after.ref, after.origin)
     return Finding(
         FailureType.UPDATE, after.span, after.ref, strength_of(life), reason, path(life, step, record=before)
     )
@@ -99,6 +99,6 @@ def _not_renewed(evidence: Evidence, life: Life) -> Finding | None:
     decision = next((a for a in evidence.lineage.ancestors(new.span) if a.kind == OpKind.DECIDE), new.span)
     beside = f"{quoted(new.content)} was stored beside {quoted(kept.content)} instead of replacing it"
     reason = f"{beside}, and the answer took the old value."
-    held = Step("record", kept.ref, kept.span.origin, kept.content)
+    held = Step("record", kept.ref, kept.origin, kept.content)
     step = Step("not_renewed", kept.ref, decision.origin, kept.content)
     return Finding(FailureType.UPDATE, decision, kept.ref, LIKELY, reason, path(life, held, step, record=new))

@@ -1,0 +1,156 @@
+"""A record that nobody recorded creating (the first day of every user) is known by what its readers saw."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memtrace_otel.attribution import attribute_trace
+from memtrace_otel.diagnosis import diagnose_backend
+from memtrace_otel.graph import build_graph, load_graph
+from memtrace_otel.model import OperationSpan, Variable, Verdict, content_digest
+from memtrace_otel.otlp import encode_request
+from memtrace_otel.report.evolution import Stage
+from memtrace_otel.report.follow import Follower
+from memtrace_otel.semconv import Action, FailureType, OpKind, Role
+from memtrace_otel.store import SqliteStore
+from memtrace_otel.testing import contract_span
+from tests.unit.store.listed_source import ListedSource
+
+ANN, ASKED, ELSEWHERE = "a" * 16, 9, 5
+QUERY = Variable("query:q", Role.QUERY, content="When is the trip to Lisbon?")
+OLD, NEW = "The trip to Lisbon is 17 to 19 April", "The trip to Lisbon is from 20 to 22 April"
+MISSING = f"{77:032x}-{77:016x}"
+
+origins = pytest.mark.parametrize("origin", ["", MISSING], ids=["no origin", "an origin that is not there"])
+kept_ways = pytest.mark.parametrize("kept", ["in a file", "in a backend"])
+
+
+def held(content: str, role: str = Role.OTHER, origin: str = "", ref: str = "memory:17", action: str = "") -> Variable:
+    return Variable(ref, role, origin, content_digest(content), content, action=action)
+
+
+def old(role: str, origin: str, content: str = OLD) -> Variable:
+    return held(content, role, origin)
+
+
+def write(made: Variable, *read: Variable, trace: int = 1, kind: str = OpKind.UPDATE) -> OperationSpan:
+    message = Variable(f"message:{trace}", Role.MESSAGE, content="I like trains")
+    return contract_span(trace, 1, trace, kind=kind, scope=ANN, inputs=(message, *read), outputs=(made,))
+
+
+def search(trace: int, at: int, *hits: Variable) -> OperationSpan:
+    return contract_span(trace, 1, at, kind=OpKind.RETRIEVE, scope=ANN, inputs=(QUERY, *hits))
+
+
+def answer(text: str, *hits: Variable) -> list[OperationSpan]:
+    given = Variable("answer:a", content=text)
+    context = tuple(replace(hit, role=Role.CONTEXT) for hit in hits)
+    respond = contract_span(ASKED, 8, 30, kind=OpKind.RESPOND, inputs=(QUERY, *context), outputs=(given,))
+    judged = (
+        QUERY,
+        Variable("answer:a", Role.ANSWER, respond.origin),
+        Variable("expected:e", Role.EXPECTED, content="17 to 19 April"),
+    )
+    label = {"gen_ai.evaluation.score.label": "fail"}
+    judge = contract_span(10, 1, 40, kind=OpKind.JUDGE, inputs=judged, attributes=label)
+    return [search(ASKED, 20, *hits), respond, judge]
+
+
+def verdict_on(spans: list[OperationSpan], kept: str, path: Path) -> Verdict:
+    trace_id = f"{ASKED:032x}"
+    if kept == "in a backend":
+        [found] = diagnose_backend(ListedSource().tell(spans), [trace_id])
+        [verdict] = found.verdicts
+        return verdict
+    with SqliteStore.open(path / "a.db") as store:
+        store.add_request(encode_request(spans))
+        [verdict] = attribute_trace(load_graph(store, trace_id), trace_id)
+    return verdict
+
+
+def of(verdict: Verdict) -> tuple[str, str, bool]:
+    return verdict.failure_type, f"{verdict.trace_id}-{verdict.span_id}", verdict.complete
+
+
+@origins
+@kept_ways
+def test_the_update_that_overwrote_it_is_to_blame(tmp_path: Path, origin: str, kept: str) -> None:
+    update = write(held(NEW, action=Action.UPDATE), old(Role.PREVIOUS, origin))
+    hit = held(NEW, Role.HIT, update.origin)
+    verdict = verdict_on([update, *answer("From 20 to 22 April", hit)], kept, tmp_path)
+    assert of(verdict) == (FailureType.UPDATE, update.origin, False)
+    assert [step.origin for step in verdict.evidence] == [origin, update.origin]
+
+
+@origins
+@kept_ways
+def test_the_delete_that_removed_it_is_to_blame(tmp_path: Path, origin: str, kept: str) -> None:
+    delete = write(Variable("memory:17", action=Action.DELETE), old(Role.PREVIOUS, origin), kind=OpKind.DELETE)
+    verdict = verdict_on([delete, *answer("I do not know")], kept, tmp_path)
+    assert of(verdict) == (FailureType.DELETION, delete.origin, False)
+
+
+@origins
+def test_the_search_that_did_not_bring_it_though_one_before_did_is_to_blame(tmp_path: Path, origin: str) -> None:
+    before = search(ELSEWHERE, 5, old(Role.HIT, origin))
+    spans = answer("I do not know")
+    added = write(held("Likes trains", ref="memory:18", action=Action.ADD), kind=OpKind.CREATE)
+    verdict = verdict_on([before, added, *spans], "in a file", tmp_path)
+    assert of(verdict) == (FailureType.RETRIEVAL, spans[0].origin, False)
+
+
+@kept_ways
+def test_what_an_update_read_counts_though_others_read_something_else_later(tmp_path: Path, kept: str) -> None:
+    """Nobody recorded who wrote either: the two are one version of the graph, that readers saw as several."""
+    update = write(held(NEW, action=Action.UPDATE), old(Role.PREVIOUS, ""))
+    odd = old(Role.HIT, "", content="Lisbon: to be fixed")
+    verdict = verdict_on([update, *answer("From 20 to 22 April", odd)], kept, tmp_path)
+    assert of(verdict) == (FailureType.UPDATE, update.origin, False)
+
+
+@pytest.mark.parametrize("ref", ["memory:17", "memory:text-17"], ids=["its name", "another name"])
+def test_a_recorded_version_shown_in_other_words_or_by_another_name_is_no_other_one(tmp_path: Path, ref: str) -> None:
+    """A reader that names no origin and says something else neither overwrites what was written nor keeps it alive."""
+    added = write(held(OLD, action=Action.ADD), kind=OpKind.CREATE)
+    words = "Lisbon trip" if ref == "memory:17" else OLD
+    shown = search(ELSEWHERE, 5, held(words, Role.HIT, ref=ref))
+    previous = old(Role.PREVIOUS, added.origin)
+    gone = write(Variable("memory:17", action=Action.DELETE), previous, trace=7, kind=OpKind.DELETE)
+    verdict = verdict_on([added, shown, gone, *answer("I do not know")], "in a file", tmp_path)
+    assert of(verdict)[:2] == (FailureType.DELETION, gone.origin)
+
+
+def test_a_missing_write_that_put_something_else_there_is_named_as_missing(tmp_path: Path) -> None:
+    added = write(held(OLD, action=Action.ADD), kind=OpKind.CREATE)
+    hit = old(Role.HIT, MISSING, content=NEW)
+    verdict = verdict_on([added, *answer("From 20 to 22 April", hit)], "in a file", tmp_path)
+    assert of(verdict) == (FailureType.UPDATE, "-", False)
+    assert verdict.evidence[-1].origin == MISSING
+
+
+@pytest.mark.parametrize("missing", ["the old", "the new"])
+def test_the_report_draws_what_nobody_recorded_as_such(missing: str) -> None:
+    update = write(held(NEW, action=Action.UPDATE), old(Role.PREVIOUS, ""))
+    add = write(held(OLD, action=Action.ADD), kind=OpKind.CREATE)
+    hit = held(NEW, Role.HIT, update.origin if missing == "the old" else MISSING)
+    graph = build_graph([update if missing == "the old" else add, *answer("From 20 to 22 April", hit)])
+    [verdict] = attribute_trace(graph, f"{ASKED:032x}")
+    before, after = (m for m in Follower(graph).follow(verdict).moments if m.stage is Stage.RECORD)
+    assert (before.ghost, after.ghost) == (missing == "the old", missing == "the new")
+    assert "writing not recorded" in (before if before.ghost else after).title
+    assert after.flag
+    assert not before.flag
+
+
+def test_every_order_of_the_spans_gives_the_same(tmp_path: Path) -> None:
+    update = write(held(NEW, action=Action.UPDATE), old(Role.PREVIOUS, ""))
+    spans = [update, *answer("From 20 to 22 April", held(NEW, Role.HIT, update.origin))]
+    found = set[tuple[str, str, bool]]()
+    for number, order in enumerate(itertools.permutations(spans)):
+        (folder := tmp_path / str(number)).mkdir()
+        found.add(of(verdict_on(list(order), "in a file", folder)))
+    assert len(found) == 1
