@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from memtrace_otel.annotate import Annotation, deliver
+from memtrace_otel.annotate.target import read_target
 from memtrace_otel.demo.addresses import addresses, examples
 from memtrace_otel.demo.planted import Comparison, compare
 from memtrace_otel.demo.progress import shown
@@ -19,11 +20,11 @@ from memtrace_otel.demo.run import DemoRun, run_demo
 from memtrace_otel.diagnosis import diagnose, record
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Verdict
-from memtrace_otel.pages import NO_PAGE, UNSURE, FoundPage, Page, find_page
+from memtrace_otel.pages import NO_PAGE, UNSURE, FoundPage, Page, find_page, traceql
 from memtrace_otel.report import render_report
 from memtrace_otel.report.console import fact_tree, verdict_table
 from memtrace_otel.report.summary import summarise
-from memtrace_otel.semconv import FailureType
+from memtrace_otel.semconv import FAILURE_TYPE, FailureType
 from memtrace_otel.store import SqliteStore
 
 Found = Sequence[tuple[Verdict, EvolutionGraph]]
@@ -57,7 +58,8 @@ def show_demo(
     _print_verdicts(console, found, rows)
     _print_path(console, found)
     _heading(console, "Where to look next")
-    _print_places(console, run, report, verdicts[0].failure.trace_id if verdicts else "TRACE_ID")
+    sends = read_target("traces", environ=environ) is not None
+    _print_places(console, run, report, verdicts[0].failure.trace_id if verdicts else "TRACE_ID", sends=sends)
     with SqliteStore.open(run.database, create=False) as store:
         sent = deliver(annotations, store, environ=environ)
     if sent.traces is not None:
@@ -100,15 +102,16 @@ def _print_path(console: Console, found: Found) -> None:
         console.print(fact_tree(*told[0]))
 
 
-def _print_places(console: Console, run: DemoRun, report: Path, example: str) -> None:
+def _print_places(console: Console, run: DemoRun, report: Path, example: str, *, sends: bool) -> None:
     command, database = _command(), _short(run.database)
     rows = [
         ("report, open it in a browser", _short(report)),
         ("database of spans and verdicts", database),
         ("verdicts for machines", f"{command} attribute --all --db {database} --json"),
         ("one trace as a picture", f"{command} graph {example} --db {database} --format dot | dot -Tsvg > fact.svg"),
-        ("the same into your backend", f"{command} demo --otlp-endpoint http://localhost:4317"),
     ]
+    if not sends:
+        rows.append(("the same into your backend", f"{command} demo --otlp-endpoint http://localhost:4317"))
     _print_rows(console, rows)
 
 
@@ -118,7 +121,9 @@ def _print_addresses(console: Console, annotations: Sequence[Annotation], page: 
         return
     found = FoundPage(page, True) if page else find_page(endpoint, written.verdict.failure.trace_id)
     if found is None:
-        _print_rows(console, [(what, trace_id) for what, trace_id, _ in examples(annotations)])
+        failure_type = written.verdict.failure_type
+        search = f"all failures of type {failure_type}", traceql("", {FAILURE_TYPE: failure_type})
+        _print_rows(console, [*((what, trace_id) for what, trace_id, _ in examples(annotations)), search])
         console.print(Text(f"Their addresses are not known: {NO_PAGE}."), soft_wrap=True)
         return
     if not found.sure:

@@ -26,6 +26,7 @@ PAGE = JaegerPage("http://backend:16686")
     ("found", "said", "unsaid"),
     [
         (None, NO_PAGE, PAGE.base),
+        (None, '{ span.memtrace.failure.type = "update" }', PAGE.base),
         (FoundPage(PAGE, False), UNSURE, NO_PAGE),
         (FoundPage(PAGE, True), f"{PAGE.base}/trace/", UNSURE),
     ],
@@ -47,8 +48,9 @@ def test_addresses_are_printed_as_sure_as_they_are(
     monkeypatch.setattr(show, "deliver", lambda *_, **__: Delivery(Target("traces", "grpc", ENDPOINT), 1))
     monkeypatch.setattr(show, "find_page", find_page)
     output = StringIO()
-    show.show_demo(tmp_path, Console(file=output))
-    told = output.getvalue().partition("In your backend")[2]
+    show.show_demo(tmp_path, Console(file=output), environ={"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT})
+    places, _, told = output.getvalue().partition("In your backend")
+    assert "the same into your backend" not in places
     assert said in told
     assert history.answer.trace_id in told
     assert unsaid not in told
