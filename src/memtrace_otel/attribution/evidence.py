@@ -107,7 +107,8 @@ class Evidence:
     @cached_property
     def readable(self) -> bool:
         """Contents were captured, so words can be compared."""
-        return any(s.message.content for s in self.messages) or any(h.content for h in self.recall.hits)
+        held = (version for history in self.records for version in history)
+        return any(item.content for item in (*(s.message for s in self.messages), *self.recall.hits, *held))
 
     @cached_property
     def complete(self) -> bool:
@@ -125,7 +126,8 @@ class Evidence:
     @cached_property
     def whole(self) -> bool:
         """Nothing at all is known to be missing. Only then does absence prove that something was never told or kept."""
-        return self._shown and not self._unwritten
+        recorded = all(version.recorded for history in self.records for version in history)
+        return self._shown and recorded and not self._unwritten
 
     @cached_property
     def _shown(self) -> bool:

@@ -22,6 +22,7 @@ SOURCE_KINDS = frozenset({RefKind.MESSAGE, RefKind.DOCUMENT})
 RECORD_KINDS = frozenset({RefKind.MEMORY, RefKind.CHUNK, RefKind.STATE})
 _HELD_KINDS = RECORD_KINDS | {RefKind.FACT}
 _NO_GAP = frozenset({Incomplete.INFERRED, Incomplete.TRUNCATED, Incomplete.REDACTED, Incomplete.NOT_STORED})
+_MISSING = ("missing",)
 _LACKING = frozenset({Incomplete.LOST_SPANS, Incomplete.BOUNDED})
 
 # A date that stands apart from what is said: "1:56 pm on 8 May, 2023: ...", "[2023-05-08] ...", "(sent at ...)".
@@ -43,7 +44,7 @@ class Version:
     action: str = ""
     digest: str = ""
     recorded: bool = True
-    """False: only readers tell of this version of a record; `span` stands in for the operation that wrote it."""
+    """False: only what read and replaced it tells of this version; `span` stands in for the operation that wrote it."""
 
     @property
     def ref(self) -> str:
@@ -74,7 +75,6 @@ class Lineage:
         self._histories: dict[str, list[Version]] = {}
         self._names: dict[str, dict[VersionKey, str]] = {}
         self._records: dict[str, dict[VersionKey, Version]] = defaultdict(dict)
-        """Recorded versions; none for a record that was only ever looked at."""
         self._by_digest: dict[tuple[str, str], list[Version]] = defaultdict(list)
         self.unwritten: list[tuple[OperationSpan, VersionKey]] = []
         """Who read what memory held of an operation that is not there, with what was read."""
@@ -83,8 +83,6 @@ class Lineage:
                 self._readers[version.ref, version.origin].append(span)
                 if ref_kind(version.ref) in _HELD_KINDS and self.is_missing(version.origin):
                     self.unwritten.append((span, version))
-                if ref_kind(version.ref) in RECORD_KINDS and self.span(version.origin) is None:
-                    _ = self._records[version.ref]
             for version in self.written_by(span):
                 self._records[version.ref][version.key] = version
                 if version.digest:
@@ -106,7 +104,7 @@ class Lineage:
         if known is not None or not origin:
             return known
         when = span.start
-        return OperationSpan(*split_origin(origin), kind=OpKind.RESPOND, start=when, end=when, incomplete=("missing",))
+        return OperationSpan(*split_origin(origin), kind=OpKind.RESPOND, start=when, end=when, incomplete=_MISSING)
 
     def in_trace(self, trace_id: str) -> list[OperationSpan]:
         """Return the operations of a trace, in time order."""
@@ -194,14 +192,14 @@ class Lineage:
 
     # --- what was written ----------------------------------------------------------------------------------------
     def records(self) -> list[str]:
-        """Return the refs of all stored records, in the order in which they were first written or looked at."""
+        """Return the refs of all stored records, in order of first writing."""
         return list(self._records)
 
     def history(self, ref: str, until: int | None = None) -> list[Version]:
         """Return the versions of a record in causal order, those written before `until` (nanoseconds) when given."""
         if ref not in self._histories:
             known = self._records.get(ref, {})
-            held = (known.get(key) or self._looked_at(key) for key in self._graph.history(ref))
+            held = (known.get(key) or self._replaced(key) for key in self._graph.history(ref) if known)
             self._histories[ref] = [version for version in held if version is not None]
         return [version for version in self._histories[ref] if until is None or version.span.start <= until]
 
@@ -225,34 +223,33 @@ class Lineage:
                 by_scope.setdefault(scope, own)
         return found
 
-    def _looked_at(self, key: VersionKey) -> Version | None:
-        """Return a version that nobody recorded writing (it is older than the tracing, say) as its readers saw it, None
-        when none of them tells what it said.
+    def _replaced(self, key: VersionKey) -> Version | None:
+        """Return a version that nobody recorded writing (it is older than the tracing, say) and that a recorded write
+        replaced, as its readers saw it; None when none of them tells what it said.
 
-        One without an origin may be a recorded version all the same, that its reader shows in words or by a name of its
-        own: it counts when a recorded write replaced it, or when nothing recorded has its name or says the same.
+        One without an origin counts only as the first of its record: else it may be a recorded version that its reader
+        shows in words of its own.
         """
-        if ref_kind(key.ref) not in RECORD_KINDS or self.span(key.origin) is not None:
-            return None
         edges = self._graph.in_edges(key, data=True)
-        replacing = [
-            new for new, _, edge in edges if edge["type"] == EdgeType.SUPERSEDES and isinstance(new, VersionKey)
-        ]
-        scope, digest = self._graph.scope_of_version(key), self._graph.digest(key)
-        known = self._records.get(key.ref) or self._by_digest.get((scope, digest))
-        if not key.origin and not replacing and known:
-            return None
+        newer = [self._records[key.ref].get(new) for new, _, edge in edges if edge["type"] == EdgeType.SUPERSEDES]
+        replacing = [version for version in newer if version is not None]
         content = self._graph.content(key) or self._last_seen(key, replacing)
-        if not content:
+        if self.span(key.origin) is not None or not replacing or not content:
             return None
-        when = self._graph.time_of(key)
+        when, scope = self._graph.time_of(key), self._graph.scope_of_version(key)
+        if not key.origin and any(
+            version.span.start < when and self.scope(version.span) in (scope, "")
+            for version in self._records[key.ref].values()
+        ):
+            return None
         ids = split_origin(key.origin) if key.origin else ("", "")
-        writer = OperationSpan(*ids, scope=scope, start=when, end=when, incomplete=("missing",))
+        writer = OperationSpan(*ids, scope=scope, start=when, end=when, incomplete=_MISSING)
+        digest = self._graph.digest(key)
         return Version(key, writer, content, day_said(content), digest=digest, recorded=False)
 
-    def _last_seen(self, key: VersionKey, replacing: Iterable[VersionKey]) -> str:
+    def _last_seen(self, key: VersionKey, replacing: Iterable[Version]) -> str:
         """Return what was last read of a version, that readers saw as several, before another one replaced it."""
-        until = min((self._graph.time_of(version) for version in replacing), default=0)
+        until = min((max(version.span.start, version.span.end) for version in replacing), default=0)
         spans = [span for span in self.readers_of(key) if span.start <= until]
         seen = [variable.content for span in spans for variable, read in self.reads(span) if read == key]
         return next((content for content in reversed(seen) if content), "")

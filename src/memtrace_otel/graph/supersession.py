@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from memtrace_otel.graph.keys import VersionKey
-from memtrace_otel.graph.writes import CHANGES, Write
+from memtrace_otel.graph.outputs import changes
+from memtrace_otel.graph.writes import Write
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def supersessions(
                     continue
             else:
                 old = VersionKey(write.version.ref, "", scopes[write.version.origin])
-                if write.output.action not in CHANGES or not exists(old):
+                if not changes(write.operation, write.output) or not exists(old):
                     continue
             replaces[write.version] = [old]
             yield Supersession(write.version, old, True)

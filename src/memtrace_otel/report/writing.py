@@ -71,7 +71,7 @@ class Writing:
             self._history(history, sources)
 
     def _is_named(self, version: Version) -> bool:
-        return self._is_decisive(version) or (version.ref, version.origin) in self._named
+        return self._is_decisive(version) or (bool(version.origin) and (version.ref, version.origin) in self._named)
 
     def _is_decisive(self, version: Version) -> bool:
         return bool(self._decisive) and version.origin == self._decisive
@@ -165,7 +165,7 @@ class Writing:
             text = content_or_note(version.content)
         written = one_line(version.span.name).removesuffix("_memory") if version.recorded else "writing not recorded"
         return Moment(
-            key=f"{version.ref}@{version.origin}",
+            key=f"{version.ref}@{version.origin or version.key.scope}",
             stage=Stage.RECORD,
             title=f"v{index + 1} · {written}",
             paragraphs=(text,),

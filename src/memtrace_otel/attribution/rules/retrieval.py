@@ -8,7 +8,7 @@ from memtrace_otel.attribution.lineage import Version
 from memtrace_otel.attribution.recall import Hit
 from memtrace_otel.attribution.rules.finding import WEAK, Finding, path, quoted, strength_of, wanted
 from memtrace_otel.model import OperationSpan, Step
-from memtrace_otel.semconv import FailureType, Incomplete
+from memtrace_otel.semconv import FailureType, Incomplete, Role
 
 
 def retrieval(evidence: Evidence) -> Finding | None:
@@ -49,8 +49,9 @@ def _missed(evidence: Evidence, record: Version) -> tuple[OperationSpan, str]:
     scoped = [s for s in recall.searches if evidence.lineage.scope(s) == evidence.lineage.scope(record.span)]
     if not scoped:
         return recall.searches[-1], "lies in a scope that was not searched"
-    count = sum(hit.reader == scoped[-1] for hit in (*recall.hits, *recall.dropped))
-    return scoped[-1], f"is not among the {count} hits of the search"
+    count = sum(variable.role == Role.HIT for variable in scoped[-1].inputs)
+    hits = "the only hit" if count == 1 else f"among the {count} hits"
+    return scoped[-1], f"is not {hits} of the search"
 
 
 def _dropping(evidence: Evidence, hit: Hit) -> OperationSpan:
