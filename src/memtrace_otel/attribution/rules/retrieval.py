@@ -50,7 +50,7 @@ def _missed(evidence: Evidence, record: Version) -> tuple[OperationSpan, str]:
     if not scoped:
         return recall.searches[-1], "lies in a scope that was not searched"
     count = sum(variable.role == Role.HIT for variable in scoped[-1].inputs)
-    hits = "the only hit" if count == 1 else f"among the {count} hits"
+    hits = "the one hit" if count == 1 else f"among the {count} hits"
     return scoped[-1], f"is not {hits} of the search"
 
 
