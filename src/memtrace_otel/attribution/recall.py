@@ -142,9 +142,10 @@ def _version(lineage: Lineage, reader: OperationSpan, read: VersionKey) -> Versi
     """Return the version that was read; of one whose origin nobody recorded, the last of that record in the memory that
     was read. What an operation wrote that is not there is not known: other versions say something else."""
     histories = lineage.histories(read.ref, until=reader.start)
-    known = next((v for history in histories for v in reversed(history) if v.key == read), None)
-    if read.origin and (known is not None or lineage.is_missing(read.origin)):
-        return known
+    if read.origin:
+        known = next((v for history in histories for v in reversed(history) if v.key == read), None)
+        if known is not None or lineage.is_missing(read.origin):
+            return known
     scope = lineage.scope(reader) if len(histories) > 1 else ""
     own = [h for h in histories if not scope or any(lineage.scope(v.span) in (scope, "") for v in h)]
     return max((history[-1] for history in own), key=lambda version: version.span.start, default=None)

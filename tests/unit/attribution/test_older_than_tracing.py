@@ -187,6 +187,17 @@ def test_the_report_draws_what_nobody_recorded_as_such() -> None:
     assert "writing not recorded" in before.title
 
 
+def test_a_lost_write_that_an_update_replaced_is_to_blame_and_drawn_as_not_recorded() -> None:
+    added = write(held(OLD, action=Action.ADD), kind=OpKind.CREATE)
+    update = write(held(NEW, action=Action.UPDATE), old(Role.PREVIOUS, MISSING, "Lisbon, dates open"), trace=3)
+    graph = build_graph([added, update, *answer("From 20 to 22 April", held(NEW, Role.HIT, update.origin))])
+    [verdict] = attribute_trace(graph, f"{ASKED:032x}")
+    assert of(verdict) == (FailureType.UPDATE, "-", False)
+    assert verdict.evidence[-1].origin == MISSING
+    moments = [m for m in Follower(graph).follow(verdict).moments if m.stage is Stage.RECORD]
+    assert [(m.ghost, bool(m.flag)) for m in moments] == [(False, False), (True, True), (False, False)]
+
+
 def test_every_order_of_the_spans_gives_the_same(tmp_path: Path) -> None:
     update = write(held(NEW, action=Action.UPDATE), old(Role.PREVIOUS, ""))
     spans = [update, *answer("From 20 to 22 April", held(NEW, Role.HIT, update.origin))]
