@@ -78,7 +78,8 @@ def test_the_text_names_type_service_count_and_link(monitored: Monitored) -> Non
     wait_for(lambda: "/slack" in monitored.messages.received, "a message")
     (attachment,) = monitored.messages.received["/slack"][0]["attachments"]
     assert attachment["title"] == f"MemoryFailures: update of {SERVICE}"
-    assert attachment["text"].startswith(f"{FAILURES} answers of {SERVICE} failed by update errors ")
+    summary = f"{FAILURES} answers of {SERVICE} failed by update errors within an hour ({SYSTEM} answered)"
+    assert attachment["text"].startswith(summary)
     annotations = webhook(monitored)[0]["annotations"]
     assert f"Failing traces: {annotations['traces']}\n" in attachment["text"]
 

@@ -233,14 +233,16 @@ class Lineage:
         edges = self._graph.in_edges(key, data=True)
         newer = [self._records[key.ref].get(new) for new, _, edge in edges if edge["type"] == EdgeType.SUPERSEDES]
         replacing = [version for version in newer if version is not None]
-        content = self._graph.content(key) or self._last_seen(key, replacing)
-        if self.span(key.origin) is not None or not replacing or not content:
+        if not replacing or self.span(key.origin) is not None:
             return None
         when, scope = self._graph.time_of(key), self._graph.scope_of_version(key)
         if not key.origin and any(
             version.span.start < when and self.scope(version.span) in (scope, "")
             for version in self._records[key.ref].values()
         ):
+            return None
+        content = self._graph.content(key) or self._last_seen(key, replacing)
+        if not content:
             return None
         ids = split_origin(key.origin) if key.origin else ("", "")
         writer = OperationSpan(*ids, scope=scope, start=when, end=when, incomplete=_MISSING)
@@ -249,7 +251,7 @@ class Lineage:
 
     def _last_seen(self, key: VersionKey, replacing: Iterable[Version]) -> str:
         """Return what was last read of a version, that readers saw as several, before another one replaced it."""
-        until = min((max(version.span.start, version.span.end) for version in replacing), default=0)
+        until = min(max(version.span.start, version.span.end) for version in replacing)
         spans = [span for span in self.readers_of(key) if span.start <= until]
         seen = [variable.content for span in spans for variable, read in self.reads(span) if read == key]
         return next((content for content in reversed(seen) if content), "")

@@ -198,6 +198,19 @@ def test_a_lost_write_that_an_update_replaced_is_to_blame_and_drawn_as_not_recor
     assert [(m.ghost, bool(m.flag)) for m in moments] == [(False, False), (True, True), (False, False)]
 
 
+@pytest.mark.parametrize(("hits", "said"), [(1, "is not the one hit of"), (2, "is not among the 2 hits of")])
+def test_a_verdict_on_a_search_counts_its_hits_though_the_answer_lists_records(hits: int, said: str) -> None:
+    added = write(held(OLD, action=Action.ADD), kind=OpKind.CREATE)
+    others = [
+        write(held(f"Likes {n}", ref=f"memory:{n}", action=Action.ADD), trace=n, kind=OpKind.CREATE) for n in (2, 3)
+    ]
+    found = [held(f"Likes {n}", Role.HIT, one.origin, f"memory:{n}") for n, one in zip((2, 3), others, strict=True)]
+    graph = build_graph([added, *others, *answer("I do not know", *found[:hits])])
+    [verdict] = attribute_trace(graph, f"{ASKED:032x}")
+    assert verdict.failure_type == FailureType.RETRIEVAL
+    assert said in verdict.reason
+
+
 def test_every_order_of_the_spans_gives_the_same(tmp_path: Path) -> None:
     update = write(held(NEW, action=Action.UPDATE), old(Role.PREVIOUS, ""))
     spans = [update, *answer("From 20 to 22 April", held(NEW, Role.HIT, update.origin))]
