@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,10 +14,10 @@ from typing import Protocol
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from memtrace_otel import semconv
+from memtrace_otel.hosts import host_of, listens
 
 _LIMIT = 100
 """Traces that a search shows."""
-_CONNECT_SECONDS = 0.5
 _ASK_SECONDS = 2.0
 _PATIENCE = 5.0
 """Seconds in which a backend shows what it got."""
@@ -160,13 +159,13 @@ def find_page(endpoint: str, trace_id: str, patience: float = _PATIENCE) -> Foun
 
     Else one that listens there and cannot be asked, or says no: it may be of another backend. None when there is none.
     """
-    host = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname or "localhost"
+    host = host_of(endpoint)
     named = f"[{host}]" if ":" in host else host
     known = {
         _JAEGER_PORT: JaegerPage(f"http://{named}:{_JAEGER_PORT}"),
         _GRAFANA_PORT: GrafanaPage(f"http://{named}:{_GRAFANA_PORT}"),
     }
-    pages: list[Page] = [page for port, page in known.items() if _listens((host, port))]
+    pages: list[Page] = [page for port, page in known.items() if listens(host, port)]
     end = time.monotonic() + patience
     while pages:
         told = [_has(page.trace_api(trace_id)) for page in pages]
@@ -176,14 +175,6 @@ def find_page(endpoint: str, trace_id: str, patience: float = _PATIENCE) -> Foun
             return FoundPage(pages[told.index(None) if None in told else 0], False)
         time.sleep(_PAUSE_SECONDS)
     return None
-
-
-def _listens(address: tuple[str, int]) -> bool:
-    try:
-        socket.create_connection(address, _CONNECT_SECONDS).close()
-    except OSError:
-        return False
-    return True
 
 
 def _has(url: str) -> bool | None:

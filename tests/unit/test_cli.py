@@ -22,9 +22,10 @@ from memtrace_otel.cli import main
 from memtrace_otel.model import OperationSpan, content_digest
 from memtrace_otel.otlp import decode_request, encode_request
 from memtrace_otel.semconv import EVALUATION_LABEL
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.store import SqliteStore, nearby
 from memtrace_otel.store.exporter import MemtraceSpanExporter
 from memtrace_otel.store.http import Address, BackendApi, Bounds, FailedError
+from memtrace_otel.store.jaeger import JaegerSource
 from tests.conftest import Recording
 from tests.contract.planted import Fault, System, record
 from tests.contract.story import STORY
@@ -353,6 +354,38 @@ def test_what_another_database_may_have_sent_is_told_of_once(database: Path, mon
     assert (result.exit_code, result.stderr.count(told), result.stderr.count("--look-in URL")) == (0, 1, 1)
     assert json.loads(result.stdout)["failure_type"] == "update"
     assert "twice" not in run(*asked).stderr
+
+
+def test_the_first_verdicts_are_looked_for_on_the_host_of_the_receiver(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run on another machine, with the same spans in a file of its own, has sent them to the Jaeger that is there."""
+    sent: list[bytes] = []
+    monkeypatch.setattr(publish, "send", lambda target, body: sent.append(body))
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("OTEL_LOGS_EXPORTER", "none")
+    copy, other = tmp_path / "copy.db", tmp_path / "other.db"
+    for path in (copy, other):
+        path.write_bytes(database.read_bytes())
+    assert run("attribute", "--all", "--db", database).exit_code == 0
+    with SqliteStore.open(database) as store:
+        there = list(store.spans())
+
+    def answer(path: str, query: dict[str, str]) -> Reply:
+        spans = [span for span in there if span.trace_id == path.rpartition("/")[2]]
+        reply = json.dumps({"result": request_to_json(encode_request(spans))}).encode()
+        return (200, reply) if spans else (404, b"{}")
+
+    with answering(answer) as asked:
+        monkeypatch.setattr(nearby, "KINDS", {"jaeger": (JaegerSource, asked.port, "x-tenant")})
+        result = run("attribute", "--all", "--db", copy)
+        assert f"http://127.0.0.1:1: what jaeger+{asked.url} shows is not sent again" in result.stderr
+        assert (result.exit_code, "sent 0 spans" in result.stderr, len(sent)) == (0, True, 1)
+        assert run("attribute", "--all", "--db", copy).stderr.count("is not sent again") == 0  # now the file knows
+        there.clear()
+        result = run("attribute", "--all", "--db", other)
+        assert "may be shown twice unless --look-in" in result.stderr
+        assert len(sent) == 2
 
 
 @pytest.mark.parametrize(("failing", "refused", "tries"), [(1, False, 1), (2, False, 2), (1, True, 2)])

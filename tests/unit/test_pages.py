@@ -82,8 +82,8 @@ class Host:
     asked: list[str] = field(default_factory=list[str])
     waited: float = 0.0
 
-    def listens(self, address: tuple[str, int]) -> bool:
-        return address[1] in self.answers
+    def listens(self, host: str, port: int) -> bool:
+        return port in self.answers
 
     def has(self, url: str) -> bool | None:
         self.asked.append(url)
@@ -97,7 +97,7 @@ class Host:
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     host = Host()
-    monkeypatch.setattr(pages, "_listens", host.listens)
+    monkeypatch.setattr(pages, "listens", host.listens)
     monkeypatch.setattr(pages, "_has", host.has)
     monkeypatch.setattr(pages.time, "sleep", host.sleep)
     monkeypatch.setattr(pages.time, "monotonic", lambda: host.waited)

@@ -125,30 +125,31 @@ def _from_database(
     from memtrace_otel.annotate import Delivery, LookingAnnotations
     from memtrace_otel.annotate.target import read_target
     from memtrace_otel.diagnosis import diagnose, record
-    from memtrace_otel.store import SqliteStore, open_source
+    from memtrace_otel.store import NearbySources, SqliteStore, open_source
 
     started = time.time_ns()
     annotations: list[Annotation] = []
+    target = read_target("traces") if annotate else None
     with (
         SqliteStore.open(database, create=False) as store,
         closing(open_source(look_in)) if look_in else nullcontext() as backend,
         store.turn() if annotate else nullcontext(),
     ):
-        kept: AnnotationStore = LookingAnnotations(store, backend.whole) if backend else store
-        with progress_bar("attribute") as progress:
-            for diagnosis in diagnose(store, trace_ids, progress=progress):
-                if backend:
-                    backend.api.allow(len(diagnosis.verdicts))
-                made = record(kept, diagnosis, started=started) if annotate else []
-                found += _found(diagnosis, made)
-                annotations += made
-        target = read_target("traces") if any(made.spans for made in annotations) else None
-        if target and not backend and not store.has_sent(target.ledger):
-            click.echo(
-                f"first verdicts from {database} to {target}: those that another database has sent there may be shown "
-                "twice unless --look-in URL is given",
-                err=True,
-            )
+        is_first = target and not look_in and not store.has_sent(target.ledger)
+        with closing(NearbySources(target.endpoint)) if target and is_first else nullcontext() as nearby:
+            looked = backend or nearby
+            kept: AnnotationStore = LookingAnnotations(store, looked.whole) if looked else store
+            with progress_bar("attribute") as progress:
+                for diagnosis in diagnose(store, trace_ids, progress=progress):
+                    if backend:
+                        backend.api.allow(len(diagnosis.verdicts))
+                    made = record(kept, diagnosis, started=started) if annotate else []
+                    found += _found(diagnosis, made)
+                    annotations += made
+        if nearby and any(made.spans for made in annotations):
+            twice = "those that another database has sent there may be shown twice unless --look-in URL is given"
+            said = f"what {nearby.shows} shows is not sent again" if nearby.shows else twice
+            click.echo(f"first verdicts from {database} to {target}: {said}", err=True)
         return _deliver(annotations, kept) if annotate else Delivery()
 
 
