@@ -31,7 +31,7 @@ def kinds_of_trace() -> dict[str, list[OperationSpan]]:
     def trace(*because: OperationSpan) -> list[OperationSpan]:
         return [*because, span(because[0].trace_id, "SELECT")]
 
-    ids = [new_trace() for _ in range(8)]
+    ids = [new_trace() for _ in range(9)]
     verdict = span(ids[4], "memtrace.attribution update", instrumentation_scope="memtrace_otel.attribution")
     return {
         "a memory write": trace(memory(ids[0], "Ana lives in Lisbon.")),
@@ -41,6 +41,7 @@ def kinds_of_trace() -> dict[str, list[OperationSpan]]:
         "a judge": trace(span(ids[3], "memtrace.judge", "judge", scope="")),
         "a verdict": trace(verdict),
         "a call of a model": trace(span(ids[6], "chat m", attributes={"gen_ai.operation.name": "chat"})),
+        "a completion": trace(span(ids[8], "POST", attributes={"gen_ai.operation.name": "text_completion"})),
         "a retrieval": trace(span(ids[7], "retrieval d", attributes={"gen_ai.operation.name": "retrieval"})),
     }
 
