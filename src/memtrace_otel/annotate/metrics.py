@@ -7,7 +7,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from memtrace_otel import semconv
-from memtrace_otel.model import Attributed, Verdict
+from memtrace_otel.model import DURATION_BUCKETS, Attributed, Verdict
 from memtrace_otel.version import __version__
 
 
@@ -22,7 +22,12 @@ class AttributionMetrics:
         self._incomplete = meter.create_counter(
             semconv.METRIC_INCOMPLETE, "{failure}", "Verdicts made while spans, contents or origins were missing."
         )
-        self._duration = meter.create_histogram(semconv.METRIC_DURATION, "s", "Time to attribute one failing answer.")
+        self._duration = meter.create_histogram(
+            semconv.METRIC_DURATION,
+            "s",
+            "Time to attribute one failing answer.",
+            explicit_bucket_boundaries_advisory=DURATION_BUCKETS,
+        )
         self._runs = meter.create_counter(semconv.METRIC_RUNS, "{run}", "Attributions by outcome.")
 
     def attributed(self, verdict: Verdict, seconds: float) -> None:

@@ -1,6 +1,6 @@
 """Plain frozen records that cross module borders. Imports nothing of ours outside this package."""
 
-from memtrace_otel.model.attributed import OUTCOMES, Attributed
+from memtrace_otel.model.attributed import DURATION_BUCKETS, OUTCOMES, Attributed
 from memtrace_otel.model.evaluations import (
     answers_named,
     evaluation_problem,
@@ -26,6 +26,7 @@ from memtrace_otel.model.times import parse_time, rfc3339
 from memtrace_otel.model.verdicts import Alternative, Failure, Step, Verdict
 
 __all__ = [
+    "DURATION_BUCKETS",
     "OUTCOMES",
     "Alternative",
     "AttributeValue",

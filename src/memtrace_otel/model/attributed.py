@@ -9,6 +9,8 @@ from memtrace_otel.semconv import FailureType
 
 _NOT_THE_SYSTEM = frozenset({FailureType.JUDGE, FailureType.ANNOTATION})
 OUTCOMES = ("attributed", "abstained", "non_system", "error")
+DURATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+"""Bounds (s) of the histogram of how long attributing took."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, start_http_server
 
 from memtrace_otel import semconv
-from memtrace_otel.model import OUTCOMES, Attributed
+from memtrace_otel.model import DURATION_BUCKETS, OUTCOMES, Attributed
 from memtrace_otel.otlp.receiver import is_own_name
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _MOST_PAIRS = 200
 """Systems and services that have series of their own: their names come from whoever sends spans."""
 _MOST_CHARACTERS = 200
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _REST = (semconv.OpKind.OTHER, semconv.OpKind.OTHER)
 
 disable_created_metrics()  # they double the series, and Prometheus 2 does nothing with them
@@ -67,7 +66,7 @@ class AttributionScrape:
             f"{label(semconv.METRIC_DURATION)}_seconds",
             "Time to attribute one failing answer.",
             outcome,
-            buckets=_SECONDS,
+            buckets=DURATION_BUCKETS,
             registry=registry,
         )
         for value in OUTCOMES:

@@ -147,7 +147,7 @@ async def test_calls_are_client_spans_with_refs_and_origins(hosted: Hosted, reco
     assert (hit["ref"], hit["origin"], hit["score"]) == ("memory:r1", added.origin, 0.8)
     assert searched.outputs()[0]["content"] == "Lives in Paris"
     assert searched.attributes[semconv.GEN_AI_RETRIEVAL_TOP_K] == 3
-    assert searched.attributes[semconv.RETRIEVAL_FILTERS] == ("AND.0.user_id=ann",)
+    assert searched.attributes[semconv.RETRIEVAL_FILTERS] == (f"AND.0.user_id={content_digest('ann')}",)
     assert updated.inputs("previous")[0]["origin"] == added.origin
     assert updated.outputs()[0]["digest"] == content_digest("Lives in Lyon")
     for reader in (got, listed):
@@ -287,7 +287,7 @@ async def test_what_is_made_of_memories_is_a_context_of_unknown_origin(hosted: H
     ]
     for span in (ordered, exported, summed):
         assert span.span.kind is SpanKind.CLIENT
-        assert span.attributes[semconv.RETRIEVAL_FILTERS] == ("user_id=ann",)
+        assert span.attributes[semconv.RETRIEVAL_FILTERS] == (f"user_id={content_digest('ann')}",)
         assert span.attributes[semconv.SERVER_PORT]
     assert len({span.scope for span in (ordered, exported, summed)}) == 1
     for span in (exported, summed):

@@ -7,6 +7,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricsData
 
 from memtrace_otel.annotate import AttributionMetrics
+from memtrace_otel.model import DURATION_BUCKETS
 from tests.unit.annotate.conftest import ANSWER, ASKED, UPDATE, verdict_on
 
 
@@ -33,7 +34,7 @@ def test_failures_are_counted_by_type_with_the_failing_span_as_exemplar() -> Non
         "service.name": "assistant",
     }
     (duration,) = found["memtrace.attribution.duration"]
-    assert duration.sum == 0.25
+    assert (duration.sum, duration.explicit_bounds) == (0.25, DURATION_BUCKETS)
     for (point,) in found.values():
         (exemplar,) = point.exemplars
         assert (exemplar.trace_id, exemplar.span_id) == (int(ASKED, 16), int(ANSWER.span_id, 16))

@@ -1,4 +1,7 @@
-"""Metadata filters of a search as a list of conditions; they may hold personal data, so values are digests at first."""
+"""Metadata filters of a search as a list of conditions; they may hold personal data, so values are digests at first.
+
+Those of the owner stay digests when contents are captured, as in the scope.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from memtrace_otel.capture import Operation, as_text, variable_ref
+from memtrace_otel.instrumentation.mem0.variables import OWNERS
 from memtrace_otel.model import split_ref
 from memtrace_otel.semconv import RETRIEVAL_FILTERS, RefKind
 
@@ -20,7 +24,8 @@ def record_filters(operation: Operation, filters: object) -> None:
     for name, value in _conditions(filters, "", _DEEPEST):
         if len(shown) == MOST:
             break
-        text = as_text(value)[0] if operation.captures_content else split_ref(variable_ref(RefKind.QUERY, value))[1]
+        is_shown = operation.captures_content and not set(OWNERS).intersection(name.split("."))
+        text = as_text(value)[0] if is_shown else split_ref(variable_ref(RefKind.QUERY, value))[1]
         shown.append(f"{name}={text}"[:_LONGEST])
     if shown:
         operation.set(RETRIEVAL_FILTERS, shown)

@@ -18,7 +18,7 @@ from memtrace_otel.semconv import RefKind
 
 _MESSAGE_IDS = ("id", "message_id")
 _TIMES = ("timestamp", "event_time", "created_at", "time", "date")
-_OWNERS = ("user_id", "agent_id", "run_id", "app_id")
+OWNERS = ("user_id", "agent_id", "run_id", "app_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def owner_in(store: str, ids: Mapping[str, Any]) -> str:
 
     One owner, not the tuple of all ids: the same record is written with a run id and searched without it.
     """
-    key = next((key for key in _OWNERS if ids.get(key)), None)
+    key = next((key for key in OWNERS if ids.get(key)), None)
     if key is None:
         return ""
     owner = ids[key].strip() if isinstance(ids[key], str) else as_text(ids[key])[0]
