@@ -27,7 +27,7 @@ _ADVICE = {
     "verdict": "does `serve` or `watch` run, get the spans, and send what it finds to the backend "
     "(OTEL_EXPORTER_OTLP_ENDPOINT there)? A verdict comes after its quiet period",
     "marker": "does sampling or a filter on the way to the backend drop late spans (scope memtrace_otel.attribution)?",
-    "match": "spans or contents may be lost or changed on the way: open the trace",
+    "match": "spans may be lost or changed on the way: open the trace",
 }
 
 
