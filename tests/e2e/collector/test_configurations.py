@@ -24,6 +24,11 @@ STARTED = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEWAY_OTLP", "127.0.0.1:1")
+
+
 def test_none_is_forgotten() -> None:
     names = {path.stem for path in CONFIGURATIONS.glob("*.yaml")} - {"builder"}
     assert names == set(chain.from_iterable(STARTED))
@@ -39,6 +44,12 @@ def test_it_is_valid_and_starts(configurations: tuple[str, ...], tmp_path: Path)
 @pytest.mark.parametrize("name", ["agent", "gateway"])
 def test_none_starts_without_redaction(name: str) -> None:
     assert 'references processor "redaction" which is not configured' in complaints(*flags([name]))
+
+
+def test_an_agent_does_not_start_before_its_gateway_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would pass the gateway by: the usual ports are those of other parts."""
+    monkeypatch.delenv("GATEWAY_OTLP")
+    assert 'otlp_grpc/gateway: requires a non-empty "endpoint"' in complaints(*flags(["agent", "redaction"]))
 
 
 def test_a_damaged_queue_keeps_it_from_starting_until_its_folder_is_moved_away(tmp_path: Path) -> None:
