@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError as ProtobufError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -15,13 +15,14 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from memtrace_otel import semconv
 from memtrace_otel.model import AttributeValue, Event, Link, OperationSpan, label_and_score
 from memtrace_otel.otlp.fields import FieldReader
-from memtrace_otel.otlp.mapped import read_any, read_attributes, short_texts
+from memtrace_otel.otlp.mapped import map_span, mapped_attributes, read_any, short_texts
 from memtrace_otel.otlp.values import attributes, decode_pairs
 
 _STATUS = ("unset", "ok", "error")
+_NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
 _RARE = (semconv.PART, semconv.INCOMPLETE, semconv.LOST)
 """Few spans have these."""
-_EVALUATES = (semconv.EVALUATION_LABEL, semconv.EVALUATION_SCORE)
+_LABEL, _SCORE = _EVALUATES = (semconv.EVALUATION_LABEL, semconv.EVALUATION_SCORE)
 
 
 class DecodeError(ValueError):
@@ -35,7 +36,7 @@ class SpanGroup:
     resource: Resource
     scope: InstrumentationScope
     schema_url: str
-    spans: list[Span]
+    spans: Sequence[Span]
 
 
 def parse_request(body: bytes) -> list[SpanGroup]:
@@ -47,7 +48,7 @@ def parse_request(body: bytes) -> list[SpanGroup]:
     if body and not request.resource_spans:
         raise DecodeError("not an OTLP trace request: it holds no resourceSpans")
     return [
-        SpanGroup(resource_spans.resource, scope_spans.scope, scope_spans.schema_url, list(scope_spans.spans))
+        SpanGroup(resource_spans.resource, scope_spans.scope, scope_spans.schema_url, scope_spans.spans)
         for resource_spans in request.resource_spans
         for scope_spans in resource_spans.scope_spans
     ]
@@ -73,6 +74,9 @@ class IndexedFields(NamedTuple):
 
 def check_ids(span: Span) -> str:
     """Return what is wrong with the ids of `span`, '' when nothing is."""
+    trace_id, span_id = span.trace_id, span.span_id
+    if len(trace_id) == 16 and len(span_id) == 8 and trace_id != _NO_TRACE and span_id != _NO_SPAN:
+        return ""
     for name, id, size in (("trace", span.trace_id, 16), ("span", span.span_id, 8)):
         if len(id) != size:
             return f"span {span.name[:80]!r} has a {name} id of {len(id)} bytes instead of {size}"
@@ -155,13 +159,18 @@ def decode_span(span: Span, resource: Mapping[str, AttributeValue], scope: str) 
 
 def indexed_fields(body: bytes) -> IndexedFields:
     """Read these fields alone of a Span, in a small part of the time that `decode_span` takes. Raises ProtobufError."""
-    found, events = read_attributes(body)
+    return indexed_in(map_span(body), body)
+
+
+def indexed_in(span: Any, body: bytes) -> IndexedFields:
+    """Read these fields of a span that `map_span` made of `body`."""
+    found, events = mapped_attributes(span, body)
     refs, origins = _texts(found, semconv.INPUTS), _texts(found, semconv.INPUTS_ORIGINS)
     usual = (
         _text(found, semconv.OP_KIND) or _standard_kind(_text(found, semconv.GEN_AI_OPERATION_NAME)),
         _text(found, semconv.SCOPE),
         {origin for ref, origin in zip(refs, origins, strict=False) if ref and origin},
-        tuple(_evaluations(found, events)),
+        tuple(_evaluations(found, events)) if events or _LABEL in found or _SCORE in found else (),
         frozenset(filter(None, _texts(found, semconv.OUTPUTS))),
         _text(found, semconv.SYSTEM),
     )

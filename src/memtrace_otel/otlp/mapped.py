@@ -1,4 +1,5 @@
-"""The Span of OTLP with its attributes as a map of bytes: who wants a few of them has protobuf look them up.
+"""The Span of OTLP with its attributes as a map of bytes: who wants a few of them has protobuf look them up. And the
+request of OTLP with its spans as bytes, each as it was sent.
 
 `map<string, bytes>` and `repeated KeyValue` are the same bytes, and of equal keys the last one counts, as in
 `decode_pairs`. Values, events and links are not looked into: what is damaged there only who reads them refuses.
@@ -39,9 +40,22 @@ def read_mapped(body: bytes) -> tuple[bytes, bool, Mapping[str, bytes]]:
     return mapped.parent_span_id, failed, _attributes(mapped, body)
 
 
-def read_attributes(body: bytes) -> tuple[Mapping[str, bytes], Sequence[bytes]]:
-    """Return the attributes of a Span, AnyValues, by name, and its events. Raises as `read_mapped`."""
-    mapped = _MappedSpan.FromString(body)
+def span_bodies(body: bytes) -> list[Sequence[bytes]]:
+    """Return the Spans of an ExportTraceServiceRequest as they were sent, one list per ScopeSpans. They are not looked
+    into: what is damaged in them the request itself refuses. Raises as `read_mapped`."""
+    request = _Bodies.FromString(body)
+    return [
+        scope_spans.spans[:] for resource_spans in request.resource_spans for scope_spans in resource_spans.scope_spans
+    ]
+
+
+def map_span(body: bytes) -> Any:
+    """Return the message that a Span is, its attributes as a map of bytes. Raises as `read_mapped`."""
+    return _MappedSpan.FromString(body)
+
+
+def mapped_attributes(mapped: Any, body: bytes) -> tuple[Mapping[str, bytes], Sequence[bytes]]:
+    """Return the attributes of a Span that `map_span` made of `body`, AnyValues, by name, and its events."""
     return _attributes(mapped, body), mapped.events
 
 
@@ -106,6 +120,19 @@ def short_texts(value: bytes) -> list[str]:
     return found
 
 
+def _bodies() -> DescriptorProto:
+    """A request with its spans as bytes; what is beside them is left as it is."""
+    spans = DescriptorProto(name="ScopeSpans")
+    spans.field.add(name="spans", number=2, label="LABEL_REPEATED", type="TYPE_BYTES")
+    groups = DescriptorProto(name="ResourceSpans", nested_type=[spans])
+    groups.field.add(name="scope_spans", number=2, label="LABEL_REPEATED", type="TYPE_MESSAGE", type_name="ScopeSpans")
+    bodies = DescriptorProto(name="Bodies", nested_type=[groups])
+    bodies.field.add(
+        name="resource_spans", number=1, label="LABEL_REPEATED", type="TYPE_MESSAGE", type_name="ResourceSpans"
+    )
+    return bodies
+
+
 def _descriptor() -> FileDescriptorProto:
     span = DescriptorProto()
     Span.DESCRIPTOR.CopyToProto(span)
@@ -125,9 +152,10 @@ def _descriptor() -> FileDescriptorProto:
         package="memtrace_otel",
         syntax="proto3",
         dependency=[Span.DESCRIPTOR.file.name],
-        message_type=[message],
+        message_type=[message, _bodies()],
     )
 
 
 Default().Add(_descriptor())
 _MappedSpan: Any = GetMessageClass(Default().FindMessageTypeByName("memtrace_otel.MappedSpan"))
+_Bodies: Any = GetMessageClass(Default().FindMessageTypeByName("memtrace_otel.Bodies"))

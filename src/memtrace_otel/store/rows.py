@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from sqlite3 import Connection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
@@ -20,8 +20,10 @@ from memtrace_otel.otlp.decode import (
     check_ids,
     decode_span,
     indexed_fields,
+    indexed_in,
     parse_request,
 )
+from memtrace_otel.otlp.mapped import map_span, span_bodies
 from memtrace_otel.otlp.values import attributes, decode_pairs
 from memtrace_otel.store.lineage import add_to_indexes
 
@@ -67,17 +69,20 @@ def read_request(body: bytes) -> tuple[list[SpanRow], list[Rejected]]:
         return [], [Rejected(body, str(error))]
     rows: list[SpanRow] = []
     rejected: list[Rejected] = []
-    for group in groups:
-        source = _request_bytes(group, [])
+    for group, bodies in zip(groups, span_bodies(body), strict=True):
+        source, name = _request_bytes(group, []), group.scope.name
         service = _service(attributes(decode_pairs(group.resource.attributes)))
-        reasons = [check_ids(span) for span in group.spans]
-        rows += [
-            _row(span, group.scope.name, service, source)
-            for span, reason in zip(group.spans, reasons, strict=True)
-            if not reason
-        ]
-        if bad := [span for span, reason in zip(group.spans, reasons, strict=True) if reason]:
-            rejected.append(Rejected(_request_bytes(group, bad), next(filter(None, reasons))))
+        bad: list[Span] = []
+        reasons: list[str] = []
+        for each in bodies:
+            span = map_span(each)
+            if reason := check_ids(span):
+                bad.append(Span.FromString(each))
+                reasons.append(reason)
+            else:
+                rows.append(_row(span, each, name, service, source))
+        if bad:
+            rejected.append(Rejected(_request_bytes(group, bad), reasons[0]))
     return rows, rejected
 
 
@@ -151,11 +156,12 @@ def read_indexed(trace_id: str, span_id: str, name: str, start: int, source: Sou
     return NewSpan(trace_id, span_id, name, start, instrumentation_scope, fields, _service(resource))
 
 
-def _row(span: Span, instrumentation_scope: str, service: str, source: bytes) -> SpanRow:
+def _row(span: Any, body: bytes, instrumentation_scope: str, service: str, source: bytes) -> SpanRow:
+    """Return the row of a span that `map_span` made of `body`."""
     start = min(span.start_time_unix_nano, _INT64_MAX)
     ids = span.trace_id.hex(), span.span_id.hex()
-    body = span.SerializeToString()
-    return SpanRow(NewSpan(*ids, span.name, start, instrumentation_scope, indexed_fields(body), service), source, body)
+    fields = indexed_in(span, body)
+    return SpanRow(NewSpan(*ids, span.name, start, instrumentation_scope, fields, service), source, body)
 
 
 def _service(resource: Mapping[str, AttributeValue]) -> str:
