@@ -14,6 +14,7 @@ from memtrace_otel.model import OperationSpan, Verdict, make_origin
 class _Link(NamedTuple):
     replaces: str
     failure_type: str
+    complete: bool
 
 
 def succeed(verdict: Verdict, trace: Iterable[OperationSpan]) -> Verdict:
@@ -21,8 +22,8 @@ def succeed(verdict: Verdict, trace: Iterable[OperationSpan]) -> Verdict:
     trace as stored.
 
     The markers of one answer form a chain: each names the one before it. A verdict equal to the newest marker gets
-    that marker's ids, so that nothing new arises; any other verdict becomes its successor under a new id, even when
-    an older link of the chain said the same (A, then B, then A again are three).
+    that marker's ids, so that nothing new arises, unless it is complete now and was not; any other verdict becomes its
+    successor under a new id, even when an older link of the chain said the same (A, then B, then A again are three).
     """
     claim = verdict.attribution_id or _digest(
         verdict.failure.answer_span.origin,
@@ -34,7 +35,8 @@ def succeed(verdict: Verdict, trace: Iterable[OperationSpan]) -> Verdict:
     )
     chain = _chain(verdict.failure.answer_span.origin, trace)
     newest = min(chain.keys() - {link.replaces for link in chain.values()}, default="")
-    if newest and newest in (verdict.attribution_id, _successor(claim, chain[newest].replaces)):
+    is_equal = newest and newest in (verdict.attribution_id, _successor(claim, chain[newest].replaces))
+    if is_equal and chain[newest].complete >= verdict.complete:
         id, replaces = newest, chain[newest].replaces
     else:
         id, replaces = _successor(claim, newest), newest
@@ -68,6 +70,7 @@ def _chain(answer: str, trace: Iterable[OperationSpan]) -> dict[str, _Link]:
         str(span.attributes[semconv.ATTRIBUTION_ID]): _Link(
             str(span.attributes.get(semconv.ATTRIBUTION_REPLACES, "")),
             str(span.attributes.get(semconv.FAILURE_TYPE, "")),
+            span.attributes.get(semconv.FAILURE_COMPLETE) is not False,
         )
         for span in trace
         if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE

@@ -64,7 +64,8 @@ def load_slice(source: SliceSource, origin: str) -> EvolutionGraph:
     """Build the graph of the slice of an answer, an empty one when the operation is unknown. Raises StoreError.
 
     It has the nodes and edges that the slice has in the graph of the whole source, and what is known of them from the
-    traces of the slice and the writers of those records of which it has several versions.
+    traces of the slice and the writers of those records of which it has several versions, or that its operations read
+    without an origin.
     """
     flow = StoredFlow(source)
     nodes = _slice(flow, origin)
@@ -73,6 +74,9 @@ def load_slice(source: SliceSource, origin: str) -> EvolutionGraph:
     for version in versions:
         if times[version.ref] > 1:
             flow.deciding(version.ref, version.scope or flow.scope(version.origin))  # what replaced what
+    for node in nodes:
+        if isinstance(node, OperationKey):
+            flow.decide(node, times.keys())
     graph = build_graph((outline.span() for outline in source.outlines(flow.traces)), whole=False)
     return graph.part(nodes)
 
@@ -263,6 +267,14 @@ class StoredFlow:
             found |= self._doubting(ref, found)
             self._deciding[ref, scope] = found
         return found
+
+    def decide(self, operation: OperationKey, refs: Collection[str]) -> None:
+        """Read the traces that have a say in which versions of `refs` an operation read without a recorded origin, also
+        where nothing that it wrote came from them."""
+        found = self._operation(operation.origin)
+        if found and any(ref in refs for ref in (*found.inputs, *found.outputs)):
+            for _ in self.reads(operation):
+                pass
 
     def _in_trace(self, ref: str, trace_id: str) -> set[str]:
         """As `deciding`, for a reader in the trace of a writer: whatever their scopes."""

@@ -41,6 +41,15 @@ def test_a_verdict_knows_the_types_of_those_before_it_on_its_answer() -> None:
     assert [verdict.earlier_types for verdict in settled] == types
 
 
+def test_a_verdict_that_is_complete_now_replaces_the_one_that_was_not() -> None:
+    trace = [ANSWER]
+    partial, whole = verdict_on(UPDATE, complete=False), verdict_on(UPDATE, complete=True)
+    first, second, *later = [settle(verdict, trace) for verdict in (partial, whole, whole, partial, whole)]
+    assert second.replaces == first.attribution_id != second.attribution_id
+    assert {verdict.attribution_id for verdict in later} == {second.attribution_id}
+    assert len(trace) == 1 + 2
+
+
 def test_an_id_given_by_attribution_is_kept() -> None:
     trace = [ANSWER]
     assert settle(verdict_on(UPDATE, attribution_id="run-1"), trace).attribution_id == "run-1"

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from memtrace_otel import operation
-from memtrace_otel.graph import VersionKey, build_graph
+from memtrace_otel.graph import VersionKey, build_graph, load_slice
 from memtrace_otel.graph.export import to_document, to_graphml
 from memtrace_otel.graph.smartcomment import to_smartcomment, to_spans
-from memtrace_otel.model import OperationSpan
+from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.otlp import decode_request, encode_request
 from memtrace_otel.otlp.sdk import encode_sdk_spans
 from memtrace_otel.semconv import Action, OpKind
-from tests.unit.graph.conftest import ALICE, origin_of, put, span
+from memtrace_otel.store import SqliteStore
+from tests.unit.graph.conftest import ALICE, origin_of, put, seen, span
 
 FACT = VersionKey("fact:f", origin_of(1, 2))
 Flow = tuple[tuple[int, int], ...] | None
@@ -74,3 +77,32 @@ def test_a_version_that_comes_from_nothing_can_be_said(many: int) -> None:
     assert (many > 1) == (len(spans) > 1)
     assert len(graph.inputs(op.origin)) == many
     assert [graph.sources(version) for version in graph.outputs(op.origin)] == [[], []]
+
+
+@pytest.mark.parametrize("record", ["memory:7", "memory:0a0b0c0d-0000-4000-8000-000000000001"])
+def test_a_slice_from_the_file_has_no_edge_of_what_flow_leaves_out(record: str, tmp_path: Path) -> None:
+    """Its operation looked at the newest version, without an origin; an older one is in the slice by another way."""
+
+    def at(trace: int, kind: OpKind, reads: list[Variable], writes: list[Variable], flow: Flow = None) -> OperationSpan:
+        return span(trace, 1, kind, at=10 * trace, scope=ALICE, inputs=reads, outputs=writes, flow=flow)
+
+    first, of_first = put(record, "Lisbon"), seen(record, origin_of(1, 1))
+    other, fact = put("memory:other", "Portugal"), put("fact:cat", "a cat", action=Action.DERIVE)
+    spans = [
+        at(1, OpKind.CREATE, [put("message:a", "Lisbon")], [first]),
+        at(2, OpKind.CONSOLIDATE, [of_first], [other]),
+        at(3, OpKind.UPDATE, [put("message:b", "Rome"), of_first], [put(record, "Rome", action=Action.UPDATE)]),
+        at(4, OpKind.EXTRACT, [put("message:c", "a cat"), seen(record)], [fact], flow=((0, 0),)),
+        at(
+            5,
+            OpKind.RESPOND,
+            [seen("fact:cat", origin_of(4, 1)), seen("memory:other", origin_of(2, 1))],
+            [put("answer:a", "a cat")],
+        ),
+    ]
+    with SqliteStore.open(tmp_path / "spans.db") as store:
+        store.add_request(encode_request(spans))
+        whole, loaded = build_graph(spans), load_slice(store, origin_of(5, 1))
+    part = whole.part(whole.slice_of_answer(origin_of(5, 1)))
+    assert VersionKey(record, origin_of(1, 1)) in part
+    assert set(loaded.edges(keys=True)) == set(part.edges(keys=True))
