@@ -48,6 +48,8 @@ _NO_TENANT = "no org id"
 _SAYS_ERROR = re.compile(rb'"errors?"')
 _HTTP = "http1.x server"
 """Of gRPC, which says that it is unavailable."""
+_GRPC = " (OTEL_EXPORTER_OTLP_PROTOCOL=grpc says that it is the port of gRPC)"
+"""A port of gRPC breaks the connection off, or answers what is not HTTP/1."""
 _WHO = " (OTEL_EXPORTER_OTLP_HEADERS says who sends: a token or a tenant, such as x-scope-orgid=acme)"
 
 
@@ -118,12 +120,11 @@ def _send_http(target: Target, body: bytes) -> bytes:
         unsupported = error.code in _NO_LOGS and target.signal == "logs"
         _refuse(target, reason, unsupported=unsupported, refused=error.code in _REFUSED)
     except URLError as error:
-        _refuse(target, str(error.reason))
+        _refuse(target, f"{error.reason}{_GRPC if isinstance(error.reason, ConnectionResetError) else ''}")
     except (OSError, ValueError) as error:
-        _refuse(target, str(error) or type(error).__name__)
+        _refuse(target, f"{str(error) or type(error).__name__}{_GRPC if isinstance(error, ConnectionResetError) else ''}")
     except HTTPException as error:  # its text may be what came, whatever that is
-        advice = " (OTEL_EXPORTER_OTLP_PROTOCOL=grpc says that it is the port of gRPC)"
-        _refuse(target, f"{type(error).__name__}{'' if isinstance(error, IncompleteRead) else advice}")
+        _refuse(target, f"{type(error).__name__}{'' if isinstance(error, IncompleteRead) else _GRPC}")
 
 
 def _tls(target: Target) -> ssl.SSLContext:

@@ -292,6 +292,7 @@ def test_what_is_rejected_may_be_told_in_json(
     [
         (b"\0\0\x12\x04\0\0\0\0\0\0\x03\0\0\0\x80", "BadStatusLine .OTEL_EXPORTER_OTLP_PROTOCOL=grpc"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n", "IncompleteRead$"),
+        (b"", "reset by peer .OTEL_EXPORTER_OTLP_PROTOCOL=grpc"),
     ],
 )
 def test_what_is_no_whole_reply_of_http_is_an_error(
@@ -299,7 +300,9 @@ def test_what_is_no_whole_reply_of_http_is_an_error(
 ) -> None:
     def answer() -> None:
         with server.accept()[0] as connection:
-            connection.recv(1 << 20)
+            connection.recv(1 << 20 if reply else 1)
+            if not reply:
+                return
             connection.sendall(reply)
             connection.shutdown(socket.SHUT_WR)
             while connection.recv(1 << 20):  # closed with a part unread it would be reset
