@@ -121,8 +121,10 @@ def _send_http(target: Target, body: bytes) -> bytes:
         _refuse(target, reason, unsupported=unsupported, refused=error.code in _REFUSED)
     except URLError as error:
         _refuse(target, f"{error.reason}{_GRPC if isinstance(error.reason, ConnectionResetError) else ''}")
+    except ConnectionResetError as error:
+        _refuse(target, f"{error}{_GRPC}")
     except (OSError, ValueError) as error:
-        _refuse(target, f"{str(error) or type(error).__name__}{_GRPC if isinstance(error, ConnectionResetError) else ''}")
+        _refuse(target, str(error) or type(error).__name__)
     except HTTPException as error:  # its text may be what came, whatever that is
         _refuse(target, f"{type(error).__name__}{'' if isinstance(error, IncompleteRead) else _GRPC}")
 
