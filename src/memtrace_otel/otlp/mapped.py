@@ -2,8 +2,8 @@
 request of OTLP with its spans as bytes, each as it was sent.
 
 `map<string, bytes>` and `repeated KeyValue` are the same bytes, and of equal keys the last one counts, as in
-`decode_pairs`. Values, events and links are not looked into: what is damaged there only who reads them refuses. Of a value
-that is sent in pieces, which protobuf would merge and no encoder makes, the last one counts.
+`decode_pairs`. Values, events and links are not looked into: what is damaged there only who reads them refuses. Of a
+value that is sent in pieces, which protobuf would merge and no encoder makes, the last one counts.
 """
 
 from __future__ import annotations
