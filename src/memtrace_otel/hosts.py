@@ -11,9 +11,11 @@ _CONNECT_SECONDS = 0.5
 def host_of(endpoint: str) -> str:
     """Return the host of an OTLP endpoint, a URL or `host:port`; localhost when it names none."""
     try:
-        return urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname or "localhost"
+        parts = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}")
+        named = parts.hostname or urlsplit(f"//{parts.path.strip('/')}").hostname  # gRPC's dns:///host:port
     except ValueError:
-        return "localhost"
+        named = ""
+    return named or "localhost"
 
 
 def listens(host: str, port: int) -> bool:

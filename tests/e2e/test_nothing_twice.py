@@ -231,7 +231,8 @@ def test_another_machine_adds_nothing(name: str, backend: Backend, told: list[Op
     elsewhere, third = stored(tmp_path / "elsewhere.db", told), stored(tmp_path / "third.db", told)
     assert Run(backend.otlp_http, "--all", "--db", elsewhere, "--look-in", source).sent() == 0
     assert own_spans(elsewhere) == wanted
-    with usual_ports(backend, name) as endpoint:  # it looks by itself before it sends there for the first time
+    with usual_ports(backend, name) as endpoint:  # it looks by itself
+        assert Run(endpoint, told[0].trace_id, "--db", third).sent() == 0
         assert Run(endpoint, "--all", "--db", third).sent() == 0
     assert own_spans(third) == wanted
     if name == "tempo":  # it keeps the first span of an id: even without a look nothing changes

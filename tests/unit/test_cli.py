@@ -356,20 +356,28 @@ def test_what_another_database_may_have_sent_is_told_of_once(database: Path, mon
     assert "twice" not in run(*asked).stderr
 
 
-def test_the_first_verdicts_are_looked_for_on_the_host_of_the_receiver(
-    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def is_marker(span: OperationSpan) -> bool:
+    return "memtrace.failure.answer" in span.attributes
+
+
+def test_verdicts_are_looked_for_on_the_host_of_the_receiver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run on another machine, with the same spans in a file of its own, has sent them to the Jaeger that is there."""
     sent: list[bytes] = []
     monkeypatch.setattr(publish, "send", lambda target, body: sent.append(body))
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_LOGS_EXPORTER", "none")
-    copy, other = tmp_path / "copy.db", tmp_path / "other.db"
-    for path in (copy, other):
-        path.write_bytes(database.read_bytes())
-    assert run("attribute", "--all", "--db", database).exit_code == 0
-    with SqliteStore.open(database) as store:
+    first = record(System.ADDITIVE, Fault.GARBLED, STORY[0], STORY[3]).spans
+    second = record(System.ADDITIVE, Fault.GARBLED, STORY[1], STORY[3]).spans
+    second = [replace(span, scope=span.scope and "b" * 16) for span in second]
+    paths = [tmp_path / f"{name}.db" for name in ("one", "two", "three")]
+    for path in paths:
+        with SqliteStore.open(path) as store:
+            store.add_request(encode_request([*first, *second]))
+    assert run("attribute", "--all", "--db", paths[0]).exit_code == 0
+    with SqliteStore.open(paths[0]) as store:
         there = list(store.spans())
+    answers = sorted({str(span.attributes["memtrace.failure.answer"])[:32] for span in there if is_marker(span)})
+    assert len(answers) == 2
 
     def answer(path: str, query: dict[str, str]) -> Reply:
         spans = [span for span in there if span.trace_id == path.rpartition("/")[2]]
@@ -378,12 +386,14 @@ def test_the_first_verdicts_are_looked_for_on_the_host_of_the_receiver(
 
     with answering(answer) as asked:
         monkeypatch.setattr(nearby, "KINDS", {"jaeger": (JaegerSource, asked.port, "x-tenant")})
-        result = run("attribute", "--all", "--db", copy)
-        assert f"http://127.0.0.1:1: what jaeger+{asked.url} shows is not sent again" in result.stderr
-        assert (result.exit_code, "sent 0 spans" in result.stderr, len(sent)) == (0, True, 1)
-        assert run("attribute", "--all", "--db", copy).stderr.count("is not sent again") == 0  # now the file knows
+        some = run("attribute", answers[0], "--db", paths[1])
+        assert f"http://127.0.0.1:1: what jaeger+{asked.url} shows is not sent again" in some.stderr
+        others = run("attribute", "--all", "--db", paths[1])
+        assert "is not sent again" not in others.stderr  # said once
+        for result in (some, others):
+            assert (result.exit_code, "sent 0 spans" in result.stderr, len(sent)) == (0, True, 1)
         there.clear()
-        result = run("attribute", "--all", "--db", other)
+        result = run("attribute", "--all", "--db", paths[2])
         assert "may be shown twice unless --look-in" in result.stderr
         assert len(sent) == 2
 

@@ -24,11 +24,12 @@ MAY_IMPORT = {
     "version": set[str](),
     "semconv": set[str](),
     "settings": set[str](),
+    "hosts": set[str](),
     "model": set[str](),
     "capture": {"model", "otlp"},  # otlp: the encoder, in the processor alone
     "instrumentation": {"capture", "model"},
     "otlp": {"model"},
-    "store": {"model", "otlp"},
+    "store": {"hosts", "model", "otlp"},
     "graph": {"model", "store"},
     "attribution": {"graph", "model"},
     "annotate": {"model", "otlp"},

@@ -135,8 +135,7 @@ def _from_database(
         closing(open_source(look_in)) if look_in else nullcontext() as backend,
         store.turn() if annotate else nullcontext(),
     ):
-        is_first = target and not look_in and not store.has_sent(target.ledger)
-        with closing(NearbySources(target.endpoint)) if target and is_first else nullcontext() as nearby:
+        with closing(NearbySources(target.endpoint)) if target and not backend else nullcontext() as nearby:
             looked = backend or nearby
             kept: AnnotationStore = LookingAnnotations(store, looked.whole) if looked else store
             with progress_bar("attribute") as progress:
@@ -146,7 +145,8 @@ def _from_database(
                     made = record(kept, diagnosis, started=started) if annotate else []
                     found += _found(diagnosis, made)
                     annotations += made
-        if nearby and any(made.spans for made in annotations):
+        is_first = target and not store.has_sent(target.ledger)
+        if nearby and is_first and any(made.spans for made in annotations):
             twice = "those that another database has sent there may be shown twice unless --look-in URL is given"
             said = f"what {nearby.shows} shows is not sent again" if nearby.shows else twice
             click.echo(f"first verdicts from {database} to {target}: {said}", err=True)

@@ -21,6 +21,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from memtrace_otel.otlp.fields import array_of_text
 from memtrace_otel.otlp.values import decode_any
 
+_TRACE_ID, _SPAN_ID = b"\x0a\x10", b"\x12\x08"
+"""How the ids of a Span begin that are as long as they have to be."""
 _TEXT, _ARRAY = 10, 42
 """How an AnyValue begins that is a text, or an array."""
 _SHORT = [f"\n{chr(size + 2)}\n{chr(size)}" for size in range(122)]
@@ -48,6 +50,12 @@ def span_bodies(body: bytes) -> list[Sequence[bytes]]:
     return [
         scope_spans.spans[:] for resource_spans in request.resource_spans for scope_spans in resource_spans.scope_spans
     ]
+
+
+def leading_ids(body: bytes) -> tuple[bytes, bytes] | None:
+    """Return trace id and span id of a Span that begins with them, of the right length, as SDKs write it; None of any
+    other. One that has them once more further on has other ids: the last ones count."""
+    return (body[2:18], body[20:28]) if body[:2] == _TRACE_ID and body[18:20] == _SPAN_ID else None
 
 
 def map_span(body: bytes) -> Any:

@@ -23,7 +23,7 @@ from memtrace_otel.otlp.decode import (
     indexed_in,
     parse_request,
 )
-from memtrace_otel.otlp.mapped import map_span, span_bodies
+from memtrace_otel.otlp.mapped import leading_ids, map_span, span_bodies
 from memtrace_otel.otlp.values import attributes, decode_pairs
 from memtrace_otel.store.lineage import add_to_indexes
 
@@ -79,8 +79,11 @@ def read_request(body: bytes) -> tuple[list[SpanRow], list[Rejected]]:
             if reason := check_ids(span):
                 bad.append(Span.FromString(each))
                 reasons.append(reason)
-            else:
-                rows.append(_row(span, each, name, service, source))
+                continue
+            if leading_ids(each) != (span.trace_id, span.span_id):  # in an order of its own: as others are written
+                each = Span.FromString(each).SerializeToString()
+                span = map_span(each)
+            rows.append(_row(span, each, name, service, source))
         if bad:
             rejected.append(Rejected(_request_bytes(group, bad), reasons[0]))
     return rows, rejected

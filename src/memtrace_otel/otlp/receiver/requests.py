@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from memtrace_otel.otlp.decode import check_ids
-from memtrace_otel.otlp.mapped import span_bodies
+from memtrace_otel.otlp.mapped import leading_ids, span_bodies
 from memtrace_otel.otlp.receiver.intake import RequestError
 from memtrace_otel.otlp.receiver.limits import Limits
 from memtrace_otel.otlp.receiver.pieces import Cutter, Piece, check_count
@@ -17,8 +17,6 @@ from memtrace_otel.otlp.receiver.wire import WireError
 
 WHOLE_BYTES = 1 << 20
 """Largest request that is built as one message, whatever that takes in memory."""
-_TRACE_ID, _SPAN_ID = b"\x0a\x10", b"\x12\x08"
-"""How the fields of ids begin that are as long as they have to be."""
 _NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
 _ENTRY_BYTES = 2
 """What an attribute, event or link takes at least."""
@@ -60,15 +58,9 @@ def _good_spans(body: bytes, limits: Limits) -> int | None:
     for spans in groups:
         total += len(spans)
         for span in spans:
-            if (
-                len(span) <= entries_fit
-                and span[:2] == _TRACE_ID
-                and span[18:20] == _SPAN_ID
-                and span[2:18] != _NO_TRACE
-                and span[20:28] != _NO_SPAN
-            ):  # as SDKs write it; ids that come once more further on are decoding's to refuse
-                continue
-            if _refusal(Span.FromString(span), limits):
+            ids = leading_ids(span) if len(span) <= entries_fit else None
+            # other ones that come further on are decoding's to refuse
+            if (not ids or _NO_TRACE in ids or _NO_SPAN in ids) and _refusal(Span.FromString(span), limits):
                 return None
     return total if total or not body else None
 
