@@ -15,7 +15,7 @@ from memtrace_otel.diagnosis import diagnose, diagnose_backend, record
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import Action, OpKind, Role
-from memtrace_otel.store import DamagedSpanError, SqliteStore
+from memtrace_otel.store import DamagedError, SqliteStore
 from memtrace_otel.store.http import Address, BackendApi, Bounds
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
 from tests.unit.store.listed_source import ListedSource
@@ -85,7 +85,7 @@ def test_a_damaged_span_keeps_the_answers_of_its_memory_alone_from_being_attribu
         assert [record.args[0] for record in caplog.records if "attributed" in record.message] == [
             f"{trace:032x}" for trace in (10, 40)
         ]
-        with pytest.raises(DamagedSpanError, match=written.origin):
+        with pytest.raises(DamagedError, match=written.origin):
             list(diagnose(store, [f"{10:032x}"]))
 
 

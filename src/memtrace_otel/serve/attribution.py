@@ -17,7 +17,7 @@ from memtrace_otel import settings
 from memtrace_otel.model import Attributed, is_failing, is_unique
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, CHANGING_KINDS, OpKind
 from memtrace_otel.serve.progress import Pair, Progress, pair_of
-from memtrace_otel.store import DamagedSpanError, NewSpan, RemoteSource, SqliteStore, StoreError
+from memtrace_otel.store import DamagedError, NewSpan, RemoteSource, SqliteStore, StoreError
 from memtrace_otel.store.records import may_write, unique_refs
 from memtrace_otel.store.wanted import indexed_judged_traces
 
@@ -261,7 +261,7 @@ class Attribution:
                     gc.collect()  # an idle server holds no graph: theirs are full of circles
                 return outcome.progress
         except Exception as error:
-            if isinstance(error, StoreError) and not isinstance(error, DamagedSpanError):
+            if isinstance(error, StoreError) and not isinstance(error, DamagedError):
                 watched.due = time.monotonic() + self._quiet
                 raise
             return self._failed(together, error)
@@ -275,7 +275,7 @@ class Attribution:
             first.due = time.monotonic()
             return Progress()
         first.unsent = False
-        if isinstance(error, DamagedSpanError):
+        if isinstance(error, DamagedError):
             _logger.warning("trace %s is not attributed: %s", trace_ids[0], error)
         else:
             _logger.warning("attribution of trace %s failed: %s", trace_ids[0], type(error).__name__)

@@ -21,7 +21,7 @@ from memtrace_otel.store import forgetting, ledger, retention, space
 from memtrace_otel.store.bodies import UNDECODABLE, Bodies
 from memtrace_otel.store.connection import TranslatedErrors, connect, snapshot
 from memtrace_otel.store.damage import find_damage
-from memtrace_otel.store.errors import DamagedSpanError, StoreError
+from memtrace_otel.store.errors import DamagedError, StoreError
 from memtrace_otel.store.inbox import Batch, add_bodies, drain_batch, waiting
 from memtrace_otel.store.lineage import (
     changed_elsewhere,
@@ -414,7 +414,7 @@ class SqliteStore:
     def _undecodable(self, trace_id: str, span_id: str) -> StoreError:
         span = make_origin(trace_id, span_id)
         reason = f"span {span} cannot be decoded; `memtrace-otel store check` names every such span"
-        return DamagedSpanError(self._path, reason)
+        return DamagedError(self._path, reason)
 
     def _source(self, id: int) -> Source:
         if id not in self._sources:
