@@ -465,8 +465,9 @@ def test_after_an_error_the_rest_of_what_arrived_comes(tmp_path: Path, monkeypat
         assert {*seen} == {span.span_id for span in spans}
 
 
+@pytest.mark.parametrize("resumed", [False, True])
 def test_a_damaged_page_keeps_the_traces_that_need_it_alone_from_being_attributed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, resumed: bool
 ) -> None:
     failing = {"gen_ai.evaluation.score.label": "fail"}
     spans = [OperationSpan(A, "1" * 16, kind="create", scope="ana", start=1, attributes={"long": "x" * 3000})]
@@ -479,7 +480,10 @@ def test_a_damaged_page_keeps_the_traces_that_need_it_alone_from_being_attribute
     break_leaf(tmp_path / "a.db", "span", 0)
     watching = Attribution(0)
     with WatchedStore.open(tmp_path / "a.db") as store:
-        watching.notice(failures, store)
+        if resumed:
+            watching.resume(store)
+        else:
+            watching.notice(failures, store)
         time.sleep(watching.wait())
         done = run(watching, store)
         assert (sum(one.verdicts for one in done), sum(one.errors for one in done)) == (1, 1)
