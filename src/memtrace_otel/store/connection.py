@@ -194,7 +194,8 @@ _UNREADABLE = (
 _ACCESS = "; file and folder have to be writable, also for reading: the log is kept beside the file"
 _ROOM = (
     "; where its disk is full, free some megabytes first: also what removes something writes to the log beside the file"
-    " (`store compact` needs as much room as the file takes)"
+    " (`store compact` needs as much room as the file takes); where it is not, `memtrace-otel store check` names what"
+    " is damaged"
 )
 _ADVICE = {
     sqlite3.SQLITE_CORRUPT: "; `memtrace-otel store check` names what cannot be read",
