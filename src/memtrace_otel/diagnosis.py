@@ -14,7 +14,7 @@ from memtrace_otel.attribution import attribute, find_failures, read_verdict, ve
 from memtrace_otel.graph import EvolutionGraph, load_graph, load_graphs
 from memtrace_otel.model import OperationSpan, Verdict, is_origin, make_origin, split_origin
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, FailureType, Incomplete
-from memtrace_otel.store import DamagedSpanError, RemoteSource, SqliteStore, StoredVerdict
+from memtrace_otel.store import DamagedError, RemoteSource, SqliteStore, StoredVerdict
 from memtrace_otel.store.ahead import TOGETHER, read_ahead
 from memtrace_otel.store.wanted import indexed_judged_traces
 
@@ -100,7 +100,7 @@ def _load_sound(store: SqliteStore, trace_ids: Collection[str]) -> Iterator[tupl
                 for trace_id in together:
                     del left[trace_id]
                 yield together, graph
-        except DamagedSpanError as error:
+        except DamagedError as error:
             first = next(iter(left))
             _logger.warning("trace %s is not attributed: %s", first, error)
             del left[first]

@@ -70,7 +70,7 @@ def test_check_ends_with_one_when_something_is_damaged(database: Path) -> None:
     damaged = run(database, "check", "--json")
     assert damaged.exit_code == 1
     assert json.loads(damaged.stdout)["kind"] == "undecodable"
-    assert "1 damages" in damaged.stderr
+    assert "1 damage in" in damaged.stderr
     assert run(database.with_name("none.db"), "check").exit_code == 2
 
 

@@ -95,7 +95,8 @@ def check(database: Path, as_json: bool) -> None:
     for damage in damages:
         click.echo(json.dumps(asdict(damage)) if as_json else f"{damage.kind}: {damage.place}: {damage.reason}")
     if damages:
-        fail(f"{len(damages)} damages in {database}", NOTHING_FOUND)
+        many = "1 damage" if len(damages) == 1 else f"{len(damages)} damages"
+        fail(f"{many} in {database}", NOTHING_FOUND)
     if not as_json:
         click.echo(f"{database} is sound")
 

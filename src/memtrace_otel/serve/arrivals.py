@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from sqlite3 import Connection
 
 from memtrace_otel.model import is_unique
 from memtrace_otel.semconv import CHANGING_KINDS
-from memtrace_otel.store import NewSpan, SqliteStore
+from memtrace_otel.store import DamagedError, NewSpan, SqliteStore
 from memtrace_otel.store.connection import unsynced
 from memtrace_otel.store.inbox import Batch, drain_batch
 from memtrace_otel.store.lineage import owner_scopes
@@ -80,9 +81,12 @@ class WatchedStore(SqliteStore):
             yield from page
 
     def scopes_of(self, trace_id: str) -> list[str]:
-        """Return the memories that spans of a trace are of, '' among them where one is of none."""
-        with self._locked() as connection:
-            return [scope for (scope,) in connection.execute(_SCOPES, (trace_id,))]
+        """Return the memories that spans of a trace are of, '' among them where one is of none; those that were read
+        where a page of the file cannot be."""
+        found: list[str] = []
+        with suppress(DamagedError), self._locked() as connection:
+            found += (scope for (scope,) in connection.execute(_SCOPES, (trace_id,)))
+        return found
 
     def changed_by(self, span: NewSpan) -> set[str]:
         """Return the memories that a span that changes records names: it may be of another one, or of none."""
@@ -91,7 +95,7 @@ class WatchedStore(SqliteStore):
         traces = {origin[:32] for origin in span.fields.origins}
         found = {scope for trace_id in traces for scope in self.scopes_of(trace_id)}
         if unique := [ref for ref in span.fields.written if is_unique(ref)]:
-            with self._locked() as connection:
+            with suppress(DamagedError), self._locked() as connection:
                 found |= owner_scopes(connection, unique)
         return found
 

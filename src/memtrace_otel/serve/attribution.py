@@ -10,14 +10,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from memtrace_otel import settings
 from memtrace_otel.model import Attributed, is_failing, is_unique
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, CHANGING_KINDS, OpKind
 from memtrace_otel.serve.progress import Pair, Progress, pair_of
-from memtrace_otel.store import DamagedSpanError, NewSpan, RemoteSource, SqliteStore, StoreError
+from memtrace_otel.store import DamagedError, NewSpan, RemoteSource, SqliteStore, StoreError
 from memtrace_otel.store.records import may_write, unique_refs
 from memtrace_otel.store.wanted import indexed_judged_traces
 
@@ -160,22 +160,18 @@ class Attribution:
         """
         now = time.monotonic()
         since = time.time_ns() - _RESUMED_NANOSECONDS
-        judged = (span for kind in (OpKind.JUDGE, OpKind.RESPOND) for span in store.indexed_of(kind, since))
-        for span in chain(store.latest(_RESUMED_SPANS), judged):
-            if span.instrumentation_scope == ATTRIBUTION_SCOPE:
-                continue
-            self._expect(span.fields.kind, span.fields.system, span.service)
-            for trace_id in self._concerned(span, store):
-                self._watch(trace_id, span.start, span.fields.scope, now)
+        judged = (store.indexed_of(kind, since) for kind in (OpKind.JUDGE, OpKind.RESPOND))
+        for spans in (store.latest(_RESUMED_SPANS), *judged):
+            try:
+                self._notice_failing(spans, now, store)
+            except DamagedError as error:
+                _logger.warning("earlier failing traces may not be attributed: %s", error)
 
     def notice(self, spans: Iterable[NewSpan], memories: Memories | None = None) -> None:
         """Look at spans that are new to the store."""
         now = time.monotonic()
         others = [span for span in spans if span.instrumentation_scope != ATTRIBUTION_SCOPE]
-        for span in others:
-            self._expect(span.fields.kind, span.fields.system, span.service)
-            for trace_id in self._concerned(span, memories):
-                self._watch(trace_id, span.start, span.fields.scope, now)
+        self._notice_failing(others, now, memories)
         if not self._watched:
             return
         scopes: defaultdict[str, set[str]] = defaultdict(set)
@@ -212,6 +208,14 @@ class Attribution:
                     self._postpone(watched, now)
         if now - self._forgotten > _FORGET_SECONDS:
             self._forget(now)
+
+    def _notice_failing(self, spans: Iterable[NewSpan], now: float, memories: Memories | None) -> None:
+        for span in spans:
+            if span.instrumentation_scope == ATTRIBUTION_SCOPE:
+                continue
+            self._expect(span.fields.kind, span.fields.system, span.service)
+            for trace_id in self._concerned(span, memories):
+                self._watch(trace_id, span.start, span.fields.scope, now)
 
     def answering(self) -> frozenset[Pair]:
         """Return whose answers were seen for the first time since this was asked for last."""
@@ -261,7 +265,7 @@ class Attribution:
                     gc.collect()  # an idle server holds no graph: theirs are full of circles
                 return outcome.progress
         except Exception as error:
-            if isinstance(error, StoreError) and not isinstance(error, DamagedSpanError):
+            if isinstance(error, StoreError) and not isinstance(error, DamagedError):
                 watched.due = time.monotonic() + self._quiet
                 raise
             return self._failed(together, error)
@@ -275,7 +279,7 @@ class Attribution:
             first.due = time.monotonic()
             return Progress()
         first.unsent = False
-        if isinstance(error, DamagedSpanError):
+        if isinstance(error, DamagedError):
             _logger.warning("trace %s is not attributed: %s", trace_ids[0], error)
         else:
             _logger.warning("attribution of trace %s failed: %s", trace_ids[0], type(error).__name__)

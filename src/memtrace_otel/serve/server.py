@@ -174,6 +174,7 @@ def _http_server(options: Options, app: object) -> uvicorn.Server:
 def _bind(server: grpc.aio.Server, options: Options) -> int:
     host = f"[{options.host}]" if ":" in options.host else options.host
     address = f"{host}:{options.grpc_port}"
+    listen(options.host, options.grpc_port).close()  # of a name's addresses gRPC takes those that are free
     try:
         if options.certificate and options.key:
             pairs = [(options.key.read_bytes(), options.certificate.read_bytes())]

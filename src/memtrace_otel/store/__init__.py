@@ -1,6 +1,6 @@
 """Where spans live: the protocols every store keeps, the embedded store (one SQLite file), tracing backends."""
 
-from memtrace_otel.store.errors import DamagedSpanError, SourceLimitError, StoreError
+from memtrace_otel.store.errors import DamagedError, SourceLimitError, StoreError
 from memtrace_otel.store.nearby import NearbySources
 from memtrace_otel.store.opening import SourceError, open_source
 from memtrace_otel.store.protocols import RecordSource, SpanStore, StoredVerdict, StoreStats, TraceSource
@@ -10,7 +10,7 @@ from memtrace_otel.store.sqlite import SqliteStore
 from memtrace_otel.store.upkeep import StoreUpkeep
 
 __all__ = [
-    "DamagedSpanError",
+    "DamagedError",
     "NearbySources",
     "NewSpan",
     "RecordSource",

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import TypeVar
 
-from memtrace_otel.store.errors import StoreError
+from memtrace_otel.store.errors import DamagedError, StoreError
 from memtrace_otel.store.log import keep_damaged, read_log
 from memtrace_otel.store.schema import APPLICATION_ID, STATEMENTS, VERSION
 
@@ -170,7 +170,7 @@ def execute_patiently(connection: sqlite3.Connection, statement: str) -> None:
 
 
 class TranslatedErrors:
-    """Raises what SQLite and the file system report as StoreError."""
+    """Raises what SQLite and the file system report as StoreError, a page that cannot be read as DamagedError."""
 
     __slots__ = ("_path",)
 
@@ -183,7 +183,8 @@ class TranslatedErrors:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, sqlite3.Error | OSError):
             code = getattr(error, "sqlite_errorcode", 0)
-            raise StoreError(self._path, f"{error}{_ADVICE.get(code) or _ADVICE.get(code & 0xFF, '')}") from error
+            raised = DamagedError if is_corrupt(error) else StoreError
+            raise raised(self._path, f"{error}{_ADVICE.get(code) or _ADVICE.get(code & 0xFF, '')}") from error
 
 
 _UNREADABLE = (
@@ -193,7 +194,8 @@ _UNREADABLE = (
 _ACCESS = "; file and folder have to be writable, also for reading: the log is kept beside the file"
 _ROOM = (
     "; where its disk is full, free some megabytes first: also what removes something writes to the log beside the file"
-    " (`store compact` needs as much room as the file takes)"
+    " (`store compact` needs as much room as the file takes); where it is not, `memtrace-otel store check` names what"
+    " is damaged"
 )
 _ADVICE = {
     sqlite3.SQLITE_CORRUPT: "; `memtrace-otel store check` names what cannot be read",

@@ -15,8 +15,8 @@ class StoreError(Exception):
         self.reason = reason
 
 
-class DamagedSpanError(StoreError):
-    """A span that cannot be decoded; others of the same store can."""
+class DamagedError(StoreError):
+    """A span that cannot be decoded, or a page of the file that cannot be read; what lies elsewhere can."""
 
 
 class SourceLimitError(StoreError):

@@ -70,7 +70,7 @@ def writers_before(connection: Connection, ref: str, trace_id: str, most: int) -
     """Return the traces of up to `most` of them that arrived before the last span of a trace, the last first."""
     found: list[str] = []
     last, first = connection.execute(_BOUNDS, (trace_id,)).fetchone()
-    for part in range((last or 0) >> PART_BITS, ((first or 0) >> PART_BITS) - 1, -1):
+    for part in range((last or 0) >> PART_BITS, (first or 0) - 1, -1):
         key = part << HASH_BITS | _hash_of(ref)
         found += [writer for (writer,) in connection.execute(_WRITERS_BEFORE, (key, last, most - len(found)))]
         if len(found) >= most:
@@ -127,16 +127,17 @@ def _hash_of(name: str) -> int:
     return int.from_bytes(digest) & _HASH_MASK
 
 
-_PARTS = f"""
+_PARTS = """
 RECURSIVE part (base, least) AS (
-    SELECT max(id) >> {PART_BITS} << {HASH_BITS}, (SELECT min(id) FROM span) >> {PART_BITS} << {HASH_BITS} FROM span
-    UNION ALL SELECT base - (1 << {HASH_BITS}), least FROM part WHERE base > least
+    SELECT max({0}) >> {1} << {1}, (SELECT min({0}) FROM {2}) >> {1} << {1} FROM {2}
+    UNION ALL SELECT base - (1 << {1}), least FROM part WHERE base > least
 )
 """
-_READERS = f"WITH {_PARTS} SELECT span FROM part CROSS JOIN reader ON origin = base | :hash"
+_READER_PARTS, _WRITER_PARTS = _PARTS.format("origin", HASH_BITS, "reader"), _PARTS.format("ref", HASH_BITS, "writer")
+_READERS = f"WITH {_READER_PARTS} SELECT span FROM part CROSS JOIN reader ON origin = base | :hash"
 _OF_WRITERS = "FROM part CROSS JOIN writer ON ref = base | :hash CROSS JOIN span ON id = span"
-_WRITERS = f"WITH {_PARTS} SELECT DISTINCT trace_id {_OF_WRITERS}"
-_WRITER_SCOPES = f"WITH {_PARTS} SELECT DISTINCT trace_id, scope {_OF_WRITERS}"
+_WRITERS = f"WITH {_WRITER_PARTS} SELECT DISTINCT trace_id {_OF_WRITERS}"
+_WRITER_SCOPES = f"WITH {_WRITER_PARTS} SELECT DISTINCT trace_id, scope {_OF_WRITERS}"
 _SCOPES = "SELECT DISTINCT trace_id, scope FROM span WHERE trace_id IN (SELECT value FROM json_each(?))"
 _MADE = """
 made (trace_id, scope, hash) AS MATERIALIZED (
@@ -146,23 +147,23 @@ made (trace_id, scope, hash) AS MATERIALIZED (
 """
 _OF_READERS = "FROM made CROSS JOIN part CROSS JOIN reader ON origin = base | hash CROSS JOIN span ON id = reader.span"
 _READER_SCOPES = f"""
-WITH {_PARTS}, {_MADE}
+WITH {_READER_PARTS}, {_MADE}
 SELECT DISTINCT made.trace_id, span.trace_id, span.scope {_OF_READERS} WHERE span.scope <> made.scope OR span.scope = ''
 """
 _CHANGES = f"span.kind IN {tuple(sorted(map(str, CHANGING_KINDS)))}"
 _CHANGED = f"""
-WITH {_PARTS}, made (hash, scope) AS MATERIALIZED (
+WITH {_READER_PARTS}, made (hash, scope) AS MATERIALIZED (
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)
 )
 SELECT DISTINCT span.trace_id {_OF_READERS} WHERE (span.scope <> made.scope OR span.scope = '') AND {_CHANGES}
 """
 _CHANGED_REFS = f"""
-WITH {_PARTS}, named (hash) AS MATERIALIZED (SELECT hash_of(value) FROM json_each(?))
+WITH {_WRITER_PARTS}, named (hash) AS MATERIALIZED (SELECT hash_of(value) FROM json_each(?))
 SELECT DISTINCT span.trace_id
 FROM named CROSS JOIN part CROSS JOIN writer ON ref = base | hash CROSS JOIN span ON id = writer.span WHERE {_CHANGES}
 """
 _OWNER_SCOPES = f"""
-WITH {_PARTS}, named (hash) AS MATERIALIZED (SELECT value FROM json_each(?)), owner (id) AS (
+WITH {_WRITER_PARTS}, named (hash) AS MATERIALIZED (SELECT value FROM json_each(?)), owner (id) AS (
     SELECT (SELECT min(span) FROM writer WHERE ref = base | hash) FROM named CROSS JOIN part
     UNION SELECT (SELECT max(span) FROM writer WHERE ref = base | hash) FROM named CROSS JOIN part
 )
@@ -171,4 +172,4 @@ SELECT DISTINCT trace_id, scope FROM owner CROSS JOIN span USING (id)
 _WRITERS_BEFORE = """
 SELECT trace_id FROM writer CROSS JOIN span ON id = span WHERE ref = ? AND span < ? ORDER BY span DESC LIMIT ?
 """
-_BOUNDS = "SELECT (SELECT max(id) FROM span WHERE trace_id = ?), (SELECT min(id) FROM span)"
+_BOUNDS = f"SELECT (SELECT max(id) FROM span WHERE trace_id = ?), (SELECT min(ref) >> {HASH_BITS} FROM writer)"

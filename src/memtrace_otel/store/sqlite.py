@@ -11,7 +11,7 @@ from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import islice
 from pathlib import Path
-from sqlite3 import Connection
+from sqlite3 import Connection, DatabaseError
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,9 +19,9 @@ from memtrace_otel.model import OperationSpan, make_origin
 from memtrace_otel.semconv import OpKind
 from memtrace_otel.store import forgetting, ledger, retention, space
 from memtrace_otel.store.bodies import UNDECODABLE, Bodies
-from memtrace_otel.store.connection import TranslatedErrors, connect, snapshot
+from memtrace_otel.store.connection import TranslatedErrors, connect, is_corrupt, snapshot
 from memtrace_otel.store.damage import find_damage
-from memtrace_otel.store.errors import DamagedSpanError, StoreError
+from memtrace_otel.store.errors import DamagedError, StoreError
 from memtrace_otel.store.inbox import Batch, add_bodies, drain_batch, waiting
 from memtrace_otel.store.lineage import (
     changed_elsewhere,
@@ -247,25 +247,46 @@ class SqliteStore:
     def _indexed_pages(self, after: int, last: int) -> Iterator[tuple[int, list[NewSpan]]]:
         """Yield the spans with row numbers behind `after`, up to `last`, page by page, each with its last number."""
         while after < last:
-            rows, page = self._indexed(_INDEXED, after, last)
+            rows, page = self._indexed(_BY_ROW, after, last)
             if not rows:
                 return
             after = rows[-1][0]
             yield after, page
 
-    def _indexed(self, query: str, *values: object) -> tuple[list[tuple[Any, ...]], list[NewSpan]]:
-        """Return up to 256 rows and the spans that they are; what cannot be decoded is left out with a warning."""
+    def _indexed(self, by: tuple[str, str], *values: object) -> tuple[list[tuple[Any, ...]], list[NewSpan]]:
+        """Return id and start of up to 256 rows, and the spans; what cannot be read is left out with a warning."""
+        index, clause = by
         with self._locked() as connection, snapshot(connection):
-            rows = connection.execute(query, (*values, _PAGE)).fetchall()
-            return rows, [span for row in rows if (span := self._new_span(*row[1:]))]
+            try:
+                rows = connection.execute(f"{_INDEXED} {clause}", (*values, _PAGE)).fetchall()
+                places = [row[:2] for row in rows]
+            except DatabaseError as error:
+                if not is_corrupt(error):
+                    raise
+                query = f"SELECT id, start FROM span INDEXED BY {index} {clause}"
+                places = connection.execute(query, (*values, _PAGE)).fetchall()
+                rows = [row for id, _ in places for row in self._readable(id)]
+                lost = len(places) - len(rows)
+                _logger.warning("%s: %d spans unreadable; `memtrace-otel store check` names them", self._path, lost)
+            return places, [span for row in rows if (span := self._new_span(*row[1:]))]
+
+    def _readable(self, id: int) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(f"{_INDEXED} WHERE id = ?", (id,)).fetchall()
+        except DatabaseError as error:
+            if not is_corrupt(error):
+                raise
+            return []
 
     def _new_span(
-        self, trace_id: str, span_id: str, name: str, start: int, source: int, stored: bytes
+        self, start: int, trace_id: str, span_id: str, name: str, source: int, stored: bytes
     ) -> NewSpan | None:
         try:
             body = self._bodies.read(stored, trace_id, span_id)
             return read_indexed(trace_id, span_id, name, start, self._source(source), body)
-        except UNDECODABLE:
+        except (*UNDECODABLE, DatabaseError) as error:
+            if isinstance(error, DatabaseError) and not is_corrupt(error):
+                raise
             _logger.warning("%s", self._undecodable(trace_id, span_id))
             return None
 
@@ -274,11 +295,11 @@ class SqliteStore:
         self.decode()
         last = (since, -1)
         while True:
-            rows, page = self._indexed(_INDEXED_OF, kind, *last)
+            rows, page = self._indexed(_BY_KIND, kind, *last)
             yield from page
             if len(rows) < _PAGE:
                 return
-            last = rows[-1][4], rows[-1][0]
+            last = rows[-1][1], rows[-1][0]
 
     def stats(self) -> StoreStats:
         """Count what the store holds."""
@@ -414,7 +435,7 @@ class SqliteStore:
     def _undecodable(self, trace_id: str, span_id: str) -> StoreError:
         span = make_origin(trace_id, span_id)
         reason = f"span {span} cannot be decoded; `memtrace-otel store check` names every such span"
-        return DamagedSpanError(self._path, reason)
+        return DamagedError(self._path, reason)
 
     def _source(self, id: int) -> Source:
         if id not in self._sources:
@@ -449,14 +470,10 @@ SELECT
 """
 
 _LAST_ROW = (1 << 63) - 1
-_INDEXED = """
-SELECT id, trace_id, span_id, name, start, source, body FROM span WHERE id > ? AND id <= ? ORDER BY id LIMIT ?
-"""
-
-_INDEXED_OF = """
-SELECT id, trace_id, span_id, name, start, source, body FROM span
-WHERE kind = ? AND (start, id) > (?, ?) ORDER BY start, id LIMIT ?
-"""
+_INDEXED = "SELECT id, start, trace_id, span_id, name, source, body FROM span"
+_BY_ROW = "span_start", "WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
+_BY_KIND = "span_kind", "WHERE kind = ? AND (start, id) > (?, ?) ORDER BY start, id LIMIT ?"
+"""Which rows to look up, and an index that still names them where their page cannot be read."""
 
 _SCOPES = f"""
 SELECT scope, count(*), count(DISTINCT trace_id), sum(length(body)) + coalesce(shared, 0), min(start), max(start)

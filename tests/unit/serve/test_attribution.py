@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.serve.attribution import Attribution, Outcome
 from memtrace_otel.serve.progress import Progress
 from memtrace_otel.store import NewSpan, SqliteStore, StoreError
+from tests.leaves import break_leaf
 
 A, B = "a" * 32, "b" * 32
 UNIQUE = "memory:0a0b0c0d-0000-4000-8000-000000000001"
@@ -462,6 +463,33 @@ def test_after_an_error_the_rest_of_what_arrived_comes(tmp_path: Path, monkeypat
         assert len(seen) == 256
         look()
         assert {*seen} == {span.span_id for span in spans}
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_damaged_page_keeps_the_traces_that_need_it_alone_from_being_attributed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, resumed: bool
+) -> None:
+    failing = {"gen_ai.evaluation.score.label": "fail"}
+    spans = [OperationSpan(A, "1" * 16, kind="create", scope="ana", start=1, attributes={"long": "x" * 3000})]
+    spans += [replace(spans[0], trace_id=f"{n:032x}", scope="eve") for n in range(1, 9)]
+    spans += [OperationSpan(id, "2" * 16, kind="respond", start=5, attributes=failing) for id in (A, B)]
+    with SqliteStore.open(tmp_path / "a.db") as store:
+        store.add_request(encode_request(spans))
+        store.decode()
+        failures = [span for span in store.indexed() if span.fields.evaluations]
+    break_leaf(tmp_path / "a.db", "span", 0)
+    watching = Attribution(0)
+    with WatchedStore.open(tmp_path / "a.db") as store:
+        if resumed:
+            watching.resume(store)
+        else:
+            watching.notice(failures, store)
+        time.sleep(watching.wait())
+        done = run(watching, store)
+        assert (sum(one.verdicts for one in done), sum(one.errors for one in done)) == (1, 1)
+        assert store.verdicts(B)
+    assert watching.wait() == float("inf")
+    assert [record.message[:38] for record in caplog.records if "attributed" in record.message] == [f"trace {A}"]
 
 
 def test_a_verdict_whose_marker_is_not_yet_decoded_is_not_replaced(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from memtrace_otel.serve.options import Options, ServeError
+from memtrace_otel.serve.options import Options, ServeError, listen
+from memtrace_otel.serve.server import serve
 from memtrace_otel.store import SourceError
 
 
@@ -38,3 +39,13 @@ def test_who_looks_has_to_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     looking.check()
     with pytest.raises(SourceError, match="zipkin"):
         Options(tmp_path / "a.db", look_in="zipkin+http://localhost").check()
+
+
+def test_a_port_of_grpc_that_is_taken_at_one_address_of_a_name_is_refused(tmp_path: Path) -> None:
+    def ready(_: object) -> None:
+        raise AssertionError("it listens at the other address")
+
+    with listen("127.0.0.1", 0) as taken:
+        options = Options(tmp_path / "a.db", "localhost", grpc_port=taken.getsockname()[1], http_port=0)
+        with pytest.raises(ServeError, match="cannot listen on localhost"):
+            serve(options, ready)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from memtrace_otel.otlp import encode_request
 from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.serve.packing import Packing
 from memtrace_otel.store import StoreError
+from tests.leaves import break_leaf
 from tests.unit.store.test_growing import growing, said, version
 
 
@@ -97,7 +97,7 @@ def test_a_damaged_page_of_the_streams_is_packed_past_and_named(tmp_path: Path) 
         while store.pack(store.newest()):
             pass
         store.settle()
-    break_last_page(path, "piece")
+    break_leaf(path, "piece", -1)
     new = [version(1000 + n, spans[-1].outputs[0].content + said(n)) for n in range(5)]
     packing = Packing(0.01)
     with WatchedStore.open(path) as store:
@@ -110,17 +110,3 @@ def test_a_damaged_page_of_the_streams_is_packed_past_and_named(tmp_path: Path) 
         with pytest.raises(StoreError, match=f"{spans[-1].origin} cannot be decoded"):
             store.trace(spans[-1].trace_id)
         assert f"span {spans[-1].origin}" in {damage.place for damage in store.check()}
-
-
-def break_last_page(path: Path, table: str) -> None:
-    """Make the last leaf of a table unreadable."""
-    with closing(sqlite3.connect(path)) as connection:
-        query = "SELECT rootpage FROM sqlite_master WHERE name = ?"
-        (root,) = connection.execute(query, (table,)).fetchone()
-        (size,) = connection.execute("PRAGMA page_size").fetchone()
-    data = bytearray(path.read_bytes())
-    begin = (root - 1) * size
-    assert data[begin] == 5, "an inner page"
-    leaf = (int.from_bytes(data[begin + 8 : begin + 12], "big") - 1) * size
-    data[leaf : leaf + 8] = b"\x77" * 8
-    path.write_bytes(data)

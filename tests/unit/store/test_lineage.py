@@ -13,6 +13,7 @@ from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.store import SqliteStore, lineage
 from memtrace_otel.testing import contract_span
+from tests.leaves import break_leaf
 
 SCOPE, OTHER = "a" * 16, "b" * 16
 ROWS_OF_A_PART = 1 << lineage.PART_BITS
@@ -74,6 +75,20 @@ def test_parts_in_front_that_were_pruned_are_not_looked_into(store: SqliteStore)
     assert store.check() == []
     assert store.readers(FIRST.origin) == LATER[-2:]
     assert store.writers_before("memory:1", LATER[-1].trace_id, 9) == [LATER[-2].trace_id]
+
+
+def test_a_damaged_page_of_the_first_spans_keeps_no_other_from_being_found(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    long = {"long": "x" * 3000}
+    with SqliteStore.open(path) as store:
+        first = [contract_span(number, 1, attributes=long) for number in range(100, 110)]
+        store.add_request(encode_request([*first, FIRST, *LATER]))
+        store.decode()
+    break_leaf(path, "span", 0)
+    with SqliteStore.open(path) as store:
+        assert store.readers(FIRST.origin) == LATER
+        assert {*store.writers("memory:1")} == {span.trace_id for span in (FIRST, *LATER)}
+        assert store.writers_before("memory:1", LATER[1].trace_id, 1) == [LATER[0].trace_id]
 
 
 def test_an_empty_store_has_no_readers_and_no_writers(tmp_path: Path) -> None:

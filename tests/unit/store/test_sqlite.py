@@ -259,7 +259,7 @@ def test_on_a_full_disk_it_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     connection = connect(path, create=True)
     connection.execute("PRAGMA max_page_count = 1")  # not one more than there are
-    with pytest.raises(StoreError, match=r"full; .*free some megabytes first"), TranslatedErrors(path):
+    with pytest.raises(StoreError, match=r"full; .*free some megabytes first.*store check"), TranslatedErrors(path):
         connection.execute("CREATE TABLE more (id)")
     connection.close()
     no_index = sqlite3.OperationalError("disk I/O error")  # nor room for the index of the log
