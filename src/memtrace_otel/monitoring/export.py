@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 from importlib.metadata import entry_points
@@ -19,15 +20,17 @@ from memtrace_otel import semconv
 
 _logger = logging.getLogger(__name__)
 _GROUP = "opentelemetry_metrics_exporter"
+_LAST_SECONDS = 5.0
+"""So long the last values may take; the SDK tries a receiver that is gone for half a minute."""
 
 
 def export_metrics(instance: str = "") -> bool:
     """Set up OpenTelemetry's MeterProvider for the exporters that OTEL_METRICS_EXPORTER names, and tell whether it did.
 
-    Without that setting, OTLP is used when OTEL_EXPORTER_OTLP_METRICS_ENDPOINT is set; the endpoint of all signals is
-    not enough, since receivers of traces often take no metrics. A provider that is there stays. The last values go out
-    when the process ends. `instance` is the `service.instance.id` where OTEL_RESOURCE_ATTRIBUTES names none, '': one of
-    each process.
+    Without that setting, OTLP is used when OTEL_EXPORTER_OTLP_METRICS_ENDPOINT is set; the endpoint of all signals
+    is not enough, since receivers of traces often take no metrics. A provider that is there stays. The last values
+    go out when the process ends, within five seconds. `instance` is the `service.instance.id` where
+    OTEL_RESOURCE_ATTRIBUTES names none, '': one of each process.
     """
     names = _exporters()
     if not names:
@@ -54,7 +57,9 @@ def export_metrics(instance: str = "") -> bool:
     named: dict[str, str] = {semconv.SERVICE_NAME: given}
     if instance and semconv.SERVICE_INSTANCE_ID not in OTELResourceDetector().detect().attributes:
         named[semconv.SERVICE_INSTANCE_ID] = instance
-    set_meter_provider(MeterProvider(readers, Resource.create(named)))
+    provider = MeterProvider(readers, Resource.create(named), shutdown_on_exit=False)
+    atexit.register(provider.shutdown, _LAST_SECONDS * 1000)
+    set_meter_provider(provider)
     return bool(readers)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import statistics
 import threading
@@ -9,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -17,7 +19,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 
-from memtrace_otel.model import OperationSpan
+from memtrace_otel.model import Event, OperationSpan
 from memtrace_otel.semconv import Incomplete
 from memtrace_otel.store import SqliteStore
 from tests.bench.workload import turns
@@ -142,11 +144,20 @@ def test_large_resources_are_cut_and_keep_their_service(path: Route) -> None:
 def test_secrets_leave_neither_in_strings_nor_in_arrays_and_nothing_else_changes(path: Route) -> None:
     trace_id = new_trace()
     contents = ["before", *(f"it is {secret} indeed" for secret in SECRETS.values()), "after"]
+    signed = "it is https://b.example/k?a=1&X-Amz-Signature=s3cr3t-signed, indeed"
+    said: Any = [["assistant", [*contents[:-1], signed, "after"]]]
     told = memory(
         trace_id,
         *contents,
-        attributes={"gen_ai.input.messages": " ".join(contents), "note": "4111111111111111"},
-        events=(evaluation("fail", **{"gen_ai.evaluation.explanation": contents[1]}),),
+        attributes={
+            "gen_ai.input.messages": " ".join(contents),
+            "gen_ai.output.messages": said,
+            "note": "4111111111111111",
+        },
+        events=(
+            evaluation("fail", **{"gen_ai.evaluation.explanation": contents[1]}),
+            Event("said", time.time_ns(), {"gen_ai.output.messages": said}),
+        ),
     )
     tell(path.agent.otlp, [told])
     wait_for(lambda: bool(path.shown(trace_id)) and bool(path.kept(trace_id)), "the span in Jaeger and in serve")
@@ -154,10 +165,13 @@ def test_secrets_leave_neither_in_strings_nor_in_arrays_and_nothing_else_changes
     (shown,) = path.jaeger.spans(trace_id)
     for text in (repr(kept), repr(shown), repr(path.jaeger.trace(trace_id))):
         assert [name for name, secret in SECRETS.items() if secret[-12:] in text] == []
+        assert "s3cr3t-signed" not in text
     for variables in (kept.inputs, kept.outputs):
         assert [one.content for one in (variables[0], variables[-1])] == ["before", "after"]
         assert all(one.content.startswith("it is") and "****" in one.content for one in variables[1:-1])
     assert kept.attributes["note"] == "4111111111111111"
+    ((_, message),) = json.loads(str(kept.attributes["gen_ai.output.messages"]))
+    assert [text for text in message if "****" not in text] == ["before", "after"]
     plain = [replace(one, content="") for one in (*told.inputs, *told.outputs)]
     assert [replace(one, content="") for one in (*kept.inputs, *kept.outputs)] == plain
 

@@ -90,6 +90,42 @@ def test_the_environment_is_what_the_configurations_ask_for(path: Path, service:
 
 
 @pytest.mark.parametrize("file", ["tempo", "kafka"])
+def test_grafana_has_the_data_sources_that_run(file: str) -> None:
+    running = services(ROOT / "deploy" / "compose" / f"{file}.yaml")
+    document = read(ROOT / "deploy" / "grafana" / "provisioning" / "datasources" / "memtrace.yml")
+    uids = {source["uid"] for source in document["datasources"]}
+    assert uids <= set(running)
+    told = [
+        one for source in document["datasources"] for one in source["jsonData"].get("exemplarTraceIdDestinations", ())
+    ]
+    assert {destination["datasourceUid"] for destination in told} <= uids
+
+
+@pytest.mark.parametrize("file", ["tempo", "kafka"])
+def test_what_messages_link_to_is_published(file: str) -> None:
+    running = services(ROOT / "deploy" / "compose" / f"{file}.yaml")
+    published = {port.split(":")[1]: port.split(":")[2] for port in running["pod"]["ports"]}
+    for name, port in (
+        ("prometheus", "9090"),
+        ("alertmanager", "9093"),
+    ):  # where they listen by default, on every interface
+        command = running[name]["command"]
+        assert f"--web.external-url=http://localhost:{port}" in command
+        assert published[port] == port
+        assert not any(option.startswith("--web.listen-address") for option in command)
+
+
+@pytest.mark.parametrize("file", ["tempo", "kafka"])
+def test_what_the_guides_ask_of_tempo_and_serve_is_published(file: str) -> None:
+    running = services(ROOT / "deploy" / "compose" / f"{file}.yaml")
+    ports = running["pod"]["ports"]
+    assert "127.0.0.1:3200:3200" in ports
+    assert running["tempo"]["environment"]["TEMPO_HOST"] == "0.0.0.0"
+    (serve,) = [port.split(":")[2] for port in ports if port.startswith("127.0.0.1:24318:")]
+    assert f"http://:{serve}" in running["report"]["command"]
+
+
+@pytest.mark.parametrize("file", ["tempo", "kafka"])
 def test_the_metrics_of_every_collector_are_scraped(file: str) -> None:
     path = ROOT / "deploy" / "compose" / f"{file}.yaml"
     running = services(path)

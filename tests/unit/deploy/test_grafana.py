@@ -110,6 +110,12 @@ def test_lists_of_failing_answers_have_a_verdict_once() -> None:
     assert all('resource.service.name !~ "memtrace-(attribution|canary)"' in one for one in verdicts)
 
 
+def test_a_canary_that_has_never_arrived_is_not_as_old_as_the_epoch() -> None:
+    """Its time is 0 until then."""
+    asked = [one["expr"] for path in DASHBOARDS for one in targets(read(path)) if "last_success" in one.get("expr", "")]
+    assert asked == ["time() - (memtrace_canary_last_success_seconds > 0)"]
+
+
 def test_grafana_has_the_alerts_of_prometheus() -> None:
     written = runpy.run_path(str(GRAFANA / "alerts.py"))
     assert written["TARGET"].read_text() == written["render"](), "run: python deploy/grafana/alerts.py"

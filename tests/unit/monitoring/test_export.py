@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -53,3 +55,14 @@ def test_an_exporter_that_is_not_there_is_named() -> None:
     done = run(OTEL_METRICS_EXPORTER="carbon,console")
     assert "OTEL_METRICS_EXPORTER names 'carbon': no such exporter is installed" in done.stderr
     assert "memtrace.attribution.runs" in done.stdout
+
+
+def test_a_receiver_that_says_nothing_does_not_hold_up_the_end() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        environ = {"OTEL_METRICS_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+        environ |= {"OTEL_EXPORTER_OTLP_TIMEOUT": "60"}
+        environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        began = time.monotonic()
+        done = run(**environ)
+    assert "set up: True" in done.stdout
+    assert time.monotonic() - began < 20
