@@ -134,10 +134,10 @@ def annotate(
 ) -> list[Annotation]:
     """Write the verdicts to `store` as spans; `started` is when their attribution began (ns since the epoch).
 
-    A verdict that is there already adds nothing; one that differs from the newest of its answer replaces it under a
-    new id. Of `partial` ones, made where not all could be read, none replaces a complete one. One on an answering span
-    that is not there is held back: its marker would have no service and lie elsewhere, and keep its id when the span
-    comes.
+    A verdict that is there already adds nothing; one that differs from the newest of its answer, or is complete where
+    that was not, replaces it under a new id. Of `partial` ones, made where not all could be read, none replaces a
+    complete one. One on an answering span that is not there is held back: its marker would have no service and lie
+    elsewhere, and keep its id when the span comes.
     """
     ended = time.time_ns()
     annotations: list[Annotation] = []

@@ -24,7 +24,8 @@ def record_filters(operation: Operation, filters: object) -> None:
     for name, value in _conditions(filters, "", _DEEPEST):
         if len(shown) == MOST:
             break
-        is_shown = operation.captures_content and not set(OWNERS).intersection(name.split("."))
+        names_owner = not set(OWNERS).isdisjoint(name.split(".")) or _holds_conditions(value)  # too deep: perhaps
+        is_shown = operation.captures_content and not names_owner
         text = as_text(value)[0] if is_shown else split_ref(variable_ref(RefKind.QUERY, value))[1]
         shown.append(f"{name}={text}"[:_LONGEST])
     if shown:
@@ -36,8 +37,13 @@ def _conditions(value: object, name: str, depth: int) -> Iterator[tuple[str, obj
     if isinstance(value, Mapping) and depth:
         for key, inner in cast("Mapping[object, object]", value).items():
             yield from _conditions(inner, f"{prefix}{key}", depth - 1)
-    elif isinstance(value, list) and depth and any(isinstance(item, Mapping) for item in cast("list[object]", value)):
+    elif isinstance(value, list) and depth and _holds_conditions(cast("list[object]", value)):
         for number, inner in enumerate(cast("list[object]", value)):
             yield from _conditions(inner, f"{prefix}{number}", depth - 1)
     elif name and value is not None:
         yield name, value
+
+
+def _holds_conditions(value: object) -> bool:
+    items = cast("list[object]", value) if isinstance(value, list) else [value]
+    return any(isinstance(item, Mapping) for item in items)
