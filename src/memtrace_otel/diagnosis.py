@@ -19,6 +19,8 @@ from memtrace_otel.store.ahead import TOGETHER, read_ahead
 from memtrace_otel.store.wanted import indexed_judged_traces
 
 _logger = logging.getLogger(__name__)
+_ABSENT = "absent"
+"""Beside what a verdict says in the database: operations that it names and that were not there when it was made."""
 Progress = Callable[[int, int], None]
 
 
@@ -181,6 +183,7 @@ def _lasting(verdict: Verdict, graph: EvolutionGraph, kept: StoredVerdict | None
     """Return the verdict that is kept where it rests on what was pruned or forgotten since, else `verdict`."""
     try:
         earlier = read_verdict(kept.document, verdict.failure) if kept else None
+        absent = json.loads(kept.document).get(_ABSENT, ()) if kept else ()
     except (ValueError, KeyError, TypeError, AttributeError):
         return verdict
     if earlier is None:
@@ -188,7 +191,7 @@ def _lasting(verdict: Verdict, graph: EvolutionGraph, kept: StoredVerdict | None
     operation = _stored(make_origin(earlier.trace_id, earlier.span_id), graph, store) if earlier.span_id else None
     earlier = replace(earlier, when=operation.start if operation else 0)
     answer = verdict.failure.answer_span
-    named = {step.origin for step in earlier.evidence if is_origin(step.origin)} - {answer.origin}
+    named = {step.origin for step in earlier.evidence if is_origin(step.origin)} - {answer.origin, *absent}
     if (earlier.span_id and not operation) or not all(_stored(origin, graph, store) for origin in named):
         return earlier  # also against a verdict of the same type, or a complete one: it does not see what is gone
     if _said(earlier) == _said(verdict):
@@ -196,6 +199,11 @@ def _lasting(verdict: Verdict, graph: EvolutionGraph, kept: StoredVerdict | None
     forgotten = Incomplete.FORGOTTEN in (*answer.incomplete, *(operation.incomplete if operation else ()))
     undecided = verdict.failure_type == FailureType.UNKNOWN and next(graph.missing(), None)
     return earlier if forgotten or (earlier.complete and undecided) else verdict
+
+
+def _absent(verdict: Verdict, graph: EvolutionGraph) -> list[str]:
+    """Return the origins in the evidence that nobody recorded: what rests on them has lost nothing since."""
+    return [step.origin for step in verdict.evidence if is_origin(step.origin) and not graph.operation(step.origin)]
 
 
 def _said(verdict: Verdict) -> tuple[str, str, str]:
@@ -235,7 +243,7 @@ def record(
         if annotation.is_held:
             recorded.append(annotation)
             continue
-        document = json.dumps(verdict_json(verdict), ensure_ascii=False)
+        document = json.dumps(verdict_json(verdict) | {_ABSENT: _absent(verdict, diagnosis.graph)}, ensure_ascii=False)
         is_new = store.save_verdict(verdict.failure.answer_span.origin, verdict.attribution_id, document)
         is_new = is_new and verdict.attribution_id not in known
         if is_new:

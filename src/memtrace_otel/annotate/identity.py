@@ -25,7 +25,9 @@ def succeed(verdict: Verdict, trace: Iterable[OperationSpan]) -> Verdict:
     that marker's ids, so that nothing new arises, unless it is complete now and was not; any other verdict becomes its
     successor under a new id, even when an older link of the chain said the same (A, then B, then A again are three).
     """
-    claim = verdict.attribution_id or _digest(
+    chain = _chain(verdict.failure.answer_span.origin, trace)
+    kept = verdict.attribution_id in chain  # that id has what came before it in it
+    claim = (not kept and verdict.attribution_id) or _digest(
         verdict.failure.answer_span.origin,
         verdict.failure_type,
         make_origin(verdict.trace_id, verdict.span_id),
@@ -33,7 +35,6 @@ def succeed(verdict: Verdict, trace: Iterable[OperationSpan]) -> Verdict:
         verdict.method,
         size=32,
     )
-    chain = _chain(verdict.failure.answer_span.origin, trace)
     newest = min(chain.keys() - {link.replaces for link in chain.values()}, default="")
     is_equal = newest and newest in (verdict.attribution_id, _successor(claim, chain[newest].replaces))
     if is_equal and chain[newest].complete >= verdict.complete:

@@ -47,6 +47,7 @@ def test_a_verdict_that_is_complete_now_replaces_the_one_that_was_not() -> None:
     first, second, *later = [settle(verdict, trace) for verdict in (partial, whole, whole, partial, whole)]
     assert second.replaces == first.attribution_id != second.attribution_id
     assert {verdict.attribution_id for verdict in later} == {second.attribution_id}
+    assert settle(first, trace).attribution_id == second.attribution_id  # kept by another database, which knows less
     assert len(trace) == 1 + 2
 
 

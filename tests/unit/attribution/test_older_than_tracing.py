@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memtrace_otel.attribution import attribute_trace
-from memtrace_otel.diagnosis import diagnose_backend
+from memtrace_otel.diagnosis import diagnose, diagnose_backend, record
 from memtrace_otel.graph import build_graph, load_graph
 from memtrace_otel.model import OperationSpan, Variable, Verdict, content_digest
 from memtrace_otel.otlp import encode_request
@@ -84,6 +84,23 @@ def test_the_update_that_overwrote_it_is_to_blame(tmp_path: Path, origin: str, k
     verdict = verdict_on([update, *answer("From 20 to 22 April", hit)], kept, tmp_path)
     assert of(verdict) == (FailureType.UPDATE, update.origin, False)
     assert [step.origin for step in verdict.evidence] == [origin, update.origin]
+
+
+def test_what_comes_later_changes_a_verdict_that_names_what_was_never_there(tmp_path: Path) -> None:
+    spoiled = write(held(NEW, action=Action.UPDATE), old(Role.PREVIOUS, MISSING))
+    mended = write(held(OLD, action=Action.UPDATE), held(NEW, Role.PREVIOUS, spoiled.origin), trace=2)
+    again = write(held(NEW, action=Action.UPDATE), old(Role.PREVIOUS, mended.origin), trace=3)
+    asked = answer("From 20 to 22 April", held(NEW, Role.HIT))
+    found: list[Verdict] = []
+    with SqliteStore.open(tmp_path / "a.db") as store:
+        for spans in ([spoiled, *asked], [mended, again], []):
+            store.add_request(encode_request(spans))
+            found += [made.verdict for diagnosis in diagnose(store) for made in record(store, diagnosis)]
+    first, changed, same = found
+    assert MISSING in [step.origin for step in first.evidence]
+    assert of(first) == (FailureType.UPDATE, spoiled.origin, False)
+    assert of(changed)[:2] == (FailureType.UPDATE, again.origin)
+    assert (changed.replaces, same.attribution_id) == (first.attribution_id, changed.attribution_id)
 
 
 @origins
