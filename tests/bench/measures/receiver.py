@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import os
 import re
@@ -19,7 +20,6 @@ from memtrace_otel.store import SqliteStore
 from tests.bench.measure import Measure, at_least, at_most, progress
 
 SPANS, BODIES, CONNECTIONS, SECONDS = 512, 160, 4, 5.0
-_MARK = b"memtrace bench"
 
 
 def measure() -> Iterator[Measure]:
@@ -40,19 +40,17 @@ def measure() -> Iterator[Measure]:
 
 
 def requests() -> list[bytes]:
-    """Bodies of different spans: one is encoded, the others have other trace ids."""
-    spans = [span(number) for number in range(SPANS)]
-    body = encode_request(spans)
-    return [body.replace(_MARK, f"memtrace {number:05}".encode()) for number in range(BODIES)]
+    """Bodies of different spans, as senders would make them: the time goes on, trace ids are random."""
+    return [encode_request([span(body * SPANS + number) for number in range(SPANS)]) for body in range(BODIES)]
 
 
 def span(number: int) -> OperationSpan:
     """A search, with what our instrumentors put on it."""
-    trace_id = (_MARK + (number // 8).to_bytes(2, "big")).hex()
-    written = f"{trace_id}-{number + 1:016x}"
+    trace_id = hashlib.blake2b(str(number // 8).encode(), digest_size=16).hexdigest()
+    span_id = f"{number + 1:016x}"
     return OperationSpan(
         trace_id=trace_id,
-        span_id=f"{number + 1:016x}",
+        span_id=span_id,
         name="search_memory",
         kind="retrieve",
         system="mem0",
@@ -63,13 +61,13 @@ def span(number: int) -> OperationSpan:
         status="ok",
         inputs=(
             Variable("query:1", "query", digest="d" * 16, content="where does Ana live"),
-            Variable(f"memory:{number}", "hit", origin=written, digest="e" * 16, score=0.8),
+            Variable(f"memory:{number}", "hit", origin=f"{trace_id}-{span_id}", digest="e" * 16, score=0.8),
         ),
         outputs=(Variable(f"context:{number}", "context", digest="f" * 16, action="DERIVE", size=30),),
         attributes={"gen_ai.operation.name": "search_memory", "gen_ai.memory.store.id": "mem0"},
         resource={"service.name": "shop", "service.version": "1"},
         instrumentation_scope="memtrace_otel.bench",
-        links=(Link(trace_id, f"{number + 1:016x}", {"memtrace.link.type": "retrieved"}),),
+        links=(Link(trace_id, span_id, {"memtrace.link.type": "retrieved"}),),
     )
 
 
