@@ -18,7 +18,9 @@ from memtrace_otel.store.runs import RunPacker
 from memtrace_otel.store.space import give_back, last_row, settle
 
 _BATCH_BYTES = 1 << 18
+_BURST_SECONDS = 10.0
 _OLDEST = "SELECT received FROM inbox ORDER BY id LIMIT 1"
+_WAITING = "SELECT coalesce((SELECT max(id) FROM inbox) - (SELECT min(id) FROM inbox) + 1, 0)"
 _SCOPES = "SELECT DISTINCT scope FROM span WHERE trace_id = ?"
 
 
@@ -32,6 +34,7 @@ class WatchedStore(SqliteStore):
     def __init__(self, connection: Connection, path: Path) -> None:
         super().__init__(connection, path)
         self._own: list[tuple[int, int]] = []
+        self._waiting = 0
 
     def decode(self) -> int:
         """Leave what waits where it is."""
@@ -61,6 +64,14 @@ class WatchedStore(SqliteStore):
         with self._locked() as connection:
             received = connection.execute(_OLDEST).fetchone()
         return (time.time_ns() - received[0]) / 1e9 if received else 0.0
+
+    def is_in_burst(self) -> bool:
+        """Tell whether more requests wait than the last time, none of them for long: where they come faster than they
+        are decoded for ten seconds and more, decoding has its share again."""
+        before = self._waiting
+        with self._locked() as connection:
+            self._waiting = connection.execute(_WAITING).fetchone()[0]
+        return self._waiting > before and self.behind() < _BURST_SECONDS
 
     def arrived(self) -> Iterator[list[NewSpan]]:
         """Yield the spans that others decoded since the last time, page by page. A page is seen once the next is asked

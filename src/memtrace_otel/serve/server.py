@@ -35,6 +35,8 @@ from memtrace_otel.store import SqliteStore, StoreError
 _logger = logging.getLogger(__name__)
 _MEASURE_SECONDS = 0.5
 _GRACE_SECONDS = 10
+_LOG_PAGES = 32768
+"""The log is left to the decoding process, but for a log of 128 MiB: that one is dead, or cannot follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ def serve(options: Options, ready: Callable[[Listening], None]) -> None:
     """
     options.check()
     with SqliteStore.open(options.database) as store:
+        store.copy_log_every(_LOG_PAGES)
         asyncio.run(_serve(options, store, ready))
 
 

@@ -20,7 +20,7 @@ INCREMENTAL = 2
 """Of `auto_vacuum`."""
 _LOOK_SECONDS = 0.0005
 _PAUSE_SECONDS = 0.003
-_CHECKPOINT_PAGES = 8192
+_LOG_PAGES = 8192
 _CACHE_KIB = 16 << 10
 """With SQLite's 2 MiB a batch of spans in a large file wrote pages of its indexes early and read them again."""
 _LOG_BYTES = 32 << 20
@@ -56,7 +56,7 @@ def connect(path: Path, *, create: bool, busy_seconds: float = BUSY_SECONDS) -> 
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA cache_size = {-_CACHE_KIB}")
             # Bodies that are decoded before that many pages are written never go into the file itself.
-            connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+            copy_log_every(connection, _LOG_PAGES)
             connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
             if log is not None:
                 keep_damaged(connection, path, log)
@@ -64,6 +64,12 @@ def connect(path: Path, *, create: bool, busy_seconds: float = BUSY_SECONDS) -> 
             connection.close()
             raise
     return connection
+
+
+def copy_log_every(connection: sqlite3.Connection, pages: int) -> None:
+    """Copy the log into the file when a commit on `connection` finds that many pages in it; with twice as many the log
+    starts anew."""
+    connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
 
 
 @contextmanager
@@ -113,10 +119,13 @@ def _bound_log(connection: sqlite3.Connection) -> None:
     """
     global _next_attempt
     log = f"{file_of(connection)}-wal"
+    if time.monotonic() < _next_attempt:
+        return
     try:
-        if os.stat(log).st_size < 2 * _LOG_BYTES or time.monotonic() < _next_attempt:
-            return
+        size = os.stat(log).st_size
     except OSError:
+        return
+    if size < 2 * pragma(connection, "wal_autocheckpoint") * pragma(connection, "page_size"):
         return
     _next_attempt = time.monotonic() + _LOG_SECONDS
     patience = pragma(connection, "busy_timeout")

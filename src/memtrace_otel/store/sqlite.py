@@ -19,7 +19,7 @@ from memtrace_otel.model import OperationSpan, make_origin
 from memtrace_otel.semconv import OpKind
 from memtrace_otel.store import forgetting, ledger, retention, space
 from memtrace_otel.store.bodies import UNDECODABLE, Bodies
-from memtrace_otel.store.connection import TranslatedErrors, connect, is_corrupt, snapshot
+from memtrace_otel.store.connection import TranslatedErrors, connect, copy_log_every, is_corrupt, snapshot
 from memtrace_otel.store.damage import find_damage
 from memtrace_otel.store.errors import DamagedError, StoreError
 from memtrace_otel.store.inbox import Batch, add_bodies, drain_batch, waiting
@@ -75,6 +75,12 @@ class SqliteStore:
             connection.close()
             raise
         return cls(connection, path)
+
+    def copy_log_every(self, pages: int) -> None:
+        """Copy the log into the file when a commit of this store finds so many pages in it: what takes long, and what
+        another process with a lower number does in time."""
+        with self._locked() as connection:
+            copy_log_every(connection, pages)
 
     def close(self) -> None:
         """Close the file; the store is of no use afterwards."""

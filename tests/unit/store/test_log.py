@@ -19,7 +19,7 @@ LIMIT = 1 << 20
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A database whose log is to stay below a megabyte or two."""
     monkeypatch.setattr("memtrace_otel.store.connection._LOG_BYTES", LIMIT)
-    monkeypatch.setattr("memtrace_otel.store.connection._CHECKPOINT_PAGES", LIMIT // 8192)
+    monkeypatch.setattr("memtrace_otel.store.connection._LOG_PAGES", LIMIT // 4096)
     monkeypatch.setattr("memtrace_otel.store.connection._LOG_SECONDS", 0.0)
     return tmp_path / "a.db"
 
@@ -73,3 +73,17 @@ def test_readers_that_follow_one_another_without_a_gap_do_not_make_the_log_grow(
         done.set()
         reader.join()
     assert max(sizes) < 150 * len(BODY) / 2
+
+
+def test_the_log_is_copied_by_who_is_told_to_copy_it_early(path: Path) -> None:
+    with SqliteStore.open(path) as receiving, SqliteStore.open(path) as decoding:
+        receiving.copy_log_every(10_000)
+        decoding.copy_log_every(10)
+        before = path.stat().st_size
+        for _ in range(20):
+            receiving.add_request(BODY)
+        assert path.stat().st_size == before
+        assert decoding.decode() == 0  # sets them aside
+        assert path.stat().st_size > 20 * len(BODY)
+        receiving.add_request(BODY)
+        assert log_size(path) <= LIMIT
