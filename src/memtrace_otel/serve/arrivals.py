@@ -20,7 +20,9 @@ from memtrace_otel.store.space import give_back, last_row, settle
 _BATCH_BYTES = 1 << 18
 _BURST_SECONDS = 10.0
 _OLDEST = "SELECT received FROM inbox ORDER BY id LIMIT 1"
-_WAITING = "SELECT coalesce((SELECT max(id) FROM inbox) - (SELECT min(id) FROM inbox) + 1, 0)"
+_BOUNDS = """
+SELECT coalesce((SELECT min(id) FROM inbox), seq + 1), seq FROM sqlite_sequence WHERE name = 'inbox'
+"""
 _SCOPES = "SELECT DISTINCT scope FROM span WHERE trace_id = ?"
 
 
@@ -34,7 +36,7 @@ class WatchedStore(SqliteStore):
     def __init__(self, connection: Connection, path: Path) -> None:
         super().__init__(connection, path)
         self._own: list[tuple[int, int]] = []
-        self._waiting = 0
+        self._first, self._last = 1, 0  # requests that wait, by number, when that was looked at last
 
     def decode(self) -> int:
         """Leave what waits where it is."""
@@ -66,12 +68,13 @@ class WatchedStore(SqliteStore):
         return (time.time_ns() - received[0]) / 1e9 if received else 0.0
 
     def is_in_burst(self) -> bool:
-        """Tell whether more requests wait than the last time, none of them for long: where they come faster than they
-        are decoded for ten seconds and more, decoding has its share again."""
-        before = self._waiting
+        """Tell whether more than twice as many requests came since the last time as were decoded, and none waits for
+        long. Decoding that makes pauses is slower: with less than twice as many, a load that it could follow would
+        keep it from doing so."""
+        first, last = self._first, self._last
         with self._locked() as connection:
-            self._waiting = connection.execute(_WAITING).fetchone()[0]
-        return self._waiting > before and self.behind() < _BURST_SECONDS
+            self._first, self._last = connection.execute(_BOUNDS).fetchone() or (1, 0)
+        return self._last - last > 2 * (self._first - first) and self.behind() < _BURST_SECONDS
 
     def arrived(self) -> Iterator[list[NewSpan]]:
         """Yield the spans that others decoded since the last time, page by page. A page is seen once the next is asked
