@@ -37,6 +37,7 @@ class WatchedStore(SqliteStore):
         super().__init__(connection, path)
         self._own: list[tuple[int, int]] = []
         self._first, self._last = 1, 0  # requests that wait, by number, when that was looked at last
+        self._empty = time.monotonic()  # when none did
 
     def decode(self) -> int:
         """Leave what waits where it is."""
@@ -68,13 +69,18 @@ class WatchedStore(SqliteStore):
         return (time.time_ns() - received[0]) / 1e9 if received else 0.0
 
     def is_in_burst(self) -> bool:
-        """Tell whether more than twice as many requests came since the last time as were decoded, and none waits for
-        long. Decoding that makes pauses is slower: with less than twice as many, a load that it could follow would
-        keep it from doing so."""
-        first, last = self._first, self._last
+        """Tell whether more than twice as many requests came since the last time as were decoded, within ten seconds
+        from when none waited.
+
+        Decoding that makes pauses is slower: with less than twice as many, a load that it could follow would keep it
+        from doing so.
+        """
+        first, last, now = self._first, self._last, time.monotonic()
         with self._locked() as connection:
             self._first, self._last = connection.execute(_BOUNDS).fetchone() or (1, 0)
-        return self._last - last > 2 * (self._first - first) and self.behind() < _BURST_SECONDS
+        if self._first > self._last:
+            self._empty = now
+        return self._last - last > 2 * (self._first - first) and now - self._empty < _BURST_SECONDS
 
     def arrived(self) -> Iterator[list[NewSpan]]:
         """Yield the spans that others decoded since the last time, page by page. A page is seen once the next is asked

@@ -30,6 +30,10 @@ def main(path: str, look_in: str) -> None:
     attribution = Attribution(settings.QUIET_SECONDS.read(), open_source(look_in) if look_in else None)
     with WatchedStore.open(path) as store:
 
+        def start() -> None:
+            store.skip()
+            attribution.resume(store)
+
         def step() -> float:
             """Look at what arrived, attribute one trace; return after how many seconds there may be more."""
             if store.behind() > _BEHIND_SECONDS:
@@ -39,9 +43,7 @@ def main(path: str, look_in: str) -> None:
             tell(attribution.attribute_next(store))
             return min(_LOOK_SECONDS, attribution.wait())
 
-        store.skip()
-        attribution.resume(store)
-        work(step)
+        work(start, step)
 
 
 if __name__ == "__main__":

@@ -39,11 +39,15 @@ def set_up(niceness: int) -> Tell:
     return tell
 
 
-def work(step: Callable[[], float]) -> None:
-    """Work until standard input ends. A step returns after how many seconds, unless woken, there may be more."""
-    wait = 0.0
+def work(start: Callable[[], None], step: Callable[[], float]) -> None:
+    """Start, then work until standard input ends. A step returns after how many seconds, unless woken, there may be
+    more."""
+    wait, started = 0.0, False
     while _is_wanted(wait):
         try:
+            if not started:
+                start()
+                started = True
             wait = step()
         except BrokenPipeError:  # nobody is told any more: the server was killed
             return

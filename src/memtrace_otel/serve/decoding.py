@@ -26,16 +26,15 @@ _LOOK_SECONDS = 2.0
 """Other processes write the same file without a word to this one."""
 _PAUSE_SECONDS = 0.003
 _LOG_PAGES = 4096
-"""Copying the log into the file takes a tenth of a second: it is done here, before it is the turn of who receives."""
+"""Copying the log into the file takes a tenth of a second: it is done here, long before who receives would do it."""
 
 
 def main(path: str) -> None:
     """Work until standard input ends."""
     tell = set_up(_NICE)
     with Counting(Path(path)) as counting, WatchedStore.open(path) as store:
-        store.skip()
         store.copy_log_every(_LOG_PAGES)
-        work(_Work(store, Packing(settings.PACK_SECONDS.read()), counting, tell).step)
+        work(store.skip, _Work(store, Packing(settings.PACK_SECONDS.read()), counting, tell).step)
 
 
 @dataclass(frozen=True, slots=True)

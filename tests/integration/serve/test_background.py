@@ -26,6 +26,7 @@ from memtrace_otel.testing import contract_span
 from tests.conftest import Recording
 from tests.integration.serve.conftest import Start
 from tests.integration.serve.test_two_servers import fail, story
+from tests.leaves import break_leaf
 from tests.unit.test_cli import tell
 
 PIPE_BYTES = 1 << 16
@@ -149,3 +150,18 @@ def test_a_background_process_imports_neither_endpoints_nor_graphs(process: Proc
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert "memtrace_otel.store" in found
     assert not {"grpc", "uvicorn", "asyncio", "networkx"} & {*found}
+
+
+def test_a_damaged_last_page_makes_the_background_work_wait_and_not_end(start: Start, tmp_path: Path) -> None:
+    with SqliteStore.open(tmp_path / "spans.db") as store:
+        store.add_request(
+            encode_request([contract_span(n, n, n, attributes={"long": "x" * 3000}) for n in range(1, 9)])
+        )
+        store.decode()
+    break_leaf(tmp_path / "spans.db", "span", -1)
+    server = start()
+    assert server.process.stderr is not None
+    told = [server.process.stderr.readline() for _ in range(4)]  # of each of the two at least once
+    assert all("background work waits" in line and "store check" in line for line in told)
+    assert server.post("/v1/traces", encode_request([contract_span(999, 999, 999)]))[0] == 200
+    assert [server.restarts(process) for process in Process] == [0, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -47,10 +48,21 @@ def test_in_a_burst_more_than_twice_as_many_requests_come_as_are_decoded(store: 
     assert not store.is_in_burst()  # all are decoded
 
 
-def test_requests_that_have_waited_long_are_decoded_without_pauses(
+def test_past_ten_seconds_decoding_makes_no_pauses_until_nothing_waits(
     store: WatchedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memtrace_otel.serve.arrivals._BURST_SECONDS", 0.0)
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    send(store, 5)
+    store.decode_batch()
+    assert store.is_in_burst()
+    now += 11
     send(store, 3)
     store.decode_batch()
     assert not store.is_in_burst()
+    while store.decode_batch():
+        pass
+    assert not store.is_in_burst()
+    send(store, 5)
+    store.decode_batch()
+    assert store.is_in_burst()
