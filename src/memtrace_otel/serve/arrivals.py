@@ -36,8 +36,7 @@ class WatchedStore(SqliteStore):
     def __init__(self, connection: Connection, path: Path) -> None:
         super().__init__(connection, path)
         self._own: list[tuple[int, int]] = []
-        self._first, self._last = 1, 0  # requests that wait, by number, when that was looked at last
-        self._empty = time.monotonic()  # when none did
+        self._burst: tuple[float, int] | None = (0.0, 0)  # when it began, and with which request; None: none waits
 
     def decode(self) -> int:
         """Leave what waits where it is."""
@@ -51,6 +50,8 @@ class WatchedStore(SqliteStore):
         """
         with self._locked() as connection, unsynced(connection):
             batch = drain_batch(connection, _BATCH_BYTES)
+        if batch is None:
+            self._burst = None
         if batch and batch.spans:
             after = batch.last - len(batch.spans)
             if self._own and self._own[-1][1] == after:
@@ -69,18 +70,16 @@ class WatchedStore(SqliteStore):
         return (time.time_ns() - received[0]) / 1e9 if received else 0.0
 
     def is_in_burst(self) -> bool:
-        """Tell whether more than twice as many requests came since the last time as were decoded, within ten seconds
-        from when none waited.
+        """Tell whether more requests wait than were decoded since none waited, ten seconds ago at most.
 
-        Decoding that makes pauses is slower: with less than twice as many, a load that it could follow would keep it
-        from doing so.
+        Decoding that makes pauses is slower: with any number that wait, a load that it could follow would keep it from
+        doing so.
         """
-        first, last, now = self._first, self._last, time.monotonic()
+        now = time.monotonic()
         with self._locked() as connection:
-            self._first, self._last = connection.execute(_BOUNDS).fetchone() or (1, 0)
-        if self._first > self._last:
-            self._empty = now
-        return self._last - last > 2 * (self._first - first) and now - self._empty < _BURST_SECONDS
+            first, last = connection.execute(_BOUNDS).fetchone() or (1, 0)
+        began, begin = self._burst = self._burst or (now, first)
+        return last - first >= first - begin and now - began < _BURST_SECONDS
 
     def arrived(self) -> Iterator[list[NewSpan]]:
         """Yield the spans that others decoded since the last time, page by page. A page is seen once the next is asked

@@ -26,26 +26,35 @@ def send(store: WatchedStore, count: int) -> None:
         store.add_request(encode_request([contract_span(number, number, number)]))
 
 
-def test_in_a_burst_more_than_twice_as_many_requests_come_as_are_decoded(store: WatchedStore) -> None:
-    assert not store.is_in_burst()  # nothing ever came
-    send(store, 3)
-    store.decode_batch()
-    assert store.is_in_burst()
-    store.decode_batch()
-    assert not store.is_in_burst()  # none came
-    send(store, 2)
-    store.decode_batch()
-    assert not store.is_in_burst()  # more wait than before, but decoding without pauses may follow
-    send(store, 3)
-    store.decode_batch()
-    assert store.is_in_burst()
+def decode_all(store: WatchedStore) -> None:
     while store.decode_batch():
         pass
+
+
+def test_in_a_burst_more_requests_wait_than_were_decoded(store: WatchedStore) -> None:
+    decode_all(store)
+    send(store, 5)
+    store.decode_batch()
+    assert store.is_in_burst()
+    store.decode_batch()
+    assert store.is_in_burst()  # three, since that was looked at first one was decoded
+    store.decode_batch()
+    assert not store.is_in_burst()  # two and two
+    send(store, 1)
+    store.decode_batch()
     assert not store.is_in_burst()
+    decode_all(store)
     send(store, 2)
     store.decode_batch()
+    assert store.is_in_burst()
+
+
+def test_what_waited_when_decoding_began_is_no_burst(store: WatchedStore) -> None:
+    send(store, 5)
     store.decode_batch()
-    assert not store.is_in_burst()  # all are decoded
+    store.decode_batch()
+    store.decode_batch()
+    assert not store.is_in_burst()
 
 
 def test_past_ten_seconds_decoding_makes_no_pauses_until_nothing_waits(
@@ -53,6 +62,7 @@ def test_past_ten_seconds_decoding_makes_no_pauses_until_nothing_waits(
 ) -> None:
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now)
+    decode_all(store)
     send(store, 5)
     store.decode_batch()
     assert store.is_in_burst()
@@ -60,9 +70,7 @@ def test_past_ten_seconds_decoding_makes_no_pauses_until_nothing_waits(
     send(store, 3)
     store.decode_batch()
     assert not store.is_in_burst()
-    while store.decode_batch():
-        pass
-    assert not store.is_in_burst()
+    decode_all(store)
     send(store, 5)
     store.decode_batch()
     assert store.is_in_burst()
