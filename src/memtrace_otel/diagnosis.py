@@ -183,7 +183,7 @@ def _lasting(verdict: Verdict, graph: EvolutionGraph, kept: StoredVerdict | None
     """Return the verdict that is kept where it rests on what was pruned or forgotten since, else `verdict`."""
     try:
         earlier = read_verdict(kept.document, verdict.failure) if kept else None
-        absent = json.loads(kept.document).get(_ABSENT, ()) if kept else ()
+        absent = set(json.loads(kept.document).get(_ABSENT, ())) if kept else set[str]()
     except (ValueError, KeyError, TypeError, AttributeError):
         return verdict
     if earlier is None:
@@ -191,7 +191,7 @@ def _lasting(verdict: Verdict, graph: EvolutionGraph, kept: StoredVerdict | None
     operation = _stored(make_origin(earlier.trace_id, earlier.span_id), graph, store) if earlier.span_id else None
     earlier = replace(earlier, when=operation.start if operation else 0)
     answer = verdict.failure.answer_span
-    named = {step.origin for step in earlier.evidence if is_origin(step.origin)} - {answer.origin, *absent}
+    named = {step.origin for step in earlier.evidence if is_origin(step.origin)} - {answer.origin} - absent
     if (earlier.span_id and not operation) or not all(_stored(origin, graph, store) for origin in named):
         return earlier  # also against a verdict of the same type, or a complete one: it does not see what is gone
     if _said(earlier) == _said(verdict):
