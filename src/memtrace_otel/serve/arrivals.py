@@ -70,7 +70,8 @@ class WatchedStore(SqliteStore):
         return (time.time_ns() - received[0]) / 1e9 if received else 0.0
 
     def is_in_burst(self) -> bool:
-        """Tell whether more requests wait than were decoded since none waited, ten seconds ago at most.
+        """Tell whether more requests wait than were decoded since none waited (the first batch after that is not
+        counted), ten seconds ago at most.
 
         Decoding that makes pauses is slower: with any number that wait, a load that it could follow would keep it from
         doing so.
@@ -78,6 +79,9 @@ class WatchedStore(SqliteStore):
         now = time.monotonic()
         with self._locked() as connection:
             first, last = connection.execute(_BOUNDS).fetchone() or (1, 0)
+        if first > last:
+            self._burst = None
+            return False
         began, begin = self._burst = self._burst or (now, first)
         return last - first >= first - begin and now - began < _BURST_SECONDS
 

@@ -42,18 +42,19 @@ def set_up(niceness: int) -> Tell:
 def work(start: Callable[[], None], step: Callable[[], float]) -> None:
     """Start, then work until standard input ends. A step returns after how many seconds, unless woken, there may be
     more."""
-    wait, started = 0.0, False
+    wait, started, told = 0.0, False, ""
     while _is_wanted(wait):
         try:
             if not started:
                 start()
                 started = True
-            wait = step()
+            wait, told = step(), ""
         except BrokenPipeError:  # nobody is told any more: the server was killed
             return
         except StoreError as error:
-            _logger.warning("background work waits: %s", error)
-            wait = _RETRY_SECONDS
+            if str(error) != told:
+                _logger.warning("background work waits: %s", error)
+            wait, told = _RETRY_SECONDS, str(error)
 
 
 def _is_wanted(seconds: float) -> bool:

@@ -25,6 +25,8 @@ _NICE = 5
 _LOOK_SECONDS = 2.0
 """Other processes write the same file without a word to this one."""
 _PAUSE_SECONDS = 0.003
+_MOST_SECONDS = 0.1
+"""Of a pause in a burst: what took longer waited for the lock itself, or was a request of many megabytes."""
 _LOG_PAGES = 4096
 """Copying the log into the file takes a tenth of a second: it is done here, long before who receives would do it."""
 
@@ -53,7 +55,7 @@ class _Work:
         if batch is not None:
             self._count(batch.spans, batch.quarantined)
             if self.store.is_in_burst():  # who receives has the lock and the disk to itself for a while
-                time.sleep((time.monotonic() - started) / 2)
+                time.sleep(min((time.monotonic() - started) / 2, _MOST_SECONDS))
             return 0.0
         for spans in self.store.arrived():
             self._count(spans)

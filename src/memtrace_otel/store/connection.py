@@ -67,8 +67,8 @@ def connect(path: Path, *, create: bool, busy_seconds: float = BUSY_SECONDS) -> 
 
 
 def copy_log_every(connection: sqlite3.Connection, pages: int) -> None:
-    """Copy the log into the file when a commit on `connection` finds that many pages in it; with twice as many the log
-    starts anew."""
+    """Copy the log into the file when a commit on `connection` finds that many pages in it; past twice as many readers
+    are waited for, so that the log starts anew."""
     connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
 
 
@@ -118,14 +118,14 @@ def _bound_log(connection: sqlite3.Connection) -> None:
     moment; against a reader that stays nothing can be done, and the log grows until it goes.
     """
     global _next_attempt
-    log = f"{file_of(connection)}-wal"
     if time.monotonic() < _next_attempt:
         return
     try:
-        size = os.stat(log).st_size
+        size = os.stat(f"{file_of(connection)}-wal").st_size
     except OSError:
         return
-    if size < 2 * pragma(connection, "wal_autocheckpoint") * pragma(connection, "page_size"):
+    # Of a log that has started anew the file stays, with `_LOG_BYTES`.
+    if size <= max(_LOG_BYTES, 2 * pragma(connection, "wal_autocheckpoint") * pragma(connection, "page_size")):
         return
     _next_attempt = time.monotonic() + _LOG_SECONDS
     patience = pragma(connection, "busy_timeout")

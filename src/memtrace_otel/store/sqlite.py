@@ -77,8 +77,8 @@ class SqliteStore:
         return cls(connection, path)
 
     def copy_log_every(self, pages: int) -> None:
-        """Copy the log into the file when a commit of this store finds so many pages in it: what takes long, and what
-        another process with a lower number does in time."""
+        """Copy the log into the file when a commit of this store finds so many pages in it. That takes long: a process
+        with a higher number leaves it to one with a lower number."""
         with self._locked() as connection:
             copy_log_every(connection, pages)
 

@@ -8,9 +8,9 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,7 +19,8 @@ from memtrace_otel.otlp import encode_request
 from memtrace_otel.store import SqliteStore
 from tests.bench.measure import Measure, at_least, at_most, progress
 
-SPANS, BODIES, CONNECTIONS = 512, 160, 4
+SPANS, BODIES, CONNECTIONS = 512, 320, 4
+"""More bodies than are decoded while it is measured."""
 BURST, LONGER = (0.0, 5.0), (12.0, 17.0)
 """Seconds: in the first ten, decoding makes pauses."""
 
@@ -30,7 +31,7 @@ def measure() -> Iterator[Measure]:
         progress("decode before the acknowledgement")
         baseline = decoded_first(Path(folder) / "baseline.db", bodies[:20])
         progress("decode")
-        decoded = decoding(Path(folder) / "decode.db", bodies)
+        decoded = decoding(Path(folder) / "decode.db", bodies[:160])
         progress("serve: idle, then four connections")
         idle_mib, idle_cpu, burst, longer, p99 = serving(Path(folder) / "serve.db", bodies)
     name = f"acknowledged and on disk, {SPANS}-span bodies, {CONNECTIONS} connections"
@@ -100,7 +101,8 @@ def serving(path: Path, bodies: Sequence[bytes]) -> tuple[float, float, float, f
     percentile of the answer, ms."""
     command = [sys.executable, "-m", "memtrace_otel.cli", "serve", "--db", str(path)]
     command += ["--grpc-port", "0", "--http-port", "0"]
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    environ = {**os.environ, "MEMTRACE_INBOX_BYTES": str(4 << 30)}
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environ)
     assert server.stderr is not None
     try:
         port = int(re.findall(r" on \S+:(\d+)", server.stderr.readline())[1])
@@ -138,11 +140,9 @@ def load(port: int, bodies: Sequence[bytes]) -> list[tuple[float, float]]:
             number += CONNECTIONS
         connection.close()
 
-    threads = [threading.Thread(target=send, args=(first,)) for first in range(CONNECTIONS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        for sent in [pool.submit(send, first) for first in range(CONNECTIONS)]:
+            sent.result()
     return answers
 
 

@@ -161,7 +161,7 @@ def test_a_damaged_last_page_makes_the_background_work_wait_and_not_end(start: S
     break_leaf(tmp_path / "spans.db", "span", -1)
     server = start()
     assert server.process.stderr is not None
-    told = [server.process.stderr.readline() for _ in range(4)]  # of each of the two at least once
+    told = [server.process.stderr.readline() for _ in Process]  # of each once
     assert all("background work waits" in line and "store check" in line for line in told)
     assert server.post("/v1/traces", encode_request([contract_span(999, 999, 999)]))[0] == 200
     assert [server.restarts(process) for process in Process] == [0, 0]

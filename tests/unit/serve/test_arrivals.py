@@ -47,6 +47,8 @@ def test_in_a_burst_more_requests_wait_than_were_decoded(store: WatchedStore) ->
     send(store, 2)
     store.decode_batch()
     assert store.is_in_burst()
+    store.decode_batch()
+    assert not store.is_in_burst()  # none waits
 
 
 def test_what_waited_when_decoding_began_is_no_burst(store: WatchedStore) -> None:
