@@ -46,3 +46,23 @@ def test_the_results_of_all_measures_are_written_and_a_bar_that_falls_short_fail
     assert [list(row) for row in written] == [fields] * len(rows)
     assert [row["holds"] for row in written] == [row.holds for row in rows]
     assert capsys.readouterr().out.count("NO") == sum(not row.holds for row in rows)
+
+
+def test_a_module_that_fails_is_named_and_the_others_are_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = json.dumps({name: getattr(WITHIN, name) for name in bench.FIELDS})
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, int(command[-1] == "burst"), row + "\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(bench, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(workload, "FOLDER", tmp_path / "workload")
+    page = tmp_path / "page.md"
+    page.write_text("as it was")
+    monkeypatch.setattr(sys, "argv", ["tests.bench", "--only", "burst", "--only", "off", "--page", str(page)])
+    assert bench.main() == 1
+    assert len(json.loads((tmp_path / "results.json").read_text())) == 2
+    assert page.read_text() == "as it was"
+    assert "failed, with what they say above: burst\n" in capsys.readouterr().err

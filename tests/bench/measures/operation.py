@@ -90,6 +90,7 @@ def search_of_the_sdk(content: bool) -> Callable[[], None]:
             attributes = {
                 semconv.SEQ: at,
                 semconv.SCOPE: SCOPE,
+                semconv.GEN_AI_MEMORY_RECORD_COUNT: len(read),
                 semconv.INPUTS: [queries[at], *[memories[n] for n in read]],
                 semconv.INPUTS_ROLES: ["query", "hit", "hit", "hit", "hit"],
                 semconv.INPUTS_ORIGINS: ["", *[origins[n] for n in read]],
