@@ -272,8 +272,9 @@ class SqliteStore:
                 query = f"SELECT id, start FROM span INDEXED BY {index} {clause}"
                 places = connection.execute(query, (*values, _PAGE)).fetchall()
                 rows = [row for id, _ in places for row in self._readable(id)]
-                lost = len(places) - len(rows)
-                _logger.warning("%s: %d spans unreadable; `memtrace-otel store check` names them", self._path, lost)
+                if lost := len(places) - len(rows):
+                    reason = "%s: %d spans unreadable; `memtrace-otel store check` names them"
+                    _logger.warning(reason, self._path, lost)
             return places, [span for row in rows if (span := self._new_span(*row[1:]))]
 
     def _readable(self, id: int) -> list[tuple[Any, ...]]:
