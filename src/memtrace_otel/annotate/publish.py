@@ -136,8 +136,9 @@ def annotate(
 
     A verdict that is there already adds nothing; one that differs from the newest of its answer, or is complete where
     that was not, replaces it under a new id. Of `partial` ones, made where not all could be read, none replaces a
-    complete one. One on an answering span that is not there is held back: its marker would have no service and lie
-    elsewhere, and keep its id when the span comes.
+    complete one, nor does an incomplete one where the store lacks the operation that the complete one blames: another
+    database knew more. One on an answering span that is not there is held back: its marker would have no service and
+    lie elsewhere, and keep its id when the span comes.
     """
     ended = time.time_ns()
     annotations: list[Annotation] = []
@@ -147,7 +148,8 @@ def annotate(
             continue
         trace = store.trace(claimed.failure.trace_id)
         verdict = identity.succeed(claimed, trace)
-        if partial and _replaces_complete(verdict, trace):
+        whole = _complete_before(verdict, trace)
+        if whole and (partial or not (verdict.complete or _has_decisive(store, whole))):
             _logger.warning(
                 "%s: %s, made where not all could be read, does not replace the verdict that is there",
                 verdict.failure.answer_span.origin,
@@ -260,11 +262,21 @@ def _send(
         yield ids, max(0, len(ids) - rejected)
 
 
-def _replaces_complete(verdict: Verdict, trace: Iterable[OperationSpan]) -> bool:
-    """Tell whether a verdict is new in the failing trace and would replace one that its marker there calls complete."""
-    ours = [span.attributes for span in trace if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE]
-    complete = {said.get(semconv.ATTRIBUTION_ID): said.get(semconv.FAILURE_COMPLETE) for said in ours}
-    return verdict.attribution_id not in complete and complete.get(verdict.replaces) is True
+def _complete_before(verdict: Verdict, trace: Iterable[OperationSpan]) -> OperationSpan | None:
+    """Return the marker of the failing trace that a verdict, new there, would replace, where that one is complete."""
+    ours = [span for span in trace if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE]
+    markers = {span.attributes.get(semconv.ATTRIBUTION_ID): span for span in ours}
+    if verdict.attribution_id in markers or (found := markers.get(verdict.replaces)) is None:
+        return None
+    return found if found.attributes.get(semconv.FAILURE_COMPLETE) is True else None
+
+
+def _has_decisive(store: AnnotationStore, marker: OperationSpan) -> bool:
+    """Tell whether the operation that a verdict blames is in the store; true of one that blames none."""
+    trace_id, span_id = (
+        str(marker.attributes.get(name, "")) for name in (semconv.FAILURE_TRACE_ID, semconv.FAILURE_SPAN_ID)
+    )
+    return not span_id or _stored(store, trace_id, span_id) is not None
 
 
 def _stored(store: AnnotationStore, trace_id: str, span_id: str) -> OperationSpan | None:

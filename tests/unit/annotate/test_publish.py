@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from pathlib import Path
 
 import grpc
 import pytest
@@ -76,6 +77,20 @@ def test_a_verdict_made_of_a_part_replaces_no_complete_one(
     assert whole.new > 0  # what is whole may be incomplete for other reasons
     (next_one,) = annotate([verdict_on(ANSWER, failure_type="unknown", complete=False)], store, partial=True)
     assert next_one.new > 0
+
+
+@pytest.mark.parametrize(("complete", "replaces"), [(False, False), (True, True)])
+def test_an_incomplete_verdict_replaces_no_complete_one_of_a_database_that_knew_more(
+    complete: bool, replaces: bool, store: SqliteStore, tmp_path: Path
+) -> None:
+    (whole,) = annotate([verdict_on(UPDATE, complete=True)], store)
+    with SqliteStore.open(tmp_path / "less.db") as less:
+        less.add_request(encode_request([ANSWER, whole.spans[0]]))  # as the backend shows it
+        (other,) = annotate([verdict_on(ANSWER, failure_type="retrieval", complete=complete)], less)
+        assert (not other.is_held, other.new > 0) == (replaces, replaces)
+        less.add_request(encode_request([UPDATE]))
+        (knowing,) = annotate([verdict_on(ANSWER, failure_type="retrieval", complete=complete)], less)
+        assert not knowing.is_held
 
 
 def test_a_verdict_waits_for_the_answering_span(store: SqliteStore) -> None:
