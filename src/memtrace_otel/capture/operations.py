@@ -288,16 +288,15 @@ class Operation(Notes):
         apart = around is None or around.kind == _RESPOND or (around.system != self.system and not self._is_step())
         return self.kind == _RETRIEVE and apart and _UNREADABLE.isdisjoint(self._incomplete)
 
+    @guarded("operation.records", dict[str, AttributeValue]())
     def _records(self) -> dict[str, AttributeValue]:
         """What the variables of a user's own operation show of records in the standard's words, but for what is said.
         Instrumentors count themselves."""
-        with guard("operation.records"):
-            said = {*self._admitted, *(getattr(self.span, "attributes", None) or ())}
-            shown = record_attributes(self.kind, self._inputs, self._outputs, found=self._shows_found())
-            if self._has_searched and not shown.get(semconv.GEN_AI_MEMORY_RECORD_COUNT):
-                return {}  # what was found is a part's
-            return {name: value for name, value in shown.items() if name not in said}
-        return {}
+        shown = record_attributes(self.kind, self._inputs, self._outputs, found=self._shows_found())
+        if not shown or (self._has_searched and not shown.get(semconv.GEN_AI_MEMORY_RECORD_COUNT)):
+            return {}  # what was found is a part's
+        said: Mapping[str, object] = getattr(self.span, "attributes", None) or {}
+        return {name: value for name, value in shown.items() if name not in self._admitted and name not in said}
 
     def _write(self, tracer: trace.Tracer, error: BaseException | None) -> None:
         limits = config().of(self.system)
