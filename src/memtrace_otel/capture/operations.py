@@ -307,7 +307,7 @@ class Operation(Notes):
         if too_many:
             self.mark(Incomplete.BUDGET)
         records = self._records() if self._is_own and error is None else {}
-        taken = sum(self._admitted.values()) + len("".join([*self._incomplete, *map(str, records.items())]))
+        taken = sum(self._admitted.values()) + len("".join([*self._incomplete, *records, *map(str, records.values())]))
         parts, dropped = lay_out(inputs, outputs, flow, limits, taken)
         if dropped:
             self.mark(Incomplete.BUDGET)

@@ -20,12 +20,14 @@ _LONGEST = 256
 def record_attributes(kind: str, read: list[Read], written: list[Written], *, found: bool) -> dict[str, str | int]:
     """How many records a write changed, and the id of the only one; how many a search found (`found`: it was one)."""
     if found:
-        hits = {ref for ref, role, *_ in read if role == _HIT}
+        hits = {one[0] for one in read if one[1] == _HIT}
         if not hits and (any(one[3] for one in written) or not _BESIDE.issuperset(one[1] for one in read)):
             return {}  # it found something, and does not say of how many records
         return {semconv.GEN_AI_MEMORY_RECORD_COUNT: len(hits)}
-    changed = {ref for ref, _, action, *_ in written if action in _CHANGES and ref.startswith(_STORED)}
-    if kind not in _WRITING or not changed:
+    if kind not in _WRITING:
+        return {}
+    changed = {one[0] for one in written if one[2] in _CHANGES and one[0].startswith(_STORED)}
+    if not changed:
         return {}
     said: dict[str, str | int] = {semconv.GEN_AI_MEMORY_RECORD_COUNT: len(changed)}
     record_kind, id = split_ref(changed.pop())
