@@ -32,7 +32,7 @@ def feedback(
     tracer: trace.Tracer | None = None,
 ) -> bool:
     """Record an evaluation of an answer; returns whether that was done: False without an answer to attach it to, and
-    for what says nothing, both counted and the first logged. Never raises.
+    for what says nothing, both counted and the first of each logged. Never raises.
 
     `answer` is the origin (`<trace id>-<span id>`) of the answering span, or the id of its trace when this process gave
     the answer and remembers it; without it, the newest answer of the current trace or execution context is meant: a
@@ -45,7 +45,7 @@ def feedback(
     given = _answer(answer)
     if given is None:
         if active_tracer(tracer):  # else nothing is recorded here at all
-            note_misuse("feedback", f"feedback(...) is not recorded: {_NO_ANSWER}")
+            note_misuse("feedback_answer", f"feedback(...) is not recorded: {_NO_ANSWER}")
         return False
     with Operation(
         semconv.SPAN_NAME_PREFIX + OpKind.JUDGE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -36,7 +37,7 @@ class WatchedStore(SqliteStore):
     def __init__(self, connection: Connection, path: Path) -> None:
         super().__init__(connection, path)
         self._own: list[tuple[int, int]] = []
-        self._burst: tuple[float, int] | None = (0.0, 0)  # when it began, and with which request; None: none waits
+        self._burst: tuple[float, int] | None = (-math.inf, 0)  # when it began, with which request; None: none waits
 
     def decode(self) -> int:
         """Leave what waits where it is."""

@@ -768,10 +768,13 @@ def test_feedback_of_a_later_request_names_the_trace_of_the_answer(recording: Re
 
 @pytest.mark.parametrize("named", ["", "f" * 32, f"{'f' * 32}-", "nonsense", "F" * 32])
 def test_feedback_without_an_answer_says_so(recording: Recording, caplog: pytest.LogCaptureFixture, named: str) -> None:
-    drops.pop("misuse:feedback", None)  # the first is logged
+    for what in ("feedback", "feedback_answer"):
+        drops.pop(f"misuse:{what}", None)  # the first of each is logged
     with recording.tracer.start_as_current_span("thumbs down"):
         assert not feedback("fail", answer=named, tracer=recording.tracer)
+        assert not feedback("fial", tracer=recording.tracer)
     assert "POST /v1/feedback" in caplog.text
+    assert "the label must be one of" in caplog.text
     assert recording.named("memtrace.judge") == []
 
 
