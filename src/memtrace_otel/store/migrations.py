@@ -19,7 +19,7 @@ from memtrace_otel.otlp.decode import IndexedFields, indexed_fields
 from memtrace_otel.store.connection import pragma, transaction
 from memtrace_otel.store.errors import StoreError
 from memtrace_otel.store.lineage import HASH_BITS, PART_BITS, key_of
-from memtrace_otel.store.schema import ANSWERING_INDEX, PACKING_STATEMENTS, READER_TABLE, VERSION, WRITER_TABLE
+from memtrace_otel.store.schema import PACKING_STATEMENTS, READER_TABLE, VERSION, WRITER_TABLE
 
 _logger = logging.getLogger(__name__)
 _PAGE = 1000
@@ -140,12 +140,6 @@ def _add_packing(connection: Connection) -> None:
         connection.execute("DROP TABLE old_dictionary")
 
 
-def _index_answering(connection: Connection) -> None:
-    """Version 5 had an index of the spans of every kind."""
-    connection.execute("DROP INDEX IF EXISTS span_kind")
-    connection.execute(ANSWERING_INDEX)
-
-
 _MANY = 1 << 20
 _LINEAGE = {"reading": ("reader", READER_TABLE), "writing": ("writer", WRITER_TABLE)}
 STEPS = {
@@ -153,6 +147,5 @@ STEPS = {
     2: Step(_read_keys, _index_keys),
     3: Step(_nothing, _add_packing),
     4: Step(_nothing, _nothing),  # bodies have checksums when they are packed; version 4 cannot read those
-    5: Step(_nothing, _index_answering),
 }
 """By the version that they start from."""
