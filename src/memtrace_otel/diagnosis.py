@@ -228,9 +228,9 @@ def record(
 ) -> list[Annotation]:
     """Write the verdicts to the store, count the new ones, and return them under their final ids; `deliver` sends them.
 
-    A verdict that is there already adds nothing; another one on the same answer replaces it, but none of a `partial`
-    diagnosis a complete one; one on an answer that no longer fails goes, its spans stay; one on an answering span that
-    is not there is not written. `started` is when the attribution began (ns since the epoch, now by default). `known`
+    A verdict that is there already adds nothing; another one on the same answer replaces it, but for what `annotate`
+    holds back; one on an answer that no longer fails goes, its spans stay; one on an answering span that is not there
+    is not written. `started` is when the attribution began (ns since the epoch, now by default). `known`
     are ids of verdicts that are new no more, for a store that forgets; those that are new now are added.
     """
     known = set() if known is None else known

@@ -58,6 +58,10 @@ class LookingAnnotations:
         self._store.mark_sent(target, [span_id for span_id in unsent if span_id in there])
         return [span_id for span_id in unsent if span_id not in there]
 
+    def has_span(self, trace_id: str, span_id: str) -> bool:
+        """Tell whether a span is in the database."""
+        return self._store.has_span(trace_id, span_id)
+
     def add_request(self, body: bytes) -> None:
         """Keep an OTLP trace request durably."""
         self._roots.update((span.span_id, root_of(span)) for span in decode_request(body))

@@ -36,6 +36,10 @@ class AnnotationStore(Protocol):
         """Return the spans of a trace, [] when it is unknown."""
         ...
 
+    def has_span(self, trace_id: str, span_id: str) -> bool:
+        """Tell whether a span is in the store itself, wherever else it may be."""
+        ...
+
     def add_request(self, body: bytes) -> None:
         """Keep an OTLP trace request durably."""
         ...
@@ -66,8 +70,8 @@ class Annotation:
     """A verdict under its final ids, and its spans as stored. `new` counts the spans that were not there before.
 
     `is_new` says that the verdict itself was not, once it is recorded; `seconds` is how long attributing took.
-    A verdict that OTLP cannot hold has no spans, nor has one that `is_held` back: an earlier one holds, or the
-    answering span is not there.
+    A verdict that OTLP cannot hold has no spans, nor has one that `is_held` back: an earlier one holds, that of another
+    database perhaps, or the answering span is not there.
     """
 
     verdict: Verdict
@@ -149,11 +153,12 @@ def annotate(
         trace = store.trace(claimed.failure.trace_id)
         verdict = identity.succeed(claimed, trace)
         whole = _complete_before(verdict, trace)
-        if whole and (partial or not (verdict.complete or _has_decisive(store, whole))):
+        if whole and (why := "made where not all could be read" if partial else _lacking(verdict, whole, store)):
             _logger.warning(
-                "%s: %s, made where not all could be read, does not replace the verdict that is there",
+                "%s: %s, %s, does not replace the verdict that is there",
                 verdict.failure.answer_span.origin,
                 verdict.failure_type,
+                why,
             )
             annotations.append(Annotation(claimed, (), 0, is_held=True))
             continue
@@ -271,12 +276,12 @@ def _complete_before(verdict: Verdict, trace: Iterable[OperationSpan]) -> Operat
     return found if found.attributes.get(semconv.FAILURE_COMPLETE) is True else None
 
 
-def _has_decisive(store: AnnotationStore, marker: OperationSpan) -> bool:
-    """Tell whether the operation that a verdict blames is in the store; true of one that blames none."""
-    trace_id, span_id = (
-        str(marker.attributes.get(name, "")) for name in (semconv.FAILURE_TRACE_ID, semconv.FAILURE_SPAN_ID)
-    )
-    return not span_id or _stored(store, trace_id, span_id) is not None
+def _lacking(verdict: Verdict, whole: OperationSpan, store: AnnotationStore) -> str:
+    """Return what the store of an incomplete verdict lacks that a marker's complete one blames, '' if nothing."""
+    trace_id, span_id = (whole.attributes.get(name) for name in (semconv.FAILURE_TRACE_ID, semconv.FAILURE_SPAN_ID))
+    if verdict.complete or not (trace_id and span_id) or store.has_span(str(trace_id), str(span_id)):
+        return ""
+    return "made without the operation that a complete one blames"
 
 
 def _stored(store: AnnotationStore, trace_id: str, span_id: str) -> OperationSpan | None:

@@ -149,6 +149,13 @@ class SqliteStore:
         found = [span for span in found if not kinds or span.kind in kinds]
         return [span for span in found if any(variable.origin == origin for variable in span.inputs)]
 
+    def has_span(self, trace_id: str, span_id: str) -> bool:
+        """Tell whether a span is there."""
+        self.decode()
+        with self._locked() as connection:
+            found = connection.execute(_HAS_SPAN, (trace_id, span_id)).fetchone()
+            return found is not None
+
     def outlines(self, trace_ids: Collection[str]) -> Iterator[Outline]:
         """Yield the decoded spans of several traces, trace by trace, without what they say. What waits is left to
         wait."""
@@ -463,6 +470,7 @@ def _file_at(path: Path) -> tuple[int, int] | None:
 
 
 _NOT_IN_PLACE = "the file was moved, removed or replaced while it is open: nothing more is kept; start again"
+_HAS_SPAN = "SELECT 1 FROM span WHERE trace_id = ? AND span_id = ?"
 _IS_KNOWN = "SELECT EXISTS (SELECT 1 FROM span WHERE trace_id = ? AND kind <> ?)"
 _STATS = """
 SELECT

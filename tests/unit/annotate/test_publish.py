@@ -81,16 +81,23 @@ def test_a_verdict_made_of_a_part_replaces_no_complete_one(
 
 @pytest.mark.parametrize(("complete", "replaces"), [(False, False), (True, True)])
 def test_an_incomplete_verdict_replaces_no_complete_one_of_a_database_that_knew_more(
-    complete: bool, replaces: bool, store: SqliteStore, tmp_path: Path
+    complete: bool, replaces: bool, store: SqliteStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (whole,) = annotate([verdict_on(UPDATE, complete=True)], store)
     with SqliteStore.open(tmp_path / "less.db") as less:
         less.add_request(encode_request([ANSWER, whole.spans[0]]))  # as the backend shows it
         (other,) = annotate([verdict_on(ANSWER, failure_type="retrieval", complete=complete)], less)
         assert (not other.is_held, other.new > 0) == (replaces, replaces)
+        assert ("made without the operation that a complete one blames" in caplog.text) is not replaces
         less.add_request(encode_request([UPDATE]))
         (knowing,) = annotate([verdict_on(ANSWER, failure_type="retrieval", complete=complete)], less)
         assert not knowing.is_held
+
+
+def test_a_complete_verdict_that_blames_nothing_is_replaced(store: SqliteStore) -> None:
+    annotate([verdict_on(None, failure_type="not_memory", complete=True)], store)
+    (other,) = annotate([verdict_on(ANSWER, failure_type="retrieval", complete=False)], store)
+    assert not other.is_held
 
 
 def test_a_verdict_waits_for_the_answering_span(store: SqliteStore) -> None:
