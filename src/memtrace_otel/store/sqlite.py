@@ -153,8 +153,7 @@ class SqliteStore:
         """Tell whether a span is there."""
         self.decode()
         with self._locked() as connection:
-            found = connection.execute(_HAS_SPAN, (trace_id, span_id)).fetchone()
-            return found is not None
+            return connection.execute(_HAS_SPAN, (trace_id, span_id)).fetchone() is not None
 
     def outlines(self, trace_ids: Collection[str]) -> Iterator[Outline]:
         """Yield the decoded spans of several traces, trace by trace, without what they say. What waits is left to
@@ -280,8 +279,7 @@ class SqliteStore:
                 places = connection.execute(query, (*values, _PAGE)).fetchall()
                 rows = [row for id, _ in places for row in self._readable(id)]
                 if lost := len(places) - len(rows):
-                    reason = "%s: %d spans unreadable; `memtrace-otel store check` names them"
-                    _logger.warning(reason, self._path, lost)
+                    _logger.warning("%s: %d spans unreadable; see `memtrace-otel store check`", self._path, lost)
             return places, [span for row in rows if (span := self._new_span(*row[1:]))]
 
     def _readable(self, id: int) -> list[tuple[Any, ...]]:
