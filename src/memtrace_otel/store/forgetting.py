@@ -12,7 +12,7 @@ from typing import NamedTuple
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from memtrace_otel import semconv
-from memtrace_otel.model import is_origin, make_origin, split_origin
+from memtrace_otel.model import is_origin, make_origin
 from memtrace_otel.otlp.decode import indexed_fields
 from memtrace_otel.store.bodies import UNDECODABLE, Bodies, drop_dictionaries, pack_again_from
 from memtrace_otel.store.connection import Locked, file_of, in_turns, snapshot, transaction
@@ -21,6 +21,7 @@ from memtrace_otel.store.erasure import Rename, erase_inputs, erase_span, erase_
 from memtrace_otel.store.errors import StoreError
 from memtrace_otel.store.lineage import add_to_indexes, readers_of, remove_from_indexes
 from memtrace_otel.store.log import copy_of
+from memtrace_otel.store.rows import has_span
 from memtrace_otel.store.space import compact
 from memtrace_otel.store.streams import release_streams
 from memtrace_otel.store.upkeep import Forgotten
@@ -102,9 +103,8 @@ def _erase(connection: Connection, id: int, found: _Found, erasing: Erasing) -> 
 
 def _others(connection: Connection, span: Span, found: _Found) -> set[str]:
     """Return the origins that `span` read from and that are not erased."""
-    query = "SELECT 1 FROM span WHERE trace_id = ? AND span_id = ?"
     origins = filter(is_origin, _origins_read(span) - found.spans.keys())
-    return {origin for origin in origins if connection.execute(query, split_origin(origin)).fetchone()}
+    return {origin for origin in origins if has_span(connection, origin)}
 
 
 def _scopes(locked: Locked, ids: Iterable[int]) -> set[str]:

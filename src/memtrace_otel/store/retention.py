@@ -20,7 +20,7 @@ from memtrace_otel.store.bodies import UNDECODABLE, Bodies
 from memtrace_otel.store.connection import Locked, file_of, in_turns, pragma, transaction
 from memtrace_otel.store.errors import StoreError
 from memtrace_otel.store.lineage import readers_of, remove_from_indexes
-from memtrace_otel.store.rows import keep_last_given, last_given
+from memtrace_otel.store.rows import has_span, keep_last_given, last_given
 from memtrace_otel.store.runs import drop_unused_dictionaries
 from memtrace_otel.store.space import size
 from memtrace_otel.store.streams import release_streams
@@ -159,7 +159,7 @@ def _about(connection: Connection, going: list[_Span], attributions: Mapping[str
         for id in readers_of(connection, origin):
             for span in _spans(connection, connection.execute(_JUDGE, (id, OpKind.JUDGE)).fetchall()):
                 read = _origins(span.body)  # without `origin` when its number is that of another name
-                if origin in read and all(o in origins or not _is_there(connection, o) for o in read):
+                if origin in read and all(o in origins or not has_span(connection, o) for o in read):
                     found[span.id] = span
         for trace_id in attributions.get(origin, ()):
             for span in _spans(connection, connection.execute(_TRACE, (trace_id,)).fetchall()):
@@ -195,11 +195,6 @@ def _origins(body: bytes) -> set[str]:
         return indexed_fields(body).origins
     except DecodeError:
         return set()
-
-
-def _is_there(connection: Connection, origin: str) -> bool:
-    query = "SELECT 1 FROM span WHERE trace_id = ? AND span_id = ?"
-    return connection.execute(query, (origin[:32], origin[33:])).fetchone() is not None
 
 
 _STAYING = """

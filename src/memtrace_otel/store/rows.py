@@ -121,6 +121,12 @@ def insert_rows(connection: Connection, rows: list[SpanRow]) -> dict[int, NewSpa
     return new
 
 
+def has_span(connection: Connection, origin: str) -> bool:
+    """Tell whether the span of an origin is a row."""
+    query = "SELECT 1 FROM span WHERE trace_id = ? AND span_id = ?"
+    return connection.execute(query, (origin[:32], origin[33:])).fetchone() is not None
+
+
 def last_given(connection: Connection) -> int:
     """Return the highest row that a span was ever given, 0 when there was none."""
     return int(connection.execute(_LAST_GIVEN).fetchone()[0])

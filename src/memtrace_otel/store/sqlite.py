@@ -35,7 +35,7 @@ from memtrace_otel.store.migrations import migrate
 from memtrace_otel.store.outlines import Outline, read_outline
 from memtrace_otel.store.protocols import StoredVerdict, StoreStats
 from memtrace_otel.store.records import may_write, near_failures, unique_refs
-from memtrace_otel.store.rows import NewSpan, Source, read_indexed, read_row, read_source
+from memtrace_otel.store.rows import NewSpan, Source, has_span, read_indexed, read_row, read_source
 from memtrace_otel.store.streams import NUMBER_BITS
 from memtrace_otel.store.turn import Turn
 from memtrace_otel.store.upkeep import Compaction, Damage, Forgotten, Pruned, ScopeStats, StoreSize
@@ -153,7 +153,7 @@ class SqliteStore:
         """Tell whether a span is there."""
         self.decode()
         with self._locked() as connection:
-            return connection.execute(_HAS_SPAN, (trace_id, span_id)).fetchone() is not None
+            return has_span(connection, make_origin(trace_id, span_id))
 
     def outlines(self, trace_ids: Collection[str]) -> Iterator[Outline]:
         """Yield the decoded spans of several traces, trace by trace, without what they say. What waits is left to
@@ -468,7 +468,6 @@ def _file_at(path: Path) -> tuple[int, int] | None:
 
 
 _NOT_IN_PLACE = "the file was moved, removed or replaced while it is open: nothing more is kept; start again"
-_HAS_SPAN = "SELECT 1 FROM span WHERE trace_id = ? AND span_id = ?"
 _IS_KNOWN = "SELECT EXISTS (SELECT 1 FROM span WHERE trace_id = ? AND kind <> ?)"
 _STATS = """
 SELECT

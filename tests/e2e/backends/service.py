@@ -22,6 +22,8 @@ RUNNING: list[Service] = []
 _START_SECONDS = 90
 _TAIL = 3000
 _PR_SET_PDEATHSIG = 1
+_random = random.SystemRandom()
+"""Tests seed `random`, and two processes of tests with one seed would take the same ports."""
 
 
 class Service:
@@ -143,7 +145,7 @@ def free_ports(count: int) -> list[int]:
     """
     found: set[int] = set()
     while len(found) < count:
-        port = random.randrange(15_000, 32_000)
+        port = _random.randrange(15_000, 32_000)
         with socket.socket() as one:
             try:
                 one.bind(("127.0.0.1", port))
