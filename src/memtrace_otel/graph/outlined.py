@@ -149,10 +149,11 @@ class OutlinedTraces:
                 texts = (*inputs, *origins, *outputs)
                 made = OutlinedOperation if width < WideOperation.FROM else WideOperation
                 self.operations[origin] = made(kind, len(inputs), texts, actions, within)
-        own = {f"{trace_id}-{outline[1]}" for outline in outlines} if judged else set[str]()
-        if not judged & own <= self.operations.keys():
-            self._add_assembled(trace_id, outlines)
-            return
+        if judged:
+            own = {f"{trace_id}-{outline[1]}" for outline in outlines}
+            if not judged & own <= self.operations.keys():
+                self._add_assembled(trace_id, outlines)
+                return
         self.writers[trace_id] = writers
 
     def _add_assembled(self, trace_id: str, outlines: Sequence[Outline]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from itertools import groupby
 from operator import itemgetter
 from typing import Protocol, runtime_checkable
@@ -26,6 +27,7 @@ from memtrace_otel.semconv import READING_KINDS, RefKind
 from memtrace_otel.store.outlines import Outline
 from memtrace_otel.store.protocols import RecordSource
 
+_NO_TRACES: AbstractSet[str] = frozenset()
 _SOLE_STEPS, _MOST_AHEAD = 4, 256
 """A record's history is read trace by trace at first, then more and more traces at once."""
 
@@ -244,12 +246,12 @@ class StoredFlow:
         """
         scope = self._known.scope(last)
         kind, trace_id = ref_kind(ref), last[:32]
-        traces = set[str]() if kind in TURN_KINDS else self.deciding(ref, scope)
+        traces = _NO_TRACES if kind in TURN_KINDS else self.deciding(ref, scope)
         if kind in TRACED_KINDS and ref in self._known.writers[trace_id]:
             traces = traces | self._in_trace(ref, trace_id)
         if not traces:
             return VersionKey(ref, "", scope)
-        versions = self._built(ref, traces | {origin[:32] for origin in (reader, *passed)})
+        versions = self._built(ref, {*traces, *(origin[:32] for origin in (reader, *passed))})
         span = versions.operations[reader]
         if place < 0:
             return versions.looked_at(span, span.outputs[~place])[0]

@@ -95,7 +95,7 @@ def question_slice(flow: Flow, answer: OperationKey, outputs: Iterable[VersionKe
     without a question has that of the answer.
     """
     found: set[NodeKey] = {answer, *outputs}
-    waiting = [(version, False) for version in flow.reads(answer)]
+    waiting: list[tuple[VersionKey, bool]] = [(version, False) for version in flow.reads(answer)]
     own = {version.ref for version, _ in waiting if ref_kind(version.ref) == RefKind.QUERY}
     if not own and not any(isinstance(made, VersionKey) and ref_kind(made.ref) == RefKind.ANSWER for made in found):
         judged = [version for version, _ in waiting if ref_kind(version.ref) == RefKind.ANSWER]
@@ -111,7 +111,7 @@ def question_slice(flow: Flow, answer: OperationKey, outputs: Iterable[VersionKe
 
     while waiting:
         flow.fetch([version for version, _ in waiting])
-        wave, waiting = waiting, list[tuple[VersionKey, bool]]()
+        wave, waiting = waiting, []
         for version, making in wave:
             if version in seen[making]:
                 continue

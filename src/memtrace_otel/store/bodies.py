@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from sqlite3 import Connection
 
 from google.protobuf.message import DecodeError as ProtobufError
@@ -16,6 +17,7 @@ from google.protobuf.message import DecodeError as ProtobufError
 from memtrace_otel.otlp.decode import DecodeError
 from memtrace_otel.store.connection import Locked, in_turns, transaction
 from memtrace_otel.store.erasing import unfinished
+from memtrace_otel.store.heads import Head
 from memtrace_otel.store.packing import (
     NAMES,
     Packer,
@@ -25,6 +27,7 @@ from memtrace_otel.store.packing import (
     make_sample,
     take_apart,
     unpack,
+    unpack_head,
 )
 from memtrace_otel.store.streams import Streams
 
@@ -57,6 +60,17 @@ class Bodies:
         if packed is None:
             return stored
         return unpack(packed, self.dictionary(packed.dictionary), trace_id, span_id, read or self._streams.read)
+
+    def look(self, stored: bytes, trace_id: str, span_id: str) -> tuple[Head | None, Callable[[], bytes]]:
+        """Return the head of the body of a span, None where it has none, and a function that returns the body as `read`
+        does. Raises PackingError."""
+        packed = take_apart(stored)
+        if packed and packed.head:
+            dictionary = self.dictionary(packed.dictionary)
+            whole = partial(unpack, packed, dictionary, trace_id, span_id, self._streams.read)
+            return unpack_head(packed, dictionary, trace_id), whole
+        body = self.read(stored, trace_id, span_id)
+        return None, lambda: body
 
     def dictionary(self, number: int) -> bytes:
         """Return a dictionary. Raises PackingError when it is not there."""

@@ -147,5 +147,6 @@ STEPS = {
     2: Step(_read_keys, _index_keys),
     3: Step(_nothing, _add_packing),
     4: Step(_nothing, _nothing),  # bodies have checksums when they are packed; version 4 cannot read those
+    5: Step(_nothing, _nothing),  # bodies have heads when they are packed; version 5 cannot read those
 }
 """By the version that they start from."""

@@ -7,6 +7,7 @@ ids of the span itself, which its row has, go. A body that is not packed begins 
 
     packed               0x03, CRC-32 of what follows (4 bytes), number of the dictionary (varint), deflated rest
     with texts cut out   0x04, CRC-32, number of the dictionary, their count, where they were, deflated rest
+    with a head          0x05, CRC-32, number of the dictionary, bytes of the head (varint), deflated head and rest
     up to version 4      0x01 and 0x02: number of the dictionary (4 bytes), and the same
 
 A text that is cut out is the first bytes of a stream (`streams`); where it was are three varints: its place in the body
@@ -23,9 +24,10 @@ from binascii import hexlify, unhexlify
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from memtrace_otel.store.heads import Head, attributes_of, read_head, take_head
 from memtrace_otel.store.texts import long_texts, read_number, write_number
 
-_OLD_PACKED, _OLD_CUT, _PACKED, _CUT = 1, 2, 3, 4
+_OLD_PACKED, _OLD_CUT, _PACKED, _CUT, _HEADED = 1, 2, 3, 4, 5
 _HEADER = 5
 _IDS = re.compile(rb"\x0a\x10.{16}\x12\x08.{8}", re.DOTALL)
 _IDS_BYTES = 28
@@ -36,6 +38,8 @@ _SAMPLED_BYTES = 256_000
 _ESCAPE = b"\xff"
 _OWN, _OWN_HEX = 0x80, 0x81
 """Stand behind the sign for the trace id of the span, as it is and in hex digits; files of version 3 have neither."""
+_TOLD = 0x82
+"""This and those behind it: for the attributes that the head tells."""
 _HEX = re.compile(rb"\xff|(?:[0-9a-f]{2}){8,127}")
 DICTIONARY_BYTES = 24_000
 """Most of a dictionary; deflate looks back 32 KiB."""
@@ -78,11 +82,13 @@ class Cut(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A packed body taken apart: the number of its dictionary, what was cut out of it, the deflated rest."""
+    """A packed body taken apart: the number of its dictionary, what was cut out of it, the deflated rest, and how many
+    bytes of that are its head."""
 
     dictionary: int
     cuts: list[Cut]
     rest: bytes
+    head: int = 0
 
 
 ReadStream = Callable[[int, int], bytes]
@@ -100,15 +106,16 @@ class Packer:
         """Return a body packed, without what is cut out, or as it is when that is not shorter."""
         if not is_packable(body):
             return body
-        packed = self._pack(_without_hex(_without(body, cuts), body[_TRACE_ID]), cuts)
+        rest, head = _without_known(body, cuts)
+        packed = self._pack(rest, cuts, head)
         return packed if len(packed) < len(body) else body
 
     def pack_again(self, packed: Packed, dictionary: bytes) -> bytes:
         """Return a packed body, which had that dictionary, packed with this one. Raises PackingError."""
         return self._pack(_inflated(packed.rest, dictionary), packed.cuts)
 
-    def _pack(self, rest: bytes, cuts: Sequence[Cut]) -> bytes:
-        kind, numbers = _PACKED, b""
+    def _pack(self, rest: bytes, cuts: Sequence[Cut], head: int = 0) -> bytes:
+        kind, numbers = (_HEADED, write_number(head)) if head else (_PACKED, b"")
         if cuts:
             kind = _CUT
             numbers = b"".join(map(write_number, (len(cuts), *(number for cut in cuts for number in cut))))
@@ -129,7 +136,7 @@ def make_sample(bodies: Iterable[bytes]) -> bytes:
     size = 0
     for body in filter(is_packable, bodies):
         ends = [Cut(begin, end - begin - _END_BYTES, 0) for begin, end in long_texts(body)]
-        wanted.append(_without_hex(_without(body, ends), body[_TRACE_ID]))
+        wanted.append(_without_known(body, ends)[0])
         size += len(wanted[-1])
         if size >= _SAMPLED_BYTES:
             break
@@ -144,20 +151,23 @@ def make_dictionary(sample: bytes) -> bytes:
 
 def is_packed(stored: bytes) -> bool:
     """Tell whether a stored body is packed."""
-    return stored[:1] != b"" and _OLD_PACKED <= stored[0] <= _CUT
+    return stored[:1] != b"" and _OLD_PACKED <= stored[0] <= _HEADED
 
 
 def take_apart(stored: bytes) -> Packed | None:
     """Return the parts of a packed body, None when it is not packed. Raises PackingError when it is not as written."""
-    if not is_packed(stored):
+    kind = stored[0] if len(stored) else 0
+    if not _OLD_PACKED <= kind <= _HEADED:
         return None
-    kind = stored[0]
     cuts: list[Cut] = []
+    head = 0
     try:
         if kind >= _PACKED:
-            if zlib.crc32(stored[_HEADER:], kind) != int.from_bytes(stored[1:_HEADER], "big"):
+            if zlib.crc32(stored[_HEADER:], kind) != int.from_bytes(stored[1:_HEADER]):
                 raise PackingError("not as it was packed: its checksum is another")
-            number, at = read_number(stored, _HEADER)
+            number, at = stored[_HEADER], _HEADER + 1
+            if number > 127:
+                number, at = read_number(stored, _HEADER)
         else:
             number, at = int.from_bytes(stored[1:_HEADER], "big"), _HEADER
         if kind in (_CUT, _OLD_CUT):
@@ -167,9 +177,11 @@ def take_apart(stored: bytes) -> Packed | None:
                 size, at = read_number(stored, at)
                 stream, at = read_number(stored, at)
                 cuts.append(Cut(begin, size, stream))
+        if kind == _HEADED:
+            head, at = read_number(stored, at)
     except IndexError:
         raise PackingError("cut off") from None
-    return Packed(number, cuts, stored[at:])
+    return Packed(number, cuts, stored[at:], head)
 
 
 def unpack(packed: Packed, dictionary: bytes, trace_id: str, span_id: str, read: ReadStream) -> bytes:
@@ -178,7 +190,9 @@ def unpack(packed: Packed, dictionary: bytes, trace_id: str, span_id: str, read:
         ids = unhexlify(trace_id), unhexlify(span_id)
     except ValueError as error:
         raise PackingError(f"not as it was packed: {error}") from None
-    body = b"\x0a\x10" + ids[0] + b"\x12\x08" + ids[1] + _with_hex(_inflated(packed.rest, dictionary), ids[0])
+    rest = _inflated(packed.rest, dictionary)
+    told = attributes_of(_read_head(rest[: packed.head], ids[0])) if packed.head else []
+    body = b"\x0a\x10" + ids[0] + b"\x12\x08" + ids[1] + _with_hex(rest[packed.head :], ids[0], told)
     if not packed.cuts:
         return body
     parts: list[bytes] = []
@@ -190,6 +204,34 @@ def unpack(packed: Packed, dictionary: bytes, trace_id: str, span_id: str, read:
     return b"".join((*parts, body[taken:]))
 
 
+def unpack_head(packed: Packed, dictionary: bytes, trace_id: str) -> Head:
+    """Return the head of a packed body that has one. Raises PackingError."""
+    head = _inflated(packed.rest, dictionary, packed.head)
+    return _read_head(head, unhexlify(trace_id))
+
+
+def _read_head(packed: bytes, trace_id: bytes) -> Head:
+    try:
+        return read_head(_with_hex(packed, trace_id))
+    except ValueError as error:
+        raise PackingError(f"not as it was packed: {error}") from None
+
+
+def _without_known(body: bytes, cuts: Sequence[Cut]) -> tuple[bytes, int]:
+    """What of a body is deflated, and how many bytes of that are its head."""
+    trace_id = body[_TRACE_ID]
+    taken = None if cuts else take_head(body)
+    if taken is None:
+        return _without_hex(_without(body, cuts), trace_id), 0
+    head = _without_hex(taken[0], trace_id)
+    parts = [head]
+    at = _IDS_BYTES
+    for begin, end, place in taken[1]:
+        parts += (_without_hex(body[at:begin], trace_id), _ESCAPE, bytes((_TOLD + place,)))
+        at = end
+    return b"".join((*parts, _without_hex(body[at:], trace_id))), len(head)
+
+
 def _without(body: bytes, cuts: Sequence[Cut]) -> bytes:
     """A body without its ids and what is cut out."""
     if not cuts:
@@ -199,13 +241,14 @@ def _without(body: bytes, cuts: Sequence[Cut]) -> bytes:
     return b"".join(body[begin:end] for begin, end in zip(begins, ends, strict=True))
 
 
-def _inflated(packed: bytes, dictionary: bytes) -> bytes:
+def _inflated(packed: bytes, dictionary: bytes, most: int = 0) -> bytes:
+    """All of it, or the first bytes, so many."""
     try:
         inflate = zlib.decompressobj(-15, dictionary)
-        rest = inflate.decompress(packed)
+        rest = inflate.decompress(packed, most)
     except zlib.error as error:
         raise PackingError(f"not as it was packed: {error}") from None
-    if not inflate.eof:
+    if len(rest) < most if most else not inflate.eof:
         raise PackingError("cut off")
     return rest
 
@@ -225,8 +268,8 @@ def _without_hex(rest: bytes, trace_id: bytes) -> bytes:
     return (_ESCAPE + bytes((_OWN,))).join(_HEX.sub(packed, part) for part in rest.split(trace_id))
 
 
-def _with_hex(packed: bytes, trace_id: bytes) -> bytes:
-    """Raises PackingError."""
+def _with_hex(packed: bytes, trace_id: bytes, told: Sequence[bytes] = ()) -> bytes:
+    """Undoes `_without_hex`, and puts what the head tells where it was. Raises PackingError."""
     parts = iter(packed.split(_ESCAPE))
     found = [next(parts)]
     try:
@@ -236,6 +279,8 @@ def _with_hex(packed: bytes, trace_id: bytes) -> bytes:
                 found += (trace_id, part[1:])
             elif size == _OWN_HEX:
                 found += (hexlify(trace_id), part[1:])
+            elif size >= _TOLD:
+                found += (told[size - _TOLD], part[1:])
             elif size:
                 while len(part) <= size:  # a byte of the id is the same as the sign
                     part += _ESCAPE + next(parts)

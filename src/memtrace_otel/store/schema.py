@@ -1,6 +1,6 @@
 """The tables of the embedded store. Another shape is another `VERSION`, and a step in `migrations` that leads to it."""
 
-VERSION = 5
+VERSION = 6
 APPLICATION_ID = 0x4D54_4F54
 """`MTOT`: tells our files from any other SQLite database."""
 

@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -22,6 +22,7 @@ from memtrace_otel.store.bodies import UNDECODABLE, Bodies
 from memtrace_otel.store.connection import TranslatedErrors, connect, copy_log_every, is_corrupt, snapshot
 from memtrace_otel.store.damage import find_damage
 from memtrace_otel.store.errors import DamagedError, StoreError
+from memtrace_otel.store.heads import Head
 from memtrace_otel.store.inbox import Batch, add_bodies, drain_batch, waiting
 from memtrace_otel.store.lineage import (
     changed_elsewhere,
@@ -164,11 +165,11 @@ class SqliteStore:
         values = tuple(trace_ids) if one else (json.dumps(list(trace_ids)),)
         with self._locked() as connection, snapshot(connection):
             rows = connection.execute(query, values).fetchall()
-            bodies = [self._body(stored, trace_id, span_id) for trace_id, span_id, *_, stored in rows]
+            found = [self._look(stored, trace_id, span_id) for trace_id, span_id, *_, stored in rows]
             sources = {source: self._source(source) for source in {row[4] for row in rows}}
-        for (trace_id, span_id, kind, scope, source, _), body in zip(rows, bodies, strict=True):
+        for (trace_id, span_id, kind, scope, source, _), looked in zip(rows, found, strict=True):
             try:
-                outline = read_outline(trace_id, span_id, kind, scope, body, sources[source])
+                outline = read_outline(trace_id, span_id, kind, scope, looked, sources[source])
             except UNDECODABLE as error:
                 raise self._undecodable(trace_id, span_id) from error
             yield outline
@@ -425,22 +426,19 @@ class SqliteStore:
             query = f"SELECT start, id, trace_id, span_id, source, body FROM span {clause}"
             with closing(connection.execute(query, values)) as rows:
                 for start, id, trace_id, span_id, source, stored in rows:
-                    body = self._body(stored, trace_id, span_id)
-                    page.append(((start, id), self._span(trace_id, span_id, source, body)))
+                    try:
+                        body = self._bodies.read(stored, trace_id, span_id)
+                        page.append(((start, id), read_row(body, self._source(source))))
+                    except UNDECODABLE as error:
+                        raise self._undecodable(trace_id, span_id) from error
                     most -= len(body)
                     if most <= 0:
                         break
         return page
 
-    def _span(self, trace_id: str, span_id: str, source: int, body: bytes) -> OperationSpan:
+    def _look(self, stored: bytes, trace_id: str, span_id: str) -> tuple[Head | None, Callable[[], bytes]]:
         try:
-            return read_row(body, self._source(source))
-        except UNDECODABLE as error:
-            raise self._undecodable(trace_id, span_id) from error
-
-    def _body(self, stored: bytes, trace_id: str, span_id: str) -> bytes:
-        try:
-            return self._bodies.read(stored, trace_id, span_id)
+            return self._bodies.look(stored, trace_id, span_id)
         except UNDECODABLE as error:
             raise self._undecodable(trace_id, span_id) from error
 

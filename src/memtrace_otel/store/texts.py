@@ -52,6 +52,8 @@ def _fixed(kind: int) -> int:
 
 def read_number(data: bytes, at: int) -> tuple[int, int]:
     """Return the varint at an offset and the offset behind it. Raises IndexError."""
+    if (byte := data[at]) < 0x80:
+        return byte, at + 1
     number = shift = 0
     while (byte := data[at]) >= 0x80:
         number |= (byte & 0x7F) << shift

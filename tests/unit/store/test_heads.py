@@ -1,0 +1,153 @@
+"""What lineage asks of a packed span is told by its head, and the span comes back to the byte."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from memtrace_otel import semconv
+from memtrace_otel.otlp.encode import encode_span
+from memtrace_otel.store.heads import _KEYS, read_head, take_head
+from memtrace_otel.store.outlines import Outline, read_outline
+from memtrace_otel.store.packing import NAMES, Packer, PackingError, make_dictionary, take_apart, unpack, unpack_head
+from tests.unit.otlp.spans import random_span
+from tests.unit.store.test_packing import no_stream
+
+DICTIONARY = make_dictionary(b"")
+IDS = "ab" * 16, "cd" * 8
+ORIGIN = f"{'0f' * 16}-{'77' * 8}"
+ARRAYS = (semconv.INPUTS, semconv.INPUTS_ORIGINS, semconv.OUTPUTS, semconv.OUTPUTS_ACTIONS)
+
+
+def attribute(key: str, texts: Sequence[str]) -> KeyValue:
+    values = [AnyValue(string_value=text) for text in texts]
+    return KeyValue(key=key, value=AnyValue(array_value=ArrayValue(values=values)))
+
+
+def body(*attributes: KeyValue, parent: bytes = b"", code: int = 0) -> bytes:
+    trace_id, span_id = map(bytes.fromhex, IDS)
+    status = Status(code=code)  # type: ignore[arg-type]
+    span = Span(trace_id=trace_id, span_id=span_id, parent_span_id=parent, name="n", status=status)
+    span.attributes.extend((KeyValue(key="memtrace.op.kind", value=AnyValue(string_value="update")), *attributes))
+    return span.SerializeToString()
+
+
+def outlines(body: bytes, ids: tuple[str, str] = IDS) -> tuple[Outline, Outline | None]:
+    """As the span as received tells it, and as the head of the packed one does; that one has to come back."""
+    plain = read_outline(*ids, "update", "", (None, lambda: body), ({}, ""))
+    packed = take_apart(Packer(NAMES, DICTIONARY).pack(body))
+    if packed is None:
+        return plain, None
+    assert unpack(packed, DICTIONARY, *ids, no_stream) == body
+    if not packed.head:
+        return plain, None
+    return plain, read_outline(*ids, "update", "", (unpack_head(packed, DICTIONARY, ids[0]), lambda: body), ({}, ""))
+
+
+def told(outline: Outline) -> tuple[object, ...]:
+    """What does not depend on where it was read."""
+    return tuple(list(part) if isinstance(part, list | tuple) else part for part in outline[:-2])
+
+
+USUAL = (
+    attribute(semconv.INPUTS, ["query:1", "memory:7", ""]),
+    attribute(semconv.INPUTS_ORIGINS, ["", ORIGIN, f"{IDS[0]}-{'12' * 8}"]),
+    attribute(semconv.OUTPUTS, ["memory:7"]),
+    attribute(semconv.OUTPUTS_ACTIONS, ["UPDATE"]),
+)
+
+
+def test_the_format_has_the_names_of_the_wire() -> None:
+    assert _KEYS == ("memtrace.inputs", "memtrace.inputs.origins", "memtrace.outputs", "memtrace.outputs.actions")
+
+
+@pytest.mark.parametrize("parent", [b"", b"12345678", bytes(8), b"short"])
+@pytest.mark.parametrize("code", [Status.STATUS_CODE_UNSET, Status.STATUS_CODE_OK, Status.STATUS_CODE_ERROR])
+@pytest.mark.parametrize("more", [(), (attribute(semconv.FLOW, ["0>0"]),)])
+def test_a_head_tells_what_the_span_does(parent: bytes, code: int, more: tuple[KeyValue, ...]) -> None:
+    plain, headed = outlines(body(*USUAL, *more, parent=parent, code=code))
+    assert headed is not None
+    assert told(headed) == told(plain)
+    assert headed.failed == (code == Status.STATUS_CODE_ERROR)
+    assert headed.has_flow == bool(more)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        (*USUAL, attribute(semconv.INPUTS, ["query:1", "memory:7", ""])),  # the same again
+        (attribute(semconv.INPUTS, ["with \x1e in it"]),),
+        (attribute(semconv.INPUTS, ["möwe:1"]),),
+        (attribute(semconv.INPUTS, ["x" * 200]),),
+        (attribute(semconv.OUTPUTS, [f"chunk:{n}" for n in range(91)]),),
+        (KeyValue(key=semconv.INPUTS, value=AnyValue(string_value='["query:1"]')),),
+        (KeyValue(key=semconv.PART, value=AnyValue(int_value=2)), *USUAL),
+        (*USUAL, KeyValue(key="text", value=AnyValue(bytes_value=b"J" + USUAL[2].SerializeToString()))),
+    ],
+)
+def test_what_a_head_cannot_tell_has_none(attributes: tuple[KeyValue, ...]) -> None:
+    plain, headed = outlines(body(*attributes, attribute("words", ["memtrace.inputs.contents"] * 9)))
+    assert told(headed or plain) == told(plain)
+    if attributes[-1].key == "text":  # holds what would be taken out of it
+        assert take_head(body(*attributes)) is None or headed is not None
+    else:
+        assert headed is None
+
+
+def test_of_equal_names_the_last_one_is_told() -> None:
+    plain, headed = outlines(body(*USUAL, attribute(semconv.INPUTS, ["another"])))
+    assert headed is not None
+    assert told(headed) == told(plain)
+    assert headed.inputs == ["another"]
+
+
+def test_spans_of_all_kinds_come_back_and_most_have_heads() -> None:
+    rng = random.Random(7)
+    headed = 0
+    for _ in range(300):
+        span = random_span(rng)
+        plain, told_by_head = outlines(encode_span(span).SerializeToString(), (span.trace_id, span.span_id))
+        if told_by_head:
+            headed += 1
+            assert told(told_by_head) == told(plain)
+    assert headed > 30
+
+
+texts = st.lists(st.text(st.characters(max_codepoint=130), max_size=20) | st.sampled_from(["", ORIGIN]), max_size=5)
+
+
+@given(st.lists(st.tuples(st.sampled_from((*ARRAYS, "other")), texts), max_size=7), st.binary(max_size=80), st.data())
+def test_any_span_comes_back(arrays: list[tuple[str, list[str]]], rest: bytes, data: st.DataObject) -> None:
+    attributes = [attribute(key, texts) for key, texts in arrays]
+    written = (pair.SerializeToString() for pair in attributes)
+    inside = data.draw(st.sampled_from([b"", *(b"J" + bytes([len(a)]) + a for a in written if len(a) < 128)]))
+    hidden = KeyValue(key="hidden", value=AnyValue(bytes_value=inside + rest))
+    order = data.draw(st.permutations([*attributes, hidden]))
+    whole = body(*order)
+    plain, headed = outlines(whole)
+    if headed:
+        assert told(headed) == told(plain)
+
+
+@pytest.mark.parametrize("head", [b"", b"!!!!", b"!!!!!", b'!$"#!\x1ea', b"\xff" * 9, b'!#"!!a\x1eb'])
+def test_what_is_no_head_is_an_error_or_read_as_one(head: bytes) -> None:
+    try:
+        found = read_head(head)
+    except ValueError:
+        return
+    assert all(isinstance(text, str) for array in found[3:] for text in array)
+
+
+def test_a_cut_off_head_is_an_error() -> None:
+    packed = take_apart(Packer(NAMES, DICTIONARY).pack(body(*USUAL, attribute("words", ["memtrace.inputs"] * 9))))
+    assert packed
+    assert packed.head
+    for damaged in (packed._replace(head=9), packed._replace(head=9999), packed._replace(rest=packed.rest[:4])):
+        with pytest.raises(PackingError):
+            unpack_head(damaged, DICTIONARY, IDS[0])
