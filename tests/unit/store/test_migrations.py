@@ -19,7 +19,7 @@ from memtrace_otel.store.exporter import MemtraceSpanExporter
 from memtrace_otel.store.migrations import STEPS, Step
 from memtrace_otel.store.schema import VERSION
 from tests.unit.graph.conftest import life_of_a_fact
-from tests.unit.store import version_1, version_2, version_3, version_4
+from tests.unit.store import version_1, version_2, version_3, version_4, version_5
 
 STORY = life_of_a_fact()
 INDEXES = ("reader", "writer")
@@ -60,7 +60,7 @@ def test_every_older_version_has_its_step() -> None:
     assert list(STEPS) == list(range(1, VERSION))
 
 
-@pytest.mark.parametrize("write", [version_1.write, version_2.write, version_3.write, version_4.write])
+@pytest.mark.parametrize("write", [each.write for each in (version_1, version_2, version_3, version_4, version_5)])
 def test_an_old_file_becomes_what_this_version_writes(write: Callable[..., None], tmp_path: Path) -> None:
     old = tmp_path / "old.db"
     write(old, STORY[:-2], waiting=STORY[-2:])
@@ -78,7 +78,7 @@ def test_an_old_file_becomes_what_this_version_writes(write: Callable[..., None]
     assert len(migrated["writer"]) > 5
 
 
-@pytest.mark.parametrize("write_packed", [version_3.write_packed, version_4.write_packed])
+@pytest.mark.parametrize("write_packed", [version_3.write_packed, version_4.write_packed, version_5.write_packed])
 def test_what_an_older_version_packed_is_read_and_gone_when_forgotten(
     write_packed: Callable[..., None], tmp_path: Path
 ) -> None:
