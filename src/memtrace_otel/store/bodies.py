@@ -68,7 +68,7 @@ class Bodies:
         if packed and packed.head:
             dictionary = self.dictionary(packed.dictionary)
             whole = partial(unpack, packed, dictionary, trace_id, span_id, self._streams.read)
-            return unpack_head(packed, dictionary, trace_id), whole
+            return unpack_head(packed, trace_id), whole
         body = self.read(stored, trace_id, span_id)
         return None, lambda: body
 

@@ -7,7 +7,7 @@ ids of the span itself, which its row has, go. A body that is not packed begins 
 
     packed               0x03, CRC-32 of what follows (4 bytes), number of the dictionary (varint), deflated rest
     with texts cut out   0x04, CRC-32, number of the dictionary, their count, where they were, deflated rest
-    with a head          0x05, CRC-32, number of the dictionary, bytes of the head (varint), deflated head and rest
+    with a head          0x05, CRC-32, number of the dictionary, bytes of the head (varint), the head, deflated rest
     up to version 4      0x01 and 0x02: number of the dictionary (4 bytes), and the same
 
 A text that is cut out is the first bytes of a stream (`streams`); where it was are three varints: its place in the body
@@ -82,13 +82,12 @@ class Cut(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A packed body taken apart: the number of its dictionary, what was cut out of it, the deflated rest, and how many
-    bytes of that are its head."""
+    """A packed body taken apart: the number of its dictionary, what was cut out of it, the deflated rest, its head."""
 
     dictionary: int
     cuts: list[Cut]
     rest: bytes
-    head: int = 0
+    head: bytes = b""
 
 
 ReadStream = Callable[[int, int], bytes]
@@ -114,13 +113,17 @@ class Packer:
         """Return a packed body, which had that dictionary, packed with this one. Raises PackingError."""
         return self._pack(_inflated(packed.rest, dictionary), packed.cuts)
 
-    def _pack(self, rest: bytes, cuts: Sequence[Cut], head: int = 0) -> bytes:
-        kind, numbers = (_HEADED, write_number(head)) if head else (_PACKED, b"")
-        if cuts:
-            kind = _CUT
-            numbers = b"".join(map(write_number, (len(cuts), *(number for cut in cuts for number in cut))))
+    def _pack(self, rest: bytes, cuts: Sequence[Cut], head: bytes = b"") -> bytes:
+        kind, told = _PACKED, b""
         deflate = self._deflate.copy()
-        content = self._number + numbers + deflate.compress(rest) + deflate.flush()
+        if head:
+            kind, told = _HEADED, write_number(len(head)) + head
+            deflate.compress(head)
+            deflate.flush(zlib.Z_SYNC_FLUSH)  # the rest looks back at it
+        elif cuts:
+            kind = _CUT
+            told = b"".join(map(write_number, (len(cuts), *(number for cut in cuts for number in cut))))
+        content = self._number + told + deflate.compress(rest) + deflate.flush()
         return bytes((kind,)) + zlib.crc32(content, kind).to_bytes(4, "big") + content
 
 
@@ -160,7 +163,7 @@ def take_apart(stored: bytes) -> Packed | None:
     if not _OLD_PACKED <= kind <= _HEADED:
         return None
     cuts: list[Cut] = []
-    head = 0
+    head = b""
     try:
         if kind >= _PACKED:
             if zlib.crc32(stored[_HEADER:], kind) != int.from_bytes(stored[1:_HEADER]):
@@ -178,7 +181,8 @@ def take_apart(stored: bytes) -> Packed | None:
                 stream, at = read_number(stored, at)
                 cuts.append(Cut(begin, size, stream))
         if kind == _HEADED:
-            head, at = read_number(stored, at)
+            size, at = read_number(stored, at)
+            head, at = stored[at : at + size], at + size
     except IndexError:
         raise PackingError("cut off") from None
     return Packed(number, cuts, stored[at:], head)
@@ -190,9 +194,9 @@ def unpack(packed: Packed, dictionary: bytes, trace_id: str, span_id: str, read:
         ids = unhexlify(trace_id), unhexlify(span_id)
     except ValueError as error:
         raise PackingError(f"not as it was packed: {error}") from None
-    rest = _inflated(packed.rest, dictionary)
-    told = attributes_of(_read_head(rest[: packed.head], ids[0])) if packed.head else []
-    body = b"\x0a\x10" + ids[0] + b"\x12\x08" + ids[1] + _with_hex(rest[packed.head :], ids[0], told)
+    rest = _inflated(packed.rest, dictionary + packed.head)
+    told = attributes_of(unpack_head(packed, trace_id)) if packed.head else []
+    body = b"\x0a\x10" + ids[0] + b"\x12\x08" + ids[1] + _with_hex(rest, ids[0], told)
     if not packed.cuts:
         return body
     parts: list[bytes] = []
@@ -204,32 +208,26 @@ def unpack(packed: Packed, dictionary: bytes, trace_id: str, span_id: str, read:
     return b"".join((*parts, body[taken:]))
 
 
-def unpack_head(packed: Packed, dictionary: bytes, trace_id: str) -> Head:
+def unpack_head(packed: Packed, trace_id: str) -> Head:
     """Return the head of a packed body that has one. Raises PackingError."""
-    head = _inflated(packed.rest, dictionary, packed.head)
-    return _read_head(head, unhexlify(trace_id))
-
-
-def _read_head(packed: bytes, trace_id: bytes) -> Head:
     try:
-        return read_head(_with_hex(packed, trace_id))
+        return read_head(_with_hex(packed.head, unhexlify(trace_id)))
     except ValueError as error:
         raise PackingError(f"not as it was packed: {error}") from None
 
 
-def _without_known(body: bytes, cuts: Sequence[Cut]) -> tuple[bytes, int]:
-    """What of a body is deflated, and how many bytes of that are its head."""
+def _without_known(body: bytes, cuts: Sequence[Cut]) -> tuple[bytes, bytes]:
+    """What of a body is deflated, and its head."""
     trace_id = body[_TRACE_ID]
     taken = None if cuts else take_head(body)
     if taken is None:
-        return _without_hex(_without(body, cuts), trace_id), 0
-    head = _without_hex(taken[0], trace_id)
-    parts = [head]
+        return _without_hex(_without(body, cuts), trace_id), b""
+    parts: list[bytes] = []
     at = _IDS_BYTES
     for begin, end, place in taken[1]:
         parts += (_without_hex(body[at:begin], trace_id), _ESCAPE, bytes((_TOLD + place,)))
         at = end
-    return b"".join((*parts, _without_hex(body[at:], trace_id))), len(head)
+    return b"".join((*parts, _without_hex(body[at:], trace_id))), _without_hex(taken[0], trace_id)
 
 
 def _without(body: bytes, cuts: Sequence[Cut]) -> bytes:
@@ -241,14 +239,13 @@ def _without(body: bytes, cuts: Sequence[Cut]) -> bytes:
     return b"".join(body[begin:end] for begin, end in zip(begins, ends, strict=True))
 
 
-def _inflated(packed: bytes, dictionary: bytes, most: int = 0) -> bytes:
-    """All of it, or the first bytes, so many."""
+def _inflated(packed: bytes, dictionary: bytes) -> bytes:
     try:
         inflate = zlib.decompressobj(-15, dictionary)
-        rest = inflate.decompress(packed, most)
+        rest = inflate.decompress(packed)
     except zlib.error as error:
         raise PackingError(f"not as it was packed: {error}") from None
-    if len(rest) < most if most else not inflate.eof:
+    if not inflate.eof:
         raise PackingError("cut off")
     return rest
 

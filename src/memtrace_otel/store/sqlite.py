@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from sqlite3 import Connection, DatabaseError
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from memtrace_otel.model import OperationSpan, make_origin
 from memtrace_otel.semconv import OpKind
@@ -37,6 +37,7 @@ from memtrace_otel.store.outlines import Outline, read_outline
 from memtrace_otel.store.protocols import StoredVerdict, StoreStats
 from memtrace_otel.store.records import may_write, near_failures, unique_refs
 from memtrace_otel.store.rows import NewSpan, Source, has_span, read_indexed, read_row, read_source
+from memtrace_otel.store.schema import INDEXED_KINDS
 from memtrace_otel.store.streams import NUMBER_BITS
 from memtrace_otel.store.turn import Turn
 from memtrace_otel.store.upkeep import Compaction, Damage, Forgotten, Pruned, ScopeStats, StoreSize
@@ -303,7 +304,7 @@ class SqliteStore:
             _logger.warning("%s", self._undecodable(trace_id, span_id))
             return None
 
-    def indexed_of(self, kind: str, since: int) -> Iterator[NewSpan]:
+    def indexed_of(self, kind: Literal[OpKind.RESPOND, OpKind.JUDGE], since: int) -> Iterator[NewSpan]:
         """Yield the same of the spans of one kind that started at `since` (ns) or later, by start time."""
         self.decode()
         last = (since, -1)
@@ -467,11 +468,11 @@ def _file_at(path: Path) -> tuple[int, int] | None:
 
 _NOT_IN_PLACE = "the file was moved, removed or replaced while it is open: nothing more is kept; start again"
 _IS_KNOWN = "SELECT EXISTS (SELECT 1 FROM span WHERE trace_id = ? AND kind <> ?)"
-_STATS = """
+_STATS = f"""
 SELECT
     (SELECT count(*) FROM span),
     (SELECT count(DISTINCT trace_id) FROM span),
-    (SELECT count(*) FROM span WHERE kind <> ''),
+    (SELECT count(*) FROM span) - (SELECT count(*) FROM span WHERE {INDEXED_KINDS} AND kind = ''),
     (SELECT count(DISTINCT scope) FROM span WHERE scope <> ''),
     (SELECT count(*) FROM inbox),
     (SELECT count(*) FROM quarantine),
@@ -482,7 +483,7 @@ SELECT
 _LAST_ROW = (1 << 63) - 1
 _INDEXED = "SELECT id, start, trace_id, span_id, name, source, body FROM span"
 _BY_ROW = "span_start", "WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
-_BY_KIND = "span_kind", "WHERE kind = ? AND (start, id) > (?, ?) ORDER BY start, id LIMIT ?"
+_BY_KIND = "span_kind", f"WHERE {INDEXED_KINDS} AND kind = ? AND (start, id) > (?, ?) ORDER BY start, id LIMIT ?"
 """Which rows to look up, and an index that still names them where their page cannot be read."""
 
 _SCOPES = f"""
