@@ -25,9 +25,9 @@ _TRACE_ID, _SPAN_ID = b"\x0a\x10", b"\x12\x08"
 """How the ids of a Span begin that are as long as they have to be."""
 _TEXT, _ARRAY = 10, 42
 """How an AnyValue begins that is a text, or an array."""
-_SHORT = [f"\n{chr(size + 2)}\n{chr(size)}" for size in range(122)]
+SHORT = [f"\n{chr(size + 2)}\n{chr(size)}" for size in range(122)]
 """How an item of an array that is a text of so many bytes begins, as characters."""
-_SIZES = {item: size for size, item in enumerate(_SHORT)}
+_SIZES = {item: size for size, item in enumerate(SHORT)}
 _SOLE = [f"*{chr(size)}\n{chr(size - 2)}\n{chr(size - 4)}" if size >= 4 else "" for size in range(128)]
 """How an AnyValue of so many bytes, with two in front, begins that is an array of one such text."""
 

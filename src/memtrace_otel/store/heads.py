@@ -13,16 +13,18 @@ Part of the format of packed bodies, as are the names of the attributes: never t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from itertools import accumulate, pairwise
 
 from google.protobuf.message import DecodeError
 
 from memtrace_otel import semconv
-from memtrace_otel.otlp.mapped import read_mapped, short_texts
+from memtrace_otel.otlp.mapped import SHORT, read_mapped, short_texts
 from memtrace_otel.store.texts import write_number
 
 _KEYS = (semconv.INPUTS, semconv.INPUTS_ORIGINS, semconv.OUTPUTS, semconv.OUTPUTS_ACTIONS)
+_NAMES = [b"\n" + bytes((len(key),)) + key.encode() for key in _KEYS]
+_SIZES = [bytes((size,)) for size in range(128)]
 _BETWEEN = "\x1e"
 _NUMBERS = 5
 _ZERO, _MOST = 33, 90
@@ -50,26 +52,28 @@ def read_head(head: bytes) -> Head:
 
 def attributes_of(head: Head) -> list[bytes]:
     """Return the arrays that a head tells as attributes of a Span."""
-    return [_attribute(key.encode(), texts) for key, texts in zip(_KEYS, head[3:], strict=True)]
+    return [_attribute(name, texts) for name, texts in zip(_NAMES, head[3:], strict=True)]
 
 
 def take_head(body: bytes) -> tuple[bytes, list[tuple[int, int, int]]] | None:
-    """Return the head of a Span and where to cut what it tells: begin and end, by begin, and the place of what is there
-    in `attributes_of` it. None when it has none."""
+    """Return the head of a Span, which may lack its ids, and where to cut what the head tells: begin and end, by begin,
+    and the place of what is there in `attributes_of` it. None when it has none."""
     try:
         parent_id, failed, attributes = read_mapped(body)
         arrays = [short_texts(attributes[key]) if key in attributes else [] for key in _KEYS]
     except (DecodeError, LookupError, ValueError):
         return None
     texts = [text for array in arrays for text in array]
-    if semconv.PART in attributes or len(texts) > _MOST or any(_BETWEEN in text for text in texts):
+    if semconv.PART in attributes or len(texts) > _MOST:
+        return None
+    if any(len(text) >= len(SHORT) or _BETWEEN in text for text in texts):
         return None
     mark = _FLOW * (semconv.FLOW in attributes) | _FAILED * failed
     numbers = bytes(_ZERO + number for number in (mark, *accumulate(map(len, arrays))))
     parent = parent_id.hex() if len(parent_id) == 8 and parent_id != _NO_PARENT else ""
     cuts: list[tuple[int, int, int]] = []
-    for place, (key, array) in enumerate(zip(_KEYS, arrays, strict=True)):
-        made = _attribute(key.encode(), array)
+    for place, (key, name, array) in enumerate(zip(_KEYS, _NAMES, arrays, strict=True)):
+        made = _attribute(name, array)
         if key in attributes and body.count(made) != 1:
             return None
         if key in attributes:
@@ -81,11 +85,12 @@ def take_head(body: bytes) -> tuple[bytes, list[tuple[int, int, int]]] | None:
     return numbers + _BETWEEN.join((parent, *texts)).encode("ascii"), cuts
 
 
-def _attribute(key: bytes, texts: Sequence[str]) -> bytes:
-    """An attribute of a Span, as encoders write one that is an array of texts."""
-    items = b"".join(_field(b"\n", _field(b"\n", text.encode("ascii"))) for text in texts)
-    return _field(b"J", _field(b"\n", key) + _field(b"\x12", _field(b"*", items)))
+def _attribute(name: bytes, texts: Iterable[str]) -> bytes:
+    """An attribute of a Span, as encoders write one that is an array of short texts."""
+    items = "".join([SHORT[len(text)] + text for text in texts]).encode("ascii")
+    return _field(b"J", name + _field(b"\x12", _field(b"*", items)))
 
 
 def _field(tag: bytes, content: bytes) -> bytes:
-    return tag + write_number(len(content)) + content
+    size = len(content)
+    return tag + (_SIZES[size] if size < 128 else write_number(size)) + content

@@ -195,8 +195,7 @@ def unpack(packed: Packed, dictionary: bytes, trace_id: str, span_id: str, read:
     except ValueError as error:
         raise PackingError(f"not as it was packed: {error}") from None
     rest = _inflated(packed.rest, dictionary + packed.head)
-    told = attributes_of(unpack_head(packed, trace_id)) if packed.head else []
-    body = b"\x0a\x10" + ids[0] + b"\x12\x08" + ids[1] + _with_hex(rest, ids[0], told)
+    body = b"\x0a\x10" + ids[0] + b"\x12\x08" + ids[1] + _with_known(rest, packed.head, ids[0])
     if not packed.cuts:
         return body
     parts: list[bytes] = []
@@ -210,24 +209,36 @@ def unpack(packed: Packed, dictionary: bytes, trace_id: str, span_id: str, read:
 
 def unpack_head(packed: Packed, trace_id: str) -> Head:
     """Return the head of a packed body that has one. Raises PackingError."""
-    try:
-        return read_head(_with_hex(packed.head, unhexlify(trace_id)))
-    except ValueError as error:
-        raise PackingError(f"not as it was packed: {error}") from None
+    return _read_head(packed.head, unhexlify(trace_id))
 
 
 def _without_known(body: bytes, cuts: Sequence[Cut]) -> tuple[bytes, bytes]:
     """What of a body is deflated, and its head."""
-    trace_id = body[_TRACE_ID]
-    taken = None if cuts else take_head(body)
+    trace_id, rest = body[_TRACE_ID], _without(body, cuts)
+    taken = None if cuts else take_head(rest)
     if taken is None:
-        return _without_hex(_without(body, cuts), trace_id), b""
+        return _without_hex(rest, trace_id), b""
     parts: list[bytes] = []
-    at = _IDS_BYTES
+    at = 0
     for begin, end, place in taken[1]:
-        parts += (_without_hex(body[at:begin], trace_id), _ESCAPE, bytes((_TOLD + place,)))
+        parts += (_without_hex(rest[at:begin], trace_id), _ESCAPE, bytes((_TOLD + place,)))
         at = end
-    return b"".join((*parts, _without_hex(body[at:], trace_id))), _without_hex(taken[0], trace_id)
+    packed, head = b"".join((*parts, _without_hex(rest[at:], trace_id))), _without_hex(taken[0], trace_id)
+    if _with_known(packed, head, trace_id) != rest:  # senders are not all SDKs
+        return _without_hex(rest, trace_id), b""
+    return packed, head
+
+
+def _with_known(packed: bytes, head: bytes, trace_id: bytes) -> bytes:
+    """Undoes `_without_known`, but for what is cut out. Raises PackingError."""
+    return _with_hex(packed, trace_id, attributes_of(_read_head(head, trace_id)) if head else ())
+
+
+def _read_head(packed: bytes, trace_id: bytes) -> Head:
+    try:
+        return read_head(_with_hex(packed, trace_id))
+    except ValueError as error:
+        raise PackingError(f"not as it was packed: {error}") from None
 
 
 def _without(body: bytes, cuts: Sequence[Cut]) -> bytes:

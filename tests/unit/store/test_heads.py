@@ -55,6 +55,14 @@ def told(outline: Outline) -> tuple[object, ...]:
     return tuple(list(part) if isinstance(part, list | tuple) else part for part in outline[:-2])
 
 
+@pytest.mark.parametrize("size", range(130))
+def test_a_text_of_any_length_comes_back(size: int) -> None:
+    for texts in (["x" * size], ["x" * size, "y"]):
+        plain, headed = outlines(body(attribute(semconv.OUTPUTS, texts), attribute("words", ["memtrace.inputs"] * 9)))
+        assert (headed is None) == (size > 121)
+        assert told(headed or plain) == told(plain)
+
+
 USUAL = (
     attribute(semconv.INPUTS, ["query:1", "memory:7", ""]),
     attribute(semconv.INPUTS_ORIGINS, ["", ORIGIN, f"{IDS[0]}-{'12' * 8}"]),
@@ -85,6 +93,8 @@ def test_a_head_tells_what_the_span_does(parent: bytes, code: int, more: tuple[K
         (attribute(semconv.INPUTS, ["with \x1e in it"]),),
         (attribute(semconv.INPUTS, ["möwe:1"]),),
         (attribute(semconv.INPUTS, ["x" * 200]),),
+        (attribute(semconv.INPUTS, ["x" * 122]),),
+        (attribute(semconv.INPUTS, ["x" * 123]),),
         (attribute(semconv.OUTPUTS, [f"chunk:{n}" for n in range(91)]),),
         (KeyValue(key=semconv.INPUTS, value=AnyValue(string_value='["query:1"]')),),
         (KeyValue(key=semconv.PART, value=AnyValue(int_value=2)), *USUAL),
@@ -105,6 +115,30 @@ def test_of_equal_names_the_last_one_is_told() -> None:
     assert headed is not None
     assert told(headed) == told(plain)
     assert headed.inputs == ["another"]
+
+
+def test_what_only_begins_in_the_ids_is_left_there() -> None:
+    made = b"J" + bytes([len(pair := attribute(semconv.INPUTS, ["query:1", "memory:7"]).SerializeToString())]) + pair
+    ids = IDS[0], made[:8].hex()
+    spelled = made[:1] + bytes([made[1] | 0x80, 0]) + made[2:]  # its length as an encoder may write it, too
+    crafted = b"\x0a\x10" + bytes.fromhex(ids[0]) + b"\x12\x08" + made + spelled
+    packed = Packer(NAMES, DICTIONARY).pack(crafted)
+    assert packed == crafted or unpack(take_apart(packed), DICTIONARY, *ids, no_stream) == crafted  # type: ignore[arg-type]
+
+
+def test_a_head_that_would_not_give_the_body_back_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = body(*USUAL, attribute("words", ["memtrace.inputs"] * 9))
+
+    def wrong(body: bytes) -> object:
+        head, cuts = take_head(body)  # type: ignore[misc]
+        return head, [(begin, end - 1, place) for begin, end, place in cuts]
+
+    assert take_apart(Packer(NAMES, DICTIONARY).pack(whole)).head  # type: ignore[union-attr]
+    monkeypatch.setattr("memtrace_otel.store.packing.take_head", wrong)
+    packed = take_apart(Packer(NAMES, DICTIONARY).pack(whole))
+    assert packed
+    assert not packed.head
+    assert unpack(packed, DICTIONARY, *IDS, no_stream) == whole
 
 
 def test_spans_of_all_kinds_come_back_and_most_have_heads() -> None:
