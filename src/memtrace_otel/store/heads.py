@@ -14,7 +14,7 @@ Part of the format of packed bodies, as are the names of the attributes: never t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 from google.protobuf.message import DecodeError
 
@@ -73,16 +73,13 @@ def take_head(body: bytes) -> tuple[bytes, list[tuple[int, int, int]]] | None:
     parent = parent_id.hex() if len(parent_id) == 8 and parent_id != _NO_PARENT else ""
     cuts: list[tuple[int, int, int]] = []
     for place, (key, name, array) in enumerate(zip(_KEYS, _NAMES, arrays, strict=True)):
-        made = _attribute(name, array)
-        if key in attributes and body.count(made) != 1:
-            return None
         if key in attributes:
-            begin = body.index(made)
+            made = _attribute(name, array)
+            begin = body.find(made)
+            if begin < 0:
+                return None
             cuts.append((begin, begin + len(made), place))
-    cuts.sort()
-    if any(end > begin for (_, end, _), (begin, _, _) in pairwise(cuts)):
-        return None
-    return numbers + _BETWEEN.join((parent, *texts)).encode("ascii"), cuts
+    return numbers + _BETWEEN.join((parent, *texts)).encode("ascii"), sorted(cuts)
 
 
 def _attribute(name: bytes, texts: Iterable[str]) -> bytes:

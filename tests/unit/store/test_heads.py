@@ -89,7 +89,6 @@ def test_a_head_tells_what_the_span_does(parent: bytes, code: int, more: tuple[K
 @pytest.mark.parametrize(
     "attributes",
     [
-        (*USUAL, attribute(semconv.INPUTS, ["query:1", "memory:7", ""])),  # the same again
         (attribute(semconv.INPUTS, ["with \x1e in it"]),),
         (attribute(semconv.INPUTS, ["möwe:1"]),),
         (attribute(semconv.INPUTS, ["x" * 200]),),
@@ -110,11 +109,23 @@ def test_what_a_head_cannot_tell_has_none(attributes: tuple[KeyValue, ...]) -> N
         assert headed is None
 
 
-def test_of_equal_names_the_last_one_is_told() -> None:
-    plain, headed = outlines(body(*USUAL, attribute(semconv.INPUTS, ["another"])))
+@pytest.mark.parametrize("last", [["another"], ["query:1", "memory:7", ""]])
+def test_of_equal_names_the_last_one_is_told(last: list[str]) -> None:
+    plain, headed = outlines(body(*USUAL, attribute(semconv.INPUTS, last)))
     assert headed is not None
     assert told(headed) == told(plain)
-    assert headed.inputs == ["another"]
+    assert headed.inputs == last
+
+
+def test_what_would_be_cut_out_of_another_array_is_left_there() -> None:
+    outputs = attribute(semconv.OUTPUTS, ["memory:7"]).SerializeToString()
+    inside = (b"J" + bytes([len(outputs)]) + outputs).decode()
+    odd = b"\x0a\x90\x00memtrace.outputs" + outputs[18:]  # its length as an encoder may write it, too
+    whole = body(attribute(semconv.INPUTS, ["query:1", inside])) + b"J" + bytes([len(odd)]) + odd
+    assert [pair.key for pair in Span.FromString(whole).attributes][-1] == semconv.OUTPUTS
+    plain, headed = outlines(whole)
+    assert headed is None
+    assert list(plain.outputs) == ["memory:7"]
 
 
 def test_what_only_begins_in_the_ids_is_left_there() -> None:
