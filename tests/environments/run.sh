@@ -3,7 +3,7 @@
 #   tests/environments/run.sh               all of them
 #   tests/environments/run.sh everos-newest langchain-lowest
 # A file NAME.txt here holds the pins of one environment; its comments name the Python, the tests, and what of these another
-# environment tests for both.
+# environment tests for both: files (`without`), tests by name (`but`, as of pytest's -k).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 environments=tests/environments
@@ -46,11 +46,12 @@ install() {  # one at a time
 }
 
 run() {  # NAME FOLDER...: one folder after the other, so that none inherits what another left in the process
-  local venv=".venvs/$1" left_out folder
+  local venv=".venvs/$1" left_out but folder
+  but=$(comment but "$1")
   left_out=$(comment without "$1" | sed 's/^/--deselect=/')
   rm -f "$venv/.failed"
   for folder in "${@:2}"; do
-    "$venv/bin/python" -m pytest -o cache_dir="$venv/.cache" --disable-warnings $left_out ${again:-} "$folder" || echo "$folder" >> "$venv/.failed"
+    "$venv/bin/python" -m pytest -o cache_dir="$venv/.cache" --disable-warnings $left_out ${but:+-k "$but"} ${again:-} "$folder" || echo "$folder" >> "$venv/.failed"
   done > "$venv/.log" 2>&1
   { echo "tested $1"; cat "$venv/.log"; } | cut -c-300
 }
