@@ -32,8 +32,8 @@ def load_graph(source: TraceSource, trace_id: str, *, max_spans: int = MAX_SPANS
     It holds the trace; what its spans name as origins, and the origins of those; every span of the memory
     scopes met on that way; the judgements of the trace's answers; and of each of these spans the whole trace. Where the
     source knows writers, also those of universally unique ids that are read without an origin, what another scope, or
-    none, changed in these memories and said so, and what tells whose records it changed in these traces by name alone.
-    Raises StoreError when the source cannot answer.
+    none, changed in these memories and said so, what others wrote by the name of a record that both mean, and what
+    tells whose records these changed in these traces by name alone. Raises StoreError when the source cannot answer.
     """
     return next(load_graphs(source, [trace_id], max_spans=max_spans))[1]
 
@@ -69,10 +69,11 @@ def load_scope(source: TraceSource, scope: str | None = None, *, max_spans: int 
     Of the whole source gaps in the sequence numbers say that spans were lost; a part has gaps anyhow.
 
     It holds every trace with a span of the scope, and the traces that those name as origins: what a span of another
-    memory in these traces read has no writer here unless it names one, by an origin or an id that is unique. Where the
-    source knows writers, it also holds what another scope, or none, did to a record and said so, by its origin or an id
-    that is unique, and what those memories wrote by its name that mean the same record by it; where the source cannot
-    tell that, `incomplete` says `bounded`. Raises StoreError when the source cannot answer.
+    memory in these traces read has no writer here unless it names one, by an origin or an id that is unique; what one
+    of no memory read by a name alone is looked for in what is loaded. Where the source knows writers, it also holds
+    what another scope, or none, did to a record and said so, by its origin or an id that is unique, and what those
+    memories wrote by its name that mean the same record by it; where the source cannot tell that, `incomplete` says
+    `bounded`. Raises StoreError when the source cannot answer.
     """
     loading = _Loading(source, max_spans)
     loading.memories([scope])
