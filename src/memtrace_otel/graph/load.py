@@ -11,9 +11,9 @@ from typing import TypeVar
 from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.evolution import EvolutionGraph
-from memtrace_otel.graph.keys import ROOT_KINDS, TURN_KINDS
-from memtrace_otel.graph.outputs import changes, creates
-from memtrace_otel.graph.sharing import SharingSource, traces_sharing
+from memtrace_otel.graph.keys import ROOT_KINDS
+from memtrace_otel.graph.meetings import Meetings, names_written
+from memtrace_otel.graph.sharing import SharingSource, traces_looking, traces_sharing
 from memtrace_otel.graph.slicing import LineageSource
 from memtrace_otel.model import OperationSpan, is_origin, is_unique, ref_kind
 from memtrace_otel.semconv import Incomplete, OpKind
@@ -32,8 +32,8 @@ def load_graph(source: TraceSource, trace_id: str, *, max_spans: int = MAX_SPANS
     It holds the trace; what its spans name as origins, and the origins of those; every span of the memory
     scopes met on that way; the judgements of the trace's answers; and of each of these spans the whole trace. Where the
     source knows writers, also those of universally unique ids that are read without an origin, what another scope, or
-    none, changed in these memories and said so, and what tells whose records it changed in these traces by name alone.
-    Raises StoreError when the source cannot answer.
+    none, changed in these memories and said so, what others wrote by the name of a record that both mean, and what
+    tells whose records these changed in these traces by name alone. Raises StoreError when the source cannot answer.
     """
     return next(load_graphs(source, [trace_id], max_spans=max_spans))[1]
 
@@ -69,9 +69,11 @@ def load_scope(source: TraceSource, scope: str | None = None, *, max_spans: int 
     Of the whole source gaps in the sequence numbers say that spans were lost; a part has gaps anyhow.
 
     It holds every trace with a span of the scope, and the traces that those name as origins: what a span of another
-    memory in these traces read has no writer here unless it names one, by an origin or an id that is unique. Where the
-    source knows writers, it also holds what another scope, or none, did to a record and said so, by its origin or an id
-    that is unique. Raises StoreError when the source cannot answer.
+    memory in these traces read has no writer here unless it names one, by an origin or an id that is unique; what one
+    of no memory read by a name alone is looked for in what is loaded. Where the source knows writers, it also holds
+    what another scope, or none, did to a record and said so, by its origin or an id that is unique, and what those
+    memories wrote by its name that mean the same record by it; where the source cannot tell that, `incomplete` says
+    `bounded`. Raises StoreError when the source cannot answer.
     """
     loading = _Loading(source, max_spans)
     loading.memories([scope])
@@ -197,7 +199,10 @@ class _Loading:
     def changes(self, trace_ids: Iterable[str]) -> list[str]:
         """Load the traces in which others did something to records of these, and to what came of that, where the source
         can tell; return the ids of those that are new."""
-        spans = [span for trace_id in trace_ids for span in self.traces[trace_id]]
+        return self._followed([span for trace_id in trace_ids for span in self.traces[trace_id]])
+
+    def _followed(self, spans: Collection[OperationSpan]) -> list[str]:
+        """Load the traces in which others did something to what these wrote, and to what came of that."""
         found: list[str] = []
         known: set[str] = set()
         while spans and not self.full:
@@ -209,41 +214,25 @@ class _Loading:
         return found
 
     def owners(self) -> list[str]:
-        """Load the traces that tell whose record other memories wrote by name alone: their own one, or the one that
-        they looked at, too; return the ids of those that are new."""
+        """Load the traces that tell which records of these memories others mean by the same name, and what they wrote
+        there by that name alone; and what was done to that. Return the ids of those that are new."""
         if None in self._memories:
             return []
-        found = [self._asked(lambda told=told: self._sharing(*told)) for told in self._doubtful().items()]
+        looking = self._fresh(self._asked(self._looking) or ())
+        meetings = Meetings(self.traces, self._assembly, self._memories)
+        shared = meetings.shared() if isinstance(self._source, SharingSource) else meetings.doubtful()
+        found = [self._asked(lambda told=told: self._sharing(*told)) for told in shared.items()]
         self._bounded |= None in found
-        return self._fresh(trace_id for traces in found for trace_id in traces or ())
+        owned = self._fresh(trace_id for traces in found for trace_id in traces or ())
+        return [*looking, *owned, *self._followed([span for id in owned for span in self._listing(id, shared)])]
 
-    def _doubtful(self) -> dict[str, set[str]]:
-        """The records, ref -> scopes, that memories not loaded change without an origin, did not create as far as is
-        loaded, and looked at under the same name in another memory."""
-        looked, changed, created = set[tuple[str, str]](), set[tuple[str, str]](), set[tuple[str, str]]()
-        loaded = {*self._memories, ""}
-        others = [id for id, spans in self.traces.items() if any(span.scope not in loaded for span in spans)]
-        for trace_id in others:
-            assembly = self._assembly(trace_id)
-            for span in assembly.operations.values():
-                if (scope := assembly.scopes[span.origin]) in loaded:
-                    continue
-                read = {v.ref: v.origin for v in span.inputs if is_origin(v.origin)}
-                for output in span.outputs:
-                    if changes(span, output) and output.ref not in read:
-                        changed.add((output.ref, scope))
-                    elif creates(span, output) and span.status != "error":
-                        created.add((output.ref, scope))
-                looked.update((ref, scope) for ref, origin in read.items() if self._scope(origin) not in ("", scope))
-        doubtful: dict[str, set[str]] = {}
-        for ref, scope in sorted(looked & changed - created):
-            if not is_unique(ref) and ref_kind(ref) not in TURN_KINDS:
-                doubtful.setdefault(ref, set()).add(scope)
-        return doubtful
-
-    def _scope(self, origin: str) -> str:
-        """Return the scope of a loaded span, '' of another one."""
-        return self._assembly(origin[:32]).scopes.get(origin, "") if origin[:32] in self.traces else ""
+    def _looking(self) -> Collection[str]:
+        """The traces in which others read what these memories wrote, where they write records of such names, too."""
+        if not isinstance(self._source, SharingSource):
+            return ()
+        own = (id for id, spans in self.traces.items() if any(span.scope in self._memories for span in spans))
+        written = {id: refs for id in own if (refs := names_written(self.traces[id]))}
+        return traces_looking(self._source, written, self.traces.keys())
 
     def _sharing(self, ref: str, scopes: Collection[str]) -> Collection[str] | None:
         """The traces that tell who wrote a record, None where that cannot be told."""
@@ -258,6 +247,14 @@ class _Loading:
         refs = {v.ref for span in trace for v in span.inputs if v.origin in known}
         rewrote = {assembly.main(s.origin) for s in trace if not refs.isdisjoint(output.ref for output in s.outputs)}
         yield from (span for span in trace if assembly.main(span.origin) in rewrote)
+
+    def _listing(self, trace_id: str, refs: Collection[str]) -> Iterator[OperationSpan]:
+        """Yield the spans of the operations that list one of these refs, each with the scope that it is of."""
+        assembly, trace = self._assembly(trace_id), self.traces[trace_id]
+        listing = {assembly.main(s.origin) for s in trace if any(output.ref in refs for output in s.outputs)}
+        for span in trace:
+            if (main := assembly.main(span.origin)) in listing:
+                yield replace(span, scope=assembly.scopes.get(main, ""))
 
     def _changed(self, spans: Collection[OperationSpan]) -> list[str]:
         if not isinstance(self._source, RecordSource):

@@ -20,7 +20,8 @@ RUN = 20
 @dataclass(frozen=True)
 class Event:
     """One thing that happens. `told` says how a reader names the origin of what it reads, `failed` which write ended
-    with an error, and whether the record has changed nevertheless, `abroad` that records of other scopes are read."""
+    with an error, and whether the record has changed nevertheless, `abroad` that records of other scopes are read,
+    `takes` that a write goes on with the record that another memory has by that name."""
 
     what: str
     scope: int
@@ -33,6 +34,7 @@ class Event:
     flow: bool
     failed: str
     abroad: bool
+    takes: bool = False
 
 
 FLOWS = (((0, 0),), ())
@@ -158,6 +160,21 @@ looking_streams = st.lists(
     max_size=8,
 ).map(happen)
 """Owners who look at each other's records, with records of their own by these names and without."""
+shared_streams = st.lists(
+    st.builds(
+        replace,
+        WILD,
+        what=st.sampled_from(["write", "write", "delete", "ask", "search"]),
+        scope=st.sampled_from([0, 1, 0, 1, 2, 3]),
+        record=st.sampled_from([0, 2]),
+        told=st.sampled_from(["recorded", "recorded", "digest", "nothing"]),
+        failed=st.sampled_from(["", "", "", "", "lost", "kept"]),
+        takes=st.booleans(),
+    ),
+    min_size=4,
+    max_size=8,
+).map(happen)
+"""Owners who go on with what another one has, by an origin, so that both mean one record, and by its name."""
 woven_streams = st.lists(STEPS, min_size=3, max_size=7).map(weave)
 """Owners who meet within a trace, in refs named by a text or a span too, with an origin and without."""
 NAMING = [
@@ -182,6 +199,8 @@ def _one(world: _World, trace: int, event: Event) -> None:
     at = world.time
     if event.what in ("write", "delete", "consolidate"):
         known = world.records.get((scope, ref))
+        if event.takes:
+            known = next((of for (owner, name), of in world.records.items() if name == ref and owner != scope), known)
         action = Action.DELETE if event.what == "delete" else Action.UPDATE if known else Action.ADD
         content = "" if action == Action.DELETE else f"{text} {event.record}".strip() if text else ""
         output = put(ref, content, action=action)

@@ -20,6 +20,7 @@ from memtrace_otel.graph import (
     VersionKey,
     build_graph,
     load_around,
+    load_scope,
     load_slice,
     slice_of_answer,
 )
@@ -30,12 +31,22 @@ from memtrace_otel.report.memory import version_row
 from memtrace_otel.semconv import Incomplete
 from memtrace_otel.store import SqliteStore
 from tests.unit.graph.pictures import picture
-from tests.unit.graph.streams import SCOPES, looking_streams, named_streams, streams, wild_streams, woven_streams
+from tests.unit.graph.streams import (
+    SCOPES,
+    looking_streams,
+    named_streams,
+    shared_streams,
+    streams,
+    wild_streams,
+    woven_streams,
+)
 
 quick = settings(max_examples=40, deadline=None, derandomize=True)
 thorough = settings(quick, max_examples=150)
 owners_meet = pytest.mark.parametrize(
-    "drawn", [wild_streams, woven_streams, looking_streams], ids=["in the store", "in a trace", "looking"]
+    "drawn",
+    [wild_streams, woven_streams, looking_streams, shared_streams],
+    ids=["in the store", "in a trace", "looking", "sharing"],
 )
 
 
@@ -150,6 +161,20 @@ def test_a_slice_of_the_whole_is_the_slice_of_its_scope(spans: list[OperationSpa
         for operation in own.operations():
             if traces[operation.trace_id] == {scope}:
                 assert shown(own, operation.origin) == shown(whole, operation.origin)
+
+
+@thorough
+@given(shared_streams)
+def test_a_memory_from_the_file_is_that_of_the_whole(spans: list[OperationSpan]) -> None:
+    """Whatever others do to what it has, by an origin or by the name that both have for it."""
+    with stored(spans) as store:
+        whole = build_graph(store.spans(), whole=False)
+        for scope in filter(None, SCOPES):
+            loaded = load_scope(store, scope)
+            assert loaded.state(scope) == whole.state(scope)
+            assert loaded.diff(scope, 0) == whole.diff(scope, 0)
+            for operation in whole.operations(scope=scope):
+                assert loaded.slice_of_answer(operation.origin) == whole.slice_of_answer(operation.origin)
 
 
 def shown(graph: EvolutionGraph, origin: str) -> set[object]:
