@@ -100,6 +100,20 @@ def test_a_page_of_garbage_is_found_and_spans_in_it_are_named(path: Path) -> Non
     assert partly > 1
 
 
+def test_a_table_or_index_that_cannot_be_read_is_named(path: Path) -> None:
+    content = path.read_bytes()
+    query = "SELECT type, name, rootpage FROM sqlite_master WHERE type IN ('table', 'index')"
+    with closing(sqlite3.connect(path)) as connection:
+        parts = connection.execute(query).fetchall()
+    assert ("index", "span_start") in {part[:2] for part in parts}
+    for type, name, page in parts:
+        path.write_bytes(content[: (page - 1) * PAGE] + b"\xaa" * PAGE + content[page * PAGE :])
+        status, output = command("store", "check", "--db", str(path))
+        assert (status, f"integrity: {type} {name}: " in output) == (1, True), output
+    path.write_bytes(content)
+    assert command("store", "check", "--db", str(path))[0] == 0
+
+
 def named(output: str) -> list[list[str]]:
     """Kind and origin of the spans that `check` names."""
     found = [line.split(": ") for line in output.splitlines()]
