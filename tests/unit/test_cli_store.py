@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from click.testing import CliRunner, Result
 from memtrace_otel.cli.store import store
 from memtrace_otel.model import Variable
 from memtrace_otel.otlp import encode_request
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE
 from memtrace_otel.store import SqliteStore
 from memtrace_otel.store.connection import Locked
 from memtrace_otel.testing import contract_span
@@ -146,6 +148,22 @@ def test_a_clock_that_jumped_removes_nothing_by_age(database: Path, monkeypatch:
     with SqliteStore.open(database) as opened:
         assert opened.stats().spans == 2
     assert run(database, "prune", "--older-than", "30d", "--all", "--yes").stdout.startswith("removed 2 spans")
+
+
+def test_a_verdict_by_a_clock_that_jumped_is_nothing_that_stays(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    future = time.time_ns() + 2 * 365 * 86400 * 10**9
+    verdict = replace(contract_span(3, 3, future // 10**9), instrumentation_scope=ATTRIBUTION_SCOPE)
+    with SqliteStore.open(database) as opened:
+        opened.add_request(encode_request([verdict]))
+    monkeypatch.setattr("time.time_ns", lambda: future)
+    refused = run(database, "prune", "--older-than", "30d", "--yes")
+    assert (refused.exit_code, "only verdicts are newer" in refused.stderr) == (2, True)
+    with SqliteStore.open(database) as opened:
+        assert opened.stats().spans == 3
+        opened.add_request(encode_request([contract_span(4, 4, future // 10**9)]))  # of another program
+    assert run(database, "prune", "--older-than", "30d", "--yes").stdout.startswith("removed 2 spans")
 
 
 def test_forget_without_compact_says_what_is_left_to_do(database: Path) -> None:

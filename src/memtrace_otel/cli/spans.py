@@ -12,6 +12,8 @@ from memtrace_otel.cli.errors import clear_errors
 from memtrace_otel.cli.options import database_option, examples
 from memtrace_otel.cli.progress import progress_bar
 
+_UNREADABLE = "spans that cannot be read"
+
 
 @click.command(
     "import", epilog=examples("memtrace-otel import spans.jsonl --db run.db", "memtrace-otel import *.json.gz")
@@ -24,7 +26,8 @@ def import_files(files: tuple[Path, ...], database: Path) -> None:
 
     Accepted, each also gzipped: OTLP/JSON (one request per line or per file), OTLP protobuf, smartcomment and
     MemTraceBench graphs. Of OTLP logs, evaluations (`gen_ai.evaluation.result` in the context of a span) are taken, as
-    `serve` takes them; other log records and, in JSON, metrics are skipped, and counted on standard error.
+    `serve` takes them; other log records and, in JSON, metrics are skipped, and counted on standard error. Of another
+    database, not gzipped, the spans and what waits in it are taken, as far as a damaged one can be read.
     """
     from memtrace_otel.store.importing import import_requests
 
@@ -42,9 +45,17 @@ def _bodies(files: tuple[Path, ...], progress: Callable[[int, int], None], skipp
     from memtrace_otel.graph.smartcomment import to_spans
     from memtrace_otel.otlp import encode_request
     from memtrace_otel.otlp.files import GraphDocument, InputError, Skipped, read_file
+    from memtrace_otel.store.salvage import is_database, read_requests
 
     for number, path in enumerate(files):
         progress(number, len(files))
+        if is_database(path):
+            for body in read_requests(path):
+                if body is None:
+                    skipped[_UNREADABLE] += 1
+                else:
+                    yield body
+            continue
         for item in read_file(path):
             if isinstance(item, GraphDocument):
                 try:

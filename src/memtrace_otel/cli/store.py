@@ -14,6 +14,7 @@ import click
 
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
 from memtrace_otel.cli.options import check_scope, database_option, examples
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE
 
 if TYPE_CHECKING:
     from memtrace_otel.store import SqliteStore
@@ -185,8 +186,9 @@ def prune(
     before = None if older_than is None else max(0, time.time_ns() - older_than * 10**9)
     with SqliteStore.open(database, create=False) as opened:
         newest = opened.stats().last
-        if before is not None and 0 < newest < before and not everything:
-            moments = f"the newest span is of {_moment(newest)}, this clock says {_moment(time.time_ns())}"
+        if before is not None and newest and not everything and not _is_recorded_since(opened, before):
+            newer = f"the newest span is of {_moment(newest)}" if newest < before else "only verdicts are newer"
+            moments = f"{newer}, this clock says {_moment(time.time_ns())}"
             fail(f"nothing removed: every trace is older than that ({moments}); --all removes them all")
         _tell_waiting(opened)
         pruned = opened.prune(before=before, max_bytes=max_size, scope=scope)
@@ -199,6 +201,11 @@ def prune(
     if max_size is not None and used > max_size:
         whose = "other memories, and pages that they share" if scope is not None else "what prune does not remove"
         click.echo(f"{used} bytes are still used, of {whose}: `memtrace-otel store compact` may free some", err=True)
+
+
+def _is_recorded_since(opened: SqliteStore, since: int) -> bool:
+    """Tell whether any span but those of verdicts, which have the clock of this machine, started then or later."""
+    return any(span.instrumentation_scope != ATTRIBUTION_SCOPE for span in opened.indexed_since(since))
 
 
 def _tell_waiting(opened: SqliteStore) -> None:

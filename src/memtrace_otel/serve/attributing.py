@@ -43,7 +43,7 @@ def main(path: str, look_in: str) -> None:
             tell(attribution.attribute_next(store))
             return min(_LOOK_SECONDS, attribution.wait())
 
-        work(start, step)
+        work(start, step, tell)
 
 
 if __name__ == "__main__":

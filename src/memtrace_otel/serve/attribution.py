@@ -160,7 +160,7 @@ class Attribution:
         """
         now = time.monotonic()
         since = time.time_ns() - _RESUMED_NANOSECONDS
-        judged = (store.indexed_of(kind, since) for kind in (OpKind.JUDGE, OpKind.RESPOND))
+        judged = (store.indexed_since(since, kind) for kind in (OpKind.JUDGE, OpKind.RESPOND))
         for spans in (store.latest(_RESUMED_SPANS), *judged):
             try:
                 self._notice_failing(spans, now, store)

@@ -12,9 +12,10 @@ import select
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 from memtrace_otel.serve.progress import Progress
-from memtrace_otel.store import StoreError
+from memtrace_otel.store import DamagedError, StoreError
 
 _logger = logging.getLogger(__name__)
 _RETRY_SECONDS = 1.0
@@ -39,9 +40,9 @@ def set_up(niceness: int) -> Tell:
     return tell
 
 
-def work(start: Callable[[], None], step: Callable[[], float]) -> None:
+def work(start: Callable[[], None], step: Callable[[], float], tell: Tell) -> None:
     """Start, then work until standard input ends. A step returns after how many seconds, unless woken, there may be
-    more."""
+    more. As long as a damaged page of the file keeps it from working, that is told each second."""
     wait, started, told = 0.0, False, ""
     while _is_wanted(wait):
         try:
@@ -55,6 +56,9 @@ def work(start: Callable[[], None], step: Callable[[], float]) -> None:
             if str(error) != told:
                 _logger.warning("background work waits: %s", error)
             wait, told = _RETRY_SECONDS, str(error)
+            if isinstance(error, DamagedError):
+                with suppress(BrokenPipeError):
+                    tell(Progress(damaged=1))
 
 
 def _is_wanted(seconds: float) -> bool:

@@ -36,7 +36,7 @@ def main(path: str) -> None:
     tell = set_up(_NICE)
     with Counting(Path(path)) as counting, WatchedStore.open(path) as store:
         store.copy_log_every(_LOG_PAGES)
-        work(store.skip, _Work(store, Packing(settings.PACK_SECONDS.read()), counting, tell).step)
+        work(store.skip, _Work(store, Packing(settings.PACK_SECONDS.read()), counting, tell).step, tell)
 
 
 @dataclass(frozen=True, slots=True)

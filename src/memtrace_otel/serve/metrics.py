@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -17,6 +19,7 @@ from memtrace_otel.otlp.receiver import Cause
 from memtrace_otel.serve.progress import By, Process, Progress, Seen
 
 _PREFIX = "memtrace_serve_"
+_DAMAGED_SECONDS = 10.0
 _SEEN = {
     Seen.OPERATIONS: "Memory operations received.",
     Seen.ANSWERS: "Answers received.",
@@ -41,6 +44,7 @@ class Metrics(Collector):
         self.packed_spans = 0
         self.failed_sends = 0
         self._restarts = Counter(dict.fromkeys(Process, 0))
+        self._damaged = -math.inf
         self.inbox_bytes = 0
         self.inbox_limit = 0
         self.inbox_seconds = 0.0
@@ -66,12 +70,19 @@ class Metrics(Collector):
         """Count that a background process died and is started again."""
         self._restarts[process] += 1
 
+    @property
+    def is_damaged(self) -> bool:
+        """Whether a background process cannot work for a damaged page of the file: it tries, and tells, each second."""
+        return time.monotonic() < self._damaged + _DAMAGED_SECONDS
+
     def progressed(self, progress: Progress) -> None:
         """Count what a background process has done. Each is followed by a thread of its own."""
         with self._lock:
             self._progressed(progress)
 
     def _progressed(self, progress: Progress) -> None:
+        if progress.damaged:
+            self._damaged = time.monotonic()
         self.decoded_spans += progress.spans
         self.quarantined += progress.quarantined
         self.verdicts += progress.verdicts

@@ -17,7 +17,7 @@ _MOST_CHARACTERS = 200
 """Of the name of a system or service; it comes from whoever sends spans."""
 
 
-_NUMBERS = ("spans", "quarantined", "verdicts", "errors", "packed", "failed_sends")
+_NUMBERS = ("spans", "quarantined", "verdicts", "errors", "packed", "failed_sends", "damaged")
 
 
 class Process(StrEnum):
@@ -49,7 +49,7 @@ class Progress:
     traces whose verdicts the receiver did not take.
 
     `attributed` are those of the verdicts that telemetry can name. `answering`: systems and services not told of before
-    whose answers may be attributed.
+    whose answers may be attributed. `damaged`: nothing was done, since a page of the file cannot be read.
     """
 
     spans: int = 0
@@ -61,6 +61,7 @@ class Progress:
     packed: int = 0
     failed_sends: int = 0
     answering: frozenset[Pair] = frozenset()
+    damaged: int = 0
 
     def __bool__(self) -> bool:
         """Whether there is anything to tell."""

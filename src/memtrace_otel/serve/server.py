@@ -129,6 +129,8 @@ def _routes(store: SqliteStore, commits: GroupCommit, backlog: Backlog, metrics:
             return JSONResponse({"status": "unwritable", "inbox_bytes": backlog.bytes}, 503)
         if backlog.is_full:
             return JSONResponse({"status": "behind", "inbox_bytes": backlog.bytes}, 503)
+        if metrics.is_damaged:
+            return JSONResponse({"status": "damaged", "inbox_bytes": backlog.bytes}, 503)
         return JSONResponse({"status": "ok", "inbox_bytes": backlog.bytes})
 
     async def scrape(request: Request) -> Response:

@@ -66,7 +66,7 @@ class Bodies:
         does. Raises PackingError."""
         packed = take_apart(stored)
         if packed and packed.head:
-            dictionary = self.dictionary(packed.dictionary)
+            dictionary = self.dictionary(packed.dictionary)  # who reads later may find it gone
             whole = partial(unpack, packed, dictionary, trace_id, span_id, self._streams.read)
             return unpack_head(packed, trace_id), whole
         body = self.read(stored, trace_id, span_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import time
@@ -191,7 +192,8 @@ class TranslatedErrors:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, sqlite3.Error | OSError):
-            code = getattr(error, "sqlite_errorcode", 0)
+            code = sqlite3.SQLITE_FULL if getattr(error, "errno", 0) == errno.ENOSPC else 0
+            code = getattr(error, "sqlite_errorcode", code)
             raised = DamagedError if is_corrupt(error) else StoreError
             raise raised(self._path, f"{error}{_ADVICE.get(code) or _ADVICE.get(code & 0xFF, '')}") from error
 

@@ -31,6 +31,15 @@ FROM stream LEFT JOIN stream_use ON stream = id GROUP BY id HAVING stream.size <
 _USES = "SELECT span, stream FROM stream_use WHERE span NOT IN (SELECT id FROM span)"
 _PIECES = f"SELECT DISTINCT id >> {NUMBER_BITS} AS of FROM piece WHERE of NOT IN (SELECT id FROM stream)"
 
+_TREES = """
+SELECT 'table ' || name, name, coalesce(
+    (SELECT 'INDEXED BY ' || own.name FROM pragma_index_list(sqlite_master.name) AS own
+     WHERE own.name NOT IN (SELECT name FROM sqlite_master)), 'NOT INDEXED')
+FROM sqlite_master WHERE type = 'table'
+UNION ALL SELECT 'index ' || name, tbl_name, 'INDEXED BY ' || name FROM sqlite_master WHERE type = 'index'
+"""
+"""Every tree of pages: its name, the table, how to read that one. A table without row ids is an index of its own."""
+
 
 def find_damage(connection: Connection) -> Iterator[Damage]:
     """Yield every damage; where the file is too broken to be read on, the rest is looked through all the same."""
@@ -42,9 +51,22 @@ def find_damage(connection: Connection) -> Iterator[Damage]:
 
 
 def _integrity(connection: Connection) -> Iterator[Damage]:
-    for (finding,) in connection.execute("PRAGMA integrity_check").fetchall():
-        if finding != "ok":
-            yield Damage("integrity", "file", finding)
+    try:
+        findings = [finding for (finding,) in connection.execute("PRAGMA integrity_check").fetchall()]
+    except sqlite3.DatabaseError as error:
+        findings = [str(error)]
+    if findings != ["ok"]:
+        yield from (Damage("integrity", "file", finding) for finding in findings)
+        yield from _broken(connection)
+
+
+def _broken(connection: Connection) -> Iterator[Damage]:
+    """Tables and indexes that cannot be read to their end; SQLite itself says no more than that there are some."""
+    for place, table, by in connection.execute(_TREES).fetchall():
+        try:
+            connection.execute(f"SELECT total(1) FROM {table} {by}").fetchone()
+        except sqlite3.DatabaseError as error:
+            yield Damage("integrity", place, str(error))
 
 
 def _log(connection: Connection) -> Iterator[Damage]:

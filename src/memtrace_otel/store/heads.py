@@ -1,7 +1,8 @@
 """Heads: what lineage asks of a span, in front of the rest of its packed body, which then need not be unpacked.
 
 The attributes that a head tells are taken out of the body, each as the very bytes that are made again of what the head
-tells. A body without those bytes (texts that are long or not in ASCII, an encoder with other habits) has no head.
+tells. A body without those bytes (texts that are long or not in ASCII, an encoder with other habits) has no head, nor
+has one that a text is cut out of.
 
     a byte, 33 added: 1 for failed and 2 for says which inputs fed which outputs
     four more, 33 added to each: how many texts there are up to the end of the inputs, their origins, the outputs, their

@@ -87,7 +87,7 @@ class Packed(NamedTuple):
     dictionary: int
     cuts: list[Cut]
     rest: bytes
-    head: bytes = b""
+    head: bytes
 
 
 ReadStream = Callable[[int, int], bytes]

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
+from contextlib import suppress
 from sqlite3 import Connection
+from typing import IO
 
-from memtrace_otel.store.connection import INCREMENTAL, Locked, execute_patiently, pragma, transaction, unsynced
+from memtrace_otel.store.connection import (
+    INCREMENTAL,
+    Locked,
+    copy_log_every,
+    execute_patiently,
+    file_of,
+    pragma,
+    transaction,
+    unsynced,
+)
+from memtrace_otel.store.errors import StoreError
 from memtrace_otel.store.runs import RunPacker, drop_unused_dictionaries
 from memtrace_otel.store.upkeep import Compaction, StoreSize
 
@@ -15,6 +29,10 @@ _PAUSE_SECONDS = 0.003
 _PAGES = 64
 _KEPT_PAGES, _KEPT_SHARE = 16, 256
 """Free pages that are kept: so many, or one of so many in the file."""
+_RESERVE_BYTES = 1 << 20
+"""Of the disk, held back while the file is written anew."""
+_LOG_PAGES = 256
+"""Copied into the file each time, then: what packing adds to the file has to find room in the reserve."""
 _UNUSED_SOURCES = """
 DELETE FROM source WHERE id NOT IN (SELECT source FROM span) AND id < (SELECT max(id) FROM source)
 """
@@ -28,19 +46,49 @@ def size(connection: Connection) -> StoreSize:
 
 
 def compact(locked: Locked) -> Compaction:
-    """Pack the spans, write the database anew without its free pages, and empty the log."""
+    """Pack the spans, write the database anew without its free pages, and empty the log.
+
+    On a disk that becomes full meanwhile the log has taken what was free, and cannot be emptied while the file needs
+    one page more. So some room is held back, and given to that: what was free is free again when this raises.
+    """
     with locked() as connection:
         before = size(connection)
-    pack_all(locked)
-    with locked() as connection:
-        with transaction(connection):
-            connection.execute(_UNUSED_SOURCES)
-            drop_unused_dictionaries(connection)
-        connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")  # also in a file that was made without
-        execute_patiently(connection, "VACUUM")
-        finished = _empty_log(connection)
-        after = size(connection)
+        log_pages = pragma(connection, "wal_autocheckpoint")
+        reserve = _reserve(connection)
+        copy_log_every(connection, _LOG_PAGES)
+    try:
+        pack_all(locked)
+        with locked() as connection:
+            with transaction(connection):
+                connection.execute(_UNUSED_SOURCES)
+                drop_unused_dictionaries(connection)
+            connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")  # also in a file that was made without
+            execute_patiently(connection, "VACUUM")
+            finished = _empty_log(connection)
+            after = size(connection)
+    except StoreError:
+        reserve.close()
+        with suppress(StoreError), locked() as connection:
+            _empty_log(connection)
+        raise
+    finally:
+        reserve.close()
+        with locked() as connection:
+            copy_log_every(connection, log_pages)
     return Compaction(before.used + before.free - after.used - after.free, finished)
+
+
+def _reserve(connection: Connection) -> IO[bytes]:
+    """Return a file without a name that takes room beside the database until it is closed."""
+    file = tempfile.TemporaryFile(dir=file_of(connection).parent, buffering=0)  # noqa: SIM115
+    try:
+        left = os.urandom(_RESERVE_BYTES)  # zeros take no room everywhere
+        while left:
+            left = left[file.write(left) :]
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def pack_all(locked: Locked) -> None:

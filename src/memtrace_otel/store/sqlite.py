@@ -304,12 +304,13 @@ class SqliteStore:
             _logger.warning("%s", self._undecodable(trace_id, span_id))
             return None
 
-    def indexed_of(self, kind: Literal[OpKind.RESPOND, OpKind.JUDGE], since: int) -> Iterator[NewSpan]:
-        """Yield the same of the spans of one kind that started at `since` (ns) or later, by start time."""
+    def indexed_since(self, since: int, kind: Literal[OpKind.RESPOND, OpKind.JUDGE] | None = None) -> Iterator[NewSpan]:
+        """Yield the same of the spans (of one kind) that started at `since` (ns) or later, by start time."""
+        by, values = (_BY_KIND, (kind,)) if kind else (_BY_START, ())
         self.decode()
         last = (since, -1)
         while True:
-            rows, page = self._indexed(_BY_KIND, kind, *last)
+            rows, page = self._indexed(by, *values, *last)
             yield from page
             if len(rows) < _PAGE:
                 return
@@ -483,6 +484,7 @@ SELECT
 _LAST_ROW = (1 << 63) - 1
 _INDEXED = "SELECT id, start, trace_id, span_id, name, source, body FROM span"
 _BY_ROW = "span_start", "WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
+_BY_START = "span_start", "WHERE (start, id) > (?, ?) ORDER BY start, id LIMIT ?"
 _BY_KIND = "span_kind", f"WHERE {INDEXED_KINDS} AND kind = ? AND (start, id) > (?, ?) ORDER BY start, id LIMIT ?"
 """Which rows to look up, and an index that still names them where their page cannot be read."""
 

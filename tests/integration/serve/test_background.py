@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import sqlite3
@@ -12,6 +13,7 @@ import threading
 import time
 from contextlib import closing
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
@@ -24,7 +26,7 @@ from memtrace_otel.serve.progress import Process
 from memtrace_otel.store import SqliteStore
 from memtrace_otel.testing import contract_span
 from tests.conftest import Recording
-from tests.integration.serve.conftest import Start
+from tests.integration.serve.conftest import Server, Start
 from tests.integration.serve.test_two_servers import fail, story
 from tests.leaves import break_leaf
 from tests.unit.test_cli import tell
@@ -165,3 +167,22 @@ def test_a_damaged_last_page_makes_the_background_work_wait_and_not_end(start: S
     assert all("background work waits" in line and "store check" in line for line in told)
     assert server.post("/v1/traces", encode_request([contract_span(999, 999, 999)]))[0] == 200
     assert [server.restarts(process) for process in Process] == [0, 0]
+    assert health(server) == (503, "damaged")
+
+
+def test_a_damaged_index_is_told_by_the_health(start: Start, tmp_path: Path) -> None:
+    with SqliteStore.open(tmp_path / "spans.db") as store:
+        store.add_request(encode_request([contract_span(n, n, n) for n in range(1, 900)]))
+        store.decode()
+    break_leaf(tmp_path / "spans.db", "span_start", -1)
+    server = start()
+    assert health(server) == (200, "ok")
+    assert server.post("/v1/traces", encode_request([contract_span(999, 999, 999)]))[0] == 200
+    server.until(lambda: health(server) == (503, "damaged"))
+
+
+def health(server: Server) -> tuple[int, str]:
+    try:
+        return 200, json.loads(server.get("/health"))["status"]
+    except HTTPError as unwell:
+        return unwell.code, json.loads(unwell.read())["status"]

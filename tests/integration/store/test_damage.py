@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from memtrace_otel.cli import main as memtrace_otel
 from memtrace_otel.store import SqliteStore, StoreError
 from tests.integration.store.commands import COMMANDS
-from tests.integration.store.works import HERE, filled, life, request
+from tests.integration.store.works import HERE, THERE, filled, life, request
 
 ROOT = Path(__file__).parents[3]
 PAGE = 4096
@@ -98,6 +98,47 @@ def test_a_page_of_garbage_is_found_and_spans_in_it_are_named(path: Path) -> Non
             traces = {origin[:32] for origin in lost}
             assert {words[1][:32] for words in named(output)} >= traces, output
     assert partly > 1
+
+
+def test_a_table_or_index_that_cannot_be_read_is_named(path: Path) -> None:
+    content = path.read_bytes()
+    query = "SELECT type, name, rootpage FROM sqlite_master WHERE type IN ('table', 'index')"
+    with closing(sqlite3.connect(path)) as connection:
+        parts = connection.execute(query).fetchall()
+    assert ("index", "span_start") in {part[:2] for part in parts}
+    for type, name, page in parts:
+        path.write_bytes(content[: (page - 1) * PAGE] + b"\xaa" * PAGE + content[page * PAGE :])
+        status, output = command("store", "check", "--db", str(path))
+        assert (status, f"integrity: {type} {name}: " in output) == (1, True), output
+    path.write_bytes(content)
+    assert command("store", "check", "--db", str(path))[0] == 0
+
+
+def test_what_can_be_read_of_a_damaged_file_goes_into_another_one(path: Path) -> None:
+    with SqliteStore.open(path) as store:
+        store.compact()
+        store.add_request(request(11))
+    content = path.read_bytes()
+    assert command("import", str(path), "--db", str(path.with_name("whole.db")))[0] == 0
+    with SqliteStore.open(path.with_name("whole.db")) as store:
+        assert {span.origin for span in store.spans()} == EVERYTHING | {span.origin for span in life(11)}
+    lost = 0
+    for page in range(1, len(content) // PAGE):
+        path.write_bytes(content[: page * PAGE] + b"\xaa" * PAGE + content[(page + 1) * PAGE :])
+        new = path.with_name(f"{page}.db")
+        status, output = command("import", str(path), "--db", str(new))
+        assert status == 0, output
+        with SqliteStore.open(new) as store:
+            assert store.check() == []
+            found = {span.origin for span in store.spans()}
+            for n in TRACES:
+                if life(n)[0].origin in found:
+                    assert store.trace(life(n)[0].trace_id)[0] == life(n, HERE if n % 2 else THERE, n * 100)[0]
+        assert found >= readable(path)
+        missing = len(EVERYTHING - found)
+        assert (f"spans that cannot be read: {missing}" in output) == bool(missing), output
+        lost += bool(missing)
+    assert 0 < lost < len(content) // PAGE / 2
 
 
 def named(output: str) -> list[list[str]]:

@@ -27,7 +27,14 @@ def test_what_is_told_is_read() -> None:
 def test_nothing_done_is_nothing_to_tell() -> None:
     assert not Progress()
     assert all(
-        (Progress(1), Progress(quarantined=1), Progress(verdicts=1), Progress(errors=1), Progress(answering=PAIRS))
+        (
+            Progress(1),
+            Progress(quarantined=1),
+            Progress(verdicts=1),
+            Progress(errors=1),
+            Progress(answering=PAIRS),
+            Progress(damaged=1),
+        )
     )
 
 
