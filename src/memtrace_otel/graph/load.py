@@ -12,8 +12,8 @@ from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.keys import ROOT_KINDS
-from memtrace_otel.graph.meetings import Meetings, names_written
-from memtrace_otel.graph.sharing import SharingSource, traces_looking, traces_sharing
+from memtrace_otel.graph.meetings import Meetings
+from memtrace_otel.graph.sharing import SharingSource, traces_sharing
 from memtrace_otel.graph.slicing import LineageSource
 from memtrace_otel.model import OperationSpan, is_origin, is_unique, ref_kind
 from memtrace_otel.semconv import Incomplete, OpKind
@@ -32,8 +32,8 @@ def load_graph(source: TraceSource, trace_id: str, *, max_spans: int = MAX_SPANS
     It holds the trace; what its spans name as origins, and the origins of those; every span of the memory
     scopes met on that way; the judgements of the trace's answers; and of each of these spans the whole trace. Where the
     source knows writers, also those of universally unique ids that are read without an origin, what another scope, or
-    none, changed in these memories and said so, what others wrote by the name of a record that both mean, and what
-    tells whose records these changed in these traces by name alone. Raises StoreError when the source cannot answer.
+    none, changed in these memories and said so, and what tells whose records these changed in these traces by name
+    alone. Raises StoreError when the source cannot answer.
     """
     return next(load_graphs(source, [trace_id], max_spans=max_spans))[1]
 
@@ -71,9 +71,9 @@ def load_scope(source: TraceSource, scope: str | None = None, *, max_spans: int 
     It holds every trace with a span of the scope, and the traces that those name as origins: what a span of another
     memory in these traces read has no writer here unless it names one, by an origin or an id that is unique; what one
     of no memory read by a name alone is looked for in what is loaded. Where the source knows writers, it also holds
-    what another scope, or none, did to a record and said so, by its origin or an id that is unique, and what those
-    memories wrote by its name that mean the same record by it; where the source cannot tell that, `incomplete` says
-    `bounded`. Raises StoreError when the source cannot answer.
+    what another scope, or none, did to a record and said so, by its origin or an id that is unique; where it knows
+    their scopes, too (a file), what those memories wrote by its name that go on with it under that name. Raises
+    StoreError when the source cannot answer.
     """
     loading = _Loading(source, max_spans)
     loading.memories([scope])
@@ -218,21 +218,12 @@ class _Loading:
         there by that name alone; and what was done to that. Return the ids of those that are new."""
         if None in self._memories:
             return []
-        looking = self._fresh(self._asked(self._looking) or ())
         meetings = Meetings(self.traces, self._assembly, self._memories)
         shared = meetings.shared() if isinstance(self._source, SharingSource) else meetings.doubtful()
         found = [self._asked(lambda told=told: self._sharing(*told)) for told in shared.items()]
         self._bounded |= None in found
         owned = self._fresh(trace_id for traces in found for trace_id in traces or ())
-        return [*looking, *owned, *self._followed([span for id in owned for span in self._listing(id, shared)])]
-
-    def _looking(self) -> Collection[str]:
-        """The traces in which others read what these memories wrote, where they write records of such names, too."""
-        if not isinstance(self._source, SharingSource):
-            return ()
-        own = (id for id, spans in self.traces.items() if any(span.scope in self._memories for span in spans))
-        written = {id: refs for id in own if (refs := names_written(self.traces[id]))}
-        return traces_looking(self._source, written, self.traces.keys())
+        return [*owned, *self._followed([span for id in owned for span in self._listing(id, shared)])]
 
     def _sharing(self, ref: str, scopes: Collection[str]) -> Collection[str] | None:
         """The traces that tell who wrote a record, None where that cannot be told."""

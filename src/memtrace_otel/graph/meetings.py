@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 from memtrace_otel.graph.assembly import Assembly
@@ -35,24 +37,23 @@ class Meetings:
         self._memories = memories
         self._found = set(self._meetings())
 
-    def shared(self) -> dict[str, set[str]]:
-        """The records, ref -> scopes, that a loaded memory and another one meet at; and those that stay in doubt."""
-        found = self.doubtful()
-        for ref, reader, writer, _ in sorted(self._found):
-            if own := {reader, writer}.intersection(self._memories):
-                found.setdefault(ref, set()).update(map(str, own))
+    def doubtful(self) -> dict[str, set[str]]:
+        """The records, ref -> scopes, that memories not loaded looked at in another one, change by the name alone, and
+        did not create as far as is loaded."""
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for ref, reader, _, _ in self._found:
+            if reader not in self._memories and (ref, reader) in self._by_name:
+                found[ref].add(reader)
         return found
 
-    def doubtful(self) -> dict[str, set[str]]:
-        """The records, ref -> scopes, in which what is not loaded certainly may have a say: one memory wrote there anew
-        what a loaded one had, or the reverse, so that both mean one record; or one that looked at the other's goes by
-        the name alone, and did not create its own as far as is loaded."""
-        by_name, created = self._names({meeting.ref for meeting in self._found})
-        found: dict[str, set[str]] = {}
-        for ref, reader, writer, changed in sorted(self._found):
-            own = {reader, writer}.intersection(self._memories)
-            if (changed and own) or (ref, reader) in by_name - created:
-                found.setdefault(ref, set()).update(map(str, own or {reader}))
+    def shared(self) -> dict[str, set[str]]:
+        """These, and the records that a loaded memory and another one both mean: one wrote anew what the other had, or
+        goes by its name."""
+        found = self.doubtful()
+        for ref, reader, writer, changed in self._found:
+            if changed or (ref, reader) in self._by_name:
+                for own in {reader, writer}.intersection(self._memories):
+                    found.setdefault(ref, set()).add(str(own))
         return found
 
     def _meetings(self) -> Iterator[Meeting]:
@@ -67,7 +68,7 @@ class Meetings:
 
     def _met(self, span: OperationSpan, scope: str) -> Iterator[Meeting]:
         for variable in span.inputs:
-            if is_origin(variable.origin) and is_of_one_memory(variable.ref):
+            if is_origin(variable.origin) and not is_unique(variable.ref) and ref_kind(variable.ref) not in TURN_KINDS:
                 writer = self._writer(variable.ref, variable.origin)
                 if writer and writer != scope:
                     anew = any(output.ref == variable.ref and changes(span, output) for output in span.outputs)
@@ -81,10 +82,12 @@ class Meetings:
         span = assembly.operations.get(main := assembly.main(origin))
         return assembly.scopes[main] if span and any(output.ref == ref for output in span.outputs) else ""
 
-    def _names(self, refs: Collection[str]) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
-        """Return (ref, scope) of those that change one of these records by name alone, or where a memory is loaded read
-        it so; and of those that created it."""
+    @cached_property
+    def _by_name(self) -> set[tuple[str, str]]:
+        """(ref, scope) of those that change one of the records found by name alone, or where a memory is loaded read it
+        so, and did not create it."""
         by_name, created = set[tuple[str, str]](), set[tuple[str, str]]()
+        refs = {meeting.ref for meeting in self._found}
         for assembly, span in self._listing(refs) if refs else ():
             scope = assembly.scopes[span.origin]
             read = {v.ref for v in span.inputs if is_origin(v.origin)}
@@ -95,20 +98,10 @@ class Meetings:
                     created.add((output.ref, scope))
             if scope in self._memories:
                 by_name.update((v.ref, scope) for v in span.inputs if v.ref not in read)
-        return by_name, created
+        return by_name - created
 
     def _listing(self, refs: Collection[str]) -> Iterator[tuple[Assembly, OperationSpan]]:
         for trace_id, spans in self._traces.items():
             if any(v.ref in refs for span in spans for v in (*span.inputs, *span.outputs)):
                 assembly = self._assembly(trace_id)
                 yield from ((assembly, span) for span in assembly.operations.values())
-
-
-def is_of_one_memory(ref: str) -> bool:
-    """Tell whether a ref names a record in each memory another one, so that who means which is told by who reads."""
-    return not is_unique(ref) and ref_kind(ref) not in TURN_KINDS
-
-
-def names_written(spans: Iterable[OperationSpan]) -> set[str]:
-    """Return the refs of such records among the outputs of spans."""
-    return {output.ref for span in spans for output in span.outputs if is_of_one_memory(output.ref)}

@@ -7,7 +7,6 @@ decide.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from itertools import product
 from typing import Protocol, runtime_checkable
@@ -49,17 +48,3 @@ def traces_sharing(source: SharingSource, ref: str, scopes: Collection[str]) -> 
     own = {groups[scope] for scope in scopes}
     written = {trace_id for trace_id, some in writers.items() if any(groups[one] in own for one in some)}
     return written.union(reader for one, reader in joins if groups[one] in own)
-
-
-def traces_looking(source: SharingSource, refs: Mapping[str, Collection[str]], known: Collection[str]) -> set[str]:
-    """Return the ids of the traces, other than those `known`, in which a memory may have read one of these refs, by the
-    origin that it has in a trace (id -> refs), where that memory lists that ref among its outputs, too."""
-    looks: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
-    for trace_id, reader, scopes in source.reader_scopes(list(refs)):
-        for ref, scope in product(refs[trace_id] if reader not in known else (), scopes):
-            looks[ref].add((scope, reader))
-    found: set[str] = set()
-    for ref, readers in looks.items():
-        writing = {scope for scopes in source.writer_scopes(ref).values() for scope in scopes} - {""}
-        found.update(reader for scope, reader in readers if scope in writing)
-    return found

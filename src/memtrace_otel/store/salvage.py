@@ -8,16 +8,17 @@ from itertools import groupby, islice
 from pathlib import Path
 from sqlite3 import Connection, DatabaseError
 
+from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from memtrace_otel.store.bodies import UNDECODABLE, Bodies
-from memtrace_otel.store.connection import TranslatedErrors, connect
+from memtrace_otel.store.connection import TranslatedErrors, connect, snapshot
 from memtrace_otel.store.sqlite import SqliteStore
 
 _MAGIC = b"SQLite format 3\x00"
 _REQUEST_SPANS = 256
-_WAYS = ("NOT INDEXED", "INDEXED BY span_start", "INDEXED BY span_kind", "INDEXED BY span_scope")
+_WAYS = ("NOT INDEXED", "INDEXED BY span_start", "INDEXED BY span_scope")
 _ROW = "SELECT trace_id, span_id, span.body, source.body FROM span JOIN source ON source.id = source WHERE span.id = ?"
 
 
@@ -33,16 +34,17 @@ def read_requests(path: Path) -> Iterator[bytes | None]:
     """Yield the spans of a database by order of arrival, and the requests that wait in it; None for each span that
     cannot be read. Raises StoreError when the file cannot be opened at all."""
     SqliteStore.open(path, create=False).close()  # an older one becomes one of this version
-    with closing(connect(path, create=False)) as connection, TranslatedErrors(path):
+    # One snapshot: what waits may become spans meanwhile.
+    with closing(connect(path, create=False)) as connection, TranslatedErrors(path), snapshot(connection):
         bodies = Bodies(connection)
         found = (_read(connection, bodies, id) for id in _rows(connection))
         for source, group in groupby(found, key=lambda row: row[1] if row else b""):
             while rows := list(islice(group, _REQUEST_SPANS)):
-                if source:
+                try:
                     request = ExportTraceServiceRequest.FromString(source)
                     request.resource_spans[0].scope_spans[0].spans.extend(row[0] for row in rows if row)
                     yield request.SerializeToString()
-                else:
+                except (DecodeError, IndexError):
                     yield from (None for _ in rows)
         with suppress(DatabaseError):
             yield from (body for (body,) in connection.execute("SELECT body FROM inbox ORDER BY id"))

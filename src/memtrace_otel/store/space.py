@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import tempfile
 import time
@@ -30,7 +31,7 @@ _PAGES = 64
 _KEPT_PAGES, _KEPT_SHARE = 16, 256
 """Free pages that are kept: so many, or one of so many in the file."""
 _RESERVE_BYTES = 1 << 20
-"""Of the disk, held back while the file is written anew."""
+"""Of the disk, at most, held back while the file is written anew; of a smaller file its size."""
 _LOG_PAGES = 256
 """Copied into the file each time, then: what packing adds to the file has to find room in the reserve."""
 _UNUSED_SOURCES = """
@@ -79,15 +80,16 @@ def compact(locked: Locked) -> Compaction:
 
 
 def _reserve(connection: Connection) -> IO[bytes]:
-    """Return a file without a name that takes room beside the database until it is closed."""
-    file = tempfile.TemporaryFile(dir=file_of(connection).parent, buffering=0)  # noqa: SIM115
+    """Return a file without a name that takes room beside the database until it is closed; as much as there is."""
+    used = size(connection).used
     try:
-        left = os.urandom(_RESERVE_BYTES)  # zeros take no room everywhere
+        file = tempfile.TemporaryFile(dir=file_of(connection).parent, buffering=0)  # noqa: SIM115
+    except OSError:  # a folder that takes no new file
+        return io.BytesIO()
+    with suppress(OSError):
+        left = os.urandom(min(_RESERVE_BYTES, used))  # zeros take no room everywhere
         while left:
             left = left[file.write(left) :]
-    except BaseException:
-        file.close()
-        raise
     return file
 
 

@@ -169,6 +169,7 @@ shared_streams = st.lists(
         record=st.sampled_from([0, 2]),
         told=st.sampled_from(["recorded", "recorded", "digest", "nothing"]),
         failed=st.sampled_from(["", "", "", "", "lost", "kept"]),
+        abroad=st.just(False),
         takes=st.booleans(),
     ),
     min_size=4,

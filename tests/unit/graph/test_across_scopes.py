@@ -360,9 +360,8 @@ def test_who_derives_from_the_record_of_another_memory_goes_on_with_its_own(sour
             assert (graph.state(ALICE) == [version]) == told
 
 
-@pytest.mark.parametrize("source", ["file", "knows writers", "knows none"])
 @pytest.mark.parametrize("scope", [ALICE, BOB])
-def test_what_another_memory_wrote_by_the_name_of_a_record_of_both_is_loaded(source: str, scope: str) -> None:
+def test_what_another_memory_wrote_by_the_name_of_a_record_of_both_is_loaded(scope: str) -> None:
     """Bob goes on with Ann's record by its origin, from then on both by its name; what others made of that, too."""
     previous = seen(HOME, role=Role.PREVIOUS)
     anns = written(1, "Rome", ALICE)
@@ -373,31 +372,10 @@ def test_what_another_memory_wrote_by_the_name_of_a_record_of_both_is_loaded(sou
     elsewhere = written(6, "Lima", TEAM)
     with stored([anns, bobs, newer, newest, gone, elsewhere]) as store:
         whole = build_graph(store.spans(), whole=False)
-        graph = load_scope(store if source == "file" else _WithoutScopes(store, source == "knows writers"), scope)
-    if source == "knows none":
-        assert graph.incomplete == {"bounded": 1}
-        return
+        graph = load_scope(store, scope)
     assert graph.incomplete == {}
     assert graph.state(scope) == whole.state(scope) == []
     assert graph.diff(scope, 0) == whole.diff(scope, 0)
     for operation in whole.operations(scope=scope):
         assert graph.slice_of_answer(operation.origin) == whole.slice_of_answer(operation.origin)
-    if source == "file":
-        assert graph.operation(elsewhere.origin) is None
-
-
-@pytest.mark.parametrize("action", [Action.UPDATE, Action.DELETE])
-def test_what_another_memory_that_looked_at_a_record_wrote_by_its_name_is_loaded(action: Action) -> None:
-    """In a search, which changes nothing, and in a later trace without an origin."""
-    anns, look, change = written(1, "Rome", ALICE), search(2, seen(HOME, origin_of(1, 1))), written(3, "", BOB, action)
-    with stored([anns, look, change]) as store:
-        graph, whole = load_scope(store, ALICE), build_graph(store.spans())
-    assert graph.state(ALICE) == whole.state(ALICE) == []
-    assert graph.diff(ALICE, 0) == whole.diff(ALICE, 0)
-
-
-def test_who_looks_at_a_record_without_one_of_that_name_is_not_loaded() -> None:
-    """They may be many."""
-    anns, looks = written(1, "Rome", ALICE), [search(trace, seen(HOME, origin_of(1, 1))) for trace in (2, 3)]
-    with stored([anns, *looks]) as store:
-        assert [operation.origin for operation in load_scope(store, ALICE).operations()] == [anns.origin]
+    assert graph.operation(elsewhere.origin) is None
