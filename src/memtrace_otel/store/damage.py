@@ -36,7 +36,9 @@ SELECT 'table ' || name, name, coalesce(
     (SELECT 'INDEXED BY ' || own.name FROM pragma_index_list(sqlite_master.name) AS own
      WHERE own.name NOT IN (SELECT name FROM sqlite_master)), 'NOT INDEXED')
 FROM sqlite_master WHERE type = 'table'
-UNION ALL SELECT 'index ' || name, tbl_name, 'INDEXED BY ' || name FROM sqlite_master WHERE type = 'index'
+UNION ALL SELECT 'index ' || name, tbl_name, 'INDEXED BY ' || name || CASE
+    WHEN instr(sql, ' WHERE ') THEN substr(sql, instr(sql, ' WHERE ')) ELSE '' END
+FROM sqlite_master WHERE type = 'index'
 """
 """Every tree of pages: its name, the table, how to read that one. A table without row ids is an index of its own."""
 
