@@ -40,7 +40,7 @@ for language in "$@"; do
     fresh=$(mktemp -d "$cache/$language/building.XXXXXX")
     trap 'rm -rf "$fresh"' EXIT
     build "$language" "$fresh"
-    mv -T "$fresh" "$folder"
+    mv -T "$fresh" "$folder" || [[ -d $folder ]]  # another run was faster
   fi
   echo "$folder"
 done
