@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from memtrace_otel.capture import configure, current_operation, feedback, operation, scope_id, variable_ref
     from memtrace_otel.graph import EvolutionGraph, build_graph, load_graph
     from memtrace_otel.model import OperationSpan, Variable, Verdict
-    from memtrace_otel.store import SqliteStore
+    from memtrace_otel.sources import SqliteStore
 
 __all__ = [
     "EvolutionGraph",
@@ -41,7 +41,7 @@ _HOME = {
     "capture": ("configure", "current_operation", "feedback", "operation", "scope_id", "variable_ref"),
     "graph": ("EvolutionGraph", "build_graph", "load_graph"),
     "model": ("OperationSpan", "Variable", "Verdict"),
-    "store": ("SqliteStore",),
+    "sources": ("SqliteStore",),
 }
 
 

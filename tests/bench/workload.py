@@ -25,7 +25,7 @@ from memtrace_otel import semconv
 from memtrace_otel.model import AttributeValue, Link, OperationSpan, Variable, content_digest, make_origin
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import OpKind, Role
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build" / "bench" / "workload"

@@ -11,7 +11,7 @@ import pytest
 
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from memtrace_otel.testing import (
     DurableContract,
     Fill,

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memtrace_otel.annotate import BackendAnnotations, deliver
-from memtrace_otel.diagnosis import diagnose_backend, record
 from memtrace_otel.model import OperationSpan
+from memtrace_otel.pipeline.diagnose import diagnose_backend, record
 from memtrace_otel.semconv import OpKind
-from memtrace_otel.store import RemoteSource, open_source
+from memtrace_otel.sources import RemoteSource, open_source
 from tests.contract.planted import FAULTS_OF, Fault, System
 from tests.e2e.backends.service import wait_for
 from tests.e2e.backends.tempo import Tempo, running_tempo

@@ -12,7 +12,7 @@ from memtrace_otel.annotate.send import send
 from memtrace_otel.annotate.target import read_target
 from memtrace_otel.model import OperationSpan, is_origin
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.store import RemoteSource
+from memtrace_otel.sources import RemoteSource
 from tests.e2e.backends.service import wait_for
 
 

@@ -19,12 +19,12 @@ import pytest
 
 from memtrace_otel.attribution import verdict_json
 from memtrace_otel.demo.run import run_demo
-from memtrace_otel.diagnosis import diagnose, diagnose_backend
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import decode_request, encode_request
 from memtrace_otel.otlp.sdk import encode_sdk_spans
+from memtrace_otel.pipeline.diagnose import diagnose, diagnose_backend
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, FailureType, OpKind
-from memtrace_otel.store import RemoteSource, SqliteStore, open_source
+from memtrace_otel.sources import RemoteSource, SqliteStore, open_source
 from tests.conftest import Recording
 from tests.contract.elsewhere import deleted_by, people, ways
 from tests.contract.planted import FAULTS_OF, Fault, System

@@ -21,7 +21,7 @@ from memtrace_otel.demo.run import SERVICE, DemoRun, run_demo
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp.fields import write_fields
 from memtrace_otel.semconv import ATTRIBUTION_SERVICE
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from memtrace_otel.testing.spans import violations
 from tests.e2e.backends import Backend
 from tests.e2e.backends.collector import running_collector

@@ -23,12 +23,12 @@ from memtrace_otel.annotate.send import send
 from memtrace_otel.annotate.target import Target
 from memtrace_otel.demo.addresses import addresses
 from memtrace_otel.demo.run import SERVICE
-from memtrace_otel.diagnosis import diagnose
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.pages import GrafanaPage, find_page
+from memtrace_otel.pipeline.diagnose import diagnose
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.e2e.backends.jaeger import Jaeger, running_jaeger
 from tests.e2e.backends.service import wait_for
 from tests.e2e.backends.tempo import SEARCHABLE, Tempo, running_tempo

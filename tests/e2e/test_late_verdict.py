@@ -14,7 +14,7 @@ from memtrace_otel.annotate import SendError, annotate, deliver
 from memtrace_otel.model import Failure, OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import ATTRIBUTION_SERVICE
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.e2e.backends import Backend
 from tests.e2e.backends.jaeger import Jaeger
 from tests.e2e.backends.service import wait_for

@@ -27,7 +27,7 @@ from memtrace_otel.annotate.target import read_target
 from memtrace_otel.model import OperationSpan, Verdict
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.e2e.backends import Backend
 from tests.e2e.backends.service import wait_for
 from tests.e2e.backends.tempo import QUICK, Tempo, running_tempo

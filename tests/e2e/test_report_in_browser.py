@@ -18,7 +18,7 @@ import pytest
 from memtrace_otel.model import OperationSpan, content_digest
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.report import render_report
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.e2e.browser import Browser, find_browser
 from tests.unit.report.stories import ALL, Story
 

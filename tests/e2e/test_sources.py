@@ -16,7 +16,7 @@ import pytest
 from memtrace_otel import settings
 from memtrace_otel.model import Event, Link, OperationSpan, Variable, make_origin
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.store import RemoteSource, SourceLimitError, open_source
+from memtrace_otel.sources import RemoteSource, SourceLimitError, open_source
 from memtrace_otel.testing import Fill, FillRecords, RecordContract, SourceContract, contract_span
 from tests.e2e.backends.jaeger import Jaeger, running_jaeger
 from tests.e2e.backends.service import wait_for

@@ -17,7 +17,7 @@ from memtrace_otel.otlp.receiver.conversion import from_json
 from memtrace_otel.otlp.receiver.feedback import read_feedback
 from memtrace_otel.otlp.receiver.limits import gunzip
 from memtrace_otel.otlp.values import attributes, decode_pairs
-from memtrace_otel.store.rows import read_request
+from memtrace_otel.sources.rows import read_request
 from tests.otlp_json import request_to_json
 
 LIMITS = Limits(request_bytes=1 << 18, span_bytes=1 << 14, spans=500, entries=64, ratio=20)

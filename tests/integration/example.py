@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from memtrace_otel.graph import EvolutionGraph, build_graph
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 

@@ -20,7 +20,7 @@ from typing import ClassVar
 import pytest
 
 from memtrace_otel.model import OperationSpan
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 
 ROOT = Path(__file__).parents[2]
 YAML = """

@@ -21,9 +21,9 @@ from memtrace_otel.demo.embedding import words
 from memtrace_otel.demo.model import ScriptedModel
 from memtrace_otel.demo.model_server import serving
 from memtrace_otel.demo.script import Fault, load_faults, load_json, load_script
-from memtrace_otel.diagnosis import diagnose
+from memtrace_otel.pipeline.diagnose import diagnose
 from memtrace_otel.semconv import OP_KIND, FailureType, OpKind
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 
 FAULTS = load_faults()
 RIGHT = {question.id: question.expected for question in load_script().questions}

@@ -22,16 +22,16 @@ from memtrace_otel.cli import main
 from memtrace_otel.model import OperationSpan, content_digest
 from memtrace_otel.otlp import decode_request, encode_request
 from memtrace_otel.semconv import EVALUATION_LABEL
-from memtrace_otel.store import SqliteStore, nearby
-from memtrace_otel.store.exporter import MemtraceSpanExporter
-from memtrace_otel.store.http import Address, BackendApi, Bounds, FailedError
-from memtrace_otel.store.jaeger import JaegerSource
+from memtrace_otel.sources import SqliteStore, nearby
+from memtrace_otel.sources.exporter import MemtraceSpanExporter
+from memtrace_otel.sources.http import Address, BackendApi, Bounds, FailedError
+from memtrace_otel.sources.jaeger import JaegerSource
 from tests.conftest import Recording
 from tests.contract.planted import Fault, System, record
 from tests.contract.story import STORY
 from tests.otlp_json import request_to_json
-from tests.unit.store.backend_api import Reply, answering
-from tests.unit.store.listed_source import ListedSource
+from tests.unit.sources.backend_api import Reply, answering
+from tests.unit.sources.listed_source import ListedSource
 
 SCOPE = scope_id("store", user="ana")
 COMMANDS = (
@@ -343,7 +343,7 @@ def test_verdicts_are_printed_though_the_receiver_takes_none(database: Path, mon
 def test_what_another_database_may_have_sent_is_told_of_once(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run on another machine, with the same spans in a file of its own."""
     monkeypatch.setattr(publish, "send", lambda target, body: None)
-    monkeypatch.setattr("memtrace_otel.store.open_source", lambda url: ListedSource())
+    monkeypatch.setattr("memtrace_otel.sources.open_source", lambda url: ListedSource())
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     asked = "attribute", "--all", "--json", "--db", database
     assert "twice" not in run(*asked, "--no-annotate").stderr
@@ -412,7 +412,7 @@ def test_a_receiver_that_fails_loses_no_verdict_of_a_source(
         if len(sent) == failing:
             raise SendError(target, "it is down", refused=refused)
 
-    monkeypatch.setattr("memtrace_otel.store.open_source", lambda url: source)
+    monkeypatch.setattr("memtrace_otel.sources.open_source", lambda url: source)
     monkeypatch.setattr(publish, "send", send)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_LOGS_EXPORTER", "none")
@@ -442,7 +442,7 @@ def test_what_a_receiver_rejects_keeps_no_other_verdict_back_and_is_told(
         if rejected := len(asked) - len(taken):
             raise SendError(target, "older than 1 hour", partial=True, rejected=rejected)
 
-    monkeypatch.setattr("memtrace_otel.store.open_source", lambda url: source)
+    monkeypatch.setattr("memtrace_otel.sources.open_source", lambda url: source)
     monkeypatch.setattr(publish, "send", send)
     monkeypatch.setattr(publish, "_PER_REQUEST", 4)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
@@ -467,7 +467,7 @@ def test_past_what_reading_may_cost_a_verdict_is_printed_and_sent_where_looking_
     source = ListedSource(BackendApi(Address(False, "listed", 1), bounds=Bounds(requests=requests)))
     source.tell(spans, [replace(spans[0], trace_id=f"{n:032x}") for n in range(1, 100)])
     bodies = list[bytes]()
-    monkeypatch.setattr("memtrace_otel.store.open_source", lambda url: source)
+    monkeypatch.setattr("memtrace_otel.sources.open_source", lambda url: source)
     monkeypatch.setattr(publish, "send", lambda target, body: bodies.append(body))
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_LOGS_EXPORTER", "none")
@@ -488,7 +488,7 @@ def test_a_verdict_without_its_answering_span_is_printed_and_not_written(
     with SqliteStore.open(database) as store:
         store.add_request(encode_request(spans))
         store.decode()
-    monkeypatch.setattr("memtrace_otel.store.open_source", lambda url: source)
+    monkeypatch.setattr("memtrace_otel.sources.open_source", lambda url: source)
     monkeypatch.setattr(publish, "send", lambda target, body: sent.append(body))
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     before = rows(database)
@@ -527,7 +527,7 @@ def test_a_trace_that_the_backend_fails_at_takes_no_other_verdict_away(
 
     source, sent = Failing(), list[bytes]()
     source.tell(first, [replace(span, scope=span.scope and "b" * 16) for span in second])
-    monkeypatch.setattr("memtrace_otel.store.open_source", lambda url: source)
+    monkeypatch.setattr("memtrace_otel.sources.open_source", lambda url: source)
     monkeypatch.setattr(publish, "send", lambda target, body: sent.append(body))
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_LOGS_EXPORTER", "none")
@@ -558,7 +558,7 @@ def test_a_fault_of_ours_is_not_dressed_as_bad_input(
     def broken(*_: object) -> None:
         raise fault
 
-    monkeypatch.setattr("memtrace_otel.diagnosis.find_failures", broken)
+    monkeypatch.setattr("memtrace_otel.pipeline.diagnose.find_failures", broken)
     with pytest.raises(type(fault)):
         run("attribute", "--all", "--db", database)
 
@@ -593,7 +593,7 @@ def test_a_malformed_setting_of_logs_is_told_at_the_start(
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_LOGS_TIMEOUT", "soon")
-    monkeypatch.setattr("memtrace_otel.store.open_source", lambda url: pytest.fail("it has started"))
+    monkeypatch.setattr("memtrace_otel.sources.open_source", lambda url: pytest.fail("it has started"))
     place = ("--db", tmp_path / "memtrace.db") if command == "serve" else ("--source", "tempo+http://x")
     result = run(command, *place, *(["--all"] if command == "attribute" else []))
     assert result.exit_code == 2

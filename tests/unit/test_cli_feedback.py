@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
-from memtrace_otel import diagnosis
 from memtrace_otel.graph import load_graph, load_graphs
 from memtrace_otel.otlp.sdk import encode_sdk_spans
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.pipeline import diagnose as diagnosis
+from memtrace_otel.sources import SqliteStore
 from tests.conftest import Recording
 from tests.unit.test_cli import rows, run, tell
 

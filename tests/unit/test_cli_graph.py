@@ -15,7 +15,7 @@ from memtrace_otel.graph import build_graph, load_scope
 from memtrace_otel.graph.export import node_id
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import Action, OpKind, Role
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.unit.graph.conftest import ALICE, BOB, life_of_a_fact, origin_of, put, seen, span
 
 PARIS, LISBON = origin_of(1, 3), origin_of(2, 3)

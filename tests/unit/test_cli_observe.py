@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memtrace_otel import settings
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 
 PROGRAM = """
 import os, sys

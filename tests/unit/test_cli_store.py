@@ -19,8 +19,8 @@ from memtrace_otel.cli.store import store
 from memtrace_otel.model import Variable
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE
-from memtrace_otel.store import SqliteStore
-from memtrace_otel.store.connection import Locked
+from memtrace_otel.sources import SqliteStore
+from memtrace_otel.sources.connection import Locked
 from memtrace_otel.testing import contract_span
 
 SCOPE = "a" * 16
@@ -102,7 +102,7 @@ def test_compact_beside_writers_says_that_the_file_grew(database: Path, monkeypa
         with locked() as connection:  # as another process would
             connection.execute("CREATE TABLE more AS SELECT zeroblob(1000000) AS bytes")
 
-    monkeypatch.setattr("memtrace_otel.store.space.pack_all", pack_all)
+    monkeypatch.setattr("memtrace_otel.sources.space.pack_all", pack_all)
     said = run(database, "compact").stdout
     assert re.fullmatch(r"the file grew by \d{6,7} bytes meanwhile\n", said), said
 

@@ -29,14 +29,14 @@ MAY_IMPORT = {
     "capture": {"model", "otlp"},  # otlp: the encoder, in the processor alone
     "instrumentation": {"capture", "model"},
     "otlp": {"model"},
-    "store": {"hosts", "model", "otlp"},
-    "graph": {"model", "store"},
+    "sources": {"hosts", "model", "otlp"},
+    "graph": {"model", "sources"},
     "attribution": {"graph", "model"},
     "annotate": {"model", "otlp"},
     "monitoring": {"model", "otlp"},  # otlp: who may ask, as of the receiver
 }
 EVERYWHERE = {"version", "semconv", "settings"}
-ON_TOP = {"canary", "cli", "demo", "diagnosis", "doctor", "launch", "pages", "report", "serve", "testing", "watch"}
+ON_TOP = {"canary", "cli", "demo", "doctor", "launch", "pages", "pipeline", "report", "serve", "testing"}
 
 
 def imported_packages(path: Path) -> set[str]:

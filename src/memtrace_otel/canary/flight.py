@@ -16,8 +16,8 @@ from memtrace_otel.canary.history import History
 from memtrace_otel.graph import build_graph
 from memtrace_otel.model import OperationSpan, Verdict
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.store import RemoteSource, StoreError, TraceSource
-from memtrace_otel.store.http import one_line
+from memtrace_otel.sources import RemoteSource, StoreError, TraceSource
+from memtrace_otel.sources.http import one_line
 
 _LOOKS = 180
 """Times that the backend is looked at, at most once a second: a source answers a bounded number of requests."""

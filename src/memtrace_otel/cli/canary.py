@@ -75,7 +75,7 @@ def canary(
     from memtrace_otel.canary.metrics import CanaryMetrics
     from memtrace_otel.launch import sending_environment
     from memtrace_otel.monitoring import export_metrics
-    from memtrace_otel.store import open_source
+    from memtrace_otel.sources import open_source
 
     target = read_target("traces", environ=sending_environment(os.environ, endpoint) if endpoint else None)
     if target is None:

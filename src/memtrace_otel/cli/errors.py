@@ -39,12 +39,12 @@ def tell_of_settings() -> None:
 def user_errors() -> tuple[type[Exception], ...]:
     """Return the errors that a user can cause; any other one is a fault of ours and shows its traceback."""
     from memtrace_otel.annotate import SendError, TargetError
-    from memtrace_otel.diagnosis import UnknownTraceError
     from memtrace_otel.launch import LaunchError
     from memtrace_otel.otlp.feedback import FeedbackError
     from memtrace_otel.otlp.files import InputError
+    from memtrace_otel.pipeline.diagnose import UnknownTraceError
     from memtrace_otel.serve.options import ServeError
-    from memtrace_otel.store import SourceError, StoreError
+    from memtrace_otel.sources import SourceError, StoreError
 
     return (
         InputError,

@@ -29,9 +29,9 @@ from memtrace_otel.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from memtrace_otel.annotate import Annotation, AnnotationStore, Delivery
-    from memtrace_otel.diagnosis import Diagnosis
     from memtrace_otel.graph import EvolutionGraph
     from memtrace_otel.model import Verdict
+    from memtrace_otel.pipeline.diagnose import Diagnosis
     from memtrace_otel.report.summary import VerdictSummary
 
     Found = tuple[Verdict, VerdictSummary]
@@ -124,8 +124,8 @@ def _from_database(
     """Add what is found to `found`, send it."""
     from memtrace_otel.annotate import Delivery, LookingAnnotations
     from memtrace_otel.annotate.target import read_target
-    from memtrace_otel.diagnosis import diagnose, record
-    from memtrace_otel.store import NearbySources, SqliteStore, open_source
+    from memtrace_otel.pipeline.diagnose import diagnose, record
+    from memtrace_otel.sources import NearbySources, SqliteStore, open_source
 
     started = time.time_ns()
     annotations: list[Annotation] = []
@@ -158,9 +158,9 @@ def _from_backend(
 ) -> Delivery:
     """Add what is found to `found`, send it."""
     from memtrace_otel.annotate import BackendAnnotations, Delivery, SendError
-    from memtrace_otel.diagnosis import diagnose_backend, record
-    from memtrace_otel.store import SourceLimitError, open_source
-    from memtrace_otel.store.ahead import TOGETHER
+    from memtrace_otel.pipeline.diagnose import diagnose_backend, record
+    from memtrace_otel.sources import SourceLimitError, open_source
+    from memtrace_otel.sources.ahead import TOGETHER
 
     started = time.time_ns()
     total, failed, is_down = Delivery(), None, False
@@ -234,9 +234,9 @@ def _print(found: list[Found], as_json: bool) -> None:
 @clear_errors
 def report(trace_ids: tuple[str, ...], database: Path, output: Path, title: str) -> None:
     """Write an HTML report on the failing answers (no TRACE_ID: on all)."""
-    from memtrace_otel.diagnosis import diagnose
+    from memtrace_otel.pipeline.diagnose import diagnose
     from memtrace_otel.report import render_report
-    from memtrace_otel.store import SqliteStore
+    from memtrace_otel.sources import SqliteStore
 
     verdicts: list[Verdict] = []
 

@@ -47,7 +47,7 @@ def feedback(
     """
     from memtrace_otel.capture.outside import outside
     from memtrace_otel.otlp.feedback import encode_feedback
-    from memtrace_otel.store import SqliteStore
+    from memtrace_otel.sources import SqliteStore
 
     request = encode_feedback(
         trace_id,

@@ -93,7 +93,7 @@ def graph() -> None:
 def trace(trace_id: str, database: Path, form: str, output: Path | None) -> None:
     """Export how what a trace read and wrote has evolved."""
     from memtrace_otel.graph import load_graph
-    from memtrace_otel.store import SqliteStore
+    from memtrace_otel.sources import SqliteStore
 
     with SqliteStore.open(database, create=False) as store:
         if not store.trace(trace_id):
@@ -281,7 +281,7 @@ def _slice_of_answer(database: Path, origin: str) -> EvolutionGraph | None:
     """The slice of an answer or a judgement, straight from the file; None of any other operation."""
     from memtrace_otel.graph import load_slice
     from memtrace_otel.semconv import OpKind
-    from memtrace_otel.store import SqliteStore
+    from memtrace_otel.sources import SqliteStore
 
     with SqliteStore.open(database, create=False) as store:
         kinds = {span.origin: span.kind for span in store.trace(origin[:32])}
@@ -301,7 +301,7 @@ def _show_nodes(evolution: EvolutionGraph, nodes: Iterable[NodeKey], as_json: bo
 def _load(database: Path, scope: str | None, *names: str) -> EvolutionGraph:
     """One memory, or without a scope what the file connects with these nodes."""
     from memtrace_otel.graph import load_around, load_scope
-    from memtrace_otel.store import SqliteStore
+    from memtrace_otel.sources import SqliteStore
 
     with SqliteStore.open(database, create=False) as store:
         if scope is None:

@@ -123,7 +123,7 @@ def _with_folder(environ: Mapping[str, str], command: Sequence[str]) -> dict[str
 def _summary(database: Path, started: int, command: Sequence[str], killed: bool) -> Iterator[str]:
     """What to say at the end: what was recorded, what it lacks, what to type next."""
     from memtrace_otel.launch import read_recorded
-    from memtrace_otel.store import StoreError
+    from memtrace_otel.sources import StoreError
 
     try:
         recorded = read_recorded(database, started)

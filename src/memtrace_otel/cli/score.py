@@ -36,9 +36,9 @@ def score(files: tuple[Path, ...], database: Path, as_json: bool) -> None:
     attribution finds does not depend on the annotations: they are read here alone. A case without a verdict counts as
     wrong; how many there are is told on standard error.
     """
-    from memtrace_otel.diagnosis import UnknownTraceError, diagnose
     from memtrace_otel.graph.smartcomment import score
-    from memtrace_otel.store import SqliteStore
+    from memtrace_otel.pipeline.diagnose import UnknownTraceError, diagnose
+    from memtrace_otel.sources import SqliteStore
 
     annotated = [(path, label) for path in files for label in _labels(path)]
     labels = list(dict.fromkeys(label for _, label in annotated))  # a case may be in several files

@@ -29,7 +29,7 @@ def import_files(files: tuple[Path, ...], database: Path) -> None:
     `serve` takes them; other log records and, in JSON, metrics are skipped, and counted on standard error. Of another
     database, not gzipped, the spans and what waits in it are taken, as far as a damaged one can be read.
     """
-    from memtrace_otel.store.importing import import_requests
+    from memtrace_otel.sources.importing import import_requests
 
     skipped: Counter[str] = Counter()
     with progress_bar("import") as progress:
@@ -45,7 +45,7 @@ def _bodies(files: tuple[Path, ...], progress: Callable[[int, int], None], skipp
     from memtrace_otel.graph.smartcomment import to_spans
     from memtrace_otel.otlp import encode_request
     from memtrace_otel.otlp.files import GraphDocument, InputError, Skipped, read_file
-    from memtrace_otel.store.salvage import is_database, read_requests
+    from memtrace_otel.sources.salvage import is_database, read_requests
 
     for number, path in enumerate(files):
         progress(number, len(files))

@@ -17,7 +17,7 @@ from memtrace_otel.cli.options import check_scope, database_option, examples
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE
 
 if TYPE_CHECKING:
-    from memtrace_otel.store import SqliteStore
+    from memtrace_otel.sources import SqliteStore
 
 _READER = "another process reads them?"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -65,7 +65,7 @@ def store() -> None:
 def stats(database: Path, as_json: bool) -> None:
     """Count spans, traces, memory scopes, what waits and what could not be read; bytes used and free."""
     from memtrace_otel.report.text import one_line
-    from memtrace_otel.store import SqliteStore
+    from memtrace_otel.sources import SqliteStore
 
     with SqliteStore.open(database, create=False) as opened:
         counts, scopes, size = opened.stats(), opened.scopes(), opened.size()
@@ -89,7 +89,7 @@ def stats(database: Path, as_json: bool) -> None:
 @clear_errors
 def check(database: Path, as_json: bool) -> None:
     """Read the whole database and name what is damaged: exit status 0 sound, 1 damaged, 2 not to be opened."""
-    from memtrace_otel.store import SqliteStore
+    from memtrace_otel.sources import SqliteStore
 
     with SqliteStore.open(database, create=False) as opened:
         damages = opened.check()
@@ -107,7 +107,7 @@ def check(database: Path, as_json: bool) -> None:
 @clear_errors
 def compact(database: Path) -> None:
     """Pack the spans, to about a third, and give free space back to the file system."""
-    from memtrace_otel.store import SqliteStore
+    from memtrace_otel.sources import SqliteStore
 
     with SqliteStore.open(database, create=False) as opened:
         compaction = opened.compact()
@@ -130,7 +130,7 @@ def forget(scope: str, no_compact: bool, database: Path, yes: bool) -> None:
     Addresses of whole contents in a content store are printed: they are yours to delete. What was interrupted is taken
     up by the same command.
     """
-    from memtrace_otel.store import SqliteStore
+    from memtrace_otel.sources import SqliteStore
 
     if not yes:
         click.confirm("The contents cannot be had back. Erase them?", abort=True)
@@ -177,7 +177,7 @@ def prune(
 
     When every trace is too old, nothing is removed without --all: the clock may have jumped.
     """
-    from memtrace_otel.store import SqliteStore
+    from memtrace_otel.sources import SqliteStore
 
     if older_than is None and max_size is None and scope is None:
         raise click.UsageError("give --older-than, --max-size or --scope")

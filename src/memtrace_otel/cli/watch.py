@@ -18,7 +18,7 @@ from memtrace_otel.cli.options import DAY, examples, since_option, source_option
 
 if TYPE_CHECKING:
     from memtrace_otel.annotate import Annotation
-    from memtrace_otel.watch import Observer
+    from memtrace_otel.pipeline.watch import Observer
 
 
 @click.command(
@@ -50,8 +50,8 @@ def watch(source: str, since: int | None, interval: float, metrics_port: int | N
     """
     from memtrace_otel.annotate.target import read_targets
     from memtrace_otel.monitoring import export_metrics
-    from memtrace_otel.store import open_source
-    from memtrace_otel.watch import Watch, summary
+    from memtrace_otel.pipeline.watch import Watch, summary
+    from memtrace_otel.sources import open_source
 
     if not source:
         raise click.UsageError("--source is needed, for example --source tempo+http://localhost:3200")

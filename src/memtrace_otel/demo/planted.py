@@ -13,7 +13,7 @@ from pathlib import Path
 from memtrace_otel.demo.script import load_faults, load_script
 from memtrace_otel.model import OperationSpan, Verdict, make_ref
 from memtrace_otel.semconv import FailureType, OpKind, RefKind
-from memtrace_otel.store import TraceSource
+from memtrace_otel.sources import TraceSource
 
 _WRITES = {FailureType.UPDATE: OpKind.UPDATE, FailureType.DELETION: OpKind.DELETE}
 _OF_THE_QUESTION: dict[FailureType, set[str]] = {

@@ -17,15 +17,15 @@ from memtrace_otel.demo.addresses import addresses, examples
 from memtrace_otel.demo.planted import Comparison, compare
 from memtrace_otel.demo.progress import shown
 from memtrace_otel.demo.run import DemoRun, run_demo
-from memtrace_otel.diagnosis import diagnose, record
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Verdict
 from memtrace_otel.pages import NO_PAGE, UNSURE, FoundPage, Page, find_page, traceql
+from memtrace_otel.pipeline.diagnose import diagnose, record
 from memtrace_otel.report import render_report
 from memtrace_otel.report.console import fact_tree, verdict_table
 from memtrace_otel.report.summary import summarise
 from memtrace_otel.semconv import FAILURE_TYPE, FailureType
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 
 Found = Sequence[tuple[Verdict, EvolutionGraph]]
 _TOLD = (FailureType.UPDATE, FailureType.DELETION, FailureType.EXTRACTION)

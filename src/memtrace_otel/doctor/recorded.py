@@ -16,7 +16,7 @@ from memtrace_otel.doctor.remedies import change_setting
 from memtrace_otel.graph.losses import lost_spans
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.semconv import Incomplete, OpKind
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 
 _WINDOW = 3600 * 1_000_000_000
 _MAX_SPANS = 20_000

@@ -17,8 +17,8 @@ from memtrace_otel.graph.sharing import SharingSource, traces_sharing
 from memtrace_otel.graph.slicing import LineageSource
 from memtrace_otel.model import OperationSpan, is_origin, is_unique, ref_kind
 from memtrace_otel.semconv import Incomplete, OpKind
-from memtrace_otel.store.errors import SourceLimitError
-from memtrace_otel.store.protocols import RecordSource, TraceSource
+from memtrace_otel.sources.errors import SourceLimitError
+from memtrace_otel.sources.protocols import RecordSource, TraceSource
 
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from memtrace_otel.graph.keys import VersionKey
 from memtrace_otel.graph.outputs import Versions, is_writing
 from memtrace_otel.model import OperationSpan, ref_kind
 from memtrace_otel.semconv import OpKind, RefKind
-from memtrace_otel.store.outlines import Outline
+from memtrace_otel.sources.outlines import Outline
 
 
 class OutlinedOperation(NamedTuple):

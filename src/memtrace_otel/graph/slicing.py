@@ -24,8 +24,8 @@ from memtrace_otel.graph.sharing import SharingSource, traces_sharing
 from memtrace_otel.graph.walk import ANSWERING, question_slice
 from memtrace_otel.model import OperationSpan, is_origin, ref_kind
 from memtrace_otel.semconv import READING_KINDS, RefKind
-from memtrace_otel.store.outlines import Outline
-from memtrace_otel.store.protocols import RecordSource
+from memtrace_otel.sources.outlines import Outline
+from memtrace_otel.sources.protocols import RecordSource
 
 _NO_TRACES: AbstractSet[str] = frozenset()
 _SOLE_STEPS, _MOST_AHEAD = 4, 256

@@ -12,7 +12,7 @@ from memtrace_otel.doctor.finding import Finding
 from memtrace_otel.doctor.foreign import check_foreign_contents
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.semconv import Incomplete, OpKind
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 
 MOST = 20_000
 """Spans that are counted: reading them takes about a second."""

@@ -11,12 +11,12 @@ from sqlite3 import Connection
 
 from memtrace_otel.model import is_unique
 from memtrace_otel.semconv import CHANGING_KINDS
-from memtrace_otel.store import DamagedError, NewSpan, SqliteStore
-from memtrace_otel.store.connection import unsynced
-from memtrace_otel.store.inbox import Batch, drain_batch
-from memtrace_otel.store.lineage import owner_scopes
-from memtrace_otel.store.runs import RunPacker
-from memtrace_otel.store.space import give_back, last_row, settle
+from memtrace_otel.sources import DamagedError, NewSpan, SqliteStore
+from memtrace_otel.sources.connection import unsynced
+from memtrace_otel.sources.inbox import Batch, drain_batch
+from memtrace_otel.sources.lineage import owner_scopes
+from memtrace_otel.sources.runs import RunPacker
+from memtrace_otel.sources.space import give_back, last_row, settle
 
 _BATCH_BYTES = 1 << 18
 _BURST_SECONDS = 10.0

@@ -13,7 +13,7 @@ from memtrace_otel.monitoring import export_metrics
 from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.serve.attribution import Attribution
 from memtrace_otel.serve.background import set_up, work
-from memtrace_otel.store import open_source
+from memtrace_otel.sources import open_source
 
 _NICE = 10
 """Decoding comes first."""

@@ -17,9 +17,9 @@ from memtrace_otel import settings
 from memtrace_otel.model import Attributed, is_failing, is_unique
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, CHANGING_KINDS, OpKind
 from memtrace_otel.serve.progress import Pair, Progress, pair_of
-from memtrace_otel.store import DamagedError, NewSpan, RemoteSource, SqliteStore, StoreError
-from memtrace_otel.store.records import may_write, unique_refs
-from memtrace_otel.store.wanted import indexed_judged_traces
+from memtrace_otel.sources import DamagedError, NewSpan, RemoteSource, SqliteStore, StoreError
+from memtrace_otel.sources.records import may_write, unique_refs
+from memtrace_otel.sources.wanted import indexed_judged_traces
 
 if TYPE_CHECKING:
     from memtrace_otel.serve.arrivals import WatchedStore
@@ -407,7 +407,7 @@ def _attribute(
     An answer that is not here comes later, or to another server, which has the memory that it worked on.
     """
     from memtrace_otel.annotate import AttributionMetrics, RejectedError, SendError, TargetError
-    from memtrace_otel.diagnosis import diagnose_first  # with networkx: not for an idle server
+    from memtrace_otel.pipeline.diagnose import diagnose_first  # with networkx: not for an idle server
     from memtrace_otel.serve.looking import LookError, Verdicts
 
     started, clock = time.time_ns(), time.perf_counter()

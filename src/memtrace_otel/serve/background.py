@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from memtrace_otel.serve.progress import Progress
-from memtrace_otel.store import DamagedError, StoreError
+from memtrace_otel.sources import DamagedError, StoreError
 
 _logger = logging.getLogger(__name__)
 _RETRY_SECONDS = 1.0

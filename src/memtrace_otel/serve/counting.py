@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from memtrace_otel.store.turn import Turn
+from memtrace_otel.sources.turn import Turn
 
 
 class Counting:

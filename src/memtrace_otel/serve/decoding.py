@@ -18,7 +18,7 @@ from memtrace_otel.serve.background import Tell, set_up, work
 from memtrace_otel.serve.counting import Counting
 from memtrace_otel.serve.packing import Packing
 from memtrace_otel.serve.progress import Progress, seen_in
-from memtrace_otel.store import NewSpan
+from memtrace_otel.sources import NewSpan
 
 _NICE = 5
 """Acknowledging comes first where both need the same core."""

@@ -19,7 +19,7 @@ from memtrace_otel.otlp.receiver import (
 from memtrace_otel.otlp.receiver.requests import WHOLE_BYTES
 from memtrace_otel.serve.group_commit import GroupCommit
 from memtrace_otel.serve.metrics import Metrics
-from memtrace_otel.store import StoreError
+from memtrace_otel.sources import StoreError
 
 _logger = logging.getLogger(__name__)
 RETRY_SECONDS = 5

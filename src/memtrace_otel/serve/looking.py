@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memtrace_otel.annotate import Annotation, AnnotationStore, Delivery, LookingAnnotations, deliver
-from memtrace_otel.diagnosis import Diagnosis, record
 from memtrace_otel.model import OperationSpan
-from memtrace_otel.store import RemoteSource, SqliteStore, StoreError
+from memtrace_otel.pipeline.diagnose import Diagnosis, record
+from memtrace_otel.sources import RemoteSource, SqliteStore, StoreError
 
 
 class LookError(Exception):

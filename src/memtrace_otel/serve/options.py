@@ -10,7 +10,7 @@ from pathlib import Path
 from memtrace_otel import settings
 from memtrace_otel.annotate.target import read_targets
 from memtrace_otel.otlp.receiver import is_loopback
-from memtrace_otel.store import open_source
+from memtrace_otel.sources import open_source
 
 
 class ServeError(Exception):

@@ -6,8 +6,8 @@ import logging
 import time
 
 from memtrace_otel.serve.arrivals import WatchedStore
-from memtrace_otel.store import StoreError
-from memtrace_otel.store.connection import is_corrupt
+from memtrace_otel.sources import StoreError
+from memtrace_otel.sources.connection import is_corrupt
 
 _logger = logging.getLogger(__name__)
 _RETRY_SECONDS = 60.0

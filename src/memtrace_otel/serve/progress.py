@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from memtrace_otel.model import Attributed
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, Incomplete, OpKind
-from memtrace_otel.store import NewSpan
+from memtrace_otel.sources import NewSpan
 
 _MOST_CHARACTERS = 200
 """Of the name of a system or service; it comes from whoever sends spans."""

@@ -30,7 +30,7 @@ from memtrace_otel.serve.metrics import Metrics
 from memtrace_otel.serve.options import Options, ServeError, listen
 from memtrace_otel.serve.progress import Process
 from memtrace_otel.serve.reports import Reports, is_by_own_name, not_by_this_name
-from memtrace_otel.store import SqliteStore, StoreError
+from memtrace_otel.sources import SqliteStore, StoreError
 
 _logger = logging.getLogger(__name__)
 _MEASURE_SECONDS = 0.5

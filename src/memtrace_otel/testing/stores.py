@@ -16,7 +16,7 @@ from typing import Any
 
 from memtrace_otel.model import OperationSpan, Variable, make_origin
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.store.protocols import RecordSource, SpanStore, TraceSource
+from memtrace_otel.sources.protocols import RecordSource, SpanStore, TraceSource
 
 Fill = Callable[..., TraceSource]
 """`fill(*requests)` delivers sequences of spans, one request each, in order, and returns the source."""

@@ -18,9 +18,9 @@ from memtrace_otel.model import (
     split_origin,
 )
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.store.errors import StoreError
-from memtrace_otel.store.protocols import StoreStats
-from memtrace_otel.store.upkeep import Pruned, StoreUpkeep
+from memtrace_otel.sources.errors import StoreError
+from memtrace_otel.sources.protocols import StoreStats
+from memtrace_otel.sources.upkeep import Pruned, StoreUpkeep
 from memtrace_otel.testing.stores import contract_span
 
 _SECOND = 1_000_000_000

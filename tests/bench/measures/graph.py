@@ -25,7 +25,7 @@ from memtrace_otel.graph.assembly import assemble
 from memtrace_otel.model import OperationSpan, Variable, make_origin
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import EVALUATION_LABEL, Action, OpKind, Role
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.bench import workload
 from tests.bench.measure import Measure, at_most, progress
 

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from memtrace_otel.model import Link, OperationSpan, Variable
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.bench.measure import Measure, at_least, at_most, progress
 
 SPANS, BODIES, CONNECTIONS = 512, 320, 4

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.bench.measure import Measure, at_most, progress
 
 SECONDS = 5.0
@@ -20,7 +20,7 @@ import itertools, sys, time
 from opentelemetry.sdk.trace import TracerProvider
 from memtrace_otel.capture import operation
 from memtrace_otel.capture.processor import LosslessSpanProcessor
-from memtrace_otel.store.exporter import MemtraceSpanExporter
+from memtrace_otel.sources.exporter import MemtraceSpanExporter
 
 provider = TracerProvider()
 provider.add_span_processor(LosslessSpanProcessor(MemtraceSpanExporter(sys.argv[1]), spool_dir=sys.argv[1] + ".spool"))

@@ -25,8 +25,8 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from memtrace_otel.capture import operation, read_config, use_config
 from memtrace_otel.capture.processor import LosslessSpanProcessor
-from memtrace_otel.store import SqliteStore
-from memtrace_otel.store.exporter import MemtraceSpanExporter
+from memtrace_otel.sources import SqliteStore
+from memtrace_otel.sources.exporter import MemtraceSpanExporter
 from tests.bench import workload
 from tests.bench.measure import Measure, at_most, progress
 from tests.bench.peer_file import export, export_buffer

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memtrace_otel.model import AttributeValue, Event, Link, OperationSpan
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.integration.serve.conftest import Start
 
 HERE = Path(__file__).parent

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.request import urlopen
 
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.e2e.backends.service import ROOT, Service, answers, free_ports, installed
 
 CONFIGURATIONS = ROOT / "collector"

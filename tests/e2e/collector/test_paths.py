@@ -21,7 +21,7 @@ from opentelemetry.sdk.resources import Resource
 
 from memtrace_otel.model import Event, OperationSpan
 from memtrace_otel.semconv import Incomplete
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.bench.workload import turns
 from tests.e2e.backends.jaeger import Jaeger
 from tests.e2e.backends.service import free_ports, running, wait_for

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from memtrace_otel.graph import build_graph
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.integration.model_stub import ModelStub
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "guide" / "examples" / "openai_chat.py"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from memtrace_otel.graph import VersionKey, build_graph
 from memtrace_otel.model import ref_kind
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.integration.model_stub import ModelStub
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "own-memory.md"

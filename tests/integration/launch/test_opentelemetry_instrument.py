@@ -15,7 +15,7 @@ from opentelemetry.configuration import load_config_file
 
 from memtrace_otel import settings
 from memtrace_otel.model import OperationSpan
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.integration.model_stub import DIMENSIONS, ModelStub
 
 PROGRAM = """

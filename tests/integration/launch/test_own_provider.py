@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 
 HEAD = """
 import os, sys

@@ -9,7 +9,7 @@ from memtrace_otel import SqliteStore, attribute, build_graph, feedback, find_fa
 from memtrace_otel.report.evolution import Stage
 from memtrace_otel.report.follow import Follower
 from memtrace_otel.report.timeline import lay_out
-from memtrace_otel.store.exporter import MemtraceSpanExporter
+from memtrace_otel.sources.exporter import MemtraceSpanExporter
 from tests.conftest import Recording
 from tests.integration.openai.conftest import ModelServer
 

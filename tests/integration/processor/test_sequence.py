@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from memtrace_otel.graph.losses import lost_spans
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 
 PROGRAM = """
 import os, sys
@@ -17,7 +17,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from memtrace_otel import operation
 from memtrace_otel.capture.processor import LosslessSpanProcessor
-from memtrace_otel.store.exporter import MemtraceSpanExporter
+from memtrace_otel.sources.exporter import MemtraceSpanExporter
 
 class Losing(MemtraceSpanExporter):
     def export(self, spans):

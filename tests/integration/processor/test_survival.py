@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from memtrace_otel.otlp import decode_request
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 
 PROGRAM, CHILDREN, LEAVING = (Path(__file__).with_name(f"{name}.py") for name in ("program", "children", "leaving"))
 SECONDS = 120

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 
 APPLICATION = """
 import json, os

@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from memtrace_otel.serve.progress import Process
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 
 Start = Callable[..., "Server"]
 

@@ -11,7 +11,7 @@ from socket import create_server
 from memtrace_otel.otlp.sdk import encode_sdk_spans
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE
 from memtrace_otel.serve.progress import Process
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.conftest import Recording
 from tests.integration.serve.conftest import Server, Start
 from tests.unit.annotate.conftest import Receiver, http_receiver_on

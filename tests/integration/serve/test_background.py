@@ -23,7 +23,7 @@ from memtrace_otel.otlp.sdk import encode_sdk_spans
 from memtrace_otel.serve.child import Child
 from memtrace_otel.serve.metrics import Metrics
 from memtrace_otel.serve.progress import Process
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from memtrace_otel.testing import contract_span
 from tests.conftest import Recording
 from tests.integration.serve.conftest import Server, Start
@@ -150,7 +150,7 @@ def test_a_background_process_imports_neither_endpoints_nor_graphs(process: Proc
     """Each would hold 10 MiB more, also of a server that nobody sends to."""
     program = f"import sys, memtrace_otel.serve.{process}; print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    assert "memtrace_otel.store" in found
+    assert "memtrace_otel.sources" in found
     assert not {"grpc", "uvicorn", "asyncio", "networkx"} & {*found}
 
 

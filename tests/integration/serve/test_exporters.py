@@ -25,7 +25,7 @@ from opentelemetry.trace import set_span_in_context
 
 from memtrace_otel.capture import operation, scope_id
 from memtrace_otel.serve.progress import Process
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.integration.serve.conftest import Server, Start
 
 EXPORTERS = ("grpc", "grpc+gzip", "http", "http+gzip")

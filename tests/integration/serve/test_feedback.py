@@ -10,7 +10,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
 from memtrace_otel.otlp.sdk import encode_sdk_spans
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.conftest import Recording
 from tests.integration.serve.conftest import Server, Start
 from tests.integration.serve.test_attribution import markers, verdicts

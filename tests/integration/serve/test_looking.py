@@ -9,7 +9,7 @@ import pytest
 
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.integration.serve.conftest import Server, Start
 from tests.integration.serve.test_two_servers import (
     QUIET,
@@ -19,7 +19,7 @@ from tests.integration.serve.test_two_servers import (
     sending_to,
     story,
 )
-from tests.unit.store.backend_api import Asked, answering
+from tests.unit.sources.backend_api import Asked, answering
 
 
 class Tempo:

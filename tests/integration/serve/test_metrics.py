@@ -25,7 +25,7 @@ from memtrace_otel.otlp import encode_request
 from memtrace_otel.otlp.sdk import encode_sdk_spans
 from memtrace_otel.semconv import FailureType
 from memtrace_otel.serve.progress import Process
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.conftest import Recording
 from tests.integration.serve.conftest import Server, Start
 from tests.unit.test_cli import tell
@@ -191,7 +191,7 @@ def test_the_server_sends_its_failures_by_otlp(
 def test_attribute_sends_its_failures_by_otlp(
     tmp_path: Path, recording: Recording, content_on: None, receiver: Receiver
 ) -> None:
-    from memtrace_otel.store import SqliteStore
+    from memtrace_otel.sources import SqliteStore
 
     tell(recording)
     with SqliteStore.open(tmp_path / "spans.db") as store:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.integration.serve.conftest import Start
-from tests.unit.store.test_growing import growing
+from tests.unit.sources.test_growing import growing
 
 SPANS = growing(300)
 

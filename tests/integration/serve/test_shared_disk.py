@@ -15,9 +15,9 @@ from urllib.error import HTTPError
 
 import pytest
 
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.integration.serve.conftest import Server, Start
-from tests.integration.store.works import life, request
+from tests.integration.sources.works import life, request
 
 SMALL, LARGE = 600_000, 64 << 20
 

@@ -16,7 +16,7 @@ import pytest
 from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.integration.serve.conftest import Server, Start
 from tests.integration.serve.test_shared_disk import children
 

@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from memtrace_otel.model import Alternative, Failure, OperationSpan, Step, Verdict
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 
 ASKED, TOLD = "a" * 32, "b" * 32
 SECOND = 1_000_000_000

@@ -11,10 +11,10 @@ import pytest
 from memtrace_otel.annotate import Annotation, BackendAnnotations, SendError, annotate, deliver, publish
 from memtrace_otel.annotate.backend import Sent
 from memtrace_otel.annotate.target import Target
-from memtrace_otel.diagnosis import Diagnosis, record
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Failure, OperationSpan, Verdict
 from memtrace_otel.otlp import decode_request
+from memtrace_otel.pipeline.diagnose import Diagnosis, record
 from memtrace_otel.semconv import ATTRIBUTION_ID, ATTRIBUTION_REPLACES
 
 CAUSE = OperationSpan("c" * 32, "c" * 16, name="update_memory", kind="update", start=1, end=9000)

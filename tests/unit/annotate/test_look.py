@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from memtrace_otel.annotate import LookingAnnotations, SendError, annotate, deliver
 from memtrace_otel.model import Failure, OperationSpan
 from memtrace_otel.otlp import decode_request, encode_request
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.unit.annotate.conftest import ANSWER, UPDATE, Receiver, verdict_on
 
 

@@ -15,7 +15,7 @@ from memtrace_otel.annotate import RejectedError, SendError, annotate, annotatio
 from memtrace_otel.annotate.target import Target
 from memtrace_otel.model import Alternative, Failure, OperationSpan, Step
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.unit.annotate.conftest import ANSWER, ASKED, TOLD, UPDATE, Receiver, verdict_on
 
 

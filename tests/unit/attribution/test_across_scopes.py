@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from memtrace_otel.attribution import attribute_trace
-from memtrace_otel.diagnosis import diagnose_backend
 from memtrace_otel.graph import load_graph
 from memtrace_otel.model import Verdict
 from memtrace_otel.otlp import decode_request
 from memtrace_otel.otlp.sdk import encode_sdk_spans
+from memtrace_otel.pipeline.diagnose import diagnose_backend
 from memtrace_otel.semconv import FailureType
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.conftest import Recording
 from tests.contract.elsewhere import deleted_by, people, replaced_in, ways
-from tests.unit.store.listed_source import ListedSource
+from tests.unit.sources.listed_source import ListedSource
 
 kept_ways = pytest.mark.parametrize("kept", ["in a file", "in a backend"])
 

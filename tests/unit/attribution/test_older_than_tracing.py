@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from memtrace_otel.attribution import attribute_trace
-from memtrace_otel.diagnosis import diagnose, diagnose_backend, record
 from memtrace_otel.graph import build_graph, load_graph
 from memtrace_otel.model import OperationSpan, Variable, Verdict, content_digest
 from memtrace_otel.otlp import encode_request
+from memtrace_otel.pipeline.diagnose import diagnose, diagnose_backend, record
 from memtrace_otel.report.evolution import Stage
 from memtrace_otel.report.follow import Follower
 from memtrace_otel.semconv import Action, FailureType, OpKind, Role
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from memtrace_otel.testing import contract_span
-from tests.unit.store.listed_source import ListedSource
+from tests.unit.sources.listed_source import ListedSource
 
 ANN, ASKED, ELSEWHERE = "a" * 16, 9, 5
 QUERY = Variable("query:q", Role.QUERY, content="When is the trip to Lisbon?")

@@ -20,7 +20,7 @@ from memtrace_otel.canary.metrics import CanaryMetrics
 from memtrace_otel.graph import build_graph
 from memtrace_otel.model import OperationSpan, Verdict
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.store import SqliteStore, StoreError, open_source
+from memtrace_otel.sources import SqliteStore, StoreError, open_source
 
 TARGET = Target("traces", "grpc", "http://127.0.0.1:9")
 Spans = list[OperationSpan]

@@ -21,7 +21,7 @@ from memtrace_otel.capture.processor.loss import Losses
 from memtrace_otel.capture.processor.segment import MAGIC, Segment
 from memtrace_otel.capture.processor.spool import Spool, SpoolFull, spool_directory
 from memtrace_otel.capture.processor.stowing import stow
-from memtrace_otel.store.exporter import MemtraceSpanExporter
+from memtrace_otel.sources.exporter import MemtraceSpanExporter
 
 MANY = 1000
 

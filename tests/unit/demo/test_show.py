@@ -16,7 +16,7 @@ from memtrace_otel.demo import show
 from memtrace_otel.demo.run import DemoRun
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.pages import NO_PAGE, UNSURE, FoundPage, JaegerPage
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 
 ENDPOINT = "http://backend:4317"
 PAGE = JaegerPage("http://backend:16686")

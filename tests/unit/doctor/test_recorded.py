@@ -17,8 +17,8 @@ from memtrace_otel.doctor.recorded import check_recorded
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import Incomplete
-from memtrace_otel.store import SqliteStore
-from memtrace_otel.store.exporter import MemtraceSpanExporter
+from memtrace_otel.sources import SqliteStore
+from memtrace_otel.sources.exporter import MemtraceSpanExporter
 from tests.conftest import Recording
 from tests.unit.doctor.conftest import one
 

@@ -12,7 +12,7 @@ from memtrace_otel.capture.processor.spool import Spool, spool_directory
 from memtrace_otel.doctor import State
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.store.exporter import MemtraceSpanExporter
+from memtrace_otel.sources.exporter import MemtraceSpanExporter
 from tests.unit.doctor.conftest import Examine, one
 
 

@@ -22,8 +22,8 @@ from memtrace_otel.graph import (
 )
 from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.semconv import Action, FailureType, OpKind, Role
-from memtrace_otel.store import SqliteStore
-from memtrace_otel.store.outlines import Outline
+from memtrace_otel.sources import SqliteStore
+from memtrace_otel.sources.outlines import Outline
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
 from tests.unit.graph.test_streams import stored, told
 

@@ -17,7 +17,7 @@ from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.otlp import decode_request, encode_request
 from memtrace_otel.otlp.sdk import encode_sdk_spans
 from memtrace_otel.semconv import Action, OpKind
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.unit.graph.conftest import ALICE, origin_of, put, seen, span
 
 FACT = VersionKey("fact:f", origin_of(1, 2))

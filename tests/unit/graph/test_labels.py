@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from memtrace_otel.cli import main
-from memtrace_otel.diagnosis import diagnose
 from memtrace_otel.graph.smartcomment import read_labels, score
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.pipeline.diagnose import diagnose
+from memtrace_otel.sources import SqliteStore
 from tests.unit.graph.test_smartcomment import recorded
 
 

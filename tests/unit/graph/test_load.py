@@ -23,8 +23,8 @@ from memtrace_otel.graph.outlined import OutlinedOperation, WideOperation
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import Action, OpKind, Role
-from memtrace_otel.store import SourceLimitError, SqliteStore
-from memtrace_otel.store.outlines import Outline
+from memtrace_otel.sources import SourceLimitError, SqliteStore
+from memtrace_otel.sources.outlines import Outline
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
 from tests.unit.graph.pictures import picture
 

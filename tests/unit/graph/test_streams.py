@@ -29,7 +29,7 @@ from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.report.memory import version_row
 from memtrace_otel.semconv import Incomplete
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 from tests.unit.graph.pictures import picture
 from tests.unit.graph.streams import (
     SCOPES,

@@ -9,7 +9,7 @@ import pytest
 from memtrace_otel.launch import Recorded, read_recorded
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.store import SqliteStore
+from memtrace_otel.sources import SqliteStore
 
 
 def test_operations_since_a_moment_are_counted_by_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

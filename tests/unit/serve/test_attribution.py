@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from memtrace_otel import diagnosis
 from memtrace_otel.annotate import AttributionMetrics
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Failure, OperationSpan, Variable, Verdict
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.otlp.decode import IndexedFields
+from memtrace_otel.pipeline import diagnose as diagnosis
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE
 from memtrace_otel.serve import attribution
 from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.serve.attribution import Attribution, Outcome
 from memtrace_otel.serve.progress import Progress
-from memtrace_otel.store import NewSpan, SqliteStore, StoreError
+from memtrace_otel.sources import NewSpan, SqliteStore, StoreError
 from tests.leaves import break_leaf
 
 A, B = "a" * 32, "b" * 32

@@ -13,7 +13,7 @@ from memtrace_otel.otlp.receiver import Acknowledgement, BusyError, Cause, Limit
 from memtrace_otel.serve.group_commit import GroupCommit
 from memtrace_otel.serve.intake import Backlog, StoreIntake
 from memtrace_otel.serve.metrics import Metrics
-from memtrace_otel.store import StoreError
+from memtrace_otel.sources import StoreError
 from memtrace_otel.testing import contract_span
 
 BODY = encode_request([contract_span(1, 1), contract_span(1, 2)])

@@ -8,7 +8,7 @@ import pytest
 
 from memtrace_otel.serve.options import Options, ServeError, listen
 from memtrace_otel.serve.server import serve
-from memtrace_otel.store import SourceError
+from memtrace_otel.sources import SourceError
 
 
 def test_a_certificate_that_is_no_pem_is_refused_by_its_file(tmp_path: Path) -> None:

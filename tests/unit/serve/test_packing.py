@@ -10,9 +10,9 @@ import pytest
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.serve.packing import Packing
-from memtrace_otel.store import StoreError
+from memtrace_otel.sources import StoreError
 from tests.leaves import break_leaf
-from tests.unit.store.test_growing import growing, said, version
+from tests.unit.sources.test_growing import growing, said, version
 
 
 def filled(path: Path) -> WatchedStore:

@@ -6,7 +6,7 @@ from memtrace_otel.model import Attributed
 from memtrace_otel.otlp.decode import IndexedFields
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE
 from memtrace_otel.serve.progress import Progress, Seen, seen_in
-from memtrace_otel.store import NewSpan
+from memtrace_otel.sources import NewSpan
 
 PAIRS = frozenset({("mem0", "assistant"), ("", 'a "b"\n')})
 TOLD = Attributed("update", "mem0", "assistant", False, 0.25, "a" * 32, "b" * 16)

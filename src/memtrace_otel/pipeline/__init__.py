@@ -1,0 +1,1 @@
+"""Diagnose failed answers from any source, once or continuously."""

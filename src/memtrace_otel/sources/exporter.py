@@ -1,0 +1,142 @@
+"""`OTEL_TRACES_EXPORTER=memtrace`: spans of this process go straight into the embedded store's file.
+
+The file is opened for one export and closed again. So no connection ever crosses a fork, nothing is open while the
+process idles, and every export is one synced transaction: what `force_flush` has seen survives kill -9.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from memtrace_otel import settings
+from memtrace_otel.otlp.sdk import encode_sdk_spans
+from memtrace_otel.sources.connection import BUSY_SECONDS, TranslatedErrors, connect
+from memtrace_otel.sources.errors import StoreError
+from memtrace_otel.sources.inbox import add_bodies
+
+_logger = logging.getLogger(__name__)
+_TRY_SECONDS = 0.02
+"""Longest wait for another process in one go; between two tries a fork gets through."""
+_PAUSE_SECONDS = 0.01
+_FORK_WAIT_SECONDS = 0.1
+"""A try takes a few milliseconds more than its wait; past this the program is held up no longer."""
+
+
+class MemtraceSpanExporter(SpanExporter):
+    """Commits spans as OTLP to the inbox of the database at `path` (default: the setting `MEMTRACE_DB`).
+
+    Never raises and never logs a content. What cannot be written is lost, counted in `lost_spans` and named once in the
+    log; the next export tries again. Several processes may write the same file.
+    """
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        # Absolute now: the program may change its working directory before the first export.
+        self.path = Path(path or settings.DB_PATH.read()).absolute()
+        self._lock = threading.Lock()
+        self.lost_spans = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Write `spans` in one transaction; SUCCESS when they are on disk."""
+        try:
+            body = encode_sdk_spans(spans)
+        except Exception as error:  # the observed program must not suffer, whatever it was
+            self._lose(len(spans), error)
+            return SpanExportResult.FAILURE
+        return self.export_request(body, len(spans))
+
+    def export_request(self, body: bytes, spans: int = 1) -> SpanExportResult:
+        """Write an encoded ExportTraceServiceRequest of so many spans."""
+        try:
+            self._commit(body)
+        except Exception as error:
+            self._lose(spans, error)
+            return SpanExportResult.FAILURE
+        return SpanExportResult.SUCCESS
+
+    def shutdown(self) -> None:
+        """Nothing is held open."""
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Nothing is buffered here."""
+        return True
+
+    def _commit(self, body: bytes) -> None:
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                with (
+                    TranslatedErrors(self.path),
+                    _fork_gate,
+                    closing(connect(self.path, create=True, busy_seconds=_TRY_SECONDS)) as connection,
+                ):
+                    return add_bodies(connection, (body,))
+            except StoreError as error:
+                if not _is_busy(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE_SECONDS)
+
+    def _lose(self, spans: int, error: Exception) -> None:
+        with self._lock:
+            first, self.lost_spans = self.lost_spans == 0, self.lost_spans + spans
+        if first:
+            reason = str(error) if isinstance(error, StoreError) else f"{self.path}: {type(error).__name__}"
+            _logger.warning("memtrace cannot write spans, further failures are only counted: %s", reason)
+
+
+def _is_busy(error: StoreError) -> bool:
+    """Tell whether another process was writing."""
+    cause = error.__cause__
+    return isinstance(cause, sqlite3.OperationalError) and cause.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+
+
+class _ForkGate:
+    """Lets no fork happen amid an export: the child would inherit SQLite's locks and mutexes as held for ever.
+
+    A fork does not wait long, though. A child that was made amid an export writes nothing: it could hang.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._forking = 0  # thread that holds the lock for a fork
+        self._amid_export = False
+
+    def __enter__(self) -> None:
+        if self._amid_export:
+            raise OSError("this process was forked while its parent was writing")
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def before(self) -> None:
+        if self._lock.acquire(timeout=_FORK_WAIT_SECONDS):
+            self._forking = threading.get_ident()
+
+    def after_in_parent(self) -> None:
+        if self._forking == threading.get_ident():
+            self._forking = 0
+            self._lock.release()
+
+    def after_in_child(self) -> None:
+        self._amid_export |= self._forking != threading.get_ident()
+        self._lock = threading.Lock()
+        self._forking = 0
+
+
+_fork_gate = _ForkGate()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_fork_gate.before,
+        after_in_parent=_fork_gate.after_in_parent,
+        after_in_child=_fork_gate.after_in_child,
+    )
