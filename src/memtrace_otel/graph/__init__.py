@@ -2,7 +2,6 @@
 
 from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.evolution import EvolutionGraph
-from memtrace_otel.graph.extension import GrowingGraph
 from memtrace_otel.graph.keys import EdgeType, NodeKey, NodeType, OperationKey, Read, VersionKey
 from memtrace_otel.graph.load import load_around, load_graph, load_graphs, load_scope
 from memtrace_otel.graph.paths import Paths
@@ -14,7 +13,6 @@ __all__ = [
     "ChangeKind",
     "EdgeType",
     "EvolutionGraph",
-    "GrowingGraph",
     "NodeKey",
     "NodeType",
     "OperationKey",

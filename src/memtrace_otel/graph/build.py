@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.contents import ContentChooser, Sightings
@@ -35,32 +34,18 @@ def build_graph(spans: Iterable[OperationSpan], *, whole: bool = True) -> Evolut
     sequence numbers mean lost spans.
     """
     spans = list(spans)
-    graph = build_part(spans).graph
+    builder = _Builder(assemble(spans))
+    builder.add_operations()
+    builder.add_outputs()
+    builder.add_inputs()
+    builder.add_contents()
+    builder.add_supersessions()
+    graph = builder.finish()
     losses = Losses(spans)
     if lost := max(losses.told, losses.missing if whole else 0):
         graph.incomplete[str(Incomplete.LOST_SPANS)] = lost
     graph.graph["incomplete"] = dict(sorted(graph.incomplete.items()))
     return graph
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A graph, and why each of its operations knows less than it should: by itself, and by ref for its lineage."""
-
-    graph: EvolutionGraph
-    reasons: dict[str, set[str]]
-    gaps: Mapping[str, set[tuple[str, str]]]
-
-
-def build_part(spans: Iterable[OperationSpan], *, keyed: bool | None = None) -> Part:
-    """Build the graph of spans without counting losses; `keyed` says whether digests are, None: the spans tell."""
-    builder = _Builder(assemble(spans))
-    builder.add_operations()
-    builder.add_outputs()
-    builder.add_inputs()
-    builder.add_contents(keyed)
-    builder.add_supersessions()
-    return builder.finish()
 
 
 class _Builder:
@@ -147,9 +132,8 @@ class _Builder:
                 inferred=inferred,
             )
 
-    def add_contents(self, keyed: bool | None) -> None:
-        chooser = ContentChooser(self._assembly.operations.values() if keyed is None else ())
-        chooser.keyed = chooser.keyed if keyed is None else keyed
+    def add_contents(self) -> None:
+        chooser = ContentChooser(self._assembly.operations.values())
         for version, sightings in self._sightings.items():
             write = self._versions.written.get(version)
             node = self._graph.nodes[version]
@@ -163,22 +147,21 @@ class _Builder:
         for step in supersessions(timelines, self._previous, self._graph.has_node, self._assembly.scopes):
             self._graph.add_edge(step.new, step.old, key="supersedes", type=EdgeType.SUPERSEDES, inferred=step.inferred)
 
-    def finish(self) -> Part:
+    def finish(self) -> EvolutionGraph:
         reasons = {
             origin: self._assembly.reasons.get(origin, set[str]()) | _own_reasons(span)
             for origin, span in self._assembly.operations.items()
         }
-        known = {origin: set(own) for origin, own in reasons.items()}
         for gaps in self._assembly.gaps.values():
             for origin, reason in gaps:
-                if origin in known:
-                    known[origin].add(reason)
-        for origin, why in known.items():
+                if origin in reasons:
+                    reasons[origin].add(reason)
+        for origin, why in reasons.items():
             self._graph.nodes[OperationKey(origin)]["incomplete"] = tuple(sorted(why))
         self._graph.graph["incomplete"] = self._graph.count_reasons()
         self._graph.graph["mains"] = dict(self._assembly.mains)
         self._graph.graph["repeats"] = dict(self._versions.repeats)
-        return Part(self._graph, reasons, self._assembly.gaps)
+        return self._graph
 
     # --- single nodes and edges ----------------------------------------------------------------------------------
     def _produce(self, version: VersionKey, output: Variable, index: int, sources: tuple[int, ...] | None) -> None:

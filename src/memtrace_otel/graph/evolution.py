@@ -29,7 +29,7 @@ else:
 
 
 class EvolutionGraph(_Graph):
-    """A networkx.MultiDiGraph of operations and versions; made by `build_graph` or `GrowingGraph`; not to be changed.
+    """A networkx.MultiDiGraph of operations and versions; made by `build_graph`; not to be changed.
 
     Nodes, with their attributes:
 

@@ -1,4 +1,4 @@
-"""The graph: slices straight from the file, and new spans on a graph that is built already.
+"""The graph: slices straight from the file.
 
 Times of slices are CPU time of the thread that asks, of files that the system has in its page cache: each is read
 through before it is asked, since the largest may have left it. A slice of a cold file waits for the disk besides.
@@ -6,7 +6,6 @@ through before it is asked, since the largest may have left it. A slice of a col
 
 from __future__ import annotations
 
-import gc
 import json
 import shutil
 import subprocess
@@ -14,13 +13,12 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from itertools import islice
 from pathlib import Path
 from sqlite3 import connect
-from statistics import mean, median
+from statistics import median
 from tempfile import TemporaryDirectory
 
-from memtrace_otel.graph import GrowingGraph, build_graph, load_slice, slice_of_answer
+from memtrace_otel.graph import build_graph, load_slice, slice_of_answer
 from memtrace_otel.graph.assembly import assemble
 from memtrace_otel.model import OperationSpan, Variable, make_origin
 from memtrace_otel.otlp import encode_request
@@ -37,7 +35,6 @@ MEMORIES = 200
 JUDGED = (400, 4_000)
 NESTED = (400, 4_000)
 PIECES = (1_000, 10_000)
-NEW_SPANS, CYCLE = 100, 12  # users ask in turn: so many portions hold as many questions at every size
 
 
 def measure() -> Iterator[Measure]:
@@ -76,13 +73,6 @@ def measure() -> Iterator[Measure]:
         title = f"a node of a slice, from a file of {operations:,} operations; ratio to one of {SIZES[0]:,}"
         ratio = costs[operations] / costs[SIZES[0]]
         yield at_most(title, costs[operations] * 1000, 1.5, "us", ratio=ratio)
-    costs = {}
-    for operations in SIZES[:3]:
-        progress(f"{NEW_SPANS} new spans on a graph of {operations:,} operations")
-        costs[operations] = extended(operations)
-    for operations in SIZES[1:3]:
-        title = f"{NEW_SPANS} new spans on a graph of {operations:,} operations; ratio to one of {SIZES[0]:,}"
-        yield at_most(title, costs[operations], 2.0, "ms", ratio=costs[operations] / costs[SIZES[0]])
     few, many = map(judged, JUDGED)
     title = f"a judged answer, one of {JUDGED[1]:,} in its trace, on the way to a graph; ratio to one of {JUDGED[0]:,}"
     yield at_most(title, many, 2.0, "us", ratio=many / few)
@@ -171,22 +161,6 @@ def long_lives(path: Path, turns: int = (LARGEST - 10) // NODES_OF_A_TURN, memor
         store.add_request(encode_request(spans))
         store.decode()
     return path
-
-
-def extended(operations: int) -> float:
-    """Milliseconds of CPU that a portion of new spans takes on a built graph, on average."""
-    spans = (span for turn in workload.turns(operations + CYCLE * NEW_SPANS + 10) for span in turn)
-    growing = GrowingGraph(islice(spans, operations))
-    gc.collect()
-    gc.freeze()
-    times: list[float] = []
-    for _ in range(CYCLE):
-        portion = list(islice(spans, NEW_SPANS))
-        started = time.process_time()
-        growing.extend(portion)
-        times.append((time.process_time() - started) * 1000)
-    gc.unfreeze()
-    return mean(times)
 
 
 def judged(answers: int) -> float:

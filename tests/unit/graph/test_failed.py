@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memtrace_otel.attribution.lineage import Lineage
-from memtrace_otel.graph import EdgeType, GrowingGraph, OperationKey, VersionKey, build_graph
+from memtrace_otel.graph import EdgeType, OperationKey, VersionKey, build_graph
 from memtrace_otel.graph.export import to_document
 from memtrace_otel.graph.smartcomment import to_smartcomment
 from memtrace_otel.model import OperationSpan, Variable
@@ -136,9 +136,7 @@ def test_what_is_no_record_stays_what_it_is() -> None:
 @pytest.mark.parametrize("order", list(permutations(range(4))), ids=str)
 def test_the_reader_that_tells_may_come_at_any_time(order: tuple[int, ...]) -> None:
     spans = moved(read(5, seen(HOME)), read(4, seen(HOME, FAILED.origin)))
-    growing = GrowingGraph()
-    for place in order:
-        growing.extend([spans[place]])
-    assert [r.version for r in growing.graph.inputs(origin_of(5, 2))] == [FAILED]
-    assert growing.graph.state(ALICE) == [FAILED]
-    assert OperationKey(FAILED.origin) in growing.graph
+    graph = build_graph(spans[place] for place in order)
+    assert [r.version for r in graph.inputs(origin_of(5, 2))] == [FAILED]
+    assert graph.state(ALICE) == [FAILED]
+    assert OperationKey(FAILED.origin) in graph

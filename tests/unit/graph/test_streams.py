@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from memtrace_otel.graph import (
     EvolutionGraph,
-    GrowingGraph,
     NodeKey,
     OperationKey,
     VersionKey,
@@ -83,23 +82,6 @@ def test_a_subset_is_the_same_graph_or_says_that_it_is_not(spans: list[Operation
             assert node in whole if there else part.nodes[node]["incomplete"]
         else:
             assert not node.origin or part.producer(node) in part
-
-
-@thorough
-@given(wild_streams | woven_streams | looking_streams, st.data())
-def test_spans_bit_by_bit_are_the_spans_at_once(spans: list[OperationSpan], data: st.DataObject) -> None:
-    order = data.draw(st.permutations(spans))
-    growing, so_far = GrowingGraph(), []
-    while order:
-        size = data.draw(st.integers(1, len(order)))
-        portion, order = order[:size], order[size:]
-        so_far += portion
-        growing.extend(portion)
-        whole = build_graph(so_far)
-        assert picture(growing.graph) == picture(whole)
-        assert growing.graph.graph == whole.graph
-        for scope in SCOPES:
-            assert growing.graph.state(scope) == whole.state(scope)
 
 
 @owners_meet
