@@ -169,13 +169,6 @@ DIGEST_KEY = Setting(
 PREVIEW_BYTES = Setting(
     "MEMTRACE_PREVIEW_BYTES", 1900, "Longest content kept on a span, in UTF-8 bytes per variable.", least=1
 )
-CONTENT_STORE = Setting(
-    "MEMTRACE_CONTENT_STORE",
-    "",
-    "Directory or URL (`file://`, `s3://`, any of fsspec) for contents that a span does not show whole, even with "
-    "NO_CONTENT; the span refers to them. Empty: none.",
-    secret=True,
-)
 REDACT_PATTERNS = Setting(
     "MEMTRACE_REDACT_PATTERNS",
     "secrets",
@@ -339,7 +332,6 @@ TABLE: tuple[AnySetting, ...] = (
     DB_PATH,
     DIGEST_KEY,
     PREVIEW_BYTES,
-    CONTENT_STORE,
     REDACT_PATTERNS,
     REDACT_KEYS,
     REDACT_CALLBACK,

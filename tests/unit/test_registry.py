@@ -224,14 +224,14 @@ def test_every_brief_is_a_sentence() -> None:
 
 
 # --- what is really written ----------------------------------------------------------------------------------------
-def test_spans_of_capture_carry_what_the_registry_says(recording: Recording, tmp_path: Path) -> None:
-    configure(capture_content="SPAN_ONLY", content_store=str(tmp_path), span_bytes=1500)
+def test_spans_of_capture_carry_what_the_registry_says(recording: Recording) -> None:
+    configure(capture_content="SPAN_ONLY", span_bytes=1500)
     tracer = recording.tracer
     try:
         with operation(kind="extract", system="mem0", purpose="facts", scope="0" * 16, tracer=tracer) as step:
             step.read("message:1", role="message", content="mail ana@example.org" * 200)
             step.wrote("fact:1", content="x", sources=[0], event_time="2023-05-08T13:56:00Z")
-            step.wrote("memory:1", action="ADD", content="y" * 3000, sources=[0])
+            step.wrote("memory:1", action="ADD", content="y" * 3000, sources=[0], store="s3://bucket/1")
             step.span.add_event(semconv.RETRY_EVENT, {semconv.RETRY_ATTEMPT: 2})
         with operation("search_memory", kind="retrieve", system="mem0", scope="0" * 16, tracer=tracer) as search:
             search.set(semconv.RETRIEVAL_THRESHOLD, 0.1)
@@ -240,7 +240,7 @@ def test_spans_of_capture_carry_what_the_registry_says(recording: Recording, tmp
             for n in range(40):
                 search.read(f"memory:{n % 2 + 1}", role="hit", content="y" * 3000, score=0.5)
     finally:
-        configure(capture_content=None, content_store=None, span_bytes=None)
+        configure(capture_content=None, span_bytes=None)
     seen: set[str] = set()
     for span in recording.spans():
         kind = "gen_ai.memory.client.mem0" if span.name == "search_memory" else "memtrace.step"
@@ -253,7 +253,7 @@ def test_spans_of_capture_carry_what_the_registry_says(recording: Recording, tmp
         for event in span.events:
             assert problems(event.attributes or {}, keys_of("events", event.name)) == []
     expected = keys_of("attribute_groups", "memtrace.memory") | keys_of("attribute_groups", "memtrace.link")
-    assert {key for key in expected if key.startswith("memtrace.")} - seen == {semconv.EVIDENCE}
+    assert {key for key in expected if key.startswith("memtrace.")} - seen == {semconv.EVIDENCE, semconv.INPUTS_STORES}
 
 
 def test_a_span_that_breaks_the_registry_is_found() -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from memtrace_otel import settings
 
 if TYPE_CHECKING:  # imported by programs whose contents may leave
-    from memtrace_otel.capture.content_store import ContentStore
     from memtrace_otel.capture.redaction import Callback, Redaction
 
 _MOST_SYSTEMS = 256  # programs make up names of systems
@@ -19,7 +18,7 @@ _MOST_SYSTEMS = 256  # programs make up names of systems
 class CaptureConfig:
     """What capture may put on a span and how much of it. Sizes are bytes.
 
-    Whatever leaves has gone through `redaction`; `store` takes the whole of contents that a span does not show whole.
+    Every content that leaves the process has gone through `redaction`.
     """
 
     content: bool
@@ -31,7 +30,6 @@ class CaptureConfig:
     origin_entries: int
     record_origin: bool = False
     redaction: Redaction | None = None
-    store: ContentStore | None = None
     system: str = ""
     """The memory system whose contents these are, for the count of what is dropped."""
     _of_systems: dict[str, CaptureConfig] = field(default_factory=dict[str, "CaptureConfig"], compare=False, repr=False)
@@ -60,19 +58,17 @@ def config() -> CaptureConfig:
 
 def read_config() -> CaptureConfig:
     """Look up the settings; values that make no sense fall back to their defaults."""
-    content, url = settings.captures_content(), settings.CONTENT_STORE.read()
-    key = settings.DIGEST_KEY.read()
+    content = settings.captures_content()
     return CaptureConfig(
         content=content,
-        digest_key=key,
+        digest_key=settings.DIGEST_KEY.read(),
         preview_bytes=settings.PREVIEW_BYTES.read(),
         span_bytes=settings.SPAN_BYTES.read(),
         span_links=settings.SPAN_LINKS.read(),
         span_parts=settings.SPAN_PARTS.read(),
         origin_entries=settings.ORIGIN_ENTRIES.read(),
         record_origin=settings.RECORD_ORIGIN.read(),
-        redaction=redaction() if content or url else None,
-        store=_store(url, key) if url else None,
+        redaction=redaction() if content else None,
     )
 
 
@@ -82,12 +78,6 @@ def redaction() -> Redaction | None:
     from memtrace_otel.capture.redaction import read_redaction
 
     return read_redaction(_callback)
-
-
-def _store(url: str, key: str) -> ContentStore:
-    from memtrace_otel.capture.content_store import content_store
-
-    return content_store(url, key)
 
 
 def use_config(value: CaptureConfig | None) -> None:

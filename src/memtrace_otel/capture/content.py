@@ -42,13 +42,12 @@ def preview(text: str, limit: int) -> tuple[str, bool]:
 
 
 class Described(NamedTuple):
-    """A content as it goes on a span: digest and bytes of the whole, what may be shown of it, where the whole lies, and
-    why less is shown than there was (values of `memtrace.incomplete`)."""
+    """A content as a span shows it: digest and bytes of the whole content, the part that may be shown, and the reasons
+    why that part is less than the content (values of `memtrace.incomplete`)."""
 
     digest: str
     size: int
     shown: str = ""
-    store: str = ""
     reasons: tuple[str, ...] = ()
 
 
@@ -61,23 +60,17 @@ def describe(text: str, limits: CaptureConfig, *, inline: bool) -> Described:
     else:
         size, may_leave = len(text.encode("utf-8", "surrogatepass")), _encodable(text)
     reasons = () if may_leave == text else (Incomplete.UNSERIALISABLE,)
-    if not inline or not (limits.content or limits.store):
+    if not inline or not limits.content:
         return Described(digest(text, limits), size)
     key = limits.digest_key
     if limits.redaction is not None:
-        may_leave, why = limits.redaction.apply(may_leave, _searched(limits), limits.system)
+        may_leave, why = limits.redaction.apply(may_leave, limits.preview_bytes, limits.system)
         key = key or _key_after(lambda: why, limits.redaction)
         reasons += why
-    shown, cut, store = "", True, ""
-    if limits.content:
-        shown, cut = preview(may_leave, limits.preview_bytes)
-        if cut:
-            reasons = (*reasons, Incomplete.TRUNCATED)
-    if cut and may_leave and limits.store is not None:
-        store = limits.store.put(may_leave, limits.system)
-        if not store:
-            reasons = (*reasons, Incomplete.NOT_STORED)
-    return Described(content_digest(text, key), size, shown, store, reasons)
+    shown, cut = preview(may_leave, limits.preview_bytes)
+    if cut:
+        reasons = (*reasons, Incomplete.TRUNCATED)
+    return Described(content_digest(text, key), size, shown, reasons)
 
 
 def plain(texts: list[str], limits: CaptureConfig) -> bool:
@@ -86,7 +79,7 @@ def plain(texts: list[str], limits: CaptureConfig) -> bool:
     if not all(map(str.isascii, texts)):
         return False
     if not limits.content:
-        return limits.store is None and limits.redaction is None
+        return limits.redaction is None
     if len("".join(texts)) > limits.preview_bytes < max(map(len, texts)):
         return False
     return limits.redaction is None or limits.redaction.passes(texts, limits.preview_bytes)
@@ -100,7 +93,7 @@ def digest(text: str, limits: CaptureConfig) -> str:
     """
     key, rules = limits.digest_key, limits.redaction
     if rules is not None and not key:
-        key = _key_after(lambda: rules.apply(_encodable(text), _searched(limits), limits.system).reasons, rules)
+        key = _key_after(lambda: rules.apply(_encodable(text), limits.preview_bytes, limits.system).reasons, rules)
     return content_digest(text, key)
 
 
@@ -109,10 +102,6 @@ def _key_after(reasons: Callable[[], tuple[str, ...]], rules: Redaction) -> str:
     `reasons` are."""
     changed = rules.callback is not None or reasons() not in ((), (Incomplete.TRUNCATED,))
     return _OWN_KEY if changed else ""
-
-
-def _searched(limits: CaptureConfig) -> int:
-    return 0 if limits.store else limits.preview_bytes
 
 
 def show(text: str, limits: CaptureConfig, most: int = 0) -> str:

@@ -51,7 +51,6 @@ class Inputs:
     digests: list[str]
     contents: list[str]
     scores: list[float | None]
-    stores: list[str]
 
     def between(self, start: int, end: int) -> Inputs:
         """A range of the entries."""
@@ -67,8 +66,6 @@ class Inputs:
         attributes[semconv.INPUTS_DIGESTS] = self.digests
         if any(self.contents):
             attributes[semconv.INPUTS_CONTENTS] = self.contents
-        if any(self.stores):
-            attributes[semconv.INPUTS_STORES] = self.stores
         if self.scores.count(None) < len(self.scores):
             attributes[semconv.INPUTS_SCORES] = [score if score and isfinite(score) else 0.0 for score in self.scores]
 
@@ -176,7 +173,7 @@ def flow_of(sources: list[list[int] | None], inputs: int) -> tuple[Flow, bool]:
 
 def _upper_bound(inputs: Inputs, outputs: Outputs, flow: Flow) -> int:
     """More bytes than everything takes, at a glance: one span nearly always has room for it."""
-    read = len("".join([*inputs.refs, *inputs.refs, *inputs.contents, *inputs.stores]))
+    read = len("".join([*inputs.refs, *inputs.refs, *inputs.contents]))
     made = len("".join([*outputs.refs, *outputs.contents, *outputs.stores, *outputs.event_times]))
     entries = len(inputs.refs) + len(outputs.refs)
     return 4 * (read + made) + entries * _ENTRY_BYTES + len(flow or ()) * _FLOW_BYTES
@@ -185,7 +182,7 @@ def _upper_bound(inputs: Inputs, outputs: Outputs, flow: Flow) -> int:
 def _input_bytes(inputs: Inputs) -> list[int]:
     """Bytes on the wire of each input, about; the ref stands in the link, too."""
     linked = [ref if origin else "" for ref, origin in zip(inputs.refs, inputs.origins, strict=True)]
-    columns = (inputs.refs, linked, inputs.roles, inputs.origins, inputs.digests, inputs.contents, inputs.stores)
+    columns = (inputs.refs, linked, inputs.roles, inputs.origins, inputs.digests, inputs.contents)
     return [utf8_bytes("".join(texts)) + _FRAMING for texts in zip(*columns, strict=True)]
 
 

@@ -21,6 +21,6 @@ def outside() -> Callable[[str], Text]:
     def described(text: str) -> Text:
         found = describe(text, limits, inline=True)
         reasons = (*found.reasons, Incomplete.CONTENT_OFF) if off and text else found.reasons
-        return Text(found.digest, found.shown, found.store, tuple(map(str, reasons)))
+        return Text(found.digest, found.shown, "", tuple(map(str, reasons)))
 
     return described

@@ -61,7 +61,7 @@ def described(read: list[Read], written: list[Written], limits: CaptureConfig) -
     # Comprehensions: a `zip` of the rows takes half as long again.
     refs, roles, origins = [one[0] for one in read], [one[1] for one in read], [one[2] for one in read]
     given, nothing = [one[3] for one in read], [""] * len(read)
-    inputs = Inputs(encoded_refs(refs), roles, origins, nothing, nothing, [one[4] for one in read], nothing)
+    inputs = Inputs(encoded_refs(refs), roles, origins, nothing, nothing, [one[4] for one in read])
     refs, roles, actions = [one[0] for one in written], [one[1] for one in written], [one[2] for one in written]
     made, nothing = [one[3] for one in written], [""] * len(written)
     stores, times = [one[4] for one in written], [one[5] for one in written]
@@ -81,12 +81,11 @@ def described(read: list[Read], written: list[Written], limits: CaptureConfig) -
 
 
 def _describe_inputs(inputs: Inputs, texts: list[str], limits: CaptureConfig, reasons: list[str]) -> None:
-    if not limits.content and limits.store is None:
+    if not limits.content:
         inputs.digests = [digest(text, limits) if text else "" for text in texts]
         return
     done = [describe(text, limits, inline=not origin) for text, origin in zip(texts, inputs.origins, strict=True)]
     inputs.digests, inputs.contents = [one.digest for one in done], [one.shown for one in done]
-    inputs.stores = [one.store for one in done]
     reasons += [why for one in done for why in one.reasons]
 
 
@@ -94,7 +93,6 @@ def _describe_outputs(outputs: Outputs, texts: list[str], limits: CaptureConfig,
     done = [describe(text, limits, inline=True) for text in texts]
     outputs.digests, outputs.contents = [one.digest for one in done], [one.shown for one in done]
     outputs.sizes = [one.size for one in done]
-    outputs.stores = [given or one.store for given, one in zip(outputs.stores, done, strict=True)]
     reasons += [why for one in done for why in one.reasons]
 
 

@@ -11,24 +11,6 @@ from memtrace_otel.doctor.program import CONFIG_FILE, ObservedProgram
 from memtrace_otel.doctor.remedies import change_setting, edit_file, edit_option
 
 _CONTENT = settings.CAPTURE_CONTENT
-_STORE_PACKAGES = {
-    **dict.fromkeys(("s3", "s3a"), "s3fs"),
-    **dict.fromkeys(("gs", "gcs"), "gcsfs"),
-    **dict.fromkeys(("abfs", "abfss", "adl", "az"), "adlfs"),
-    **dict.fromkeys(("ssh", "sftp"), "paramiko"),
-    **dict.fromkeys(("http", "https"), "aiohttp"),
-    **dict.fromkeys(("hdfs", "arrow_hdfs"), "pyarrow"),
-    **dict.fromkeys(("webdav", "dav"), "webdav4"),
-    "box": "boxfs",
-    "dropbox": "dropboxdrivefs",
-    "hf": "huggingface_hub",
-    "lakefs": "lakefs-spec",
-    "oci": "ocifs",
-    "oss": "ossfs",
-    "smb": "smbprotocol",
-    "webhdfs": "requests",
-}
-"""What fsspec needs for a kind of URL."""
 
 
 def check_content(program: ObservedProgram) -> Iterator[Finding]:
@@ -108,7 +90,7 @@ def check_places(program: ObservedProgram) -> Iterator[Finding]:
 
 
 def check_usable(program: ObservedProgram) -> Iterator[Finding]:
-    """Redaction and store of contents: what these settings name has to be there."""
+    """Redaction: the rules and functions that these settings name must exist."""
     withheld = "so no content leaves the program"
     for setting, harm, remedy in (
         (settings.REDACT_PATTERNS, withheld, change_setting(program, settings.REDACT_PATTERNS, "secrets")),
@@ -117,18 +99,6 @@ def check_usable(program: ObservedProgram) -> Iterator[Finding]:
             withheld,
             change_setting(program, settings.REDACT_CALLBACK, note="  # or `module:function` on its path"),
         ),
-        (settings.CONTENT_STORE, "so no content is stored", _store_remedy(program)),
     ):
         if why := program.unusable.get(setting.name):
             yield problem("settings", f"{setting.env} cannot be used, {harm}: {why}", remedy)
-
-
-def _store_remedy(program: ObservedProgram) -> str:
-    """A package when one is missing for the kind of URL, else a directory."""
-    why = program.unusable.get(settings.CONTENT_STORE.name, "")
-    if "ImportError" not in why and "ModuleNotFoundError" not in why:
-        return change_setting(program, settings.CONTENT_STORE, "~/memtrace-contents")
-    package = _STORE_PACKAGES.get(program.store_scheme, "")
-    needed = " ".join(filter(None, ("'memtrace-otel[content]'", package)))
-    note = "" if package else f"  # and the package of fsspec for {program.store_scheme}://"
-    return f"{program.python} -m pip install {needed}{note}"

@@ -9,7 +9,6 @@ from http import HTTPStatus
 from shlex import quote
 from urllib.parse import urlsplit
 
-from memtrace_otel.capture.content_store import public_url
 from memtrace_otel.doctor.finding import Finding, ok, problem
 from memtrace_otel.doctor.program import Exporter, ObservedProgram
 from memtrace_otel.doctor.remedies import change_sdk
@@ -21,6 +20,7 @@ _NO_SCHEME = "grpc://"  # gRPC takes `host:port`
 _PORT_OF = {"grpc": 4317, "http/protobuf": 4318}
 _IN_FILE_NAME = {"grpc": "otlp_grpc", "http/protobuf": "otlp_http"}
 _HTTP_PATH = "/v1/traces"
+_USER = re.compile(r"(?<=://)[^/?#]*@")
 _STATUS_OF = {
     "UNAUTHENTICATED": 401,
     "PERMISSION_DENIED": 403,
@@ -185,7 +185,9 @@ def _url(endpoint: str) -> str:
 
 
 def _public(endpoint: str) -> str:
-    return public_url(_url(endpoint)).removeprefix(_NO_SCHEME)
+    """The endpoint without user, password and query."""
+    url = _USER.sub("", re.split(r"[?#]", _url(endpoint))[0])
+    return url.rstrip("/").removeprefix(_NO_SCHEME)
 
 
 def _secrets(endpoint: str) -> tuple[str | None, ...]:

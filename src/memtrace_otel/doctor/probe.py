@@ -205,19 +205,17 @@ def unusable_facts(*, load: bool) -> dict[str, str]:
 
     found: dict[str, str] = {}
     with suppress(ImportError, AttributeError):  # this package may be too old to have them
-        from memtrace_otel.capture.content_store import check_store
         from memtrace_otel.capture.redaction.callback import find_callback, load_callback
         from memtrace_otel.capture.redaction.patterns import read_patterns
 
         if problems := read_patterns(settings.REDACT_PATTERNS.read()).problems:
             found[settings.REDACT_PATTERNS.name] = "; ".join(problems)
         use_callback = load_callback if load else find_callback
-        for setting, use in ((settings.REDACT_CALLBACK, use_callback), (settings.CONTENT_STORE, check_store)):
-            if value := setting.read():
-                try:
-                    use(value)
-                except Exception as error:  # of a secret only the kind of it
-                    found[setting.name] = type(error).__name__ if setting.secret else f"{type(error).__name__}: {error}"
+        if value := settings.REDACT_CALLBACK.read():
+            try:
+                use_callback(value)
+            except Exception as error:
+                found[settings.REDACT_CALLBACK.name] = f"{type(error).__name__}: {error}"
     return found
 
 
@@ -253,13 +251,6 @@ def file_facts() -> dict[str, Any]:
             except ValueError as error:
                 wrong.append({"place": f"{name}: {option}", "problem": str(error), "like": ""})
     return {"off": off, "places": places, "wrong": wrong}
-
-
-def store_scheme() -> str:
-    """The kind of the URL of the store of contents."""
-    from memtrace_otel import settings
-
-    return (re.findall(r"([\w+.-]+)://", settings.CONTENT_STORE.read()) or [""])[-1]
 
 
 def options_in_file() -> dict[str, dict[str, Any]]:
@@ -301,7 +292,7 @@ def main() -> None:
     if sys.argv[1:] == ["--components"]:
         json.dump(components(), out)
     elif sys.argv[1:] == ["--settings"]:
-        json.dump({"unusable": unusable_facts(load=False), "store_scheme": store_scheme()}, out)
+        json.dump({"unusable": unusable_facts(load=False)}, out)
     else:
         json.dump(all_facts(), out)
     out.flush()
@@ -331,7 +322,7 @@ def all_facts() -> dict[str, Any]:
         initialize()
         facts |= {"instrumentors": instrumentors(), **provider_facts()}
         facts |= {"settings": settings_facts(), "unusable": unusable_facts(load=True)}
-        facts |= {"store_scheme": store_scheme(), "file": file_facts()}
+        facts |= {"file": file_facts()}
     except Exception as error:
         log.lines.append(f"{type(error).__name__}: {error}")
     facts["log"] = log.lines

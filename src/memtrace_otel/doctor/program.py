@@ -16,7 +16,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from memtrace_otel import settings
 
 _SECONDS = 60
-_LEAD_SOMEWHERE = (settings.REDACT_PATTERNS, settings.REDACT_CALLBACK, settings.CONTENT_STORE)
+_LEAD_SOMEWHERE = (settings.REDACT_PATTERNS, settings.REDACT_CALLBACK)
 OURS = "memtrace-otel"
 SOME_COMMAND = ("python", "app.py")
 EXPORTER = "OTEL_TRACES_EXPORTER"
@@ -91,9 +91,9 @@ class ObservedProgram:
 
     Package names are canonical (lower case, `-`). `kept` is the share of new traces that the sampler keeps;
     `attributes`, `links` and `length` are span limits, None when there is none; `log` is what was logged while loading,
-    `unusable` why the values of settings, by name, lead nowhere, `store_scheme` the kind of its URL, and
-    `file` what OTEL_CONFIG_FILE says of instrumentations. `command` is the command line of the program, () when
-    none is known, and `rerun` what to type to record it.
+    `unusable` why the values of settings, by name, lead nowhere, and `file` what OTEL_CONFIG_FILE says of
+    instrumentations. `command` is the command line of the program, () when none is known, and `rerun` what to type to
+    record it.
     """
 
     environ: Mapping[str, str]
@@ -112,7 +112,6 @@ class ObservedProgram:
     links: int | None = None
     length: int | None = None
     unusable: Mapping[str, str] = field(default_factory=dict[str, str])
-    store_scheme: str = ""
     file: ConfigurationFile = ConfigurationFile()
     command: Sequence[str] = ()
     rerun: str = f"memtrace-otel run -- {join(SOME_COMMAND)}"

@@ -2,7 +2,7 @@
 
 A step runs in the thread of the program: it waits for nothing, and one that is slow all the same rests afterwards. The
 hangs of `STEP_FAULTS` are told by the clock of the accounts that steps have, a minute each that no test waits for;
-`hang_one` really sleeps. What a hook hands things to can wait for ever (a redaction callback, a content store, an
+`hang_one` really sleeps. What a hook hands things to can wait for ever (a redaction callback, an
 exporter), really does here, and holds nobody up.
 """
 
@@ -16,14 +16,13 @@ from contextlib import ExitStack, suppress
 from functools import wraps
 from tempfile import TemporaryDirectory
 from typing import Any, cast
-from uuid import uuid4
 
 import pytest
 from opentelemetry.sdk.trace import Span, Tracer, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from memtrace_otel import semconv, settings
-from memtrace_otel.capture import content_store, notes, operations, use_config, use_redaction, writing
+from memtrace_otel.capture import notes, operations, use_config, use_redaction, writing
 from memtrace_otel.capture.origins import OriginTable
 from memtrace_otel.capture.processor import LosslessSpanProcessor
 from memtrace_otel.instrumentation import patches, slowness
@@ -39,7 +38,7 @@ SEAM_FAULTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "settings raise": ((operations, "config"),),
 }
 """What the steps stand on, by the names that raise."""
-ENDLESS_FAULTS = ("redaction hangs", "content store hangs", "exporter hangs")
+ENDLESS_FAULTS = ("redaction hangs", "exporter hangs")
 """What never answers until the test is over."""
 FAULTS = (*STEP_FAULTS, *SEAM_FAULTS, *ENDLESS_FAULTS)
 
@@ -162,10 +161,6 @@ def _hang_for_ever(
     if fault == "redaction hangs":
         use_redaction(hang)
         undo.callback(use_redaction, None)
-    elif fault == "content store hangs":
-        monkeypatch.setenv(settings.CONTENT_STORE.env, f"memory://{uuid4().hex}")
-        monkeypatch.setenv(settings.PREVIEW_BYTES.env, "8")
-        monkeypatch.setattr(content_store, "open_backend", hang)
     else:
         spool = undo.enter_context(TemporaryDirectory(ignore_cleanup_errors=True))
         processor = LosslessSpanProcessor(_Silent(hang), queue_size=4, delay_seconds=0.01, spool_dir=spool)

@@ -16,15 +16,6 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from memtrace_otel import settings
 from memtrace_otel.capture import CaptureConfig, as_text, config, configure, operation, read_config, use_config
 from memtrace_otel.capture.content import describe, plain, scope_id, show, show_value, variable_ref
-from memtrace_otel.capture.content_store import (
-    EXIT_WAIT,
-    FAILURES,
-    QUEUE_BYTES,
-    QUEUE_ITEMS,
-    RETRY,
-    SIGTERM_WAIT,
-    read_content,
-)
 from memtrace_otel.capture.redaction.callback import THREADS, WAIT
 from memtrace_otel.capture.redaction.patterns import NAMES
 from memtrace_otel.capture.redaction.redact import EDGE, SEARCHED
@@ -60,7 +51,7 @@ def test_a_dataclass_is_its_fields() -> None:
 
 
 def test_with_contents_off_nothing_leaves_but_digest_and_size() -> None:
-    assert describe("é" + KEY, limits(), inline=True) == (whole("é" + KEY), 42, "", "", ())
+    assert describe("é" + KEY, limits(), inline=True) == (whole("é" + KEY), 42, "", ())
 
 
 @pytest.mark.parametrize("odd", [KEY, "password: hunter2", "é", "\ud800", "a" * 1901])
@@ -68,7 +59,7 @@ def test_texts_are_looked_at_together_and_one_that_cannot_be_shown_as_it_is_tell
     used, texts = limits(capture_content="SPAN_ONLY"), ["", "Ana", "co-working", "1900" * 475]
     assert plain(texts, used)
     for text in texts:
-        assert describe(text, used, inline=True) == (text and whole(text), len(text), text, "", ())
+        assert describe(text, used, inline=True) == (text and whole(text), len(text), text, ())
     assert not plain([*texts, odd, "Lisbon"], used)
 
 
@@ -77,7 +68,6 @@ def test_texts_are_looked_at_together_and_one_that_cannot_be_shown_as_it_is_tell
     [
         {"redact_patterns": "(?i)ana"},  # may find something in any text
         {"redact_patterns": "emial"},  # not understood: nothing may leave
-        {"capture_content": "NO_CONTENT", "content_store": "memory://x"},
     ],
 )
 def test_no_text_is_plain_when_each_has_to_be_looked_at(values: dict[str, str]) -> None:
@@ -85,19 +75,14 @@ def test_no_text_is_plain_when_each_has_to_be_looked_at(values: dict[str, str]) 
 
 
 def test_nothing_is_described_as_nothing() -> None:
-    assert describe("", limits(capture_content="SPAN_ONLY", redact_patterns="emial"), inline=True) == (
-        "",
-        0,
-        "",
-        "",
-        (),
-    )
+    withholding = limits(capture_content="SPAN_ONLY", redact_patterns="emial")
+    assert describe("", withholding, inline=True) == ("", 0, "", ())
 
 
 def test_a_preview_is_redacted_and_the_digest_is_of_the_original() -> None:
     described = describe(f"key {KEY}", limits(capture_content="SPAN_ONLY", digest_key="k"), inline=True)
     digest = content_digest(f"key {KEY}", "k")
-    assert described == (digest, 44, "key [redacted: api_key]", "", ("redacted:api_key",))
+    assert described == (digest, 44, "key [redacted: api_key]", ("redacted:api_key",))
 
 
 def test_digests_let_nobody_guess_what_was_removed(recording: Recording) -> None:
@@ -160,65 +145,7 @@ def test_a_key_hides_digests_from_guessing() -> None:
 
 
 def test_the_key_is_never_shown() -> None:
-    assert "k3y-of-digests" not in repr(limits(digest_key="k3y-of-digests", content_store="/nowhere/at/all"))
-
-
-def test_a_cut_content_lies_whole_in_the_store_and_redacted(tmp_path: Path) -> None:
-    text = LONG + KEY
-    used = limits(capture_content="SPAN_ONLY", content_store=str(tmp_path))
-    described = describe(text, used, inline=True)
-    assert described.shown == LONG[:1900]
-    assert described.reasons == ("redacted:api_key", "truncated")
-    assert used.store is not None
-    assert used.store.flush()
-    assert read_content(described.store, str(tmp_path)) == LONG + "[redacted: api_key]"
-
-
-def test_a_content_that_is_shown_whole_is_not_stored(tmp_path: Path) -> None:
-    used = limits(capture_content="SPAN_ONLY", content_store=str(tmp_path))
-    assert describe("short", used, inline=True).store == ""
-    assert describe(LONG, used, inline=False) == (whole(LONG), len(LONG), "", "", ())
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_store_without_the_switch_gives_references_alone(tmp_path: Path) -> None:
-    used = limits(content_store=str(tmp_path))
-    described = describe("short", used, inline=True)
-    assert described.shown == ""
-    assert described.reasons == ()
-    assert used.store is not None
-    assert used.store.flush()
-    assert read_content(described.store, str(tmp_path)) == "short"
-
-
-def test_a_content_that_found_no_place_is_said_to_be_missing() -> None:
-    used = limits(content_store="memory://test-content")
-    described = describe("x" * (17 << 20), used, inline=True)
-    assert described.store != ""  # what is beyond the searched part was withheld, so the rest found its place
-    assert "truncated" in described.reasons
-
-
-def test_a_store_that_refuses_shows_on_spans(recording: Recording, tmp_path: Path) -> None:
-    (tmp_path / "sha256").write_text("a file where a directory should be")
-    configure(content_store=str(tmp_path))
-    store = config().store
-    assert store is not None
-    for n in range(FAILURES + 2):
-        with operation("create_memory", kind="create", system="test", tracer=recording.tracer) as op:
-            op.wrote(f"memory:{n}", action="ADD", content=f"text {n}")
-        assert store.flush()
-    for span in recording.spans()[FAILURES:]:
-        assert span.attributes is not None
-        assert "not_stored" in span.attributes["memtrace.incomplete"]  # type: ignore[operator]
-        assert not any(span.attributes.get("memtrace.outputs.stores", ()))  # type: ignore[arg-type]
-
-
-def test_what_is_withheld_is_not_stored(tmp_path: Path) -> None:
-    used = limits(capture_content="SPAN_ONLY", content_store=str(tmp_path), redact_patterns="emial")
-    described = describe(LONG, used, inline=True)
-    assert described[1:] == (len(LONG), "", "", ("withheld",))
-    assert described.digest != whole(LONG)
-    assert list(tmp_path.iterdir()) == []
+    assert "k3y-of-digests" not in repr(limits(digest_key="k3y-of-digests"))
 
 
 def test_other_texts_are_shown_redacted_and_cut() -> None:
@@ -228,8 +155,8 @@ def test_other_texts_are_shown_redacted_and_cut() -> None:
     assert show("x" * 5000, used) == "x" * 1900
 
 
-def test_a_span_says_what_was_removed_and_where_the_whole_lies(recording: Recording, tmp_path: Path) -> None:
-    configure(capture_content="SPAN_ONLY", content_store=str(tmp_path), redact_patterns="secrets,email")
+def test_a_span_names_the_rules_that_removed_something(recording: Recording) -> None:
+    configure(capture_content="SPAN_ONLY", redact_patterns="secrets,email")
     with operation("create_memory", kind="create", system="test", tracer=recording.tracer) as op:
         op.read("message:1", role="message", content=f"write to ana@example.org, {KEY}")
         op.wrote("memory:1", action="ADD", content=LONG)
@@ -237,24 +164,6 @@ def test_a_span_says_what_was_removed_and_where_the_whole_lies(recording: Record
     assert span.attributes is not None
     assert span.attributes["memtrace.inputs.contents"] == ("write to [redacted: email], [redacted: api_key]",)
     assert set(span.attributes["memtrace.incomplete"]) >= {"redacted:email", "redacted:api_key", "truncated"}  # type: ignore[arg-type]
-    (uri,) = span.attributes["memtrace.outputs.stores"]  # type: ignore[misc]
-    store = config().store
-    assert store is not None
-    assert store.flush()
-    assert read_content(str(uri), str(tmp_path)) == LONG
-
-
-def test_what_nobody_produced_has_its_reference_too(recording: Recording, tmp_path: Path) -> None:
-    configure(content_store=str(tmp_path))
-    with operation("create_memory", kind="create", system="test", tracer=recording.tracer) as op:
-        op.read("message:1", role="message", content="I moved to Lisbon")
-    (span,) = recording.spans()
-    assert span.attributes is not None
-    (uri,) = span.attributes["memtrace.inputs.stores"]  # type: ignore[misc]
-    store = config().store
-    assert store is not None
-    assert store.flush()
-    assert read_content(str(uri), str(tmp_path)) == "I moved to Lisbon"
 
 
 def test_a_structured_content_loses_its_secrets(recording: Recording, content_on: None) -> None:
@@ -283,30 +192,19 @@ trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(ConsoleSpanEx
 """
 
 
-def test_the_guide_does_what_it_says(tmp_path: Path) -> None:
+def test_the_guide_does_what_it_says() -> None:
     guide = (Path(__file__).parents[3] / "docs" / "guide" / "content.md").read_text()
-    redaction, reading = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    [redaction] = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
     done = subprocess.run([sys.executable, "-c", SDK + redaction], capture_output=True, text=True, check=True)
     (shown,) = json.loads(done.stdout)["attributes"]["memtrace.outputs.contents"]
     assert f"`{shown}`" in guide
-
-    store = limits(content_store=str(tmp_path)).store
-    assert store is not None
-    names = {"uri": store.put("a text")}
-    assert store.flush()
-    exec(reading.replace("/var/lib/app/contents", str(tmp_path)), names)
-    assert names["text"] == "a text"
 
 
 def test_the_guide_names_every_rule_and_limit() -> None:
     guide = (Path(__file__).parents[3] / "docs" / "guide" / "content.md").read_text()
     assert {name for name in NAMES if f"`{name}`" not in guide} == set()
-    for amount in (EDGE, settings.REDACT_CHARACTERS.default, QUEUE_ITEMS):
+    for amount in (EDGE, settings.REDACT_CHARACTERS.default):
         assert f"{amount:,}" in guide
-    assert f"{QUEUE_BYTES >> 20} MiB" in guide
-    assert f"{EXIT_WAIT:g} seconds" in guide
-    assert f"SIGTERM {SIGTERM_WAIT:g} seconds" in guide.replace("\n", " ")
-    assert f"{RETRY:g} seconds" in guide
     assert f"{WAIT * 1000:g} ms" in guide
     assert f"{THREADS} threads" in guide
     assert SEARCHED == 1_000_000

@@ -22,7 +22,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import memtrace_otel
 from memtrace_otel.capture import fork, operation
 from memtrace_otel.capture.config import use_redaction
-from memtrace_otel.capture.content_store import ContentStore
 from memtrace_otel.capture.processor import LosslessSpanProcessor
 from memtrace_otel.capture.redaction.callback import Watched
 from memtrace_otel.instrumentation.langchain.documents import KnownTexts
@@ -103,7 +102,6 @@ class Process:
         self.names = ObjectNames()
         self.made: Mapping[str, object] = {
             "processor": self.processor,
-            "store": ContentStore(str(folder)),
             "callback": Watched(str.upper),
             "patches": Patches(self.tracer, "test"),
             **{kind.__name__: kind() for kind in (KnownTexts, Records, Threads, Delayed)},
@@ -133,7 +131,6 @@ class Process:
 @pytest.fixture
 def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_ONLY")
-    monkeypatch.setenv("MEMTRACE_CONTENT_STORE", str(tmp_path / "contents"))
     use_redaction(str.upper)
     made = Process(tmp_path / "other")
     yield made

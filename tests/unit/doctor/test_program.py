@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from memtrace_otel.doctor import State, observe_program
-from memtrace_otel.doctor.content import check_usable
 from memtrace_otel.doctor.packages import check_packages, check_python
-from memtrace_otel.doctor.program import observe_settings
 from memtrace_otel.doctor.sdk import check_config_file
 from memtrace_otel.version import __version__
 from tests.unit.doctor.conftest import Examine, one
@@ -173,7 +171,6 @@ def test_a_setting_that_cannot_be_used_and_a_key_that_is_not_shown(doctor: Exami
     [
         ("MEMTRACE_REDACT_PATTERNS", "nosuchrule", "export MEMTRACE_REDACT_PATTERNS=secrets"),
         ("MEMTRACE_REDACT_CALLBACK", "no.such:thing", "unset MEMTRACE_REDACT_CALLBACK"),
-        ("MEMTRACE_CONTENT_STORE", "foo://user:hush@bar", "MEMTRACE_CONTENT_STORE=~/memtrace-contents"),
     ],
 )
 @pytest.mark.parametrize("switch", ["SPAN_ONLY", "NO_CONTENT"])
@@ -182,20 +179,12 @@ def test_a_setting_that_leads_nowhere(doctor: Examine, variable: str, value: str
     found = one(findings, "settings")
     assert found.state == State.PROBLEM
     assert f"{variable} cannot be used" in found.found
-    assert remedy in found.remedy or "memtrace-otel[content]" in found.remedy  # without fsspec
-    assert "hush" not in str(findings)
+    assert remedy in found.remedy
 
 
-def test_a_store_in_the_place_of_a_file(doctor: Examine, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    found = one(doctor(MEMTRACE_CONTENT_STORE=str(tmp_path / "file" / "contents")), "settings")
-    assert (found.state, found.found.partition(": ")[2]) == (State.PROBLEM, "NotADirectoryError")
-
-
-def test_settings_that_lead_somewhere(doctor: Examine, tmp_path: Path) -> None:
-    store = {"MEMTRACE_CONTENT_STORE": str(tmp_path / "contents"), "MEMTRACE_REDACT_CALLBACK": "builtins:str"}
+def test_settings_that_lead_somewhere(doctor: Examine) -> None:
+    store = {"MEMTRACE_REDACT_CALLBACK": "builtins:str"}
     assert not [found for found in doctor(MEMTRACE_REDACT_PATTERNS="personal", **store) if found.check == "settings"]
-    assert not (tmp_path / "contents").exists()
 
 
 # --- OTEL_CONFIG_FILE --------------------------------------------------------------------------------------------
@@ -297,17 +286,6 @@ def test_a_setting_that_stands_in_the_file_is_changed_there(doctor: Examine, tmp
     of_file, of_environment = sorted((found for found in findings if found.check == "settings"), key=lambda f: f.state)
     assert of_file.remedy == f"{under} {{redact_patterns: secrets}}"
     assert of_environment.remedy == "unset MEMTRACE_SPAN_BYTES"
-
-
-@pytest.mark.parametrize(
-    ("url", "package"), [("s3://u:hush@b", "s3fs"), ("gs://b", "gcsfs"), ("abfs://b", "adlfs"), ("foo://b", "")]
-)
-def test_a_store_whose_package_is_not_there(environ: dict[str, str], url: str, package: str) -> None:
-    program = observe_settings(Path(sys.executable), environ | {"MEMTRACE_CONTENT_STORE": url})
-    program = replace(program, unusable={"content_store": "ImportError"})  # as without fsspec or its package
-    [found] = check_usable(program)
-    assert found.remedy.startswith(f"{sys.executable} -m pip install 'memtrace-otel[content]' {package}")
-    assert "hush" not in found.found + found.remedy
 
 
 @pytest.mark.parametrize(
