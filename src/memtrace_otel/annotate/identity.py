@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from memtrace_otel import semconv
-from memtrace_otel.model import OperationSpan, Verdict, make_origin
+from memtrace_otel.model import OperationSpan, Verdict, attribution_id, make_origin
 
 
 class _Link(NamedTuple):
@@ -27,13 +27,12 @@ def succeed(verdict: Verdict, trace: Iterable[OperationSpan]) -> Verdict:
     """
     chain = _chain(verdict.failure.answer_span.origin, trace)
     kept = verdict.attribution_id in chain  # that id has what came before it in it
-    claim = (not kept and verdict.attribution_id) or _digest(
+    claim = (not kept and verdict.attribution_id) or attribution_id(
         verdict.failure.answer_span.origin,
         verdict.failure_type,
-        make_origin(verdict.trace_id, verdict.span_id),
+        make_origin(verdict.trace_id, verdict.span_id) if verdict.span_id else "",
         verdict.variable,
         verdict.method,
-        size=32,
     )
     newest = min(chain.keys() - {link.replaces for link in chain.values()}, default="")
     is_equal = newest and newest in (verdict.attribution_id, _successor(claim, chain[newest].replaces))
@@ -57,8 +56,8 @@ def span_id(verdict: Verdict, part: str) -> str:
 
 def root_of(span: OperationSpan) -> str:
     """Return the id of the root of the attribution that a span of ours belongs to."""
-    attribution_id = str(span.attributes.get(semconv.ATTRIBUTION_ID, ""))
-    return _digest(attribution_id, "root", size=16) if attribution_id else span.parent_id
+    id = str(span.attributes.get(semconv.ATTRIBUTION_ID, ""))
+    return _digest(id, "root", size=16) if id else span.parent_id
 
 
 def _successor(claim: str, previous: str) -> str:

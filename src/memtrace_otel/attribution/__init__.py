@@ -1,6 +1,6 @@
 """From an evolution graph to verdicts: which operation made an answer fail, and how."""
 
-from memtrace_otel.attribution.attribute import attribute, attribute_trace
+from memtrace_otel.attribution.apply_rules import attribute, attribute_trace
 from memtrace_otel.attribution.failures import find_failures
 from memtrace_otel.attribution.verdict_json import read_verdict, verdict_json
 

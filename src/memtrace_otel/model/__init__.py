@@ -23,7 +23,7 @@ from memtrace_otel.model.refs import (
 )
 from memtrace_otel.model.spans import AttributeValue, Event, Link, OperationSpan, Variable
 from memtrace_otel.model.times import parse_time, rfc3339
-from memtrace_otel.model.verdicts import Alternative, Failure, Step, Verdict
+from memtrace_otel.model.verdicts import Alternative, Failure, Step, Verdict, attribution_id
 
 __all__ = [
     "DURATION_BUCKETS",
@@ -39,6 +39,7 @@ __all__ = [
     "Variable",
     "Verdict",
     "answers_named",
+    "attribution_id",
     "content_digest",
     "content_digests",
     "encoded_refs",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 
 from memtrace_otel.model.spans import OperationSpan
@@ -84,3 +85,13 @@ class Verdict:
     version: str = ""
     replaces: str = field(default="")
     earlier_types: frozenset[str] = frozenset()
+
+
+def attribution_id(answer: str, failure_type: str, operation: str, variable: str, method: str) -> str:
+    """Return the identity of a verdict, 32 hex digits: equal verdicts have equal ids in every version of the program.
+
+    `answer` and `operation` are origins `<trace>-<span>`, `operation` is '' where no operation is blamed.
+    """
+    parts = "\0".join((answer, failure_type, operation, variable, method))
+    digest = hashlib.sha256(parts.encode("utf-8", "replace")).hexdigest()[:32]
+    return digest if digest.strip("0") else "1" * 32

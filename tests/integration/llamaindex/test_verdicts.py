@@ -6,7 +6,7 @@ import pytest
 from llama_index.core import Document
 
 from memtrace_otel import feedback
-from memtrace_otel.attribution.attribute import attribute_trace
+from memtrace_otel.attribution import attribute_trace
 from tests.conftest import Recording
 from tests.integration.llamaindex.conftest import RagModel, graph_of, index_of
 

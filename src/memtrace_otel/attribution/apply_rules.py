@@ -1,9 +1,9 @@
-"""Attribution by rules: a failed answer in, a verdict out. Same graph, same verdict; no exception for odd data."""
+"""Apply the rules to failed answers: one verdict for each failure."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
+import traceback
 
 from memtrace_otel.attribution.evidence import Evidence
 from memtrace_otel.attribution.failures import find_failures
@@ -11,7 +11,7 @@ from memtrace_otel.attribution.lineage import Lineage, lineage_of
 from memtrace_otel.attribution.ranking import confidence, rank
 from memtrace_otel.attribution.rules import RULES, Finding
 from memtrace_otel.graph import EvolutionGraph
-from memtrace_otel.model import Alternative, Failure, OperationSpan, Verdict
+from memtrace_otel.model import Alternative, Failure, OperationSpan, Verdict, attribution_id
 from memtrace_otel.semconv import FailureType, Incomplete
 from memtrace_otel.settings import CAPTURE_CONTENT
 from memtrace_otel.version import __version__
@@ -20,18 +20,18 @@ METHOD = "rules"
 MAX_ALTERNATIVES = 3
 
 _log = logging.getLogger(__name__)
+_logged: set[str] = set()
+"""Names of the rules and steps whose traceback was logged."""
 
 
 def attribute(graph: EvolutionGraph, failure: Failure) -> Verdict:
-    """Return the verdict on one failed answer; `unknown` with `complete` False when the trace does not hold enough."""
+    """Return the verdict on one failed answer. The same graph gives the same verdict.
+
+    The verdict is `unknown` with `complete` False when the trace does not hold enough, or when a rule raises: the
+    traceback of a rule is logged once, later failures of that rule only at debug level.
+    """
     lineage = lineage_of(graph)
-    try:
-        evidence = Evidence(lineage, failure)
-        findings = rank([finding for rule in RULES if (finding := rule(evidence)) is not None])
-        complete = evidence.complete and all(finding.proven for finding in findings)
-    except Exception as error:  # one bad case must not stop the others; its contents stay out of the log
-        _log.warning("attribution of %s failed: %s", failure.answer_span.origin, type(error).__name__)
-        findings, complete = [], False
+    findings, complete = _findings(lineage, failure)
     if not findings:
         findings, complete = [_undecided(failure)], False
     best, *others = findings
@@ -55,7 +55,9 @@ def attribute(graph: EvolutionGraph, failure: Failure) -> Verdict:
         alternatives=alternatives,
         complete=complete,
         when=operation.start if operation else 0,
-        attribution_id=_identity(failure, best, operation),
+        attribution_id=attribution_id(
+            failure.answer_span.origin, best.failure_type, operation.origin if operation else "", best.variable, METHOD
+        ),
         method=METHOD,
         version=__version__,
     )
@@ -64,6 +66,35 @@ def attribute(graph: EvolutionGraph, failure: Failure) -> Verdict:
 def attribute_trace(graph: EvolutionGraph, trace_id: str | None = None) -> list[Verdict]:
     """Return the verdicts on every failed answer of a trace, of the whole graph when no trace is named."""
     return [attribute(graph, failure) for failure in find_failures(graph, trace_id)]
+
+
+def _findings(lineage: Lineage, failure: Failure) -> tuple[list[Finding], bool]:
+    """Return the ranked findings of all rules, and whether the evidence is complete. One bad case does not stop others:
+    an exception gives no finding."""
+    step = "evidence"
+    findings: list[Finding] = []
+    try:
+        evidence = Evidence(lineage, failure)
+        for rule in RULES:
+            step = rule.__module__.rpartition(".")[2]
+            if (finding := rule(evidence)) is not None:
+                findings.append(finding)
+        step = "ranking"
+        return rank(findings), evidence.complete and all(finding.proven for finding in findings)
+    except Exception as error:
+        _log_error(step, failure, error)
+        return [], False
+
+
+def _log_error(step: str, failure: Failure, error: Exception) -> None:
+    """Log the error with the traceback the first time that this step fails. The message of the exception may hold
+    contents: only its type is logged."""
+    told = f"attribution of {failure.answer_span.origin} failed in {step}: {type(error).__name__}"
+    if step in _logged:
+        _log.debug(told)
+        return
+    _logged.add(step)
+    _log.warning("%s\n%s", told, "".join(traceback.format_tb(error.__traceback__)).rstrip())
 
 
 def _undecided(failure: Failure) -> Finding:
@@ -85,14 +116,3 @@ def _alternative(lineage: Lineage, finding: Finding, value: float) -> Alternativ
 def _known(lineage: Lineage, operation: OperationSpan | None) -> OperationSpan | None:
     """Only operations of the graph are ever named."""
     return lineage.span(operation.origin) if operation else None
-
-
-def _identity(failure: Failure, finding: Finding, operation: OperationSpan | None) -> str:
-    parts = (
-        failure.answer_span.origin,
-        finding.failure_type,
-        operation.origin if operation else "",
-        finding.variable,
-        __version__,
-    )
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
