@@ -18,7 +18,8 @@ from memtrace_otel import semconv
 from memtrace_otel.capture import operation, scope_id
 from memtrace_otel.capture.abandoned import settle_abandoned
 from memtrace_otel.graph import build_graph
-from memtrace_otel.instrumentation.openai import OpenAIInstrumentor, conversations
+from memtrace_otel.instrumentation.chat_history import conversations
+from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
 from memtrace_otel.otlp import decode_request
 from memtrace_otel.testing import violations
 from tests.conftest import Recording

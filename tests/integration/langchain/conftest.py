@@ -19,8 +19,9 @@ from opentelemetry.sdk.trace import ReadableSpan
 
 from memtrace_otel import semconv
 from memtrace_otel.graph import EvolutionGraph, VersionKey, build_graph
+from memtrace_otel.instrumentation.chat_history import conversations
 from memtrace_otel.instrumentation.langchain import LangChainInstrumentor
-from memtrace_otel.instrumentation.openai import OpenAIInstrumentor, conversations
+from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import decode_request
 from tests.conftest import Recording

@@ -17,8 +17,9 @@ from opentelemetry.instrumentation.genai.langchain import LangChainInstrumentor 
 from opentelemetry.sdk.trace import ReadableSpan
 
 from memtrace_otel import semconv
+from memtrace_otel.instrumentation.chat_history import conversations
 from memtrace_otel.instrumentation.langchain import LangChainInstrumentor
-from memtrace_otel.instrumentation.openai import OpenAIInstrumentor, conversations
+from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
 from tests.conftest import Recording
 from tests.integration.langchain.conftest import ChatStub, Hashed, contents, graph_of, model, server
 

@@ -13,8 +13,8 @@ from opentelemetry.instrumentation.genai.langchain import LangChainInstrumentor 
 from memtrace_otel import semconv
 from memtrace_otel.capture import operation
 from memtrace_otel.instrumentation.langchain import LangChainInstrumentor
-from memtrace_otel.instrumentation.langgraph import LangGraphInstrumentor
-from memtrace_otel.instrumentation.langmem import LangMemInstrumentor
+from memtrace_otel.instrumentation.langchain.langgraph import LangGraphInstrumentor
+from memtrace_otel.instrumentation.langchain.langmem import LangMemInstrumentor
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
 from tests.integration.langchain.conftest import ChatStub, graph_of, model, operations, server
 from tests.integration.langchain_coexistence.test_coexistence import instrumented, records_chat, theirs

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
+from memtrace_otel.instrumentation.chat_history import conversations
 from memtrace_otel.instrumentation.langchain import LangChainInstrumentor
-from memtrace_otel.instrumentation.langgraph import LangGraphInstrumentor
-from memtrace_otel.instrumentation.langmem import LangMemInstrumentor
-from memtrace_otel.instrumentation.openai import OpenAIInstrumentor, conversations
+from memtrace_otel.instrumentation.langchain.langgraph import LangGraphInstrumentor
+from memtrace_otel.instrumentation.langchain.langmem import LangMemInstrumentor
+from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
 from tests.conftest import Recording
 from tests.integration.langchain.conftest import model, server
 

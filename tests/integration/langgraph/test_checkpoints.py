@@ -291,8 +291,8 @@ def test_an_older_checkpoint_holds_the_versions_of_its_time(recording: Recording
 def _forget_everything() -> None:
     """What another process would not know."""
     from memtrace_otel.capture import origins
-    from memtrace_otel.instrumentation.langgraph import LangGraphInstrumentor
-    from memtrace_otel.instrumentation.langgraph.threads import Threads
+    from memtrace_otel.instrumentation.langchain.langgraph import LangGraphInstrumentor
+    from memtrace_otel.instrumentation.langchain.langgraph.threads import Threads
 
     origins().forget()
     patches: Any = LangGraphInstrumentor().patches

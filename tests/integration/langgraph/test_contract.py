@@ -13,7 +13,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.sqlite import AsyncSqliteStore
 
-from memtrace_otel.instrumentation.langgraph import LangGraphInstrumentor
+from memtrace_otel.instrumentation.langchain.langgraph import LangGraphInstrumentor
 from memtrace_otel.testing import (
     CancelledContract,
     InstrumentorContract,

@@ -15,14 +15,14 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 
+from memtrace_otel.instrumentation.chat_history.history import asked_last
 from memtrace_otel.instrumentation.langchain.documents import KnownTexts
 from memtrace_otel.instrumentation.langchain.identity import Records
+from memtrace_otel.instrumentation.langchain.langgraph import LangGraphInstrumentor
+from memtrace_otel.instrumentation.langchain.langgraph.runs import _aligned
+from memtrace_otel.instrumentation.langchain.langgraph.threads import Held, Threads, entries_of
+from memtrace_otel.instrumentation.langchain.langmem.reflection import Delayed
 from memtrace_otel.instrumentation.langchain.messages import message_of
-from memtrace_otel.instrumentation.langgraph import LangGraphInstrumentor
-from memtrace_otel.instrumentation.langgraph.runs import _aligned
-from memtrace_otel.instrumentation.langgraph.threads import Held, Threads, entries_of
-from memtrace_otel.instrumentation.langmem.reflection import Delayed
-from memtrace_otel.instrumentation.openai.history import asked_last
 from memtrace_otel.model import OperationSpan
 from tests.conftest import Recording
 from tests.integration.langchain.conftest import ChatStub, contents, graph_of, kinds, operations

@@ -16,7 +16,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 
 from memtrace_otel.capture import current_operation
 from memtrace_otel.graph import VersionKey
-from memtrace_otel.instrumentation.langgraph import LangGraphInstrumentor
+from memtrace_otel.instrumentation.langchain.langgraph import LangGraphInstrumentor
 from memtrace_otel.testing import StreamedContract
 from memtrace_otel.testing.programs import Started
 from tests.conftest import Recording

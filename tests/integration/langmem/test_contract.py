@@ -18,8 +18,8 @@ from langgraph.store.memory import InMemoryStore
 from langmem import ReflectionExecutor, create_memory_store_manager
 
 from memtrace_otel.instrumentation.langchain import LangChainInstrumentor
-from memtrace_otel.instrumentation.langgraph import LangGraphInstrumentor
-from memtrace_otel.instrumentation.langmem import LangMemInstrumentor
+from memtrace_otel.instrumentation.langchain.langgraph import LangGraphInstrumentor
+from memtrace_otel.instrumentation.langchain.langmem import LangMemInstrumentor
 from memtrace_otel.testing import (
     CancelledContract,
     InstrumentorContract,

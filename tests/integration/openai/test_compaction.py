@@ -8,7 +8,7 @@ import openai
 import pytest
 from openai.resources.responses import Responses
 
-from memtrace_otel.instrumentation.openai import conversations
+from memtrace_otel.instrumentation.chat_history import conversations
 from memtrace_otel.model import OperationSpan
 from tests.conftest import Recording
 from tests.integration.openai.conftest import ModelServer, response

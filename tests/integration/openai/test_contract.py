@@ -8,7 +8,8 @@ from typing import Any
 import openai
 import pytest
 
-from memtrace_otel.instrumentation.openai import OpenAIInstrumentor, conversations
+from memtrace_otel.instrumentation.chat_history import conversations
+from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
 from memtrace_otel.testing import (
     CancelledContract,
     InstrumentorContract,

@@ -10,7 +10,7 @@ import pytest
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import feedback, operation
-from memtrace_otel.instrumentation.openai import conversations
+from memtrace_otel.instrumentation.chat_history import conversations
 from tests.conftest import Recording
 from tests.integration.openai.conftest import ModelServer, chunks, completion, events, response
 

@@ -14,8 +14,8 @@ from memtrace_otel import semconv
 from memtrace_otel.attribution import attribute, find_failures
 from memtrace_otel.capture import drops, feedback
 from memtrace_otel.graph import EvolutionGraph, build_graph
-from memtrace_otel.instrumentation.openai import conversations
-from memtrace_otel.instrumentation.openai.calls import call_text, get
+from memtrace_otel.instrumentation.chat_history import conversations
+from memtrace_otel.instrumentation.chat_history.messages import call_text, get
 from memtrace_otel.model import OperationSpan, Verdict, make_origin, ref_kind
 from memtrace_otel.otlp import decode_request
 from tests.conftest import Recording

@@ -17,8 +17,8 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
 from memtrace_otel.capture import operation
 from memtrace_otel.graph import build_graph
-from memtrace_otel.instrumentation.openai import conversations
-from memtrace_otel.instrumentation.openai.calls import get
+from memtrace_otel.instrumentation.chat_history import conversations
+from memtrace_otel.instrumentation.chat_history.messages import get
 from memtrace_otel.otlp import decode_request
 from tests.conftest import Recording
 from tests.integration.openai.conftest import ModelServer

@@ -8,9 +8,9 @@ from contextlib import suppress
 import openai
 import pytest
 
-from memtrace_otel.instrumentation.openai import conversations
-from memtrace_otel.instrumentation.openai.calls import Message, Request
-from memtrace_otel.instrumentation.openai.lines import Conversation, Entry
+from memtrace_otel.instrumentation.chat_history import conversations
+from memtrace_otel.instrumentation.chat_history.alignment import Conversation, Entry
+from memtrace_otel.instrumentation.chat_history.messages import Message, Request
 from tests.conftest import Recording
 from tests.integration.openai.conftest import ModelServer
 from tests.integration.openai.test_long_context import (

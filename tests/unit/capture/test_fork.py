@@ -26,8 +26,8 @@ from memtrace_otel.capture.processor import LosslessSpanProcessor
 from memtrace_otel.capture.redaction.callback import Watched
 from memtrace_otel.instrumentation.langchain.documents import KnownTexts
 from memtrace_otel.instrumentation.langchain.identity import Records
-from memtrace_otel.instrumentation.langgraph.threads import Threads
-from memtrace_otel.instrumentation.langmem.reflection import Delayed
+from memtrace_otel.instrumentation.langchain.langgraph.threads import Threads
+from memtrace_otel.instrumentation.langchain.langmem.reflection import Delayed
 from memtrace_otel.instrumentation.object_names import ObjectNames
 from memtrace_otel.instrumentation.patches import Patches
 

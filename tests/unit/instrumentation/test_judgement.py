@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memtrace_otel.instrumentation.openai.judgement import expected_answer, parse_judgement
+from memtrace_otel.instrumentation.chat_history.judgement import expected_answer, parse_judgement
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import pytest
 from opentelemetry import trace
 
 from memtrace_otel.instrumentation.langchain.documents import Known
-from memtrace_otel.instrumentation.langgraph.store import StoreOp
-from memtrace_otel.instrumentation.langmem import reflection
-from memtrace_otel.instrumentation.langmem.reflection import Delayed
-from memtrace_otel.instrumentation.langmem.session import Session, statement
+from memtrace_otel.instrumentation.langchain.langgraph.store import StoreOp
+from memtrace_otel.instrumentation.langchain.langmem import reflection
+from memtrace_otel.instrumentation.langchain.langmem.reflection import Delayed
+from memtrace_otel.instrumentation.langchain.langmem.session import Session, statement
 from tests.conftest import Recording
 
 

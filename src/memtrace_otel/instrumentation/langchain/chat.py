@@ -19,15 +19,13 @@ from opentelemetry.trace import Span
 from memtrace_otel.capture import current_operation, guard
 from memtrace_otel.capture.abandoned import abandon, settle_abandoned
 from memtrace_otel.capture.adoption import announced, mark_step
+from memtrace_otel.instrumentation.chat_history.caller import ABOVE, RECORDED_PACKAGES, Above
+from memtrace_otel.instrumentation.chat_history.messages import Message, ModelReply, Request, choices_of, get
+from memtrace_otel.instrumentation.chat_history.model_call import ModelCall, is_answer
 from memtrace_otel.instrumentation.langchain.calls import Call
 from memtrace_otel.instrumentation.langchain.identity import said
 from memtrace_otel.instrumentation.langchain.messages import calls_of, message_of, text_in
 from memtrace_otel.instrumentation.langchain.runs import span_of_run
-from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
-from memtrace_otel.instrumentation.openai.above import ABOVE, Above
-from memtrace_otel.instrumentation.openai.calls import Message, Request, get
-from memtrace_otel.instrumentation.openai.recording import ModelCall, is_answer
-from memtrace_otel.instrumentation.openai.streams import Streamed
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import Incomplete
 
@@ -42,15 +40,6 @@ class _Text:
     """A reply without a message around it."""
 
     content: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Reply:
-    """What a reply tells of itself."""
-
-    model: str | None
-    id: str | None
-    usage: object
 
 
 def answer(call: Call) -> Step:
@@ -252,8 +241,16 @@ def _finish(call: Call, asked: ModelCall, messages: Sequence[Any], *, whole: boo
     used = next((m.usage_metadata for m in reversed(messages) if getattr(m, "usage_metadata", None)), None)
     last = messages[-1] if messages else None
     told = cast("dict[str, Any]", getattr(last, "response_metadata", None) or {})
-    reply = _Reply(told.get("model_name") or told.get("model"), getattr(last, "id", None), used)
-    asked.finish_stream(Streamed(text, calls, reply, whole))
+    id, model = getattr(last, "id", None), told.get("model_name") or told.get("model")
+    reply = ModelReply(
+        choices_of([(text, calls)]),
+        id if isinstance(id, str) else "",
+        model if isinstance(model, str) else "",
+        get(used, "input_tokens"),
+        get(used, "output_tokens"),
+        whole,
+    )
+    asked.finish(reply)
     said.note_reply(asked.said, *_ids(call, *messages[:1]))
 
 
@@ -266,8 +263,7 @@ def _ids(call: Call, *messages: Any) -> list[str]:
 def _is_openai(model: object) -> bool:
     """Whether the instrumentor of the `openai` package records the calls of this model: a chat model on it."""
     on_openai = any(base.__module__.startswith("langchain_openai.chat_models") for base in type(model).__mro__)
-    patches = OpenAIInstrumentor().patches
-    return on_openai and patches is not None and patches.active
+    return on_openai and "openai" in RECORDED_PACKAGES
 
 
 def _model(model: object) -> str:

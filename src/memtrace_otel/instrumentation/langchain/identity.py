@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from memtrace_otel.capture import Operation, origins, recall
 from memtrace_otel.capture.fork import new_lock_after_fork
-from memtrace_otel.instrumentation.openai.calls import Version
+from memtrace_otel.instrumentation.chat_history.messages import Version
 from memtrace_otel.semconv import Action, Role
 
 _MOST = 10_000

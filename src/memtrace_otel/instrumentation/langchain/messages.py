@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
+from memtrace_otel.instrumentation.chat_history.messages import Message, Version, call_text, get
 from memtrace_otel.instrumentation.langchain.identity import said
-from memtrace_otel.instrumentation.openai.calls import Message, Version, call_text, get
 
 _ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "function": "tool"}
 

@@ -15,10 +15,10 @@ from opentelemetry import trace
 from opentelemetry.trace import Span
 
 from memtrace_otel.capture import recall
+from memtrace_otel.instrumentation.chat_history.messages import get
 from memtrace_otel.instrumentation.langchain.calls import Call
 from memtrace_otel.instrumentation.langchain.identity import said
 from memtrace_otel.instrumentation.langchain.messages import message_of
-from memtrace_otel.instrumentation.openai.calls import get
 from memtrace_otel.instrumentation.steps import Step
 
 _started: ContextVar[Any] = ContextVar("memtrace_langchain_run", default=None)

@@ -12,11 +12,12 @@ from typing import Any
 from memtrace_otel.capture import current_operation, guard
 from memtrace_otel.capture.abandoned import settle_abandoned
 from memtrace_otel.capture.adoption import mark_step
+from memtrace_otel.instrumentation.chat_history.caller import ABOVE, RECORDED_PACKAGES
+from memtrace_otel.instrumentation.chat_history.messages import ModelReply
+from memtrace_otel.instrumentation.chat_history.model_call import SYSTEM, Compaction, ModelCall, is_answer
 from memtrace_otel.instrumentation.instrumentor import MemoryInstrumentor
-from memtrace_otel.instrumentation.openai.above import ABOVE
-from memtrace_otel.instrumentation.openai.calls import read_request
-from memtrace_otel.instrumentation.openai.recording import SYSTEM, Compaction, ModelCall, is_answer
-from memtrace_otel.instrumentation.openai.streams import Done, Streamed, observed
+from memtrace_otel.instrumentation.openai.payloads import compacted, parsed, read_reply, read_request
+from memtrace_otel.instrumentation.openai.streams import Done, observed
 from memtrace_otel.instrumentation.patches import Patches
 from memtrace_otel.instrumentation.steps import Call, Step
 from memtrace_otel.semconv import Incomplete
@@ -33,10 +34,12 @@ class OpenAIInstrumentor(MemoryInstrumentor):
     def patch(self, patches: Patches) -> None:
         """Wrap the one method that every API of a client ends in: inside of what other instrumentations wrap."""
         points = {"SyncAPIClient.request": model_call, "AsyncAPIClient.request": model_call}
+        RECORDED_PACKAGES.add(SYSTEM)
         patches.apply({"openai._base_client": points})
 
     def _uninstrument(self, **kwargs: Any) -> None:
         settle_abandoned()
+        RECORDED_PACKAGES.discard(SYSTEM)
         super()._uninstrument(**kwargs)
 
 
@@ -52,7 +55,8 @@ def model_call(call: Call[Patches]) -> Step:
     if request.compacts:
         compaction = Compaction(request, call.patches.tracer)
         call.begin(compaction.operation)
-        compaction.finish((yield))
+        result = yield
+        compaction.finish(read_reply(result), compacted(parsed(result)))
         return
     above = ABOVE.get()
     asked = ModelCall(above.name(request) if above else request, call.patches.tracer)
@@ -65,16 +69,16 @@ def model_call(call: Call[Patches]) -> Step:
         call.detach(asked.operation)  # the call has returned, its text comes later
         call.hand_out(stream)
     else:
-        asked.finish(result)
+        asked.finish(read_reply(result))
 
 
 def when_over(asked: ModelCall) -> Done:
     """What is to be done when the stream of a call is over."""
 
-    def done(said: Streamed, error: BaseException | None) -> None:
+    def done(reply: ModelReply, error: BaseException | None) -> None:
         asked.operation.mark(Incomplete.GUARD)
         with guard("openai.end"):
-            asked.finish_stream(said)
+            asked.finish(reply)
             asked.operation.unmark(Incomplete.GUARD)
         asked.operation.end(error)
 

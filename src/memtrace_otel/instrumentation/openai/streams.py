@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 from weakref import WeakSet
@@ -15,27 +14,16 @@ from memtrace_otel.capture import guard
 from memtrace_otel.capture.abandoned import abandon, collecting
 from memtrace_otel.capture.child_exit import before_child_exits
 from memtrace_otel.capture.fork import after_fork
-from memtrace_otel.instrumentation.openai.calls import Part, call_text, delta_calls, delta_texts, get, is_raw
+from memtrace_otel.instrumentation.chat_history.messages import ModelReply, Part, call_text, choices_of, get
+from memtrace_otel.instrumentation.openai.payloads import choices_in, delta_calls, delta_texts, is_raw, reply_of
 
 _MAX_CHUNKS = 100_000
 _LAST = frozenset({"response.completed", "response.incomplete", "response.failed"})
 """Events that hold the whole reply of a stream of the responses API."""
 
 
-@dataclass(frozen=True, slots=True)
-class Streamed:
-    """What a stream said: its text, its tool calls as text, its last chunk, and whether it was read to its end.
-    `others` are the choices after the first."""
-
-    text: str
-    calls: str
-    last: object
-    whole: bool
-    others: tuple[Part, ...] = ()
-
-
-Done = Callable[[Streamed, BaseException | None], None]
-"""Takes what a stream said and what it raised."""
+Done = Callable[[ModelReply, BaseException | None], None]
+"""Receives the reply of a stream and the exception that ended the stream."""
 
 
 class _Collector:
@@ -86,9 +74,11 @@ class _Collector:
                 self._ended = True
                 abandon(partial(self._done, self._said(False), None))
 
-    def _said(self, whole: bool) -> Streamed:
-        others = sorted({choice for choice, _ in (*self._texts, *self._calls)} - {0})
-        return Streamed(*self._choice(0), self._last, whole, tuple(map(self._choice, others)))
+    def _said(self, whole: bool) -> ModelReply:
+        last = get(self._last, "response") or self._last
+        numbers = (0, *sorted({choice for choice, _ in (*self._texts, *self._calls)} - {0}))
+        collected = choices_of(*([self._choice(number)] for number in numbers))
+        return reply_of(last, choices_in(last) or collected, whole=whole)
 
     def _choice(self, number: int) -> Part:
         calls = (call_text(*call) for (choice, _), call in self._calls.items() if choice == number)

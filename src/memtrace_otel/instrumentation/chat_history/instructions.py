@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message
+from memtrace_otel.instrumentation.chat_history.messages import INSTRUCTIONS, Message
 from memtrace_otel.model import content_digest
 
 _END_OF_PART = re.compile(r"[.!?。！？\n]\s*")

@@ -11,10 +11,10 @@ from memtrace_otel.capture.content import message_refs
 from memtrace_otel.instrumentation.langchain.calls import purpose
 from memtrace_otel.instrumentation.langchain.chat import REPLIES
 from memtrace_otel.instrumentation.langchain.documents import Known
+from memtrace_otel.instrumentation.langchain.langgraph.store import WRITER, Writer
+from memtrace_otel.instrumentation.langchain.langmem.calls import Call
+from memtrace_otel.instrumentation.langchain.langmem.session import SESSION, Session, statement
 from memtrace_otel.instrumentation.langchain.messages import message_of
-from memtrace_otel.instrumentation.langgraph.store import WRITER, Writer
-from memtrace_otel.instrumentation.langmem.calls import Call
-from memtrace_otel.instrumentation.langmem.session import SESSION, Session, statement
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role

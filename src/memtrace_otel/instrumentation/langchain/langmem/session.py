@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from memtrace_otel.capture import variable_ref
 from memtrace_otel.instrumentation.langchain.documents import Known
-from memtrace_otel.instrumentation.langgraph.store import StoreOp, memory_ref
-from memtrace_otel.instrumentation.langgraph.values import text_of
+from memtrace_otel.instrumentation.langchain.langgraph.store import StoreOp, memory_ref
+from memtrace_otel.instrumentation.langchain.langgraph.values import text_of
 from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import RefKind
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, cast
 
 from memtrace_otel.capture import as_text, variable_ref
 from memtrace_otel.capture.fork import new_lock_after_fork
+from memtrace_otel.instrumentation.chat_history.messages import Message, Version, get
 from memtrace_otel.instrumentation.langchain.messages import message_of, role_of
-from memtrace_otel.instrumentation.openai.calls import Message, Version, get
 from memtrace_otel.model import make_ref, split_ref
 from memtrace_otel.semconv import RefKind
 

@@ -19,8 +19,8 @@ from memtrace_otel.capture.content import message_refs
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.instrumentation.langchain.documents import Known
 from memtrace_otel.instrumentation.langchain.identity import answers_of
-from memtrace_otel.instrumentation.langgraph.calls import Call
-from memtrace_otel.instrumentation.langgraph.values import text_of
+from memtrace_otel.instrumentation.langchain.langgraph.calls import Call
+from memtrace_otel.instrumentation.langchain.langgraph.values import text_of
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import OpKind, RefKind, Role

@@ -8,13 +8,13 @@ from typing import Any
 from opentelemetry.trace import Tracer
 
 from memtrace_otel.capture import scope_id
+from memtrace_otel.instrumentation.chat_history.history import Kept, keepers
+from memtrace_otel.instrumentation.chat_history.messages import Message
 from memtrace_otel.instrumentation.langchain.identity import Records
-from memtrace_otel.instrumentation.langgraph import checkpoints, store
-from memtrace_otel.instrumentation.langgraph.replies import Replies
-from memtrace_otel.instrumentation.langgraph.runs import kept_by_thread
-from memtrace_otel.instrumentation.langgraph.threads import Threads
-from memtrace_otel.instrumentation.openai.calls import Message
-from memtrace_otel.instrumentation.openai.history import Kept, keepers
+from memtrace_otel.instrumentation.langchain.langgraph import checkpoints, store
+from memtrace_otel.instrumentation.langchain.langgraph.replies import Replies
+from memtrace_otel.instrumentation.langchain.langgraph.runs import kept_by_thread
+from memtrace_otel.instrumentation.langchain.langgraph.threads import Threads
 from memtrace_otel.instrumentation.patches import Patches
 from memtrace_otel.instrumentation.places import Places
 from memtrace_otel.instrumentation.steps import StepFunction

@@ -1,68 +1,31 @@
-"""What a model call said and got, read from requests and results of the `openai` package without changing either."""
+"""Read requests and results of the `openai` package without changing either."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, cast
 
+from memtrace_otel.instrumentation.chat_history.messages import (
+    Choice,
+    Message,
+    ModelReply,
+    Part,
+    Request,
+    call_text,
+    choices_of,
+    get,
+)
 from memtrace_otel.model import content_digest
 
 _CHAT, _RESPONSES, _COMPACT = "/chat/completions", "/responses", "/responses/compact"
-INSTRUCTIONS = frozenset({"system", "developer"})
-"""Roles of the messages that are no history."""
 _COMPACTION = "compaction"
 _TEXTS = ("text", "refusal", "stdout", "stderr")
 """Fields of a part of a content, or of a tool's output, that are its text."""
 _ARGUMENTS = ("arguments", "input", "action", "actions", "operation")
 """Fields of a tool call that say what is asked of the tool, by the kind of the call."""
+_TOKENS = "_tokens"
 _CONVERSATION_KEYS = ("conversation_id", "thread_id", "session_id")
-
-
-Version = tuple[str, str]
-"""A variable as one span made it: ref and origin, '' for what came from outside."""
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One message of a prompt. `id` is the caller's own, '' mostly; `text` of a tool call is its name and arguments, of
-    a compaction its name. `compaction`: it stands for the messages before it, and nobody but the model can read it.
-    `answers` is the id of the tool call that it is the result of.
-    `made_of`: the versions that it is known to have been made of in this turn."""
-
-    role: str
-    text: str
-    id: str = ""
-    compaction: bool = False
-    answers: str = ""
-    made_of: tuple[Version, ...] = field(default=(), compare=False)
-
-
-Part = tuple[str, str]
-"""A message of a reply: its text and its tool calls (or the name of a compaction) as text, each '' when it has none."""
-
-Reply = Sequence[Part]
-"""One of the replies of a call, as the messages that repeat it in the next prompt."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a model is asked. `conversation` is the caller's own name of the conversation, `previous_id` the reply that
-    the model is to go on from, each '' when not given; `held_there`: the model's side holds the earlier messages, they
-    are not in `messages`. `user`: whom the caller asks for, '' when not given. `compacts`: it is
-    asked for what stands for the messages from now on, not for a reply. `whole`: they held nothing but text."""
-
-    model: str
-    messages: tuple[Message, ...]
-    stream: bool = False
-    conversation: str = ""
-    previous_id: str = ""
-    held_there: bool = False
-    user: str = ""
-    compacts: bool = False
-    whole: bool = True
 
 
 def read_request(options: object) -> Request | None:
@@ -140,10 +103,29 @@ def _part(item: object) -> Part:
     return _said(item), "\n".join(call_text(*_asked(call)) for call in _calls(item))
 
 
-def parsed(result: object) -> object | None:
-    """Return the completion behind a result, None when reading it would take it from the program (raw streams).
+def read_reply(result: object) -> ModelReply | None:
+    """Read a result; None when reading would take the result from the program (raw streams)."""
+    readable = parsed(result)
+    return None if readable is None else reply_of(readable, choices_in(readable))
 
-    A raw response keeps what it has parsed, so the program gets the same object later.
+
+def reply_of(described: object, choices: Sequence[Choice], *, whole: bool = True) -> ModelReply:
+    """The reply with these choices, described by a completion, a response or the last chunk of a stream."""
+    described = get(described, "response") or described
+    counted = get(described, "usage")
+    tokens = (
+        (get(counted, f"prompt{_TOKENS}") or get(counted, f"input{_TOKENS}")),
+        (get(counted, f"completion{_TOKENS}") or get(counted, f"output{_TOKENS}")),
+    )
+    read, written = (number if isinstance(number, int) else None for number in tokens)
+    id, model = (value if isinstance(value := get(described, key), str) else "" for key in ("id", "model"))
+    return ModelReply(choices, id, model, read, written, whole)
+
+
+def parsed(result: object) -> object | None:
+    """The completion behind a result, None when reading would take the result from the program (raw streams).
+
+    A raw response keeps the parsed object, so the program gets the same object later.
     """
     if hasattr(result, "choices") or hasattr(result, "output"):
         return result
@@ -157,25 +139,19 @@ def is_raw(result: object) -> bool:
     return type(result).__name__ == "LegacyAPIResponse"
 
 
-def replies(result: object) -> list[Reply]:
+def choices_in(result: object) -> list[Choice]:
     """Return what a result says: a message for each choice of a chat completion, one reply of as many messages as a
     response has items. Nothing when there is no text and no tool call (images, raw responses). What a tool gave that
     the model's side ran is no reply."""
     output = get(result, "output")
     if isinstance(output, list):
-        return told([_part(item) for item in cast(list[object], output) if not _is_output(item)])
-    return told(*([_part(get(choice, "message"))] for choice in _choices(result)))
+        return choices_of([_part(item) for item in cast(list[object], output) if not _is_output(item)])
+    return choices_of(*([_part(get(choice, "message"))] for choice in _choices(result)))
 
 
 def compacted(result: object) -> list[Message]:
     """Return the messages that a result has for those that were to be compacted."""
     return _messages(get(result, "output") or ())
-
-
-def told(*given: Reply) -> list[Reply]:
-    """The replies that say something, without what says nothing."""
-    parts = ([part for part in reply if any(part)] for reply in given)
-    return [reply for reply in parts if reply]
 
 
 def delta_texts(chunk: object) -> Iterator[tuple[int, str]]:
@@ -196,33 +172,6 @@ def delta_calls(chunk: object) -> Iterator[tuple[int, int, str, str]]:
         yield 0, place, *_asked(item)
     elif kind in ("response.function_call_arguments.delta", "response.custom_tool_call_input.delta"):
         yield 0, place, "", str(get(chunk, "delta") or "")
-
-
-def described(last: object) -> object:
-    """The object of a stream's last chunk that names model, id and usage."""
-    return get(last, "response") or last
-
-
-def call_text(name: str, arguments: str) -> str:
-    """A tool call as text; frameworks repeat the arguments with other blanks."""
-    with suppress(ValueError):
-        arguments = json.dumps(json.loads(arguments), ensure_ascii=False)
-    return json.dumps([name, arguments], ensure_ascii=False)
-
-
-def usage(result: object) -> tuple[int | None, int | None]:
-    """Return (input tokens, output tokens), None where not reported."""
-    counted = get(result, "usage")
-    given = get(counted, "prompt_tokens") or get(counted, "input_tokens")
-    made = get(counted, "completion_tokens") or get(counted, "output_tokens")
-    return given if isinstance(given, int) else None, made if isinstance(made, int) else None
-
-
-def get(value: object, name: str) -> Any:
-    """A field of a mapping or an object, None without one."""
-    if isinstance(value, Mapping):
-        return cast(Mapping[str, Any], value).get(name)
-    return getattr(value, name, None)
 
 
 def _choices(result: object) -> Sequence[object]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from memtrace_otel.capture import recall, variable_ref
-from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message, Version
-from memtrace_otel.instrumentation.openai.instructions import Instructions
+from memtrace_otel.instrumentation.chat_history.instructions import Instructions
+from memtrace_otel.instrumentation.chat_history.messages import INSTRUCTIONS, Message, Version
 from memtrace_otel.model import content_digest, make_ref, split_ref
 from memtrace_otel.semconv import RefKind
 

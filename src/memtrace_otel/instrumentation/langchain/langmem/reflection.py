@@ -8,7 +8,7 @@ from collections import OrderedDict
 from opentelemetry.context import Context, get_current
 
 from memtrace_otel.capture.fork import new_lock_after_fork
-from memtrace_otel.instrumentation.langmem.calls import Call
+from memtrace_otel.instrumentation.langchain.langmem.calls import Call
 from memtrace_otel.instrumentation.steps import Step
 
 _PENDING = 1024

@@ -6,16 +6,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from memtrace_otel.instrumentation.langgraph.threads import Held, said_key
-from memtrace_otel.instrumentation.openai.above import paired
-from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message
-from memtrace_otel.instrumentation.openai.history import Kept, asked_last
-from memtrace_otel.instrumentation.openai.lines import Entry
+from memtrace_otel.instrumentation.chat_history.alignment import Entry
+from memtrace_otel.instrumentation.chat_history.caller import paired
+from memtrace_otel.instrumentation.chat_history.history import Kept, asked_last
+from memtrace_otel.instrumentation.chat_history.messages import INSTRUCTIONS, Message
+from memtrace_otel.instrumentation.langchain.langgraph.threads import Held, said_key
 from memtrace_otel.model import make_ref, split_ref
 from memtrace_otel.semconv import RefKind
 
 if TYPE_CHECKING:
-    from memtrace_otel.instrumentation.langgraph.patches import LangGraphPatches
+    from memtrace_otel.instrumentation.langchain.langgraph.patches import LangGraphPatches
 
 
 def kept_by_thread(patches: LangGraphPatches, messages: Sequence[Message]) -> Kept | None:

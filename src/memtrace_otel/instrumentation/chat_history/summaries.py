@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message
-from memtrace_otel.instrumentation.openai.lines import Continued, Entry
+from memtrace_otel.instrumentation.chat_history.alignment import Continued, Entry
+from memtrace_otel.instrumentation.chat_history.messages import INSTRUCTIONS, Message
 from memtrace_otel.model import ref_kind
 from memtrace_otel.semconv import RefKind
 

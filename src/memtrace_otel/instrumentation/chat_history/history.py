@@ -13,10 +13,10 @@ from opentelemetry.context import Context, get_current
 from opentelemetry.trace import Span, Tracer
 
 from memtrace_otel.capture import Operation, recall
-from memtrace_otel.instrumentation.openai import conversations
-from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message, Request, Version
-from memtrace_otel.instrumentation.openai.lines import Continued, Entry, Prompt, aligned, key_of
-from memtrace_otel.instrumentation.openai.summaries import find_summaries, has_replaced
+from memtrace_otel.instrumentation.chat_history import conversations
+from memtrace_otel.instrumentation.chat_history.alignment import Continued, Entry, Prompt, aligned, key_of
+from memtrace_otel.instrumentation.chat_history.messages import INSTRUCTIONS, Message, Request, Version
+from memtrace_otel.instrumentation.chat_history.summaries import find_summaries, has_replaced
 from memtrace_otel.model import make_ref, ref_kind, split_ref
 from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from memtrace_otel.capture import recall
 from memtrace_otel.capture.recall import Answer, Recalled, fold
-from memtrace_otel.instrumentation.openai.lines import REPEATED_BY_CHANCE
+from memtrace_otel.instrumentation.chat_history.alignment import REPEATED_BY_CHANCE
 
 LABELLED = re.compile(r"^[^:?.!]{1,40}: *")
 _END = 64

@@ -23,9 +23,7 @@ from opentelemetry import baggage
 from memtrace_otel.capture import recall, scope_id
 from memtrace_otel.capture.fork import after_fork, new_lock_after_fork
 from memtrace_otel.capture.guard import note_drop
-from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Message, Request
-from memtrace_otel.instrumentation.openai.instructions import instructions_key
-from memtrace_otel.instrumentation.openai.lines import (
+from memtrace_otel.instrumentation.chat_history.alignment import (
     ALONE,
     HERE,
     REPEATED_BY_CHANCE,
@@ -40,6 +38,8 @@ from memtrace_otel.instrumentation.openai.lines import (
     key_of,
     one_of_each,
 )
+from memtrace_otel.instrumentation.chat_history.instructions import instructions_key
+from memtrace_otel.instrumentation.chat_history.messages import INSTRUCTIONS, Message, Request
 
 _STATES = 4096
 _ENTRIES = 4096

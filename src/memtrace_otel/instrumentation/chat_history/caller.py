@@ -8,10 +8,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from memtrace_otel.instrumentation.openai.calls import Message, Request, Version
+from memtrace_otel.instrumentation.chat_history.messages import Message, Request, Version
 
 if TYPE_CHECKING:
-    from memtrace_otel.instrumentation.openai.recording import ModelCall
+    from memtrace_otel.instrumentation.chat_history.model_call import ModelCall
 
 
 @dataclass(slots=True)
@@ -46,6 +46,9 @@ class Above:
 
 ABOVE: ContextVar[Above | None] = ContextVar("memtrace_call_above", default=None)
 """Set by instrumentors of such libraries while a model is called."""
+
+RECORDED_PACKAGES: set[str] = set()
+"""Client packages (`openai`) whose model calls their own instrumentor records now."""
 
 
 def paired(keys: Sequence[object], rows: Sequence[object]) -> dict[int, int]:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from memtrace_otel.instrumentation.langchain.documents import Known
-from memtrace_otel.instrumentation.langgraph.store import WRITER
-from memtrace_otel.instrumentation.langmem.calls import Call
-from memtrace_otel.instrumentation.langmem.session import SESSION, statement
+from memtrace_otel.instrumentation.langchain.langgraph.store import WRITER
+from memtrace_otel.instrumentation.langchain.langmem.calls import Call
+from memtrace_otel.instrumentation.langchain.langmem.session import SESSION, statement
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import Action, OpKind, Role
 

@@ -7,6 +7,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from memtrace_otel.instrumentation import steps
 
 if TYPE_CHECKING:
-    from memtrace_otel.instrumentation.langmem.patches import LangMemPatches
+    from memtrace_otel.instrumentation.langchain.langmem.patches import LangMemPatches
 
 Call: TypeAlias = "steps.Call[LangMemPatches]"

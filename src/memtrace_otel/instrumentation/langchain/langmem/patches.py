@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from opentelemetry.trace import Tracer
 
-from memtrace_otel.instrumentation.langmem import decisions, managers, reflection
-from memtrace_otel.instrumentation.langmem.reflection import Delayed
+from memtrace_otel.instrumentation.langchain.langmem import decisions, managers, reflection
+from memtrace_otel.instrumentation.langchain.langmem.reflection import Delayed
 from memtrace_otel.instrumentation.patches import Patches, Points
 
 SYSTEM = "langmem"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from opentelemetry.trace import Tracer
 
 from memtrace_otel.instrumentation.instrumentor import MemoryInstrumentor
-from memtrace_otel.instrumentation.langmem.patches import SYSTEM, LangMemPatches
+from memtrace_otel.instrumentation.langchain.langmem.patches import SYSTEM, LangMemPatches
 
 __all__ = ["LangMemInstrumentor"]
 

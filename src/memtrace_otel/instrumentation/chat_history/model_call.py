@@ -11,22 +11,10 @@ from memtrace_otel.capture import Operation, current_operation, guard, recall, v
 from memtrace_otel.capture.adoption import AdoptingTracer, around, model_call_of_another
 from memtrace_otel.capture.evaluation import write_evaluation
 from memtrace_otel.capture.tracing import context_of
-from memtrace_otel.instrumentation.openai.calls import (
-    Reply,
-    Request,
-    Version,
-    compacted,
-    described,
-    get,
-    parsed,
-    replies,
-    told,
-    usage,
-)
-from memtrace_otel.instrumentation.openai.history import History, Kept, Said, kept_history
-from memtrace_otel.instrumentation.openai.inputs import Inputs
-from memtrace_otel.instrumentation.openai.judgement import Judgement, expected_answer, parse_judgement
-from memtrace_otel.instrumentation.openai.streams import Streamed
+from memtrace_otel.instrumentation.chat_history.history import History, Kept, Said, kept_history
+from memtrace_otel.instrumentation.chat_history.inputs import Inputs
+from memtrace_otel.instrumentation.chat_history.judgement import Judgement, expected_answer, parse_judgement
+from memtrace_otel.instrumentation.chat_history.messages import Choice, Message, ModelReply, Request, Version
 from memtrace_otel.model import make_ref, split_origin
 from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
 
@@ -75,24 +63,17 @@ class ModelCall:
             parent=context_of(self._judged.origin) if joins and self._judged else None,
         )
 
-    def finish(self, result: object) -> None:
-        """Record the reply of a call that has returned."""
-        readable = parsed(result)
-        if readable is None:
+    def finish(self, reply: ModelReply | None) -> None:
+        """Record the reply, None when the reply cannot be read."""
+        if reply is None:
             self.operation.mark(Incomplete.UNPARSED)
             self._respond([], "")
             return
-        _describe(self.operation, readable)
-        self._conclude(replies(readable), readable)
-
-    def finish_stream(self, said: Streamed) -> None:
-        """Record what a stream said, all of it or, when the program left it half-way, what came."""
-        reply = described(said.last)
         _describe(self.operation, reply)
-        if not said.whole:
+        if not reply.whole:
             self.operation.mark(Incomplete.TRUNCATED)
-        self._conclude(replies(reply) or told([(said.text, said.calls)], *([other] for other in said.others)), reply)
-        if not said.whole:
+        self._conclude(reply)
+        if not reply.whole:
             self._wait_for_answer()
 
     def fail(self) -> None:
@@ -104,15 +85,15 @@ class ModelCall:
         if self._history is not None:
             self._history.unanswered()
 
-    def _conclude(self, given: Sequence[Reply], reply: object) -> None:
-        text = "".join(text for parts in given[:1] for text, _ in parts)
+    def _conclude(self, reply: ModelReply) -> None:
+        text = "".join(text for parts in reply.choices[:1] for text, _ in parts)
         judgement = parse_judgement(text) if self._judged else None
         if judgement and self._judged:
             self._judge(self._judged, judgement, text)
         else:
-            self._respond(given, str(get(reply, "id") or ""))
+            self._respond(reply.choices, reply.id)
 
-    def _respond(self, given: Sequence[Reply], reply_id: str) -> None:
+    def _respond(self, given: Sequence[Choice], reply_id: str) -> None:
         operation = self.operation
         operation.set(semconv.GEN_AI_OPERATION_NAME, semconv.CHAT)
         if self._history is not None:
@@ -165,23 +146,21 @@ class Compaction:
         self._history = History(request, tracer, None)
         self.operation = self._history.summarising()
 
-    def finish(self, result: object) -> None:
-        """Record what stands for the history from now on."""
-        readable = parsed(result)
-        if readable is None:
+    def finish(self, reply: ModelReply | None, given: Sequence[Message]) -> None:
+        """Record the messages that stand for the history from now on."""
+        if reply is None:
             self.operation.mark(Incomplete.UNPARSED)
             return
-        _describe(self.operation, readable)
-        self._history.compacted(self.operation, compacted(readable), str(get(readable, "id") or ""))
+        _describe(self.operation, reply)
+        self._history.compacted(self.operation, given, reply.id)
 
 
-def _describe(operation: Operation, result: object) -> None:
-    given, made = usage(result)
-    if given is not None:
-        operation.set(semconv.GEN_AI_USAGE_INPUT_TOKENS, given)
-    if made is not None:
-        operation.set(semconv.GEN_AI_USAGE_OUTPUT_TOKENS, made)
-    for name, key in ((semconv.GEN_AI_RESPONSE_MODEL, "model"), (semconv.GEN_AI_RESPONSE_ID, "id")):
-        value = get(result, key)
-        if isinstance(value, str):
+def _describe(operation: Operation, reply: ModelReply) -> None:
+    for name, value in (
+        (semconv.GEN_AI_USAGE_INPUT_TOKENS, reply.input_tokens),
+        (semconv.GEN_AI_USAGE_OUTPUT_TOKENS, reply.output_tokens),
+        (semconv.GEN_AI_RESPONSE_MODEL, reply.model or None),
+        (semconv.GEN_AI_RESPONSE_ID, reply.id or None),
+    ):
+        if value is not None:
             operation.set(name, value)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from memtrace_otel.capture import recall
 from memtrace_otel.instrumentation.langchain.identity import answers_of
-from memtrace_otel.instrumentation.langgraph.threads import Entry
+from memtrace_otel.instrumentation.langchain.langgraph.threads import Entry
 
 _KEPT = 10_000
 

@@ -9,12 +9,12 @@ from opentelemetry.trace import Span
 
 from memtrace_otel.capture import Operation, recall, variable_ref
 from memtrace_otel.capture.content import message_refs, said
-from memtrace_otel.instrumentation.openai.calls import INSTRUCTIONS, Request
-from memtrace_otel.instrumentation.openai.conversations import user_here
-from memtrace_otel.instrumentation.openai.history import History, Kept, asked_last
-from memtrace_otel.instrumentation.openai.judgement import asks_to_judge, expected_answer
-from memtrace_otel.instrumentation.openai.lines import Entry
-from memtrace_otel.instrumentation.openai.partial import LABELLED, handed_on, introduced, is_telling
+from memtrace_otel.instrumentation.chat_history.alignment import Entry
+from memtrace_otel.instrumentation.chat_history.conversations import user_here
+from memtrace_otel.instrumentation.chat_history.history import History, Kept, asked_last
+from memtrace_otel.instrumentation.chat_history.judgement import asks_to_judge, expected_answer
+from memtrace_otel.instrumentation.chat_history.messages import INSTRUCTIONS, Request
+from memtrace_otel.instrumentation.chat_history.quoted_answers import LABELLED, handed_on, introduced, is_telling
 from memtrace_otel.model import split_origin
 from memtrace_otel.semconv import Incomplete, RefKind, Role
 

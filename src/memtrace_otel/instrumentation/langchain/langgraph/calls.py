@@ -7,6 +7,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from memtrace_otel.instrumentation import steps
 
 if TYPE_CHECKING:
-    from memtrace_otel.instrumentation.langgraph.patches import LangGraphPatches
+    from memtrace_otel.instrumentation.langchain.langgraph.patches import LangGraphPatches
 
 Call: TypeAlias = "steps.Call[LangGraphPatches]"
