@@ -289,8 +289,8 @@ def _slice_of_answer(database: Path, origin: str) -> EvolutionGraph | None:
 
 
 def _show_nodes(evolution: EvolutionGraph, nodes: Iterable[NodeKey], as_json: bool, nothing: str) -> None:
+    from memtrace_otel.model.printable import one_line
     from memtrace_otel.report.memory import node_row
-    from memtrace_otel.report.text import one_line
 
     rows = [node_row(evolution, node) for node in nodes]
     for row in () if as_json else rows:
@@ -324,7 +324,7 @@ def _tell_of_bound(evolution: EvolutionGraph) -> None:
 
 
 def _known(scopes: Sequence[str]) -> str:
-    from memtrace_otel.report.text import one_line
+    from memtrace_otel.model.printable import one_line
 
     shown = ", ".join(map(one_line, scopes[:_SHOWN])) + " ..." * (len(scopes) > _SHOWN)
     return f"the database has {shown}" if scopes else "the database has none"
@@ -333,7 +333,7 @@ def _known(scopes: Sequence[str]) -> str:
 def _find(evolution: EvolutionGraph, name: str, scope: str | None) -> NodeKey:
     from memtrace_otel.graph import OperationKey
     from memtrace_otel.graph.export import node_id, nodes_named
-    from memtrace_otel.report.text import one_line
+    from memtrace_otel.model.printable import one_line
 
     nodes = nodes_named(evolution, name, scope or "")
     if not nodes:
@@ -348,7 +348,7 @@ def _find(evolution: EvolutionGraph, name: str, scope: str | None) -> NodeKey:
 
 def _label(evolution: EvolutionGraph, node: NodeKey) -> str:
     from memtrace_otel.graph import OperationKey
-    from memtrace_otel.report.text import one_line
+    from memtrace_otel.model.printable import one_line
 
     if not isinstance(node, OperationKey):
         return one_line(node.ref)

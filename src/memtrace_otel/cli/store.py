@@ -64,7 +64,7 @@ def store() -> None:
 @clear_errors
 def stats(database: Path, as_json: bool) -> None:
     """Count spans, traces, memory scopes, what waits and what could not be read; bytes used and free."""
-    from memtrace_otel.report.text import one_line
+    from memtrace_otel.model.printable import one_line
     from memtrace_otel.sources import SqliteStore
 
     with SqliteStore.open(database, create=False) as opened:

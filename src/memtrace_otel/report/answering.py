@@ -6,9 +6,10 @@ from memtrace_otel.attribution.lineage import Lineage
 from memtrace_otel.attribution.recall import Recall
 from memtrace_otel.graph import VersionKey
 from memtrace_otel.model import Failure, OperationSpan, Variable, Verdict
+from memtrace_otel.model.printable import one_line
 from memtrace_otel.report.evolution import Draft, FlowKind, Moment, Stage, content_or_note
 from memtrace_otel.report.summary import process_of
-from memtrace_otel.report.text import Mark, Paragraph, Run, one_line
+from memtrace_otel.report.text import Mark, Paragraph, Run
 from memtrace_otel.semconv import FailureType, Role
 
 MAX_HITS = 3

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Failure, Step, Verdict, is_origin, make_origin
+from memtrace_otel.model.printable import one_line, printable
 from memtrace_otel.report.evolution import Evolution
 from memtrace_otel.report.follow import Follower
 from memtrace_otel.report.summary import VerdictSummary, process_of, summarise
-from memtrace_otel.report.text import one_line, printable
 from memtrace_otel.report.timeline import Timeline, lay_out
 from memtrace_otel.report.times import day_and_clock, machine
 from memtrace_otel.report.wording import LOSSES, failure_class, step_name

@@ -14,10 +14,11 @@ from rich.tree import Tree
 
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Verdict
+from memtrace_otel.model.printable import one_line
 from memtrace_otel.report.evolution import Evolution, FlowKind, Moment, Stage
 from memtrace_otel.report.follow import Follower
 from memtrace_otel.report.summary import VerdictSummary, summarise
-from memtrace_otel.report.text import Mark, Paragraph, one_line
+from memtrace_otel.report.text import Mark, Paragraph
 from memtrace_otel.report.times import day_and_clock
 from memtrace_otel.report.wording import failure_class
 

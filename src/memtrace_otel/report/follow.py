@@ -11,9 +11,10 @@ from memtrace_otel.attribution.sources import Source, sources_of
 from memtrace_otel.attribution.text import terms
 from memtrace_otel.graph import EvolutionGraph, VersionKey
 from memtrace_otel.model import Verdict, make_origin, ref_kind
+from memtrace_otel.model.printable import one_line
 from memtrace_otel.report.answering import ANSWER, JUDGEMENT, Answering
 from memtrace_otel.report.evolution import UNRECORDED, Draft, Evolution, Moment, Stage
-from memtrace_otel.report.text import Mark, Run, one_line
+from memtrace_otel.report.text import Mark, Run
 from memtrace_otel.report.wording import flag
 from memtrace_otel.report.writing import Writing
 from memtrace_otel.semconv import READING_KINDS, FailureType, OpKind

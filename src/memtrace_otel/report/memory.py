@@ -11,7 +11,7 @@ from rich.text import Text
 
 from memtrace_otel.graph import Change, EvolutionGraph, NodeKey, OperationKey, Read, VersionKey
 from memtrace_otel.graph.export import node_id
-from memtrace_otel.report.text import one_line
+from memtrace_otel.model.printable import one_line
 from memtrace_otel.report.times import day_and_clock
 
 _HIDDEN = frozenset({"id", "time", "operation"})

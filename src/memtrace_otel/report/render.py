@@ -13,9 +13,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Verdict
+from memtrace_otel.model.printable import one_line
 from memtrace_otel.report.cards import Card, card
 from memtrace_otel.report.follow import Follower
-from memtrace_otel.report.text import one_line
 from memtrace_otel.report.times import day_and_clock, machine
 from memtrace_otel.report.wording import MEANING, ORDER, failure_class
 from memtrace_otel.version import __version__

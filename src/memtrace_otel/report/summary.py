@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from memtrace_otel import semconv
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import OperationSpan, Verdict, make_origin
-from memtrace_otel.report.text import one_line, printable
+from memtrace_otel.model.printable import one_line, printable
 from memtrace_otel.report.times import day_and_clock
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{20,}…?")

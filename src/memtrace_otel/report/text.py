@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import StrEnum
 
-_UNSEEN = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # terminal sequences: colours, cursor
-    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # window titles, hyperlinks
-    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
-    r"|[\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff]"  # direction overrides disguise a text
-)
-_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
-
-
-def printable(text: str) -> str:
-    """Return the text without control characters, terminal sequences and direction overrides; line breaks stay."""
-    return _LONE_SURROGATE.sub("\ufffd", _UNSEEN.sub("", text.replace("\r\n", "\n")))
-
-
-def one_line(text: str, limit: int = 0) -> str:
-    """Return the printable text with runs of white space as one space, cut with an ellipsis at `limit` characters."""
-    line = " ".join(printable(text).split())
-    return line if not limit or len(line) <= limit else line[: limit - 1].rstrip() + "…"
+from memtrace_otel.model.printable import one_line
 
 
 class Mark(StrEnum):

@@ -8,10 +8,11 @@ from memtrace_otel.attribution.lineage import Lineage, Version
 from memtrace_otel.attribution.sources import Source, sources_of
 from memtrace_otel.graph import VersionKey
 from memtrace_otel.model import OperationSpan, split_ref
+from memtrace_otel.model.printable import one_line
 from memtrace_otel.report import times
 from memtrace_otel.report.evolution import UNRECORDED, Draft, FlowKind, Moment, Stage, content_or_note
 from memtrace_otel.report.summary import process_of
-from memtrace_otel.report.text import Mark, Paragraph, Run, changes, one_line
+from memtrace_otel.report.text import Mark, Paragraph, Run, changes
 from memtrace_otel.semconv import RefKind
 
 MAX_VERSIONS = 4
