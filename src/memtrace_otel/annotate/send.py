@@ -1,64 +1,51 @@
-"""Send encoded OTLP requests once, and say exactly what became of them.
+"""Send one encoded OTLP request, once, and report exactly what became of it.
 
-The SDK's exporters are made for spans of the running program: they repeat a request whose answer was lost and log
-instead of telling. Here an id may never arrive twice (some backends show it twice), and the user has to see a failure.
+The exporters of the SDK repeat a request whose reply was lost, and log failures instead of raising them. Here a span id
+must never arrive twice, since some backends show it twice, and the user has to see a failure.
 """
 
 from __future__ import annotations
 
 import gzip
-import re
 import ssl
-from collections.abc import Callable
-from contextlib import suppress
-from http.client import HTTPException, IncompleteRead
+import time
+from contextlib import ExitStack
 from pathlib import Path
-from typing import NoReturn, TypeVar, cast
-from urllib.error import HTTPError, URLError
+from typing import NoReturn
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 import grpc
-from google.protobuf.json_format import Parse, ParseError
-from google.protobuf.message import DecodeError
+import httpx
 from opentelemetry.environment_variables import OTEL_LOGS_EXPORTER
 from opentelemetry.instrumentation.utils import suppress_instrumentation
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceResponse,
-)
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
 from memtrace_otel.annotate.target import Target
+from memtrace_otel.otlp.reply import ReplyError, read_rejected, refusal
 from memtrace_otel.version import __version__
 
-R = TypeVar("R", ExportTraceServiceResponse, ExportLogsServiceResponse)
-_METHOD = {
-    "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
-    "logs": "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
-}
 _USER_AGENT = f"memtrace-otel/{__version__}"
 _REPLY_BYTES = 1 << 20
+_SHOWN = 200
+"""Characters of a receiver's own words in an error."""
 _NO_LOGS = frozenset({403, 404, 405, 501})
 _REFUSED = frozenset({400, 403, 413, 422})
 _NO_LOGS_CALL = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED)
 _REFUSED_CALL = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED)
-_UNKNOWN = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
-_NO_TENANT = "no org id"
-"""Of Tempo, which says that it is unavailable (503)."""
-_SAYS_ERROR = re.compile(rb'"errors?"')
-_HTTP = "http1.x server"
-"""Of gRPC, which says that it is unavailable."""
-_GRPC = " (OTEL_EXPORTER_OTLP_PROTOCOL=grpc says that it is the port of gRPC)"
-"""A port of gRPC breaks the connection off, or answers what is not HTTP/1."""
-_WHO = " (OTEL_EXPORTER_OTLP_HEADERS says who sends: a token or a tenant, such as x-scope-orgid=acme)"
+_UNAUTHENTICATED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+_OTHER_PROTOCOL = " (does this port speak gRPC? Then set OTEL_EXPORTER_OTLP_PROTOCOL=grpc)"
+_CREDENTIALS = " (set a token or a tenant in OTEL_EXPORTER_OTLP_HEADERS, for example x-scope-orgid=acme)"
 
 
 class SendError(Exception):
-    """A request was not accepted, or not all of it. Names the receiver and its reason.
+    """A receiver did not accept a request, or not all of it. Names the receiver and its reason.
 
-    `unsupported` is true when the receiver does not take this signal at all (Jaeger and logs, for example), `refused`
-    when it takes no such request, perhaps not from us: it may take others. `partial` is true when so many of it were
-    `rejected`, for that `reason`, and the rest was taken: OTLP says not to repeat such a request by oneself.
+    `unsupported`: the receiver does not take this signal at all (Jaeger takes no logs, for example). `refused`: the
+    receiver takes no such request, perhaps not from this sender; other requests may be taken. `partial`: the receiver
+    took the request and `rejected` that many items, for that `reason`. OTLP forbids to repeat such a request.
     """
 
     def __init__(
@@ -71,10 +58,10 @@ class SendError(Exception):
         partial: bool = False,
         rejected: int = 0,
     ) -> None:
-        told = f"{rejected} rejected: {reason}" if rejected else reason
+        text = f"{rejected} rejected: {reason}" if rejected else reason
         if target.signal == "logs":
-            told += f" ({OTEL_LOGS_EXPORTER}=none sends no events)"
-        super().__init__(f"cannot send {target.signal} to {target} ({target.protocol}): {told}")
+            text += f" ({OTEL_LOGS_EXPORTER}=none sends no events)"
+        super().__init__(f"cannot send {target.signal} to {target} ({target.protocol}): {text}")
         self.target = target
         self.reason = reason
         self.unsupported = unsupported
@@ -83,50 +70,55 @@ class SendError(Exception):
         self.rejected = rejected
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """A redirect would become a GET without the body, and take the headers elsewhere: it is an error like others."""
-
-    def redirect_request(self, req: Request, fp: object, code: int, msg: str, headers: object, newurl: str) -> None:
-        return None
-
-
 def send(target: Target, body: bytes) -> None:
-    """Send one encoded request; returns when the receiver has taken all of it. Raises SendError otherwise."""
+    """Send one encoded request. Returns when the receiver has taken all of it; raises SendError otherwise."""
     with suppress_instrumentation():
-        reply = _send_grpc(target, body) if target.protocol == "grpc" else _send_http(target, body)
-    _check_reply(target, reply)
+        if target.protocol == "grpc":
+            rejected, reason = _send_grpc(target, body)
+        else:
+            rejected, reason = _send_http(target, body)
+    if rejected:
+        raise SendError(target, reason, partial=True, rejected=rejected)
 
 
-def _send_http(target: Target, body: bytes) -> bytes:
+def _send_http(target: Target, body: bytes) -> tuple[int, str]:
     headers = {**target.headers, "content-type": "application/x-protobuf", "user-agent": _USER_AGENT}
     if target.gzip:
         headers["content-encoding"] = "gzip"
         body = gzip.compress(body)
-    request = Request(target.endpoint, data=body, headers=headers, method="POST")
     try:
-        opener = build_opener(HTTPSHandler(context=_tls(target)), _NoRedirects)
-        with opener.open(request, timeout=target.timeout) as reply:
-            body = reply.read(_REPLY_BYTES)
-            if reply.length and len(body) < _REPLY_BYTES:
-                raise IncompleteRead(body, reply.length)
-            return body
-    except HTTPError as error:
-        said = b""
-        with suppress(OSError, HTTPException):
-            said = error.read(_REPLY_BYTES)
-        reason = f"HTTP {error.code} {error.reason}"
-        if error.code in (401, 403) or _NO_TENANT.encode() in said:
-            reason += _WHO
-        unsupported = error.code in _NO_LOGS and target.signal == "logs"
-        _refuse(target, reason, unsupported=unsupported, refused=error.code in _REFUSED)
-    except URLError as error:
-        _refuse(target, f"{error.reason}{_GRPC if isinstance(error.reason, ConnectionResetError) else ''}")
-    except ConnectionResetError as error:
-        _refuse(target, f"{error}{_GRPC}")
-    except (OSError, ValueError) as error:
-        _refuse(target, str(error) or type(error).__name__)
-    except HTTPException as error:  # its text may be what came, whatever that is
-        _refuse(target, f"{type(error).__name__}{'' if isinstance(error, IncompleteRead) else _GRPC}")
+        with (
+            httpx.Client(verify=_tls(target), timeout=target.timeout) as client,
+            client.stream("POST", target.endpoint, content=body, headers=headers) as reply,
+        ):
+            said = _read(reply, time.monotonic() + target.timeout)
+    except (httpx.RemoteProtocolError, httpx.ReadError) as error:  # the text of the error may be what came
+        incomplete = "complete message body" in str(error)
+        _fail(target, "the reply is incomplete" if incomplete else f"{type(error).__name__}{_OTHER_PROTOCOL}")
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+        _fail(target, str(error) or type(error).__name__)
+    status = reply.status_code
+    if problem := refusal(status, reply.headers.get("content-type", ""), said):
+        if not reply.is_success and (words := _one_line(said)):
+            problem += f": {words}"
+        if status in (401, 403):
+            problem += _CREDENTIALS
+        unsupported = status in _NO_LOGS and target.signal == "logs"
+        _fail(target, problem, unsupported=unsupported, refused=status in _REFUSED)
+    try:
+        return read_rejected(target.signal, said)
+    except ReplyError as error:
+        _fail(target, str(error))
+
+
+def _read(reply: httpx.Response, end: float) -> bytes:
+    """Read the beginning of a reply until `end` (monotonic): a receiver that drips must not hold the sender."""
+    said = b""
+    for part in reply.iter_bytes():
+        said += part
+        if len(said) > _REPLY_BYTES or time.monotonic() > end:
+            break
+    return said[:_REPLY_BYTES]
 
 
 def _tls(target: Target) -> ssl.SSLContext:
@@ -136,31 +128,30 @@ def _tls(target: Target) -> ssl.SSLContext:
     return context
 
 
-def _send_grpc(target: Target, body: bytes) -> bytes:
+def _send_grpc(target: Target, body: bytes) -> tuple[int, str]:
     address = urlsplit(target.endpoint).netloc.rpartition("@")[2] if "://" in target.endpoint else target.endpoint
     compression = grpc.Compression.Gzip if target.gzip else grpc.Compression.NoCompression
-    try:
-        credentials = None if target.insecure else _credentials(target)
-    except OSError as error:
-        _refuse(target, str(error))
-    channel = (
-        grpc.insecure_channel(address, compression=compression)
-        if credentials is None
-        else grpc.secure_channel(address, credentials, compression=compression)
-    )
-    with channel:
-        export = cast("Callable[..., bytes]", channel.unary_unary(_METHOD[target.signal]))
+    options = (("grpc.primary_user_agent", _USER_AGENT),)
+    with ExitStack() as stack:
         try:
-            return export(body, timeout=target.timeout, metadata=tuple(target.headers.items()))
+            if target.insecure:
+                channel = grpc.insecure_channel(address, options, compression)
+            else:
+                channel = grpc.secure_channel(address, _credentials(target), options, compression)
+            stack.enter_context(channel)
+            call = {"timeout": target.timeout, "metadata": tuple(target.headers.items())}
+            if target.signal == "traces":
+                part = TraceServiceStub(channel).Export(ExportTraceServiceRequest.FromString(body), **call)
+                return part.partial_success.rejected_spans, part.partial_success.error_message
+            part = LogsServiceStub(channel).Export(ExportLogsServiceRequest.FromString(body), **call)
+            return part.partial_success.rejected_log_records, part.partial_success.error_message
+        except OSError as error:
+            _fail(target, str(error))
         except grpc.RpcError as error:
             code = error.code()
-            reason = f"{code.name} {error.details()}"
-            if code in _UNKNOWN or _NO_TENANT in reason:
-                reason += _WHO
-            if _HTTP in reason:
-                reason += " (OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf says that it is the port of OTLP/HTTP)"
+            reason = f"{code.name} {error.details()}{_CREDENTIALS if code in _UNAUTHENTICATED else ''}"
             unsupported = code is grpc.StatusCode.UNIMPLEMENTED or (code in _NO_LOGS_CALL and target.signal == "logs")
-            _refuse(target, reason, unsupported=unsupported, refused=code in _REFUSED_CALL)
+            _fail(target, reason, unsupported=unsupported, refused=code in _REFUSED_CALL)
 
 
 def _credentials(target: Target) -> grpc.ChannelCredentials:
@@ -170,34 +161,11 @@ def _credentials(target: Target) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(pem(target.certificate), pem(target.client_key), pem(target.client_certificate))
 
 
-def _check_reply(target: Target, reply: bytes) -> None:
-    """Raise SendError when the receiver took only a part (a success to OTLP, a loss to us)."""
-    rejected, reason = 0, ""
-    try:
-        if target.signal == "traces":
-            part = _read(reply, ExportTraceServiceResponse()).partial_success
-            rejected, reason = part.rejected_spans, part.error_message
-        else:
-            part = _read(reply, ExportLogsServiceResponse()).partial_success
-            rejected, reason = part.rejected_log_records, part.error_message
-    except (ParseError, UnicodeDecodeError, RecursionError):  # a page of something in between
-        _refuse(target, "the reply is not an OTLP reply")
-    if rejected:
-        raise SendError(target, reason, partial=True, rejected=rejected)
+def _one_line(body: bytes) -> str:
+    """Return the beginning of a receiver's words as one line that a terminal can show."""
+    text = body[: 4 * _SHOWN].decode("utf-8", "replace")
+    return " ".join("".join(c if c.isprintable() and c != "\ufffd" else " " for c in text).split())[:_SHOWN]
 
 
-def _read(reply: bytes, response: R) -> R:
-    """A reply in protobuf, or in JSON, which some give to any request. Raises ParseError, UnicodeDecodeError,
-    RecursionError."""
-    try:
-        response.ParseFromString(reply)
-        return response
-    except DecodeError:
-        if not reply.lstrip().startswith(b"{") or _SAYS_ERROR.search(reply):
-            raise ParseError from None
-        response.Clear()
-        return Parse(reply, response, ignore_unknown_fields=True)
-
-
-def _refuse(target: Target, reason: str, *, unsupported: bool = False, refused: bool = False) -> NoReturn:
+def _fail(target: Target, reason: str, *, unsupported: bool = False, refused: bool = False) -> NoReturn:
     raise SendError(target, reason, unsupported=unsupported, refused=refused) from None

@@ -13,8 +13,8 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, distribution, distributions, entry_points
 from typing import Any
@@ -137,13 +137,42 @@ def receiver(exporter: Any) -> dict[str, Any]:
     log = Log()
     logging.getLogger("opentelemetry").addHandler(log)
     try:
-        answered = exporter.export([]).name == "SUCCESS"
+        with http_replies() as replies:
+            answered = exporter.export([]).name == "SUCCESS"
     except Exception as error:
         return row | {"reached": True, "answered": False, "error": f"{type(error).__name__}: {error}"}
     finally:
         logging.getLogger("opentelemetry").removeHandler(log)
     said = " ".join(filter(None, [row["error"], *log.lines[:1]]))
+    for reply in replies if answered else ():  # the exporter takes both for a success, and the spans are lost
+        status = (reply.history or [reply])[0].status_code
+        if 300 <= status < 400:
+            answered, said = False, f"code: {status}, a redirect to another address"
+        elif "html" in reply.headers.get("content-type", "").lower():
+            answered, said = False, f"a web page (status {reply.status_code}) instead of an OTLP reply"
     return row | {"reached": True, "answered": answered, "error": "" if answered else said}
+
+
+@contextmanager
+def http_replies() -> Iterator[list[Any]]:
+    """Collect the replies that `requests`, which the OTLP/HTTP exporter uses, gets meanwhile."""
+    replies: list[Any] = []
+    try:
+        from requests import Session
+    except ImportError:
+        yield replies
+        return
+    send = Session.send
+
+    def noted(self: Any, request: Any, **options: Any) -> Any:
+        replies.append(send(self, request, **options))
+        return replies[-1]
+
+    Session.send = noted
+    try:
+        yield replies
+    finally:
+        Session.send = send
 
 
 def spool(exporter: Any) -> str:

@@ -30,8 +30,13 @@ def receiver() -> Iterator[HTTPServer]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["content-length"]))
-            self.send_response(server.status)
-            self.send_header("content-length", "0")
+            self.send_response(200 if self.path == "/login" else server.status)
+            self.send_header("location", "/login")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:
@@ -86,6 +91,13 @@ def test_a_receiver_that_takes_spans_and_one_that_refuses(doctor: Examine, recei
     receiver.status = 401  # type: ignore[attr-defined]
     found = one(doctor(**otlp(receiver.server_port, "http/protobuf")), "endpoint")
     assert (found.state, "401" in found.found, "HEADERS" in found.remedy) == (State.PROBLEM, True, True)
+
+
+def test_a_redirect_to_a_web_page_is_a_problem(doctor: Examine, receiver: HTTPServer) -> None:
+    receiver.status = 307  # type: ignore[attr-defined]
+    found = one(doctor(**otlp(receiver.server_port, "http/protobuf")), "endpoint")
+    assert found.state == State.PROBLEM
+    assert "code: 307, a redirect to another address" in found.found
 
 
 def test_grpc_spoken_to_an_http_receiver(doctor: Examine, receiver: HTTPServer) -> None:
