@@ -110,33 +110,7 @@ def test_what_is_switched_off_in_capitals_is_off(monkeypatch: pytest.MonkeyPatch
     assert (done.returncode, "no memory operation was recorded" in done.stderr) == (7, True)
 
 
-@pytest.mark.parametrize(
-    ("program", "reason"),
-    [
-        ("print('hello')", "imports nothing that is watched"),
-        (
-            "import subprocess, sys\nsubprocess.run([sys.executable, '-I', '-c', ''])",
-            "app.py:2 starts a Python with -I",
-        ),
-    ],
-)
-def test_the_doctor_then_says_why_and_names_the_program(folder: Path, program: str, reason: str) -> None:
-    (folder / "app.py").write_text(program)
-    ran = command("run", "--", sys.executable, "app.py", "--port", "1")
-    done = command(*ran.stderr.splitlines()[-1].split()[4:5], "--json", *ran.stderr.splitlines()[-1].split()[5:])
-    findings = json.loads(done.stdout)
-    assert done.returncode == 1
-    assert any(reason in finding["found"] for finding in findings if finding["state"] == "problem")
-    [recorded] = [finding for finding in findings if finding["check"] == "recorded"]
-    assert recorded["remedy"] == f"memtrace-otel run -- {sys.executable} app.py --port 1"
-
-
-UNUSABLE = {
-    "MEMTRACE_REDACT_PATTERNS": "nosuchrule",
-    "MEMTRACE_REDACT_CALLBACK": "no_such_module:function",
-    "MEMTRACE_PREVIEW_BYTES": "many",
-    CONTENT: "true",
-}
+UNUSABLE = {"MEMTRACE_PREVIEW_BYTES": "many", CONTENT: "true"}
 
 
 @pytest.mark.parametrize("options", [(), ("--quiet",)])
@@ -153,7 +127,7 @@ def test_run_says_at_first_which_settings_cannot_be_used(
     for name in UNUSABLE:
         [line] = [line for line in said if name in line.partition("; type: ")[0]]
         assert line.startswith("memtrace-otel: ")
-        assert name in line.partition("; type: ")[2]
+        assert line.endswith(f"; type: unset {name}")
 
 
 def test_run_says_what_sigkill_loses(folder: Path) -> None:
@@ -175,15 +149,6 @@ def test_run_imports_nothing_of_the_program_and_finds_a_callback_beside_the_scri
     assert done.stderr.count("imported") == 1
 
 
-def test_doctor_finds_a_callback_beside_the_script(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "shop").mkdir()
-    (folder / "shop" / "app.py").write_text(PROGRAM)
-    (folder / "shop" / "shop_privacy.py").write_text("def redact(text): return 'x'")
-    monkeypatch.setenv("MEMTRACE_REDACT_CALLBACK", "shop_privacy:redact")
-    done = command("doctor", "--run", "--json", "--", sys.executable, "shop/app.py")
-    assert "settings" not in {finding["check"] for finding in json.loads(done.stdout)}
-
-
 def test_what_cannot_be_run_is_one_line_and_bad_input() -> None:
     for arguments, said in (
         (("run", "--", "no-such-command"), "command not found: no-such-command"),
@@ -196,26 +161,6 @@ def test_what_cannot_be_run_is_one_line_and_bad_input() -> None:
         assert said in done.stderr
         assert "Traceback" not in done.stderr
     assert not Path("memtrace.db").exists()
-
-
-@pytest.mark.parametrize("variable", ["OTEL_PROPAGATORS", "OTEL_PYTHON_TRACER_PROVIDER", "OTEL_SPAN_LINK_COUNT_LIMIT"])
-def test_a_variable_with_which_nothing_imports_is_one_line(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(variable, "nonsense")
-    done = command("run", "--", sys.executable, "app.py")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"memtrace-otel: {variable} ")
-    assert done.stderr.endswith(f"; type: unset {variable}\n")
-    done = command("doctor", "--run", "--json", "--", sys.executable, "app.py")
-    assert (done.returncode, done.stderr) == (1, "")
-    [found] = [found for found in json.loads(done.stdout) if found["state"] == "problem"]
-    assert (found["check"], found["remedy"]) == ("variable", f"unset {variable}")
-
-
-def test_a_variable_that_is_replaced_by_its_default_is_told_and_harms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_PYTHON_CONTEXT", "nonsense")
-    done = command("run", "--", sys.executable, "app.py")
-    assert (done.returncode, "1 operation of notes" in done.stderr) == (7, True)
-    assert "type: unset OTEL_PYTHON_CONTEXT" in done.stderr.splitlines()[0]
 
 
 # --- doctor ------------------------------------------------------------------------------------------------------
@@ -235,22 +180,8 @@ def test_doctor_of_a_program_that_run_records() -> None:
     assert healthy.returncode == 0
     assert {finding["state"] for finding in findings} <= {"ok", "warning"}
     assert all(set(finding) == {"check", "state", "found", "remedy"} for finding in findings)
-    assert any(finding["found"].startswith("1 of notes; the last one, create_memory") for finding in findings)
-    assert command("doctor", "--", sys.executable, "app.py").returncode == 1  # without run nobody takes the spans
-
-
-def test_doctor_names_a_provider_that_the_program_sets(folder: Path) -> None:
-    own = "from opentelemetry import trace\nfrom opentelemetry.sdk.trace import TracerProvider\n"
-    (folder / "app.py").write_text(f"{own}trace.set_tracer_provider(TracerProvider())\n{PROGRAM}")
-    refused = command("doctor", "--json", "--", sys.executable, "app.py")
-    joined = command("doctor", "--run", "--json", "--", sys.executable, "app.py")
-    found = [
-        next(finding for finding in json.loads(done.stdout) if "app.py:3" in finding["found"])
-        for done in (refused, joined)
-    ]
-    assert [(finding["check"], finding["state"]) for finding in found] == [("provider", "problem"), ("provider", "ok")]
-    assert found[0]["remedy"].startswith(f"memtrace-otel run -- {sys.executable} app.py")
-    assert (refused.returncode, joined.returncode) == (1, 0)
+    assert any(finding["found"].startswith("1 of notes; the last operation, create_memory") for finding in findings)
+    assert command("doctor", "--", sys.executable, "app.py").returncode == 1  # no receiver is there
 
 
 def test_doctor_refuses_what_is_no_python_program() -> None:

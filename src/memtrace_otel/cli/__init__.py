@@ -6,15 +6,18 @@ its program.
 
 from __future__ import annotations
 
-import click
+import sys
 
-from memtrace_otel.cli.about import completion, version
+import click
+from click.shell_completion import get_completion_class
+
 from memtrace_otel.cli.canary import canary
+from memtrace_otel.cli.config import config
 from memtrace_otel.cli.demo import demo
 from memtrace_otel.cli.failures import attribute, report
 from memtrace_otel.cli.feedback import feedback
 from memtrace_otel.cli.graph import graph
-from memtrace_otel.cli.observe import config, doctor, run
+from memtrace_otel.cli.observe import doctor, run
 from memtrace_otel.cli.options import examples
 from memtrace_otel.cli.own_environment import set_aside
 from memtrace_otel.cli.score import score
@@ -23,6 +26,25 @@ from memtrace_otel.cli.spans import import_files
 from memtrace_otel.cli.store import store
 from memtrace_otel.cli.watch import watch
 from memtrace_otel.version import __version__
+
+
+@click.command()
+def version() -> None:
+    """Print the version of memtrace-otel, of its wire contract and of Python."""
+    from memtrace_otel.semconv import WIRE_VERSION
+
+    click.echo(f"memtrace-otel {__version__}, wire {WIRE_VERSION}, Python {sys.version.split()[0]}")
+
+
+@click.command(epilog=examples('eval "$(memtrace-otel completion bash)"', "memtrace-otel completion zsh >> ~/.zshrc"))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script that completes commands and options in a shell."""
+    kind = get_completion_class(shell)
+    assert kind is not None  # click knows all three
+    click.echo(kind(context.find_root().command, {}, "memtrace-otel", "_MEMTRACE_OTEL_COMPLETE").source())
+
 
 _COMMANDS = (
     demo,

@@ -25,7 +25,7 @@ from memtrace_otel.cli.options import (
     since_option,
     source_option,
 )
-from memtrace_otel.cli.progress import progress_bar
+from memtrace_otel.cli.output import progress_bar
 
 if TYPE_CHECKING:
     from memtrace_otel.annotate import Annotation, AnnotationStore, Delivery

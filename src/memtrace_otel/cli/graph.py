@@ -362,7 +362,7 @@ def _show(rows: Sequence[dict[str, Any]], as_json: bool, nothing: str) -> None:
         for row in rows:
             click.echo(json.dumps(row, ensure_ascii=False))
     elif rows:
-        from memtrace_otel.cli.tables import print_table
+        from memtrace_otel.cli.output import print_table
         from memtrace_otel.report.memory import memory_table
 
         print_table(memory_table(rows, named=True), memory_table(rows))

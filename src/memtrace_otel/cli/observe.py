@@ -1,4 +1,4 @@
-"""`run`, `doctor`, `config`: a program under observation."""
+"""The commands `run` and `doctor`: record a program, and explain why nothing is recorded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from shlex import join, quote
-from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -19,9 +18,6 @@ from memtrace_otel import settings
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors
 from memtrace_otel.cli.options import database_option, examples
 from memtrace_otel.cli.own_environment import program_environment
-
-if TYPE_CHECKING:
-    from memtrace_otel.doctor import Fault
 
 
 @click.command(
@@ -60,11 +56,9 @@ def run(
 
     The program is not changed: it is started by opentelemetry-instrument, keeps its standard streams, gets the signals
     sent to this process, and its exit status is that of this command. What the environment says of OpenTelemetry
-    applies; backends that already get spans go on getting them. A variable of OpenTelemetry that would leave nothing
-    recorded is named and the program not started (exit status 2).
+    applies; backends that already get spans go on getting them.
     """
     from memtrace_otel.launch import (
-        LaunchError,
         check_python,
         find_program,
         leave_like,
@@ -78,11 +72,7 @@ def run(
     environ = recording_environment(
         program_environment(), database=database, name=program.name, service=service, content=content, endpoint=endpoint
     )
-    faults = _faults(program.python, environ)
-    if fatal := [f"{fault.found}; type: {fault.remedy}" for fault in faults if fault.fatal]:
-        raise LaunchError("\n".join(fatal))
-    said = [f"memtrace-otel: {fault.found}; type: {fault.remedy}" for fault in faults]
-    for line in [*said, *_unusable(program.python, _with_folder(environ, command))]:
+    for line in _unusable_settings(environ):
         click.secho(line, err=True, dim=True)
     started = time.time_ns()
     if quiet:
@@ -94,23 +84,13 @@ def run(
     leave_like(status)
 
 
-def _faults(python: Path, environ: Mapping[str, str]) -> Sequence[Fault]:
-    """The variables of OpenTelemetry that cannot be used."""
-    from memtrace_otel.doctor import ProbeError, examine_variables
-    from memtrace_otel.launch import LaunchError
-
-    try:
-        return examine_variables(python, environ)
-    except ProbeError as error:
-        raise LaunchError(str(error)) from None
-
-
-def _unusable(python: Path, environ: Mapping[str, str]) -> Iterator[str]:
-    """What to say before the program starts: which settings count as not given, or keep contents back."""
-    from memtrace_otel.doctor import examine_settings
-
-    for finding in examine_settings(python, environ):
-        yield f"memtrace-otel: {finding.found}; type: {finding.remedy}"
+def _unusable_settings(environ: Mapping[str, str]) -> Iterator[str]:
+    """Return one line for each setting whose value the program cannot use."""
+    for setting in settings.TABLE:
+        found = setting.find(environ)
+        if found.problem:
+            used = setting.shown(found.value) or "empty"
+            yield f"memtrace-otel: {found.problem}; {used} is used; type: unset {setting.env}"
 
 
 def _with_folder(environ: Mapping[str, str], command: Sequence[str]) -> dict[str, str]:
@@ -142,8 +122,6 @@ def _summary(database: Path, started: int, command: Sequence[str], killed: bool)
     yield f"memtrace-otel: {count} of {systems} recorded in {database}"
     if recorded.without_content:
         yield "  without contents, so most verdicts will be `unknown`: add --content"
-    for finding in recorded.foreign:
-        yield f"  {finding.found}" + (f"; type: {finding.remedy}" if finding.remedy else "")
     if recorded.complete and not recorded.judged:
         yield "  no answer was judged; one line of the program does: memtrace_otel.feedback('fail', expected=...)"
     yield f"  next: memtrace-otel attribute --all{elsewhere}"
@@ -164,15 +142,14 @@ def _summary(database: Path, started: int, command: Sequence[str], killed: bool)
 @click.pass_context
 @clear_errors
 def doctor(context: click.Context, command: tuple[str, ...], database: Path, as_json: bool, as_run: bool) -> None:
-    """Name every reason why nothing is recorded, or less than could be, and what to type.
+    """Name every reason why nothing, or too little, is recorded, with the command that helps.
 
-    Looks at what a program gets that opentelemetry-instrument starts in this environment: its Python, instrumentors,
-    provider, sampler, exporters and settings; connects to its OTLP receivers; and looks at what the database holds.
-    With COMMAND, which is not run, its Python is asked, else the one that runs memtrace-otel, and the source files of
-    the program are read: its script and what that imports from beside it.
+    The doctor checks the set-up that opentelemetry-instrument makes in this environment: Python, packages,
+    instrumentors, provider, sampler, exporters and settings. The doctor connects to the OTLP receivers and checks the
+    last recorded run in the database. COMMAND is not run; COMMAND only names the Python of the program.
 
-    Exit status 0 when nothing is wrong (warnings are told), 1 when there is a problem, 2 when COMMAND is no Python
-    program or cannot be observed at all; what to type is said in each case.
+    Exit status: 0 without a problem (warnings count as no problem), 1 with a problem, 2 when COMMAND is no Python
+    program.
     """
     from memtrace_otel.doctor import State, examine
     from memtrace_otel.launch import find_program, recording_environment
@@ -189,27 +166,8 @@ def doctor(context: click.Context, command: tuple[str, ...], database: Path, as_
     else:
         from rich.console import Console
 
-        from memtrace_otel.doctor.show import show_findings
+        from memtrace_otel.doctor.finding import show_findings
 
         show_findings(findings, Console())
     if any(finding.state == State.PROBLEM for finding in findings):
         sys.exit(NOTHING_FOUND)
-
-
-@click.command(epilog=examples("memtrace-otel config", "MEMTRACE_PREVIEW_BYTES=500 memtrace-otel config --json"))
-@click.option("--json", "as_json", is_flag=True, help="A JSON list on standard output.")
-@clear_errors
-def config(as_json: bool) -> None:
-    """Print every setting: its value here, where that comes from, its variable and its name in Python and YAML.
-
-    With OTEL_CONFIG_FILE its options are those that a program would get. Secrets are not shown.
-    """
-    from memtrace_otel.cli.settings_table import current_settings, settings_table
-
-    rows = current_settings(program_environment())
-    if as_json:
-        click.echo(json.dumps(rows, indent=1, ensure_ascii=False))
-    else:
-        from memtrace_otel.cli.tables import print_table
-
-        print_table(settings_table(rows))

@@ -10,7 +10,7 @@ import click
 
 from memtrace_otel.cli.errors import clear_errors
 from memtrace_otel.cli.options import database_option, examples
-from memtrace_otel.cli.progress import progress_bar
+from memtrace_otel.cli.output import progress_bar
 
 _UNREADABLE = "spans that cannot be read"
 

@@ -1,36 +1,32 @@
-"""What a program would get, asked of its own Python (`probe.py`)."""
+"""The observed set-up of a program: its Python, packages, instrumentors, provider, exporters and settings.
+
+`probe.py` collects the facts inside the program's own Python; the checks judge an `ObservedProgram` and run no code.
+"""
 
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from shlex import join
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from memtrace_otel import settings
-
-_SECONDS = 60
-_LEAD_SOMEWHERE = (settings.REDACT_PATTERNS, settings.REDACT_CALLBACK)
-OURS = "memtrace-otel"
-SOME_COMMAND = ("python", "app.py")
-EXPORTER = "OTEL_TRACES_EXPORTER"
-CONFIG_FILE = "OTEL_CONFIG_FILE"
+_TIMEOUT_SECONDS = 60
 _FAILED = "Failed to auto initialize OpenTelemetry"
+OURS = "memtrace-otel"
+CONFIG_FILE = "OTEL_CONFIG_FILE"
 
 
 class ProbeError(Exception):
-    """The program's Python could not be asked."""
+    """The program's Python cannot run the probe."""
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """An installed distribution."""
+    """An installed distribution with its requirements (PEP 508 texts)."""
 
     version: str
     requires: Sequence[str]
@@ -38,71 +34,58 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class Instrumentor:
-    """A registered instrumentor. `libraries` (requirements), `modules` (their names in imports), `active` and `error`
-    are known of ours only."""
+    """A registered instrumentor. `libraries` (requirements), `active` and `error` are known for ours only."""
 
     name: str
     package: str
-    libraries: Sequence[str]
-    active: bool
-    error: str
-    modules: Sequence[str] = ()
+    libraries: Sequence[str] = ()
+    active: bool = False
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Exporter:
-    """A span exporter of the provider. OTLP: endpoint and whether it was reached and answered. Ours: the database.
+    """A span exporter of the provider.
 
-    `spool` is the directory of the spans that wait for it.
+    OTLP exporters have `protocol`, `endpoint`, `reached` (a connection opened), `answered` (an empty export succeeded)
+    and `error`. Our exporter has `path`. `spool` is the directory of spans that wait for this exporter.
     """
 
     kind: str
-    protocol: str
-    endpoint: str
-    path: str
-    spool: str
-    reached: bool | None
-    answered: bool | None
-    error: str
+    protocol: str = ""
+    endpoint: str = ""
+    path: str = ""
+    spool: str = ""
+    reached: bool | None = None
+    answered: bool | None = None
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingValue:
-    """A setting as the program sees it; a secret's value is `set` or ''."""
+    """A setting as the program reads it; a secret is `set` or empty. `problem` explains an unusable value."""
 
     value: str
     source: str
-    problem: str
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigurationFile:
-    """What OTEL_CONFIG_FILE says of instrumentations: those that are `off`; `places`, the instrumentor that each of our
-    settings in it stands under; and what cannot be used (`place`, `problem` and a known name `like` it, or '')."""
-
-    off: Sequence[str] = ()
-    places: Mapping[str, str] = field(default_factory=dict[str, str])
-    wrong: Sequence[Mapping[str, str]] = ()
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedProgram:
-    """What `opentelemetry-instrument` sets up for a program in `environ`.
+    """The set-up that `opentelemetry-instrument` makes for a program in `environ`.
 
-    Package names are canonical (lower case, `-`). `kept` is the share of new traces that the sampler keeps;
-    `attributes`, `links` and `length` are span limits, None when there is none; `log` is what was logged while loading,
-    `unusable` why the values of settings, by name, lead nowhere, and `file` what OTEL_CONFIG_FILE says of
-    instrumentations. `command` is the command line of the program, () when none is known, and `rerun` what to type to
-    record it.
+    Package names are canonical (lower case, `-`). `kept` is the share of new traces that the sampler keeps.
+    `attributes`, `links` and `length` are span limits; None means no limit. `log` holds the warnings logged while
+    loading. `rerun` is the command that records the program.
     """
 
     environ: Mapping[str, str]
     python: Path
     version: tuple[int, ...]
     packages: Mapping[str, Package]
-    instrumentors: Sequence[Instrumentor]
-    settings: Mapping[str, SettingValue]
-    log: Sequence[str]
+    instrumentors: Sequence[Instrumentor] = ()
+    settings: Mapping[str, SettingValue] = field(default_factory=dict[str, SettingValue])
+    log: Sequence[str] = ()
     exporters: Sequence[Exporter] = ()
     provider: str = ""
     sdk: bool = False
@@ -111,89 +94,60 @@ class ObservedProgram:
     attributes: int | None = None
     links: int | None = None
     length: int | None = None
-    unusable: Mapping[str, str] = field(default_factory=dict[str, str])
-    file: ConfigurationFile = ConfigurationFile()
-    command: Sequence[str] = ()
-    rerun: str = f"memtrace-otel run -- {join(SOME_COMMAND)}"
+    rerun: str = "memtrace-otel run -- python app.py"
 
     def setting(self, name: str) -> str:
-        """The value of one of our settings, '' when the program has none of them."""
+        """Return the value of one of our settings; empty when the program cannot read the setting."""
         return self.settings[name].value if name in self.settings else ""
+
+    def change(self, command: str, in_file: str) -> str:
+        """Return the remedy: `command`, or an edit of OTEL_CONFIG_FILE where that file decides."""
+        name = self.environ.get(CONFIG_FILE)
+        return f"${{EDITOR:-vi}} {name}  # {in_file}" if name else command
 
     @property
     def failure(self) -> str:
-        """Why nothing, or not all of it, was set up; '' when it was."""
-        said = [line for line in self.log if line.startswith(_FAILED)] or ([] if self.sdk else list(self.log))
-        if said:
-            return said[-1].removeprefix(f"{_FAILED}: ")
+        """The logged reason why the SDK is not set up completely; empty when the SDK is."""
+        logged = [line for line in self.log if line.startswith(_FAILED)] or ([] if self.sdk else list(self.log))
+        if logged:
+            return logged[-1].removeprefix(f"{_FAILED}: ")
         return "" if self.sdk else f"the provider is {self.provider or 'unknown'}"
 
-    @property
-    def blamed(self) -> list[str]:
-        """The variables of OpenTelemetry that the reason names, also as an argument, or quotes the value of."""
-        quoted = set(re.findall(r"""['"]([^'"]+)['"]""", self.failure))
-        variables = {name: value for name, value in self.environ.items() if name.startswith("OTEL_")}
-        return sorted(
-            name
-            for name, value in variables.items()
-            if name in self.failure or name.removeprefix("OTEL_BSP_").lower() in self.failure or value in quoted
-        )
 
-
-def observe_program(python: Path, environ: Mapping[str, str]) -> ObservedProgram:
-    """Ask `python` what a program gets in `environ`, in about a second; raises ProbeError when it cannot be asked."""
-    return read_facts(_ask(python, environ), environ)
-
-
-def observe_settings(python: Path, environ: Mapping[str, str]) -> ObservedProgram:
-    """What `environ` says of our settings alone, quickly: `python` is asked only when some of them name something that
-    has to be there, and imports nothing of the program's. Raises ProbeError."""
-    found = {name: setting.find(environ) for name, setting in settings.NAMES.items()}
-    values = {
-        name: SettingValue(settings.NAMES[name].shown(value.value), value.source, value.problem)
-        for name, value in found.items()
-    }
-    asked = any(found[setting.name].source != "default" for setting in _LEAD_SOMEWHERE)
-    found_there = _ask(python, environ, "--settings") if asked else {}
-    return ObservedProgram(environ, python, (), {}, (), values, (), **found_there)
-
-
-def observe_components(python: Path, environ: Mapping[str, str]) -> dict[str, list[str]]:
-    """The names of OpenTelemetry's entry points that `python` has, by group. Raises ProbeError."""
-    return _ask(python, environ, "--components")
-
-
-def _ask(python: Path, environ: Mapping[str, str], *arguments: str) -> dict[str, Any]:
+def observe_program(python: Path, environ: Mapping[str, str], rerun: str) -> ObservedProgram:
+    """Run the probe in `python` (about a second). Raises ProbeError when `python` cannot run the probe."""
     source = Path(__file__).with_name("probe.py").read_bytes()
-    command = [python, "-", *arguments]
     try:
-        done = subprocess.run(command, input=source, capture_output=True, env=dict(environ), timeout=_SECONDS)
+        done = subprocess.run(
+            [python, "-"], input=source, capture_output=True, env=dict(environ), timeout=_TIMEOUT_SECONDS
+        )
     except (OSError, subprocess.SubprocessError) as error:
-        raise ProbeError(f"{python} cannot be asked: {error}") from None
+        raise ProbeError(f"{python} does not start: {error}") from None
     try:
-        return json.loads(done.stdout)
+        facts = json.loads(done.stdout)
     except ValueError:
         last = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
         raise ProbeError(f"{python} ended with status {done.returncode} while loading: {last}") from None
+    return read_facts(facts, environ, rerun)
 
 
-def read_facts(facts: dict[str, Any], environ: Mapping[str, str]) -> ObservedProgram:
-    """Read what the probe printed."""
+def read_facts(facts: Mapping[str, Any], environ: Mapping[str, str], rerun: str) -> ObservedProgram:
+    """Return the program that the JSON object of the probe describes."""
     read: dict[str, Any] = {
         "environ": environ,
+        "rerun": rerun,
         "python": Path(facts["python"]),
         "version": tuple(facts["version"]),
         "packages": {name: Package(**package) for name, package in facts["packages"].items()},
         "instrumentors": [Instrumentor(**row) for row in facts["instrumentors"]],
         "exporters": [Exporter(**row) for row in facts["exporters"]],
         "settings": {name: SettingValue(**row) for name, row in facts["settings"].items()},
-        "file": ConfigurationFile(**facts.get("file", {})),
     }
     return ObservedProgram(**{**facts, **read})
 
 
 def requirements(package: Package, extras: Sequence[str] = ("",)) -> list[Requirement]:
-    """The requirements of a package that apply here with one of `extras`; what cannot be read is left out."""
+    """Return the requirements that apply here with one of `extras`; an unreadable requirement is left out."""
     found: list[Requirement] = []
     for text in package.requires:
         try:
@@ -206,5 +160,5 @@ def requirements(package: Package, extras: Sequence[str] = ("",)) -> list[Requir
 
 
 def canonical(name: str) -> str:
-    """The name under which a distribution is found in `packages`."""
+    """Return the name of a distribution as `packages` has it."""
     return name.lower().replace("_", "-").replace(".", "-")

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from memtrace_otel.doctor.finding import Finding
-from memtrace_otel.doctor.foreign import check_foreign_contents
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.semconv import Incomplete, OpKind
 from memtrace_otel.sources import SqliteStore
@@ -21,14 +19,12 @@ MOST = 20_000
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """Memory operations that started after a moment: how many by system, how many judge an answer, and how many have
-    no contents because capture was off; `foreign` says what contents others have put on their spans, whatever is set
-    for ours. Not `complete` when there are more than were counted."""
+    no contents because capture was off. Not `complete` when there are more than were counted."""
 
     systems: Mapping[str, int]
     judged: int
     without_content: int
     complete: bool = True
-    foreign: tuple[Finding, ...] = ()
 
     @property
     def operations(self) -> int:
@@ -42,16 +38,13 @@ def read_recorded(database: Path, since: int) -> Recorded:
     A database that does not exist holds nothing.
     """
     spans: list[OperationSpan] = []
-    foreign: tuple[Finding, ...] = ()
     if database.exists():
         with SqliteStore.open(database, create=False) as store:
             spans = list(islice(store.spans(since=since, kinds=tuple(OpKind)), MOST + 1))
-            foreign = tuple(check_foreign_contents(islice(store.spans(since=since), MOST)))
     operations = [span for span in spans[:MOST] if not span.part]
     return Recorded(
         systems=dict(Counter(span.system or "unnamed" for span in operations).most_common()),
         judged=sum(span.kind == OpKind.JUDGE for span in operations),
         without_content=sum(Incomplete.CONTENT_OFF in span.incomplete for span in operations),
         complete=len(spans) <= MOST,
-        foreign=foreign,
     )

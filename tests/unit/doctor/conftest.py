@@ -1,43 +1,48 @@
-"""A clean environment for programs under examination, and findings by name."""
+"""A program under examination whose set-up is right, and findings by name."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from memtrace_otel.doctor import Finding, examine
+from memtrace_otel.doctor import Finding, ObservedProgram
+from memtrace_otel.doctor.program import Exporter, Instrumentor, Package, SettingValue
+from memtrace_otel.settings import CAPTURE_CONTENT
+from memtrace_otel.version import __version__
 
-Examine = Callable[..., list[Finding]]
-
-
-@pytest.fixture
-def environ(tmp_path: Path) -> dict[str, str]:
-    """What a program needs to be recorded with contents into `tmp_path`; nothing of the machine that runs the tests."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "MEMTRACE_"))}
-    return kept | {
-        "OTEL_TRACES_EXPORTER": "memtrace",
-        "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY",
-        "MEMTRACE_DB": str(tmp_path / "memtrace.db"),
-        "XDG_STATE_HOME": str(tmp_path / "state"),
-    }
+MakeProgram = Callable[..., ObservedProgram]
 
 
 @pytest.fixture
-def doctor(environ: dict[str, str]) -> Examine:
-    """`doctor(VARIABLE="value", OTHER=None)`: the findings in an environment changed like this (None: unset)."""
+def program(tmp_path: Path) -> MakeProgram:
+    """`program(field=value)`: a program without any problem, changed in these fields."""
+    right = ObservedProgram(
+        environ={},
+        python=Path("/usr/bin/python3"),
+        version=(3, 12, 1),
+        packages={
+            "memtrace-otel": Package(__version__, ["opentelemetry-sdk>=1.43,<2"]),
+            "opentelemetry-sdk": Package("1.45.1", []),
+            "mem0ai": Package("2.2.1", []),
+        },
+        instrumentors=[Instrumentor("memtrace_mem0", "memtrace-otel", ["mem0ai>=1.0,<3"], active=True)],
+        settings={CAPTURE_CONTENT.name: SettingValue("SPAN_ONLY", "environment")},
+        exporters=[Exporter("MemtraceSpanExporter", path=str(tmp_path / "memtrace.db"), spool=str(tmp_path / "spool"))],
+        provider="opentelemetry.sdk.trace.TracerProvider",
+        sdk=True,
+    )
 
-    def look(python: Path = Path(sys.executable), **changes: str | None) -> list[Finding]:
-        changed = {**environ, **changes}
-        return examine(python, {name: value for name, value in changed.items() if value is not None})
+    def make(**changes: Any) -> ObservedProgram:
+        return replace(right, **changes)
 
-    return look
+    return make
 
 
 def one(findings: list[Finding], check: str) -> Finding:
-    """The only finding of a check."""
+    """Return the only finding of a check."""
     [found] = [finding for finding in findings if finding.check == check]
     return found

@@ -94,10 +94,12 @@ def test_nothing_yet(tmp_path: Path) -> None:
 
 
 def test_what_is_complete_has_no_warning(tmp_path: Path) -> None:
-    whole = stored(tmp_path / "memtrace.db", span(1, parent_id="ab" * 8, seq=1), span(2, parent_id="ab" * 8, seq=2))
+    whole = stored(
+        tmp_path / "memtrace.db", span(1, parent_id="ab" * 8, seq=1), span(2, kind="respond", parent_id="ab" * 8, seq=2)
+    )
     [found] = check_recorded(whole, RERUN)
     assert (found.check, found.state) == ("recorded", State.OK)
-    assert "2 of mem0; the last one, search_memory, 1 s ago" in found.found
+    assert "2 of mem0; the last operation, search_memory, 1 s ago" in found.found
 
 
 def test_operations_that_lost_their_parent_are_named_by_their_place(recording: Recording, tmp_path: Path) -> None:
@@ -127,6 +129,8 @@ def test_answers_alone_miss_nothing_until_something_was_searched(tmp_path: Path)
     [
         (Incomplete.UNKNOWN_ORIGIN, "origin", State.WARNING, "memtrace-otel run"),
         (Incomplete.CONTENT_OFF, "recorded contents", State.WARNING, "=SPAN_ONLY"),
+        (Incomplete.TRUNCATED, "recorded contents", State.WARNING, "export MEMTRACE_PREVIEW_BYTES="),
+        (Incomplete.UNKNOWN_TURN, "turn", State.WARNING, "start_as_current_span"),
         (Incomplete.GUARD, "capture", State.PROBLEM, "memtrace-otel version"),
         (Incomplete.BUDGET, "drops", State.WARNING, "export MEMTRACE_SPAN_PARTS="),
         (Incomplete.DROPPED, "drops", State.WARNING, "export MEMTRACE_SPAN_PARTS="),

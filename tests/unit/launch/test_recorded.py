@@ -41,24 +41,3 @@ def test_operations_since_a_moment_are_counted_by_system(tmp_path: Path, monkeyp
     assert read_recorded(tmp_path / "missing.db", 0).operations == 0
     monkeypatch.setattr("memtrace_otel.launch.recorded.MOST", 2)
     assert read_recorded(tmp_path / "memtrace.db", 10) == Recorded({"mem0": 1, "openai": 1}, 0, 1, complete=False)
-
-
-def test_contents_that_others_wrote_are_told(tmp_path: Path) -> None:
-    ours = OperationSpan("1" * 32, "1" * 16, kind="retrieve", start=10, end=10, incomplete=("content_off",))
-    theirs = OperationSpan(
-        "1" * 32,
-        "2" * 16,
-        start=11,
-        end=12,
-        instrumentation_scope="openinference.instrumentation.langchain",
-        attributes={"input.value": "I live in Lisbon"},
-    )
-    with SqliteStore.open(tmp_path / "memtrace.db") as store:
-        store.add_request(encode_request([ours, theirs]))
-    [finding] = read_recorded(tmp_path / "memtrace.db", 10).foreign
-    assert "input.value" in finding.found
-    assert "OPENINFERENCE_HIDE_INPUTS=true" in finding.remedy
-    [finding] = read_recorded(tmp_path / "memtrace.db", 11).foreign  # as if ours were on
-    assert "input.value" in finding.found
-    assert not finding.remedy
-    assert not read_recorded(tmp_path / "memtrace.db", 12).foreign

@@ -1,32 +1,55 @@
-"""The settings with their current values, for `config`."""
+"""The command `config`: every setting with its current value and the origin of the value."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
+import click
 
 from memtrace_otel import settings
-from memtrace_otel.doctor import ProbeError, examine_variables, observe_program, without
-from memtrace_otel.launch import LaunchError
+from memtrace_otel.cli.errors import clear_errors
+from memtrace_otel.cli.options import examples
+from memtrace_otel.cli.own_environment import program_environment
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 _CHANGED = "cyan"
 
 
-def current_settings(environ: Mapping[str, str]) -> list[dict[str, str]]:
+@click.command(epilog=examples("memtrace-otel config", "MEMTRACE_PREVIEW_BYTES=500 memtrace-otel config --json"))
+@click.option("--json", "as_json", is_flag=True, help="A JSON list on standard output.")
+@clear_errors
+def config(as_json: bool) -> None:
+    """Print every setting: its value here, where that comes from, its variable and its name in Python and YAML.
+
+    With OTEL_CONFIG_FILE its options are those that a program would get. Secrets are not shown.
+    """
+    rows = _current_settings(program_environment())
+    if as_json:
+        click.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+    else:
+        from memtrace_otel.cli.output import print_table
+
+        print_table(_settings_table(rows))
+
+
+def _current_settings(environ: Mapping[str, str]) -> list[dict[str, str]]:
     """Return one row per setting: name, variable, value, source, problem and help; a secret's value is `set` or ''.
 
     Source is `default`, `environment` or, when that file sets it, `OTEL_CONFIG_FILE`.
     """
     file = environ.get("OTEL_CONFIG_FILE")
     if file:
+        from memtrace_otel.doctor import ProbeError, observe_program
+        from memtrace_otel.launch import LaunchError
+
         try:
-            python = Path(sys.executable)
-            found = observe_program(python, without(environ, examine_variables(python, environ))).settings
+            found = observe_program(Path(sys.executable), environ, "").settings
         except ProbeError as error:
             raise LaunchError(str(error)) from None
         values = {name: (value.value, value.source, value.problem) for name, value in found.items()}
@@ -41,8 +64,11 @@ def current_settings(environ: Mapping[str, str]) -> list[dict[str, str]]:
     return rows
 
 
-def settings_table(rows: Sequence[Mapping[str, str]]) -> RenderableType:
-    """Return the rows as a table; what is not the default stands out, what cannot be used is named."""
+def _settings_table(rows: Sequence[Mapping[str, str]]) -> RenderableType:
+    """Return the rows as a table; other values than the default are coloured, unusable values have a red line."""
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, pad_edge=False, show_edge=False)
     for title, overflow in (("setting", "fold"), ("value", "ellipsis"), ("from", "fold"), ("variable", "fold")):
         table.add_column(title, overflow=overflow)  # pyright: ignore[reportArgumentType]
