@@ -64,6 +64,10 @@ class RefKind(StrEnum):
     EXPECTED = "expected"
 
 
+ROOT_KINDS = frozenset({RefKind.MESSAGE, RefKind.QUERY, RefKind.EXPECTED, RefKind.PROMPT, RefKind.DOCUMENT})
+"""Kinds that come from outside: to have no origin is no gap in their lineage."""
+
+
 class Role(StrEnum):
     """Part a variable plays in one operation."""
 

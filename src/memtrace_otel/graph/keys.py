@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from memtrace_otel.semconv import ROOT_KINDS as ROOT_KINDS
 from memtrace_otel.semconv import RefKind
 
 
@@ -70,9 +71,6 @@ class Read:
         """Whether the operation looked at the version, decided to leave it alone and listed it among its outputs."""
         return self.index < 0
 
-
-ROOT_KINDS = frozenset({RefKind.MESSAGE, RefKind.QUERY, RefKind.EXPECTED, RefKind.PROMPT, RefKind.DOCUMENT})
-"""Kinds that come from outside: to have no origin is no gap in their lineage."""
 
 RECORD_KINDS = frozenset({RefKind.MEMORY, RefKind.STATE, RefKind.CHUNK, RefKind.DOCUMENT})
 """Kinds whose id outlives its contents: a later write of the same ref supersedes the earlier one."""

@@ -11,14 +11,13 @@ from typing import TypeVar
 from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.evolution import EvolutionGraph
-from memtrace_otel.graph.keys import ROOT_KINDS
 from memtrace_otel.graph.meetings import Meetings
 from memtrace_otel.graph.sharing import SharingSource, traces_sharing
 from memtrace_otel.graph.slicing import LineageSource
-from memtrace_otel.model import OperationSpan, is_origin, is_unique, ref_kind
+from memtrace_otel.model import OperationSpan, is_origin, is_unique
 from memtrace_otel.semconv import Incomplete, OpKind
 from memtrace_otel.sources.errors import SourceLimitError
-from memtrace_otel.sources.protocols import RecordSource, TraceSource
+from memtrace_otel.sources.protocols import TraceSource
 
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
@@ -127,11 +126,7 @@ class _Loading:
         self.traces: dict[str, list[OperationSpan]] = {}
         self._assembled: dict[str, Assembly] = {}
         self._sought: set[str] = set()
-        self._untold: set[str] = set()
         self._memories: set[str | None] = set()
-        self._writers_of: Callable[[str], list[str] | None] = (
-            source.writers if isinstance(source, RecordSource) else lambda ref: []
-        )
 
     @property
     def full(self) -> bool:
@@ -229,7 +224,7 @@ class _Loading:
         """The traces that tell who wrote a record, None where that cannot be told."""
         if isinstance(self._source, SharingSource):
             return traces_sharing(self._source, ref, scopes)
-        return self._writers_of(ref)
+        return self._source.writers(ref)
 
     def _rewriting(self, trace_id: str, known: Collection[str]) -> Iterator[OperationSpan]:
         """Yield the spans of the operations that wrote anew what their trace read from `known` origins. What others
@@ -248,8 +243,6 @@ class _Loading:
                 yield replace(span, scope=assembly.scopes.get(main, ""))
 
     def _changed(self, spans: Collection[OperationSpan]) -> list[str]:
-        if not isinstance(self._source, RecordSource):
-            return []
         try:
             changed: Collection[str] = self._source.changed_elsewhere(spans)
         except SourceLimitError as error:
@@ -298,11 +291,8 @@ class _Loading:
         refs = {v.ref for span in self.traces[trace_id] for v in span.inputs if not v.origin and is_unique(v.ref)}
         new = refs - self._sought
         self._sought |= new
-        found = {ref: self._asked(lambda ref=ref: self._writers_of(ref)) for ref in new}
-        self._untold.update(
-            ref for ref, writers in found.items() if writers is None and ref_kind(ref) not in ROOT_KINDS
-        )
-        return {writer for writers in found.values() for writer in writers or ()}
+        found = [self._asked(lambda ref=ref: self._source.writers(ref)) for ref in new]
+        return {writer for writers in found for writer in writers or ()}
 
     def _fresh(self, trace_ids: Iterable[str]) -> list[str]:
         """Load those traces; return the ids of those that are new."""
@@ -313,13 +303,8 @@ class _Loading:
 
     def graph(self, *, whole: bool = False) -> EvolutionGraph:
         """Build the graph of what was loaded; `whole` says that it is everything, unless the limit was reached."""
-        whole = whole and not (self.full or self._bounded)
-        graph = build_graph((span for spans in self.traces.values() for span in spans), whole=whole)
-        untold = any(not _is_written(graph, ref) for ref in self._untold)
-        if self.full or self._bounded or untold:
+        bounded = self.full or self._bounded or bool(getattr(self._source, "incomplete", ()))
+        graph = build_graph((span for spans in self.traces.values() for span in spans), whole=whole and not bounded)
+        if bounded:
             graph.incomplete[str(Incomplete.BOUNDED)] = 1
         return graph
-
-
-def _is_written(graph: EvolutionGraph, ref: str) -> bool:
-    return any(version.origin and graph.operation(version.origin) for version in graph.versions(ref))

@@ -40,10 +40,6 @@ class LineageSource(RecordSource, Protocol):
         """Turn waiting requests into spans; the other methods here do not."""
         ...
 
-    def writers(self, ref: str) -> list[str]:
-        """As `RecordSource`, which cannot always tell."""
-        ...
-
 
 class SliceSource(LineageSource, SharingSource, Protocol):
     """A source that finds what a slice asks for without a search."""

@@ -4,8 +4,11 @@ from memtrace_otel.model.attributed import DURATION_BUCKETS, OUTCOMES, Attribute
 from memtrace_otel.model.evaluations import (
     answers_named,
     evaluation_problem,
+    has_evaluation,
+    has_failing_evaluation,
     is_failing,
     is_known_label,
+    judged_traces,
     label_and_score,
 )
 from memtrace_otel.model.refs import (
@@ -44,11 +47,14 @@ __all__ = [
     "content_digests",
     "encoded_refs",
     "evaluation_problem",
+    "has_evaluation",
+    "has_failing_evaluation",
     "is_failing",
     "is_known_label",
     "is_origin",
     "is_trace_id",
     "is_unique",
+    "judged_traces",
     "label_and_score",
     "make_origin",
     "make_ref",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from memtrace_otel.model.refs import ref_kind
+from memtrace_otel.model.refs import is_origin, ref_kind
 from memtrace_otel.model.spans import OperationSpan, Variable
 from memtrace_otel.semconv import (
+    ATTRIBUTION_SCOPE,
+    EVALUATION_EVENT,
     EVALUATION_LABEL,
     EVALUATION_SCORE,
     FAILING_LABELS,
@@ -53,6 +55,27 @@ def answers_named(span: OperationSpan) -> list[Variable]:
     return in_role or list(by_ref)
 
 
+def has_evaluation(span: OperationSpan) -> bool:
+    """Return whether a span holds an evaluation, whatever the evaluation says."""
+    names = (EVALUATION_LABEL, EVALUATION_SCORE)
+    return span.kind == OpKind.JUDGE or any(name in told for told in _evaluations(span) for name in names)
+
+
+def has_failing_evaluation(span: OperationSpan, threshold: float) -> bool:
+    """Return whether an evaluation on a span calls an answer a failure. Verdicts of this program are no evaluations."""
+    if span.instrumentation_scope == ATTRIBUTION_SCOPE:
+        return False
+    return any(is_failing(*label_and_score(attributes), threshold) for attributes in _evaluations(span))
+
+
+def judged_traces(span: OperationSpan) -> set[str]:
+    """Return the ids of the traces whose answer an evaluation on this span may be about."""
+    answers = answers_named(span)
+    named = {variable.origin[:32] for variable in answers if is_origin(variable.origin)}
+    in_role = any(variable.role == Role.ANSWER for variable in answers)
+    return named if named and in_role else {span.trace_id, *named}
+
+
 def evaluation_problem(label: str, score: float | None) -> str:
     """Return why nothing can be concluded from an evaluation, '' when it says something."""
     if not label and score is None:
@@ -62,6 +85,10 @@ def evaluation_problem(label: str, score: float | None) -> str:
     if score is not None and not abs(score) <= sys.float_info.max:
         return "the score must be a finite number"
     return ""
+
+
+def _evaluations(span: OperationSpan) -> list[Mapping[str, object]]:
+    return [span.attributes, *(event.attributes for event in span.events if event.name == EVALUATION_EVENT)]
 
 
 def _word(label: str) -> str:

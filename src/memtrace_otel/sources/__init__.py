@@ -3,7 +3,7 @@
 from memtrace_otel.sources.errors import DamagedError, SourceLimitError, StoreError
 from memtrace_otel.sources.nearby import NearbySources
 from memtrace_otel.sources.opening import SourceError, open_source
-from memtrace_otel.sources.protocols import RecordSource, SpanStore, StoredVerdict, StoreStats, TraceSource
+from memtrace_otel.sources.protocols import RecordSource, SpanStore, StoredVerdict, StoreStats, TraceSource, VerdictLog
 from memtrace_otel.sources.remote import RemoteSource
 from memtrace_otel.sources.rows import NewSpan
 from memtrace_otel.sources.sqlite import SqliteStore
@@ -24,5 +24,6 @@ __all__ = [
     "StoreUpkeep",
     "StoredVerdict",
     "TraceSource",
+    "VerdictLog",
     "open_source",
 ]

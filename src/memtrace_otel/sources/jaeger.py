@@ -22,14 +22,14 @@ from itertools import repeat
 from typing import cast
 
 from memtrace_otel import semconv, settings
-from memtrace_otel.model import OperationSpan, rfc3339
+from memtrace_otel.model import OperationSpan, has_evaluation, rfc3339
 from memtrace_otel.otlp import DecodeError, decode_request
 from memtrace_otel.otlp.fields import array_of_text
 from memtrace_otel.otlp.json import json_to_request
 from memtrace_otel.sources.errors import SourceLimitError
 from memtrace_otel.sources.http import INTERNAL_ERROR, BackendApi, FailedError, listed, objects, span_id, trace_id
 from memtrace_otel.sources.remote import AT_A_TIME, Found, RemoteSource, TooMuchError
-from memtrace_otel.sources.wanted import Wanted, evaluates, operation_names
+from memtrace_otel.sources.wanted import Wanted, operation_names
 
 _logger = logging.getLogger(__name__)
 _TRACES, _WHOLE_TRACES = 200, 50
@@ -171,7 +171,7 @@ class JaegerSource(RemoteSource):
         for span in spans:
             traces[span.trace_id].append(span)
         found = {
-            trace_id: [span.span_id for span in spans if (wanted.holds(span) if wanted.names else evaluates(span))]
+            trace_id: [span.span_id for span in spans if (wanted.holds(span) if wanted.names else has_evaluation(span))]
             for trace_id, spans in traces.items()
             if wanted.names or any(map(wanted.holds, spans))
         }
@@ -198,7 +198,7 @@ def _may_hold(tag: Mapping[str, object], names: frozenset[str]) -> bool:
 
 def _such(trace: Mapping[str, object], wanted: Wanted) -> list[str]:
     """The ids of its spans that may read or list what is wanted, which a search cannot ask for; where nothing is named,
-    of those with an evaluation, as `evaluates` tells: a search gives whole traces."""
+    of those with an evaluation, as `has_evaluation` tells: a search gives whole traces."""
     spans = objects(trace, "spans")
     if wanted.names:
         return [span_id(one) for one in spans if any(_may_hold(tag, wanted.names) for tag in objects(one, "tags"))]

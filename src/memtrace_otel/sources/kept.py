@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from memtrace_otel.model import OperationSpan
+from memtrace_otel.sources.records import may_write
 
 _SPANS = 200_000
 K = TypeVar("K")
@@ -37,6 +38,9 @@ class _Kept(Generic[K, V]):
             return None
         self._values.move_to_end(key)
         return self._values[key][0]
+
+    def items(self) -> list[tuple[K, V]]:
+        return [(key, value) for key, (value, _) in self._values.items()]
 
     def put(self, key: K, value: V, items: int) -> None:
         if key in self._values:
@@ -71,6 +75,14 @@ class KeptTraces:
         with self._lock:
             self._traces.put(trace_id, spans, len(spans))
             self._forget()
+
+    def writing(self, ref: str) -> list[str]:
+        """Return the ids of the traces read so far in which a span wrote a record."""
+        with self._lock:
+            traces = self._traces.items()
+        return sorted(
+            id for id, spans in traces if any(v.ref == ref and may_write(span) for span in spans for v in span.outputs)
+        )
 
     def traces_of(self, scope: str) -> list[str] | None:
         """Return the ids of the traces of a scope, None when nobody has searched for them or they are forgotten."""

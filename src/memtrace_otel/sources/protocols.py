@@ -1,12 +1,13 @@
-"""What a store promises. `memtrace_otel.testing.StoreContract` holds every implementation to it.
+"""The two protocols of sources: `TraceSource` reads spans, `VerdictLog` remembers verdicts and what was sent.
 
-Two protocols, because most sources are read only for us: attribution asks a `TraceSource` (SQLite here; Jaeger, Tempo
-or ClickHouse elsewhere) and does not know which; only a receiver and an exporter need a `SpanStore`.
+Every source (a SQLite file, Jaeger, Tempo) is a `TraceSource`; code above never asks which one. The SQLite store is
+also a `VerdictLog`. `memtrace_otel.testing.SourceContract` checks the promises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -14,16 +15,32 @@ from memtrace_otel.model import OperationSpan
 
 
 class TraceSource(Protocol):
-    """Spans that can be asked for. Every method raises StoreError when the source cannot answer; it never guesses.
+    """Reads spans.
 
-    A reader sees every span acknowledged before the call. The same span (trace and span id) is returned once, however
-    often it was delivered; of two contents under one id one stays. Lists and iterators are in order of start time,
-    whatever the clocks said. Continuation spans (`part` > 0) are returned as they are. What is damaged is refused,
-    never left out.
+    - A read returns every span that was acknowledged before the call. Lists and iterators are in order of start time.
+    - A span (trace id and span id) is returned once, however often it was delivered.
+    - Continuation spans (`part` > 0) are returned as they are.
+    - A method raises StoreError only when the source cannot answer at all.
+    - A read past a bound of the session, or of a trace that cannot be read whole, returns what it has and adds one
+      sentence to `incomplete`.
     """
 
+    incomplete: list[str]
+    """What this session could not read: sentences for people. Empty: everything was read."""
+
+    def session(self, *, cases: int = 1) -> AbstractContextManager[TraceSource]:
+        """Return a context that gives a reader for about `cases` failing traces, with its own cache and bounds.
+
+        The reader sees traces as they are when it reads them first. Its `incomplete` starts empty.
+        """
+        ...
+
+    def prefetch(self, trace_ids: Collection[str]) -> None:
+        """Read together what the graphs of these traces will need. A hint: nothing depends on it."""
+        ...
+
     def trace(self, trace_id: str) -> list[OperationSpan]:
-        """Return the spans of a trace, [] when it is unknown."""
+        """Return the spans of a trace, [] when the trace is unknown."""
         ...
 
     def spans(
@@ -36,29 +53,88 @@ class TraceSource(Protocol):
     ) -> Iterator[OperationSpan]:
         """Yield the spans of a memory scope, of any of `kinds`, started at `since` or later and before `until` (ns).
 
-        What is not given does not restrict. Streams: memory does not grow with the number of spans.
+        A parameter that is not given does not restrict. Memory does not grow with the number of spans.
         """
         ...
 
     def readers(self, origin: str, *, kinds: Collection[str] = ()) -> list[OperationSpan]:
-        """Return the spans that have an input version with this origin, each once; only those of any of `kinds` where
-        some are given, which many a backend finds faster."""
+        """Return the spans (of any of `kinds`) that have an input version with this origin."""
+        ...
+
+    def writers(self, ref: str) -> list[str]:
+        """Return the ids of the traces that list a variable among their outputs. A few more may be among them."""
+        ...
+
+    def changed_elsewhere(self, spans: Collection[OperationSpan]) -> set[str]:
+        """Return the ids of the traces in which other memories changed a record that these spans wrote.
+
+        A change counts when a span of another scope, or of none, names the record by its origin or by a unique id.
+        Readers of spans near a failed write count too. `spans` are whole traces. A few more ids may be among them.
+        """
         ...
 
     def trace_ids(self, *, scope: str | None = None) -> list[str]:
-        """Return the id of every trace, by the start of its first span; of those that have a span of a memory scope
-        where one is given, by the start of the first such span."""
+        """Return the ids of the traces (with a span of the scope), by the start of the first (such) span."""
+        ...
+
+    def failing(self, since: int, known: dict[str, None] | None = None) -> list[str]:
+        """Return the ids of the traces with a failing evaluation that started at `since` (ns) or later, by its start.
+
+        Evaluations in `known` (origins) are not returned again; the evaluations that were read are added to it.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release files and connections."""
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class StoredVerdict:
+    """One verdict as stored: `document` is its JSON text, `created` ns since the epoch."""
+
+    answer: str
+    attribution_id: str
+    document: str
+    created: int
+
+
+class VerdictLog(Protocol):
+    """Remembers verdicts and which of their spans were sent where."""
+
+    def verdicts(self, trace_id: str = "") -> list[StoredVerdict]:
+        """Return the newest verdict on every answer (of a trace), oldest first."""
+        ...
+
+    def verdict(self, answer: str) -> StoredVerdict | None:
+        """Return the newest verdict on an answer (the origin of its span)."""
+        ...
+
+    def save_verdict(self, answer: str, attribution_id: str, document: str) -> bool:
+        """Store a verdict on an answer; return whether this attribution id is new."""
+        ...
+
+    def withdraw_verdicts(self, attribution_ids: Iterable[str]) -> None:
+        """Remove verdicts on answers that no longer fail, and the verdicts that these replaced."""
+        ...
+
+    def unsent(self, target: str, span_ids: Iterable[str]) -> list[str]:
+        """Return the ids that were never marked as sent to `target`, in their order."""
+        ...
+
+    def has_sent(self, target: str) -> bool:
+        """Return whether anything was ever marked as sent to `target`."""
+        ...
+
+    def mark_sent(self, target: str, span_ids: Iterable[str]) -> None:
+        """Remember that the spans were sent to `target`."""
+        ...
+
+
+# The protocols below go as their users go.
 @runtime_checkable
 class RecordSource(TraceSource, Protocol):
     """A source that finds what others than its owner did to a record, without looking through everything."""
-
-    def writers(self, ref: str) -> list[str] | None:
-        """Return the ids of the traces that list a variable among their outputs; a few more may be among them. None
-        where that cannot be told."""
-        ...
 
     def changed_elsewhere(self, spans: Collection[OperationSpan]) -> set[str]:
         """Return the ids of the traces in which a span of another scope, or of none, changes a record that one of these
@@ -97,13 +173,3 @@ class StoreStats:
     quarantined: int
     first: int
     last: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredVerdict:
-    """One verdict as kept: `document` is its JSON text, `created` ns since the epoch."""
-
-    answer: str
-    attribution_id: str
-    document: str
-    created: int

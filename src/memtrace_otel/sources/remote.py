@@ -11,21 +11,22 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections import ChainMap
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from copy import copy
 from itertools import chain
 from typing import Self
 from uuid import uuid4
 
 from memtrace_otel import settings
-from memtrace_otel.model import OperationSpan, make_origin
-from memtrace_otel.semconv import CHANGING_KINDS, Incomplete, OpKind
+from memtrace_otel.model import OperationSpan, has_evaluation, is_unique, judged_traces, make_origin, ref_kind
+from memtrace_otel.semconv import CHANGING_KINDS, ROOT_KINDS, Incomplete, OpKind
 from memtrace_otel.sources.errors import SourceLimitError, StoreError
 from memtrace_otel.sources.http import NOT_THERE, BackendApi, FailedError, RefusedError, UnreachableError
 from memtrace_otel.sources.kept import KeptTraces, Told
 from memtrace_otel.sources.records import may_write, near_failures, unique_refs
-from memtrace_otel.sources.wanted import Wanted, evaluates, judged_traces, named
+from memtrace_otel.sources.wanted import Wanted, named
 
 _logger = logging.getLogger(__name__)
 _SECOND = 1_000_000_000
@@ -44,6 +45,7 @@ _MOST_PARTS = 16
 """Where all changes come to tell a few: how many parts of time that have some are looked through at most."""
 _SAYING_SO = frozenset({OpKind.UPDATE, OpKind.DELETE, OpKind.CONSOLIDATE})
 """The kinds whose changes are searched first where all spans of a kind come to tell a few: of others there are many."""
+_NO_WRITERS = "the writers of a record that was read by its id alone are not known: the backend cannot search for them"
 _TOO_MANY = "what others did to some records is not known: too many spans would have to be looked through"
 
 Found = Mapping[str, Collection[str]]
@@ -76,6 +78,7 @@ class RemoteSource(ABC):
         self._history = (settings.SOURCE_HOURS.read() if hours is None else hours) * _HOUR
         self._kept: KeptTraces | None = None
         self._left_out: set[str] = set()
+        self.incomplete: list[str] = []
 
     def __str__(self) -> str:
         return str(self.api)
@@ -96,6 +99,21 @@ class RemoteSource(ABC):
     @abstractmethod
     def _at_once(self) -> int:
         """The longest time (ns) to search at once."""
+
+    @contextmanager
+    def session(self, *, cases: int = 1) -> Generator[Self]:
+        """Give a reader for about `cases` failing traces; see `TraceSource`."""
+        reading = copy(self)
+        reading._kept = KeptTraces()
+        reading.incomplete = []
+        reading.api.allow(cases)
+        yield reading
+
+    def prefetch(self, trace_ids: Collection[str]) -> None:
+        """Read together what the graphs of these traces will need."""
+        from memtrace_otel.sources.ahead import read_ahead
+
+        read_ahead(self, trace_ids)
 
     def keeping(self) -> Self:
         """Return a source that remembers what it has read: for one run over traces that change no more. What either
@@ -160,10 +178,18 @@ class RemoteSource(ABC):
         wanted = Wanted(names=frozenset((origin,)), kinds=frozenset(kinds))
         return sorted((span for id in traces for span in source.readable(id) if wanted.holds(span)), key=_start)
 
-    def writers(self, ref: str) -> list[str] | None:
-        """Return the ids of the traces that list a variable among their outputs, None where all would have to be looked
-        through."""
-        return self.find_writers((ref,)).get(ref)
+    def writers(self, ref: str) -> list[str]:
+        """Return the ids of the traces that list a variable among their outputs; see `TraceSource`."""
+        found = self.find_writers((ref,)).get(ref)
+        if found is None:
+            found = self._kept.writing(ref) if self._kept else []
+            if (
+                not (found and is_unique(ref))
+                and ref_kind(ref) not in ROOT_KINDS
+                and _NO_WRITERS not in self.incomplete
+            ):
+                self.incomplete.append(_NO_WRITERS)
+        return found
 
     def changed_elsewhere(self, spans: Collection[OperationSpan]) -> set[str]:
         """Return the ids of the traces that tell what others did to a record of these spans, see `RecordSource`; as far
@@ -238,7 +264,7 @@ class RemoteSource(ABC):
                             for judged in judged_traces(span):
                                 found[judged] = min(found.get(judged, span.start), span.start)
                     # what a search shows may not be there to read as yet
-                    read |= dict.fromkeys(span.origin for span in spans if evaluates(span))
+                    read |= dict.fromkeys(span.origin for span in spans if has_evaluation(span))
                     if never:
                         read |= dict.fromkeys(shown[trace_id])
         except SourceLimitError as error:

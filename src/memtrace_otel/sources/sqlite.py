@@ -8,11 +8,10 @@ import math
 import os
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from sqlite3 import Connection, DatabaseError
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from memtrace_otel.model import OperationSpan, make_origin
@@ -41,6 +40,7 @@ from memtrace_otel.sources.schema import INDEXED_KINDS
 from memtrace_otel.sources.streams import NUMBER_BITS
 from memtrace_otel.sources.turn import Turn
 from memtrace_otel.sources.upkeep import Compaction, Damage, Forgotten, Pruned, ScopeStats, StoreSize
+from memtrace_otel.sources.wanted import find_failing
 
 _logger = logging.getLogger(__name__)
 _PAGE = 256
@@ -63,12 +63,12 @@ class SqliteStore:
         self._lock = threading.RLock()
         self._turn = Turn(path)
         self._sources: dict[int, Source] = {}
+        self.incomplete: list[str] = []
         self._bodies = Bodies(connection)
 
     @classmethod
     def open(cls, path: str | Path, create: bool = True) -> Self:
-        """Open the database file and bring an older one to this schema version. Raises StoreError when it cannot be
-        opened, is not ours or is of a newer version."""
+        """Open the database file. Raises StoreError when it cannot be opened, is not ours or is of another version."""
         path = Path(path)
         connection = connect(path, create=create)
         try:
@@ -79,8 +79,7 @@ class SqliteStore:
         return cls(connection, path)
 
     def copy_log_every(self, pages: int) -> None:
-        """Copy the log into the file when a commit of this store finds so many pages in it. That takes long: a process
-        with a higher number leaves it to one with a lower number."""
+        """Copy the log into the file when a commit of this store finds so many pages in it."""
         with self._locked() as connection:
             copy_log_every(connection, pages)
 
@@ -92,9 +91,7 @@ class SqliteStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def add_request(self, body: bytes) -> None:
@@ -134,13 +131,24 @@ class SqliteStore:
             return waiting(connection)[0]
 
     def waiting(self) -> tuple[int, int]:
-        """Return the bytes that wait, and since when the oldest of them do (ns since the epoch, 0 when none does)."""
+        """Return the bytes that wait, and the arrival of the oldest (ns since the epoch, 0 without any)."""
         with self._locked() as connection:
             return waiting(connection)
 
     def trace(self, trace_id: str) -> list[OperationSpan]:
         """Return the spans of a trace by start time, [] when it is unknown."""
         return self._select("WHERE trace_id = ? ORDER BY start, id", (trace_id,))
+
+    def session(self, *, cases: int = 1) -> AbstractContextManager[Self]:
+        """Return a context that gives this store: a file needs no cache and no bounds."""
+        return nullcontext(self)
+
+    def prefetch(self, trace_ids: Collection[str]) -> None:
+        """Do nothing: a file is read as it is needed."""
+
+    def failing(self, since: int, known: dict[str, None] | None = None) -> list[str]:
+        """Return the ids of the traces with a failing evaluation since `since` (ns); see `TraceSource`."""
+        return find_failing(self.indexed_since(since), self.trace, {} if known is None else known)
 
     def readers(self, origin: str, *, kinds: Collection[str] = ()) -> list[OperationSpan]:
         """Return the spans (of any of `kinds`) that read a version produced by `origin`, by start time."""
@@ -158,8 +166,7 @@ class SqliteStore:
             return has_span(connection, make_origin(trace_id, span_id))
 
     def outlines(self, trace_ids: Collection[str]) -> Iterator[Outline]:
-        """Yield the decoded spans of several traces, trace by trace, without what they say. What waits is left to
-        wait."""
+        """Yield the decoded spans of several traces, trace by trace, without contents."""
         query = "SELECT trace_id, span_id, kind, scope, source, body FROM span WHERE trace_id "
         one = len(trace_ids) == 1
         query += "= ?" if one else "IN (SELECT value FROM json_each(?)) ORDER BY trace_id"
@@ -176,20 +183,16 @@ class SqliteStore:
             yield outline
 
     def writers(self, ref: str) -> list[str]:
-        """Return the ids of the traces that list a variable among their outputs; a few more may be among them.
-
-        What waits is left to wait."""
+        """Return the ids of the traces that list a variable among their outputs; see `TraceSource`."""
         with self._locked() as connection:
             return writers_of(connection, ref)
 
     def writers_before(self, ref: str, trace_id: str, most: int) -> list[str]:
-        """Return the ids of up to `most` traces that listed a variable among their outputs and arrived just before this
-        one; a few others may be among them. What waits is left to wait."""
+        """Return the ids of up to `most` traces that wrote a variable and arrived just before this one."""
         with self._locked() as connection:
             return writers_before(connection, ref, trace_id, most)
 
     def changed_elsewhere(self, spans: Collection[OperationSpan]) -> set[str]:
-        """Return the ids of the traces that tell what others did to a record of these spans; see `RecordSource`."""
         readers = {reader.trace_id for origin in near_failures(spans) for reader in self.readers(origin)}
         with self._locked() as connection:
             written = [(span.origin, span.scope) for span in spans if may_write(span)]
@@ -197,14 +200,12 @@ class SqliteStore:
         return readers | changed
 
     def writer_scopes(self, ref: str) -> dict[str, set[str]]:
-        """Return the ids of the traces that list a variable among their outputs, each with the scopes that those who do
-        may be of, '' for none; a few more may be among them. What waits is left to wait."""
+        """Return the ids of the traces that list a variable among their outputs, each with the writers' scopes."""
         with self._locked() as connection:
             return writer_scopes(connection, ref)
 
     def reader_scopes(self, trace_ids: Collection[str]) -> list[tuple[str, str, set[str]]]:
-        """Return (one of these traces, a trace that read what a span of it produced, the scopes that the reader may be
-        of). What waits is left to wait."""
+        """Return (one of these traces, a trace that read what a span of it produced, scopes of the reader)."""
         with self._locked() as connection:
             return reader_scopes(connection, trace_ids)
 
@@ -252,8 +253,7 @@ class SqliteStore:
             return [trace_id for (trace_id,) in connection.execute(query, values)]
 
     def indexed(self) -> Iterator[NewSpan]:
-        """Yield what every span is looked up by, in order of arrival, page by page: a tenth of the time that the whole
-        spans take."""
+        """Yield the indexed fields of every span, in order of arrival, page by page."""
         self.decode()
         for _, page in self._indexed_pages(0, _LAST_ROW):
             yield from page

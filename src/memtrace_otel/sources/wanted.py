@@ -1,12 +1,14 @@
-"""What is looked for in a backend, and what a judging span says of an answer."""
+"""What is looked for in a backend."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from memtrace_otel import semconv, settings
-from memtrace_otel.model import OperationSpan, answers_named, is_failing, is_origin, label_and_score
+from memtrace_otel.model import OperationSpan, has_failing_evaluation, is_origin, judged_traces, make_origin
 from memtrace_otel.otlp.decode import IndexedFields
+from memtrace_otel.sources.rows import NewSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class Wanted:
             (self.scopes is None or span.scope in self.scopes)
             and (not self.kinds or span.kind in self.kinds)
             and (not self.names or not self.names.isdisjoint(named(span)))
-            and (not self.failing or says_failing(span))
+            and (not self.failing or has_failing_evaluation(span, settings.EVALUATION_THRESHOLD.read()))
         )
 
 
@@ -41,31 +43,23 @@ def operation_names(kind: str) -> list[str]:
     return [name for name, stood_for in semconv.KIND_OF_OPERATION.items() if stood_for == kind]
 
 
-def says_failing(span: OperationSpan) -> bool:
-    """Tell whether an evaluation on a span calls an answer a failure. Our own verdicts are no evaluations."""
-    if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE:
-        return False
-    threshold = settings.EVALUATION_THRESHOLD.read()
-    told = [span.attributes, *(event.attributes for event in span.events if event.name == semconv.EVALUATION_EVENT)]
-    return any(is_failing(*label_and_score(attributes), threshold) for attributes in told)
-
-
-def evaluates(span: OperationSpan) -> bool:
-    """Tell whether a span holds an evaluation, whatever that says."""
-    told = (span.attributes, *(event.attributes for event in span.events))
-    names = (semconv.EVALUATION_LABEL, semconv.EVALUATION_SCORE)
-    return span.kind == semconv.OpKind.JUDGE or any(name in attributes for attributes in told for name in names)
-
-
-def judged_traces(span: OperationSpan) -> set[str]:
-    """Return the ids of the traces whose answer an evaluation on this span may be about."""
-    named = answers_named(span)
-    found = {variable.origin[:32] for variable in named if is_origin(variable.origin)}
-    in_role = any(variable.role == semconv.Role.ANSWER for variable in named)
-    return found if found and in_role else {span.trace_id, *found}
-
-
 def indexed_judged_traces(trace_id: str, fields: IndexedFields) -> set[str]:
     """Return the same, and more, of what is indexed of a span: its origins may have any role."""
     others = () if fields.kind == semconv.OpKind.RESPOND else filter(is_origin, fields.origins)
     return {trace_id, *(origin[:32] for origin in others)} if fields.evaluations else set()
+
+
+def find_failing(
+    spans: Iterable[NewSpan], read: Callable[[str], list[OperationSpan]], known: dict[str, None]
+) -> list[str]:
+    """Return the ids of the traces with a failing evaluation among these spans, by their order."""
+    threshold = settings.EVALUATION_THRESHOLD.read()
+    found: dict[str, None] = {}
+    for new in spans:
+        origin = make_origin(new.trace_id, new.span_id)
+        if new.fields.evaluations and origin not in known:
+            judging = [span for span in read(new.trace_id) if span.origin == origin]
+            failing = [span for span in judging if has_failing_evaluation(span, threshold)]
+            found |= dict.fromkeys(trace_id for span in failing for trace_id in sorted(judged_traces(span)))
+            known[origin] = None
+    return list(found)

@@ -8,10 +8,10 @@ import pytest
 
 from memtrace_otel.attribution import find_failures
 from memtrace_otel.graph import OperationKey, VersionKey, build_graph
-from memtrace_otel.model import Event, OperationSpan, Variable
+from memtrace_otel.model import Event, OperationSpan, Variable, judged_traces
 from memtrace_otel.otlp.decode import indexed_fields
 from memtrace_otel.otlp.encode import encode_span
-from memtrace_otel.sources.wanted import indexed_judged_traces, judged_traces
+from memtrace_otel.sources.wanted import indexed_judged_traces
 
 TRACE, OTHER = "a" * 32, "b" * 32
 RIGHT = {"gen_ai.evaluation.name": "correctness", "gen_ai.evaluation.score.label": "correct"}

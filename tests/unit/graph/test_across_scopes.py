@@ -324,11 +324,14 @@ class _WithoutScopes:
 
     def __init__(self, store: SqliteStore, knows_writers: bool) -> None:
         self._knows = knows_writers
+        self.incomplete: list[str] = []
         self.trace, self.spans, self.readers = store.trace, store.spans, store.readers
         self.trace_ids, self.changed_elsewhere, self._writers = store.trace_ids, store.changed_elsewhere, store.writers
 
-    def writers(self, ref: str) -> list[str] | None:
-        return self._writers(ref) if self._knows else None
+    def writers(self, ref: str) -> list[str]:
+        if not self._knows:
+            self.incomplete.append(f"the writers of {ref} are not known")
+        return self._writers(ref) if self._knows else []
 
 
 @pytest.mark.parametrize("source", ["file", "knows writers", "knows none"])

@@ -23,7 +23,7 @@ from memtrace_otel.graph.outlined import OutlinedOperation, WideOperation
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import Action, OpKind, Role
-from memtrace_otel.sources import SourceLimitError, SqliteStore
+from memtrace_otel.sources import SqliteStore
 from memtrace_otel.sources.outlines import Outline
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
 from tests.unit.graph.pictures import picture
@@ -37,6 +37,7 @@ class Listed:
     def __init__(self, spans: list[OperationSpan]) -> None:
         self._spans = spans
         self.asked: Counter[str] = Counter()
+        self.incomplete: list[str] = []
 
     def trace(self, trace_id: str) -> list[OperationSpan]:
         self.asked[trace_id] += 1
@@ -55,6 +56,12 @@ class Listed:
     def readers(self, origin: str, *, kinds: Collection[str] = ()) -> list[OperationSpan]:
         found = [s for s in self._spans if not kinds or s.kind in kinds]
         return [s for s in found if any(v.origin == origin for v in s.inputs)]
+
+    def writers(self, ref: str) -> list[str]:
+        return []
+
+    def changed_elsewhere(self, spans: Collection[OperationSpan]) -> set[str]:
+        return set()
 
     def trace_ids(self, *, scope: str | None = None) -> list[str]:
         return list(dict.fromkeys(s.trace_id for s in self._spans if scope in (None, s.scope)))
@@ -220,7 +227,8 @@ class Limited(Listed):
 
     def trace(self, trace_id: str) -> list[OperationSpan]:
         if len(self.asked) == 2:
-            raise SourceLimitError("source", "enough")
+            self.incomplete.append("the bound of this session is reached")
+            return []
         return super().trace(trace_id)
 
 
@@ -238,7 +246,8 @@ class Damaged(Listed):
     def trace(self, trace_id: str) -> list[OperationSpan]:
         spans = super().trace(trace_id)
         if trace_id == TRACE(2):
-            raise SourceLimitError("source", "damaged", is_reply=True)
+            self.incomplete.append(f"trace {trace_id} cannot be read")
+            return []
         return spans
 
 

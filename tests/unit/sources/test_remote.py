@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 
 from memtrace_otel import semconv
-from memtrace_otel.graph import load_graphs
-from memtrace_otel.model import Event, OperationSpan, Variable
-from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
+from memtrace_otel.graph import EvolutionGraph, load_graph, load_graphs
+from memtrace_otel.model import OperationSpan, Variable
+from memtrace_otel.semconv import OpKind
 from memtrace_otel.sources import SourceLimitError, StoreError
 from memtrace_otel.sources.ahead import read_ahead
 from memtrace_otel.sources.http import Address, BackendApi, Bounds, FailedError, UnreachableError
 from memtrace_otel.sources.kept import KeptTraces, Told
 from memtrace_otel.sources.remote import Found
-from memtrace_otel.sources.wanted import Wanted, judged_traces, says_failing
+from memtrace_otel.sources.wanted import Wanted
 from memtrace_otel.testing import Fill, FillRecords, RecordContract, SourceContract, contract_span
 from tests.unit.sources.listed_source import ListedSource
 
@@ -76,7 +76,7 @@ class TestRecordsBySearchOfKinds(RecordContract):
 
     def test_writers_are_found_by_ref(self, fill: FillRecords) -> None:
         """All spans would have to be looked through."""
-        assert fill([self.written(1, self.unique)]).writers(self.unique) is None
+        assert fill([self.written(1, self.unique)]).writers(self.unique) == []
 
 
 def test_changes_are_searched_in_so_many_parts_of_time_at_most() -> None:
@@ -183,17 +183,22 @@ def test_a_write_whose_outputs_are_on_a_continuation_is_known_by_its_own_origin(
     assert ListedSource().tell([record, rest, change]).changed_elsewhere([record, rest]) == {change.trace_id}
 
 
+def loaded(source: ListedSource, trace_id: str) -> EvolutionGraph:
+    with source.session() as reading:
+        return load_graph(reading, trace_id)
+
+
 @pytest.mark.parametrize("written", [False, True])
 def test_who_wrote_a_unique_id_that_cannot_be_searched_for_is_missing(written: bool) -> None:
     reader = contract_span(2, 2, 2, kind="retrieve", scope="a" * 16, inputs=(Variable(RecordContract.unique, "hit"),))
     record = RecordContract().written(1, RecordContract.unique)
-    [(_, graph)] = load_graphs(SearchesByKind().tell([reader], [record] if written else []), [reader.trace_id])
+    graph = loaded(SearchesByKind().tell([reader], [record] if written else []), reader.trace_id)
     assert ("bounded" in graph.incomplete) == (not written)
     lists = replace(reader, outputs=(Variable(RecordContract.unique),))  # which is no write
-    [(_, graph)] = load_graphs(SearchesByKind().tell([lists], [record] if written else []), [reader.trace_id])
+    graph = loaded(SearchesByKind().tell([lists], [record] if written else []), reader.trace_id)
     assert ("bounded" in graph.incomplete) == (not written)
     told = replace(reader, inputs=(Variable(RecordContract.unique.replace("memory", "message"), "hit"),))
-    [(_, graph)] = load_graphs(SearchesByKind().tell([told]), [told.trace_id])
+    graph = loaded(SearchesByKind().tell([told]), told.trace_id)
     assert "bounded" not in graph.incomplete  # what was said has no writer
 
 
@@ -423,36 +428,6 @@ def test_past_the_bound_reading_ahead_leaves_the_rest_to_who_asks() -> None:
     read_ahead(source, [spans[3].trace_id])
     with pytest.raises(SourceLimitError):
         source.trace_ids(scope=spans[0].scope)
-
-
-@pytest.mark.parametrize(
-    ("attributes", "failing"),
-    [
-        ({semconv.EVALUATION_LABEL: "Not relevant"}, True),
-        ({semconv.EVALUATION_LABEL: "pass", semconv.EVALUATION_SCORE: 0.1}, False),
-        ({semconv.EVALUATION_SCORE: 0}, True),
-        ({semconv.EVALUATION_SCORE: 0.5}, False),
-        ({semconv.EVALUATION_SCORE: "low"}, False),
-        ({}, False),
-    ],
-)
-def test_what_says_that_an_answer_failed(attributes: dict[str, str | float], failing: bool) -> None:
-    assert says_failing(contract_span(1, 1, attributes=attributes)) is failing
-    event = Event(semconv.EVALUATION_EVENT, 1, attributes)
-    assert says_failing(contract_span(1, 1, events=(event,))) is failing
-    assert not says_failing(contract_span(1, 1, events=(Event("another", 1, attributes),)))
-
-
-def test_our_own_verdicts_are_no_evaluations() -> None:
-    span = OperationSpan("1" * 32, "1" * 16, attributes={semconv.EVALUATION_LABEL: "fail"})
-    assert Wanted(failing=True).holds(span)
-    assert not says_failing(OperationSpan(**{**_fields(span), "instrumentation_scope": ATTRIBUTION_SCOPE}))
-
-
-def test_a_judge_is_about_the_answer_that_it_names_else_about_its_trace() -> None:
-    judge = told_and_asked(1)[-1]
-    assert judged_traces(judge) == {told_and_asked(1)[3].trace_id}
-    assert judged_traces(contract_span(7, 1, kind="judge")) == {f"{7:032x}"}
 
 
 def test_an_answer_that_failed_is_found_where_it_read_an_earlier_one() -> None:
