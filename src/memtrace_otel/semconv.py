@@ -220,7 +220,6 @@ SMARTCOMMENT_OP_ID = "memtrace.smartcomment.op_id"
 SMARTCOMMENT_OP_NAME = "memtrace.smartcomment.op_name"
 SMARTCOMMENT_CATEGORY = "memtrace.smartcomment.category"
 SMARTCOMMENT_QUERY_ID = "memtrace.smartcomment.query_id"
-SMARTCOMMENT_RECORD = "memtrace.smartcomment.record"
 
 # --- links -------------------------------------------------------------------------------------------------------
 LINK_TYPE = "memtrace.link.type"

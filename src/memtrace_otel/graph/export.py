@@ -15,7 +15,7 @@ from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.keys import EdgeType, NodeKey, NodeType, OperationKey, VersionKey
 from memtrace_otel.graph.smartcomment import to_smartcomment
 from memtrace_otel.model import OperationSpan, Variable
-from memtrace_otel.semconv import SMARTCOMMENT_RECORD
+from memtrace_otel.model.printable import escape_invisible, escape_invisible_xml, printable_json
 
 SCHEMA = "memtrace-otel/graph"
 SCHEMA_VERSION = 1
@@ -36,7 +36,7 @@ def to_document(graph: EvolutionGraph) -> dict[str, Any]:
     - `schema`, `version`; `incomplete`: {reason: count}.
     - `operations`: id (its origin), missing (only readers know of it), trace_id, span_id, parent (id of the enclosing
       operation or ''), name, kind, system, scope, service, start and end (ns since the epoch), status, incomplete
-      (reasons), evidence (refs), attributes (without the part of a smartcomment document).
+      (reasons), evidence (refs), attributes.
     - `versions`: id, ref, origin, scope (of a root), number (its place, from 1, among the versions of its ref in this
       graph: in a slice perhaps lower than in the whole history), action, digest, size (bytes or null), event_time,
       content, truncated, unknown, failed (`has_failed`).
@@ -65,12 +65,15 @@ def to_document(graph: EvolutionGraph) -> dict[str, Any]:
 
 
 def to_json(graph: EvolutionGraph) -> str:
-    """Return `to_document(graph)` as JSON text; what UTF-8 cannot hold becomes '?'."""
-    return _encodable(json.dumps(to_document(graph), ensure_ascii=False, indent=1, allow_nan=False))
+    """Return `to_document(graph)` as JSON text. Invisible characters are escaped, a lone surrogate becomes '?'."""
+    return printable_json(to_document(graph), indent=1)
 
 
 def to_dot(graph: EvolutionGraph) -> str:
-    """Return the graph in the DOT language: boxes are operations, ellipses versions, dashed lines inferred."""
+    """Return the graph in the DOT language: boxes are operations, ellipses versions, dashed lines inferred reads.
+
+    Invisible characters are shown as escapes, such as `\\u200b`; a lone surrogate becomes '?'.
+    """
     numbers = _numbers(graph)
     lines = ["digraph evolution {", "  rankdir=LR;", '  node [fontname="Helvetica"];']
     for node, attributes in graph.nodes(data=True):
@@ -84,7 +87,7 @@ def to_dot(graph: EvolutionGraph) -> str:
         label = edge.get("action") or edge.get("role") or edge["type"]
         ends = f"{_quoted(node_id(source))} -> {_quoted(node_id(target))}"
         lines.append(f"  {ends} [label={_quoted(str(label))}, style={style}];")
-    return _encodable("\n".join([*lines, "}", ""]))
+    return "\n".join([*lines, "}", ""])
 
 
 def to_graphml(graph: EvolutionGraph) -> str:
@@ -101,7 +104,7 @@ def to_graphml(graph: EvolutionGraph) -> str:
         plain.add_node(id, node_type=str(kind), **_flat(node))
     for edge in document["edges"]:
         plain.add_edge(ids[edge["source"]], ids[edge["target"]], **_flat(edge))
-    return "\n".join(nx.generate_graphml(plain)) + "\n"
+    return escape_invisible_xml("\n".join(nx.generate_graphml(plain)) + "\n")
 
 
 def node_id(node: NodeKey) -> str:
@@ -155,9 +158,7 @@ def _operation(node: OperationKey, attributes: Mapping[str, Any]) -> dict[str, A
         "status": known.status,
         "incomplete": list(attributes["incomplete"]),
         "evidence": list(known.evidence),
-        "attributes": {
-            name: _plain(value) for name, value in sorted(known.attributes.items()) if name != SMARTCOMMENT_RECORD
-        },
+        "attributes": {name: _plain(value) for name, value in sorted(known.attributes.items())},
     }
 
 
@@ -223,16 +224,13 @@ def _xml(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\r", "").replace("\n", "\\n").replace("\0", "")
+    """Return a DOT string. The escapes come first, so that DOT shows their backslash."""
+    escaped = escape_invisible(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
 def _smartcomment_json(graph: EvolutionGraph) -> str:
-    return _encodable(json.dumps(to_smartcomment(graph), ensure_ascii=False, indent=1))
+    return printable_json(to_smartcomment(graph), indent=1)
 
 
 FORMS: dict[str, Callable[[EvolutionGraph], str]] = {

@@ -49,6 +49,11 @@ def escape_invisible(text: str) -> str:
     return escaped.encode("utf-8", "replace").decode("utf-8")
 
 
+def escape_invisible_xml(text: str) -> str:
+    """Return XML text with each invisible character that XML allows as a character reference, such as `&#x200b;`."""
+    return _ESCAPED.sub(lambda found: f"&#x{ord(found[0]):x};", text)
+
+
 def printable_json(value: Any, *, indent: int | None = None) -> str:
     """Return JSON text that is safe on a terminal: letters of every script stay, invisible characters are escaped.
 

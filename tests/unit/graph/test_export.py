@@ -15,10 +15,11 @@ from memtrace_otel.graph import EvolutionGraph, VersionKey, build_graph
 from memtrace_otel.graph.export import SCHEMA, SCHEMA_VERSION, node_id, nodes_named, render, to_document
 from memtrace_otel.graph.parquet import write_parquet
 from memtrace_otel.model import OperationSpan
+from memtrace_otel.model.printable import escape_invisible
 from memtrace_otel.semconv import Action, OpKind, Role
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
 
-HOSTILE = 'say "hi" \\ <b>&amp;</b>\n\x00\x1b\ud800 ]]> }; x [label="y"] é 漢'
+HOSTILE = 'say "hi" \\ <b>&amp;</b>\n\x00\x1b\x9b\u061c\u200b\u3164\U000e0041\ud800 ]]> }; x [label="y"] é 漢'
 
 _STRING = r'"((?:[^"\\\n]|\\.)*)"'
 _NODE = re.compile(rf"  {_STRING} \[shape=\w+, label={_STRING}\];")
@@ -34,9 +35,10 @@ def hostile() -> EvolutionGraph:
 
 
 @pytest.mark.parametrize("form", ["json", "dot", "graphml", "smartcomment"])
-def test_hostile_texts_leave_every_form_whole(hostile: EvolutionGraph, form: str) -> None:
+def test_every_form_escapes_hostile_texts(hostile: EvolutionGraph, form: str) -> None:
     text = render(hostile, form)
     text.encode("utf-8")
+    assert escape_invisible(text) == text
     if form == "dot":
         body = text.splitlines()[3:-1]
         assert len(body) == len(hostile) + hostile.number_of_edges()

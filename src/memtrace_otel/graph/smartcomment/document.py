@@ -1,24 +1,77 @@
-"""The parts of a smartcomment document that carry meaning, checked."""
+"""A smartcomment graph as checked records, and what its categories, classes and names mean in our vocabulary.
+
+The conventions are those of the recordings by MemBase and MemTraceBench.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import ast
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from memtrace_otel.semconv import Incomplete
+from memtrace_otel.model import make_ref
+from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIME_FORMAT = "%Y-%m-%d %H:%M:%S.%f"
 NO_VARIABLE = "COMMENT:NONE@1"
-"""Stands for "no inputs" and "no outputs"; all operations share it, so it carries no dependency."""
+"""Node that stands for "no inputs" and "no outputs". All operations share this node, so it carries no dependency."""
 NO_OPERATION = "__none_op__"
-_OURS = "memtrace_"
-"""Begins the names of what our own export adds to the metadata."""
-_INT64 = 1 << 63
-_LACKING = (Incomplete.LOST_SPANS, Incomplete.BOUNDED)
-"""Reasons that our own export tells of the whole graph, not of an operation."""
+MEMORY_PREFIX = "memory-unit-"
+DELETE_MARKER = "delete_marker"
+SCORE = "judge_score"
+JUDGING = "llm-judge"
+ANSWERING = "question-answering"
+
+_KIND_OF_NAME = {
+    ANSWERING: OpKind.RESPOND,
+    JUDGING: OpKind.JUDGE,
+    "memory_system.message_buffer_update": OpKind.INGEST,
+    "memory_system.add": OpKind.CREATE,
+    "memory_system.add_to_vector_store": OpKind.CREATE,
+    "memory_system.finalize_memory_unit": OpKind.CREATE,
+    "memory_system.agentic_final_rerank": OpKind.RERANK,
+}
+_KIND_OF_CATEGORY = {
+    "extraction": OpKind.EXTRACT,
+    "update": OpKind.UPDATE,
+    "retrieval": OpKind.RETRIEVE,
+    "boundary_detection": OpKind.SEGMENT,
+    "initialization": OpKind.CREATE,
+    "embedding": OpKind.CREATE,
+}
+_KIND_OF_CLASS = {
+    "query": RefKind.QUERY,
+    "context": RefKind.CONTEXT,
+    "prediction": RefKind.ANSWER,
+    "golden_answers": RefKind.EXPECTED,
+    "judge_prompt": RefKind.PROMPT,
+    "extracted_facts": RefKind.FACT,
+    "temporary_variable": RefKind.CHUNK,
+}
+_KIND_OF_VARIABLE = {
+    "message": RefKind.MESSAGE,
+    "message & query": RefKind.QUERY,
+    "memory_entry": RefKind.MEMORY,
+    "memory_context": RefKind.CONTEXT,
+    "prompt": RefKind.PROMPT,
+    "llm_response": RefKind.COMPLETION,
+}
+_CLASSES_OF_ONE_KIND = frozenset({"prediction", "golden_answers", "extracted_facts"})
+"""Classes that add nothing to the kind: the ref of a variable leaves them out."""
+_REF_KINDS = frozenset(RefKind)
+_OP_KINDS = frozenset(OpKind)
+_ROLES = {
+    RefKind.MESSAGE: Role.MESSAGE,
+    RefKind.QUERY: Role.QUERY,
+    RefKind.PROMPT: Role.PROMPT,
+    RefKind.CONTEXT: Role.CONTEXT,
+    RefKind.ANSWER: Role.ANSWER,
+    RefKind.EXPECTED: Role.EXPECTED,
+}
 
 Json = Mapping[str, Any]
 
@@ -35,13 +88,61 @@ class Node:
     class_name: str
     metadata: Json
 
-    def told(self, name: str) -> str:
-        """Return what our own export says of the version, '' in a file of the peer."""
-        return _optional(self.metadata, _OURS + name)
+    @property
+    def is_score(self) -> bool:
+        """Whether the node is the score of a judge."""
+        return SCORE in (self.name, self.class_name)
+
+    @property
+    def is_delete_marker(self) -> bool:
+        """Whether the node says that the records before it were deleted."""
+        return DELETE_MARKER in (self.name, self.class_name)
+
+    @property
+    def kind(self) -> RefKind:
+        """The kind of the variable, by its class or bare name, else by its category; `state` for every other one."""
+        if self.class_name in _REF_KINDS:  # our own export names the class so
+            return RefKind(self.class_name)
+        by_class = _KIND_OF_CLASS.get(self.class_name) or _KIND_OF_CLASS.get(self.name)
+        return by_class or _KIND_OF_VARIABLE.get(self.category, RefKind.STATE)
+
+    @property
+    def ref(self) -> str:
+        """The ref of the variable; all versions of a variable have the same ref."""
+        kind = self.kind
+        if kind == RefKind.MEMORY:
+            return make_ref(kind, self.name.removeprefix(MEMORY_PREFIX))
+        if self.class_name == kind or self.class_name in _CLASSES_OF_ONE_KIND or kind == RefKind.MESSAGE:
+            return make_ref(kind, self.name)
+        # The join is unambiguous: 'a:b' + 'c' and 'a' + 'b:c' give different ids.
+        return make_ref(kind, f"{self.class_name.replace(':', '%3A')}:{self.name}" if self.class_name else self.name)
+
+    @property
+    def text(self) -> str:
+        """The stored text without the encoding of the tracer (Python repr, JSON envelopes)."""
+        value = _decoded(self.value)
+        if isinstance(value, str):
+            return value
+        if isinstance(value, dict):
+            fields = cast(dict[str, Any], value)
+            content = fields.get("content", fields.get("memory"))
+            if isinstance(content, str):
+                when = fields.get("timestamp") or self.metadata.get("timestamp")
+                return f"{content}\n(sent at {when})" if isinstance(when, str) and "content" in fields else content
+        return self.value
+
+    @property
+    def number(self) -> float | None:
+        """The value as a number; None when the value is not a number."""
+        value = _decoded(self.value)
+        try:
+            return float(value if isinstance(value, str) else cast(float, value))
+        except (TypeError, ValueError):
+            return None
 
 
 @dataclass(slots=True)
-class Recorded:
+class Operation:
     """One operation with its edges (source node id, target node id) in document order. `time` in ns since the epoch."""
 
     id: str
@@ -52,116 +153,76 @@ class Recorded:
     metadata: Json
     edges: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
-    @property
-    def own(self) -> bool:
-        """Whether our own export wrote it, one that names what was read: earlier ones leave that to the edges."""
-        return f"{_OURS}inputs" in self.metadata
-
-    def told(self, name: str) -> str:
-        """Return what our own export says of the operation, '' in a file of the peer."""
-        return _optional(self.metadata, _OURS + name)
-
-    def number(self, name: str, default: int) -> int:
-        """Return a number that our own export tells."""
-        return _number(self.metadata, _OURS + name, default)
-
-    def texts(self, name: str) -> list[str]:
-        """Return the texts that our own export tells."""
-        return [item for item in self._listed(name) if isinstance(item, str)]
-
-    def pairs(self, name: str) -> list[tuple[str, str]]:
-        """Return the pairs of texts that our own export tells."""
-        pairs = (cast(list[object], item) for item in self._listed(name) if isinstance(item, list))
-        return [(str(pair[0]), str(pair[1])) for pair in pairs if len(pair) == 2]
-
-    def _listed(self, name: str) -> list[object]:
-        found: object = self.metadata.get(_OURS + name)
-        return cast(list[object], found) if isinstance(found, list) else []
+    def kind(self, targets: Iterable[Node]) -> OpKind:
+        """Return the kind: named in the metadata by our own export, else by name, by the targets of an evaluation, by
+        category."""
+        named = self.metadata.get("memtrace_kind")
+        if isinstance(named, str) and named in _OP_KINDS:
+            return OpKind(named)
+        if self.name in _KIND_OF_NAME:
+            return _KIND_OF_NAME[self.name]
+        if self.category == "evaluation":
+            classes = {text for node in targets for text in (node.class_name, node.name)}
+            return OpKind.JUDGE if SCORE in classes else OpKind.RESPOND if "prediction" in classes else OpKind.OTHER
+        return _KIND_OF_CATEGORY.get(self.category, OpKind.OTHER)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A graph: nodes by full id, operations in order of time (document order breaks ties). `lost` spans were missing
-    when our own export was made, as far as that was known."""
+    """A graph: nodes by full id, operations in order of time (document order breaks ties)."""
 
     graph_id: str
     owner: str
     project: str
-    lost: int
     nodes: dict[str, Node]
-    operations: list[Recorded]
+    operations: list[Operation]
+
+
+def role_of(ref_kind: str, operation_kind: OpKind) -> str:
+    """Return the role of a variable as an input of an operation."""
+    if ref_kind == RefKind.MEMORY:
+        return Role.CONTEXT if operation_kind == OpKind.RESPOND else Role.CANDIDATE
+    return _ROLES.get(RefKind(ref_kind), Role.OTHER)
+
+
+def action_of(ref_kind: str, replaces: bool) -> str:
+    """Return the action of an output: a record is added or updated, every other variable is derived."""
+    if ref_kind != RefKind.MEMORY:
+        return Action.DERIVE
+    return Action.UPDATE if replaces else Action.ADD
 
 
 def parse(document: object) -> Document:
-    """Check and read a document; raises ValueError naming the place, such as `data.nodes[3].version`.
+    """Check and read a document. Raises ValueError that names the place, such as `data.nodes[3].version`.
 
-    Fields that carry no meaning for the lineage (file names, line numbers, comments) are not looked at, nor are
-    `data.annotations`: they hold the answers of a benchmark.
+    Fields without meaning for the lineage (file names, line numbers, comments) are ignored. So are `data.annotations`,
+    which hold the answers of a benchmark.
     """
     root = _object(document, "document")
     data = _object(root.get("data"), "data")
-    graph_id = text_of(root, "graph_id", "document")
+    graph_id = required_text(root, "graph_id", "document")
     nodes = dict(_nodes(data))
     operations = {operation.id: operation for operation in _operations(data)}
     for place, edge in listed(data, "edges"):
-        source, target = (text_of(edge, f"{end}_full_node_id", place) for end in ("source", "target"))
+        source, target = (required_text(edge, f"{end}_full_node_id", place) for end in ("source", "target"))
         for end, name in (("source", source), ("target", target)):
             if name not in nodes and name != NO_VARIABLE:
                 raise ValueError(f"{place}.{end}_full_node_id: no such node: {name!r}")
-        op_id = text_of(edge, "op_id", place)
-        if op_id == NO_OPERATION:  # a link made outside any operation: one of its own
-            op_id = f"{op_id}:{text_of(edge, 'edge_id', place)}"
-            operations[op_id] = Recorded(op_id, "link", "", _optional(edge, "session_id"), _time(edge, place), {})
+        op_id = required_text(edge, "op_id", place)
+        if op_id == NO_OPERATION:  # a link outside of any operation becomes an operation
+            op_id = f"{op_id}:{required_text(edge, 'edge_id', place)}"
+            operations[op_id] = Operation(op_id, "link", "", _text(edge, "session_id"), _time(edge, place), {})
         if op_id not in operations:
             raise ValueError(f"{place}.op_id: no such operation: {op_id!r}")
         operations[op_id].edges.append((source, target))
     for _ in listed(data, "sessions", optional=True):
         pass
     ordered = sorted(operations.values(), key=lambda operation: operation.time)
-    return Document(graph_id, _optional(root, "user_id"), _optional(root, "project_id"), _lost(root), nodes, ordered)
-
-
-def _lost(root: Json) -> int:
-    metadata: object = root.get("metadata")
-    reasons = cast(Json, metadata).get(f"{_OURS}incomplete") if isinstance(metadata, dict) else None
-    return sum(_number(cast(Json, reasons), name, 0) for name in _LACKING) if isinstance(reasons, dict) else 0
-
-
-def node_id(item: Json) -> str:
-    """Return the full id of a node of `data.nodes`."""
-    given = _optional(item, "full_node_id")
-    return given or f"{_optional(item, 'class_name')}:{item['name']}@{item['version']}".removeprefix(":")
-
-
-def _nodes(data: Json) -> Iterator[tuple[str, Node]]:
-    for place, item in listed(data, "nodes"):
-        version = item.get("version")
-        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            raise ValueError(f"{place}.version: expected an integer from 1, got {version!r}")
-        name, class_name = text_of(item, "name", place), _optional(item, "class_name")
-        metadata = _object(item.get("metadata") or {}, f"{place}.metadata")
-        value = item.get("value")
-        text = value if isinstance(value, str) else "" if value is None else str(value)
-        id = node_id(item)
-        yield id, Node(id, name, version, text, _optional(item, "category"), class_name, metadata)
-
-
-def _operations(data: Json) -> Iterator[Recorded]:
-    seen: set[str] = set()
-    for place, item in listed(data, "operations"):
-        id = text_of(item, "op_id", place)
-        if id in seen:
-            raise ValueError(f"{place}.op_id: {id!r} is there twice")
-        seen.add(id)
-        metadata = _object(item.get("metadata") or {}, f"{place}.metadata")
-        name = _optional(item, "op_name") or id
-        yield Recorded(
-            id, name, _optional(item, "category"), _optional(item, "session_id"), _time(item, place), metadata
-        )
+    return Document(graph_id, _text(root, "user_id"), _text(root, "project_id"), nodes, ordered)
 
 
 def listed(data: Json, name: str, *, optional: bool = False) -> Iterator[tuple[str, Json]]:
-    """Yield the objects of a list, each behind its place; raises ValueError where it is none."""
+    """Yield (place, object) for each item of a list of `data`. Raises ValueError for a list or item of another type."""
     items = data.get(name)
     if items is None and optional:
         return
@@ -172,34 +233,69 @@ def listed(data: Json, name: str, *, optional: bool = False) -> Iterator[tuple[s
         yield place, _object(item, place)
 
 
-def _object(value: object, place: str) -> Json:
-    if not isinstance(value, dict):
-        raise ValueError(f"{place}: expected an object, got {type(value).__name__}")
-    return cast(Json, value)
-
-
-def text_of(item: Json, name: str, place: str) -> str:
-    """Return a text that has to be there; raises ValueError naming `place`."""
+def required_text(item: Json, name: str, place: str) -> str:
+    """Return a text that must not be empty. Raises ValueError that names `place`."""
     value = item.get(name)
     if not isinstance(value, str) or not value:
         raise ValueError(f"{place}.{name}: expected a text, got {value!r}"[:300])
     return value
 
 
-def _optional(item: Json, name: str) -> str:
+def _nodes(data: Json) -> Iterator[tuple[str, Node]]:
+    for place, item in listed(data, "nodes"):
+        version = item.get("version")
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            raise ValueError(f"{place}.version: expected an integer from 1, got {version!r}")
+        name, class_name = required_text(item, "name", place), _text(item, "class_name")
+        metadata = _object(item.get("metadata") or {}, f"{place}.metadata")
+        value = item.get("value")
+        text = value if isinstance(value, str) else "" if value is None else str(value)
+        id = _text(item, "full_node_id") or f"{class_name}:{name}@{version}".removeprefix(":")
+        yield id, Node(id, name, version, text, _text(item, "category"), class_name, metadata)
+
+
+def _operations(data: Json) -> Iterator[Operation]:
+    seen: set[str] = set()
+    for place, item in listed(data, "operations"):
+        id = required_text(item, "op_id", place)
+        if id in seen:
+            raise ValueError(f"{place}.op_id: {id!r} is there twice")
+        seen.add(id)
+        metadata = _object(item.get("metadata") or {}, f"{place}.metadata")
+        name, time = _text(item, "op_name") or id, _time(item, place)
+        yield Operation(id, name, _text(item, "category"), _text(item, "session_id"), time, metadata)
+
+
+def _object(value: object, place: str) -> Json:
+    if not isinstance(value, dict):
+        raise ValueError(f"{place}: expected an object, got {type(value).__name__}")
+    return cast(Json, value)
+
+
+def _text(item: Json, name: str) -> str:
     value = item.get(name)
     return value if isinstance(value, str) else ""
 
 
-def _number(item: Json, name: str, default: int) -> int:
-    value = item.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _INT64 else default
-
-
 def _time(item: Json, place: str) -> int:
-    """Local times without a zone; taken as UTC, which keeps their order."""
-    text = text_of(item, "created_at", place)
+    """Return ns since the epoch. The format has local times without a zone: read as UTC, they keep their order."""
+    text = required_text(item, "created_at", place)
     try:
         return (datetime.strptime(text, TIME_FORMAT).replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1) * 1000
     except ValueError:
         raise ValueError(f"{place}.created_at: expected YYYY-MM-DD HH:MM:SS.mmm, got {text!r}"[:300]) from None
+
+
+def _decoded(value: str) -> object:
+    if value[:1] in ("'", '"'):
+        try:
+            text = ast.literal_eval(value)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return value
+        return text if isinstance(text, str) else value
+    if value[:1] == "{":
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value

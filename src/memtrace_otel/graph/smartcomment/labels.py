@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memtrace_otel import semconv
-from memtrace_otel.graph.smartcomment.document import listed, text_of
+from memtrace_otel.graph.smartcomment.document import listed, required_text
 from memtrace_otel.graph.smartcomment.reading import to_spans
 from memtrace_otel.model import Verdict
 from memtrace_otel.semconv import FailureType
@@ -53,7 +53,7 @@ def read_labels(document: Mapping[str, Any]) -> list[Label]:
         kind = _MEMORY_ERRORS.get(str(annotation.get("final_error_type")))
         if kind is None:
             continue
-        query_id = text_of(annotation, "query_id", place)
+        query_id = required_text(annotation, "query_id", place)
         trace_id = traces.get(query_id)
         if trace_id is None:
             raise ValueError(f"{place}.query_id: nothing asked {query_id!r}"[:300])

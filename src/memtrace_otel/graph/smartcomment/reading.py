@@ -1,29 +1,23 @@
-"""A smartcomment document as operation spans."""
+"""Import: a smartcomment or MemTraceBench graph becomes operation spans."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
-from typing import cast
 
 from memtrace_otel import semconv
-from memtrace_otel.graph.keys import RECORD_KINDS
-from memtrace_otel.graph.smartcomment import conventions
-from memtrace_otel.graph.smartcomment.document import NO_VARIABLE, Document, Json, Node, Recorded, parse
-from memtrace_otel.graph.smartcomment.records import records
-from memtrace_otel.model import (
-    AttributeValue,
-    OperationSpan,
-    Variable,
-    content_digest,
-    is_origin,
-    make_origin,
-    make_ref,
-    ref_kind,
-    split_origin,
+from memtrace_otel.graph.smartcomment.document import (
+    NO_VARIABLE,
+    Document,
+    Node,
+    Operation,
+    action_of,
+    parse,
+    role_of,
 )
+from memtrace_otel.model import AttributeValue, OperationSpan, Variable, content_digest, make_ref, ref_kind
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
 SYSTEM = "smartcomment"
@@ -35,24 +29,22 @@ _QUESTION = _SEARCHES | {OpKind.RESPOND, OpKind.JUDGE}
 def to_spans(document: object) -> list[OperationSpan]:
     """Return one span per operation of a smartcomment or MemTraceBench graph, in order of time.
 
-    Trace and span ids are digests of the graph, session (of a question: query) and operation ids, so that a second
-    conversion gives the same spans. A judge score becomes evaluation attributes, by the peer's rule that 0 is a
-    failure; `evidence` in the metadata of a query becomes `memtrace.evidence`. Annotations are not read. A version that
-    exists only between two edges of one operation is merged with the last one that the operation made. Of our own
-    export, the metadata tells what the edges do not: traces, memories, times, errors, roles and deletions are as they
-    were. Raises ValueError naming the place of the first fault.
+    Trace and span ids are digests of the graph, session (of a question: query) and operation ids: a second conversion
+    gives the same spans. A judge score becomes evaluation attributes; a score of 0 is a failure. `evidence` in the
+    metadata of a query becomes `memtrace.evidence`. Annotations are not read. A version that exists only between two
+    edges of one operation is merged with the last version that the operation made. Raises ValueError that names the
+    place of the first fault.
     """
-    parsed = parse(document)
-    conversion = _Conversion(parsed, records(cast("Json", document), parsed))
+    conversion = _Conversion(parse(document))
     return [conversion.span(step) for step in conversion.steps]
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """An operation with its place in a trace and its variables split into read and made."""
+    """An operation with its place in a trace and its variables, split into read and made."""
 
     number: int
-    operation: Recorded
+    operation: Operation
     kind: OpKind
     trace_id: str
     span_id: str
@@ -69,16 +61,14 @@ class _Step:
 
 
 class _Conversion:
-    """Knows who made what, then turns one operation after the other into a span."""
+    """Finds the maker of every version, then turns each operation into a span."""
 
-    def __init__(self, document: Document, records: Mapping[str, str]) -> None:
+    def __init__(self, document: Document) -> None:
         self._document = document
-        self._records = records
         self._nodes = document.nodes
         self._makers: defaultdict[str, list[_Step]] = defaultdict(list)
-        self._place = (document.graph_id, document.project, document.owner)
-        self._scoped = any(operation.told("scope") for operation in document.operations)
-        self._origins = {told: operation.id for operation in document.operations if (told := operation.told("origin"))}
+        self._scope = _digest(16, document.graph_id, document.project, document.owner)
+        """A recording is one memory."""
         self._resource: dict[str, AttributeValue] = {
             semconv.SERVICE_NAME: document.project or SYSTEM,
             semconv.SERVICE_INSTANCE_ID: document.graph_id,
@@ -87,126 +77,86 @@ class _Conversion:
 
     def span(self, step: _Step) -> OperationSpan:
         """Return the span of one operation."""
-        edges = step.edges
-        renewed = {node.name for node in step.made}
-        inputs: list[Variable] = []
-        for node, told in zip(step.reads, self._roles(step), strict=True):
-            previous = node.name in renewed or self._is_deleted(node, edges)
-            hit = any(target == node.id for _, target in edges)
-            inputs.append(self._input(step, node, previous, hit=hit, told=told))
         outputs, flow = self._outputs(step)
-        queries = [node for node in step.reads if conventions.kind_of_node(node) == RefKind.QUERY]
-        operation = step.operation
-        end = operation.number("end_ns", operation.time)
+        queries = [node for node in step.reads if node.kind == RefKind.QUERY]
         return OperationSpan(
             trace_id=step.trace_id,
             span_id=step.span_id,
-            parent_id=self._parent(operation),
-            name=operation.name,
-            kind=operation.told("kind") if operation.own else str(step.kind),
+            name=step.operation.name,
+            kind=step.kind,
             system=SYSTEM,
-            scope=self._scope(operation),
+            scope=self._scope,
             seq=step.number,
-            start=max(0, end - operation.number("duration_ns", 0)),
-            end=end,
-            status="error" if operation.told("status") == "error" else "unset",
-            inputs=tuple(inputs),
+            start=step.operation.time,
+            end=step.operation.time,
+            inputs=tuple(self._inputs(step)),
             outputs=tuple(outputs),
             flow=flow,
-            evidence=tuple(operation.texts("evidence")) if operation.own else _evidence(queries),
-            incomplete=tuple(operation.texts("incomplete")),
+            evidence=_evidence(queries),
             attributes=self._attributes(step.operation, queries, step.made),
             resource=self._resource,
             instrumentation_scope=SYSTEM,
         )
 
     # --- operations ----------------------------------------------------------------------------------------------
-    def _step(self, number: int, operation: Recorded) -> _Step:
+    def _step(self, number: int, operation: Operation) -> _Step:
         targets = (self._nodes[target] for _, target in operation.edges if target != NO_VARIABLE)
-        kind = conventions.kind_of_operation(operation, targets)
+        kind = operation.kind(targets)
         reads, made = self._read_and_made(operation, kind)
-        trace_id = self._trace(operation, kind, reads)
-        step = _Step(number, operation, kind, trace_id, self._span(operation.id), reads, made)
+        span_id = _digest(16, self._document.graph_id, operation.id)
+        step = _Step(number, operation, kind, self._trace(operation, kind, reads), span_id, reads, made)
         for node in made:
             self._makers[node.id].append(step)
         return step
 
-    def _span(self, id: str) -> str:
-        return _digest(16, self._document.graph_id, id)
-
-    def _parent(self, operation: Recorded) -> str:
-        around = self._origins.get(operation.told("parent"))
-        return self._span(around) if around else ""
-
-    def _scope(self, operation: Recorded) -> str:
-        """A recording of the peer is one memory; our own export names those that it has."""
-        told = operation.told("scope")
-        return "" if self._scoped and not told else _digest(16, *self._place, *filter(None, [told]))
-
-    def _trace(self, operation: Recorded, kind: OpKind, reads: list[Node]) -> str:
-        """A question is one trace, from its searches to its judgement; construction has one trace per session, as all
-        that our own export holds."""
+    def _trace(self, operation: Operation, kind: OpKind, reads: list[Node]) -> str:
+        """Return the trace id: a question with its searches, answer and judgement is one trace, else a session is."""
         graph = self._document.graph_id
-        if kind in _QUESTION and not operation.own:
+        if kind in _QUESTION:
             for node in reads:
-                if conventions.kind_of_node(node) == RefKind.QUERY:
+                if node.kind == RefKind.QUERY:
                     return _digest(32, graph, "query", node.id)
             for node in reads:
                 if self._makers[node.id] and self._makers[node.id][-1].kind in _QUESTION:
                     return self._makers[node.id][-1].trace_id
         return _digest(32, graph, "session", operation.session)
 
-    def _read_and_made(self, operation: Recorded, kind: OpKind) -> tuple[list[Node], list[Node]]:
-        """Split the nodes of an operation into what it read and what it made.
+    def _read_and_made(self, operation: Operation, kind: OpKind) -> tuple[list[Node], list[Node]]:
+        """Split the nodes of an operation into inputs and outputs.
 
-        The peer draws a retrieval as query -> unit: those units, known before, were read. Our own export names both.
+        A retrieval is drawn as query -> record: these records existed before, so the retrieval read them.
         """
         targets = dict.fromkeys(target for source, target in operation.edges if target not in (source, NO_VARIABLE))
-        if operation.own:
-            made = [self._nodes[target] for target in targets]
-            made = [node for node in made if node.told("maker") == operation.told("origin")]
-            return [self._nodes[name] for name, _ in operation.pairs("inputs") if name in self._nodes], made
-        found = [t for t in targets if kind in _SEARCHES and conventions.kind_of_node(self._nodes[t]) == RefKind.MEMORY]
+        found = [target for target in targets if kind in _SEARCHES and self._nodes[target].kind == RefKind.MEMORY]
         sources = dict.fromkeys(source for source, _ in operation.edges if source != NO_VARIABLE)
         reads = [source for source in sources if source not in targets]
         made = [self._nodes[target] for target in targets if target not in found]
         return [self._nodes[name] for name in (*reads, *found)], made
 
-    def _roles(self, step: _Step) -> list[str]:
-        """What our own export says of what was read, '' for each in a file of the peer."""
-        told = [role for name, role in step.operation.pairs("inputs") if name in self._nodes]
-        return told if step.operation.own else [""] * len(step.reads)
-
     # --- variables -----------------------------------------------------------------------------------------------
     def _maker(self, step: _Step, node: Node) -> _Step | None:
-        """Who made the version that a step read: of several with equal content the last before it.
+        """Return the operation that made the version that a step read: the last of several before the step.
 
-        Times are too coarse to trust: without an earlier maker the first one counts.
+        Times are coarse: without an earlier maker the first maker counts.
         """
         makers = [maker for maker in self._makers[node.id] if maker is not step]
         earlier = [maker for maker in makers if maker.number < step.number]
         return earlier[-1] if earlier else makers[0] if makers else None
 
-    def _missing(self, told: str) -> str:
-        """The origin, of our own export, that an operation has which is not there: a version of it is no other one."""
-        if not is_origin(told):
-            return ""
-        trace_id, span_id = split_origin(told)
-        return make_origin(
-            _digest(32, self._document.graph_id, "session", trace_id), self._span(f"op-{trace_id}{span_id}")
-        )
-
-    def _input(self, step: _Step, node: Node, previous: bool, *, hit: bool, told: str) -> Variable:
-        maker = self._maker(step, node)
-        ref, text = _ref(node, maker), "" if _deleted(node) else conventions.text_of(node)
-        role = Role.PREVIOUS if previous else Role.HIT if hit else conventions.role_of(ref_kind(ref), step.kind)
-        return Variable(
-            ref,
-            role=told or role,
-            origin=maker.origin if maker else self._missing(node.told("origin")),
-            digest=_content_digest(node, text),
-            content="" if maker else text,
-        )
+    def _inputs(self, step: _Step) -> Iterator[Variable]:
+        renewed = {node.name for node in step.made}
+        targets = {target for _, target in step.edges}
+        deleted = {source for source, target in step.edges if self._nodes[target].is_delete_marker}
+        for node in step.reads:
+            maker = self._maker(step, node)
+            ref = _ref(node, maker)
+            if node.name in renewed or node.id in deleted:
+                role: str = Role.PREVIOUS
+            else:
+                role = Role.HIT if node.id in targets else role_of(ref_kind(ref), step.kind)
+            digest = content_digest(node.text) if node.text else ""
+            origin, content = (maker.origin, "") if maker else ("", node.text)
+            yield Variable(ref, role=role, origin=origin, digest=digest, content=content)
 
     def _outputs(self, step: _Step) -> tuple[list[Variable], tuple[tuple[int, int], ...] | None]:
         """Return the outputs, one per ref (the last version made), with the inputs that led to each (None: all)."""
@@ -218,87 +168,60 @@ class _Conversion:
             places[node.id].append(place)
         last: dict[str, tuple[Node, Variable]] = {}
         for node in step.made:
-            if deleted := _deleted(node):  # whatever led to that need not have read it
-                last[deleted] = node, Variable(deleted, action=Action.DELETE)
-            elif conventions.DELETE_MARKER in (node.name, node.class_name):
-                for unit in (self._nodes[source] for source in before[node.id]):
-                    if conventions.kind_of_node(unit) == RefKind.MEMORY:
-                        tombstone = Variable(_ref(unit, step), action=Action.DELETE)
+            if node.is_delete_marker:
+                for record in (self._nodes[source] for source in before[node.id]):
+                    if record.kind == RefKind.MEMORY:
+                        tombstone = Variable(_ref(record, step), action=Action.DELETE)
                         last[tombstone.ref] = node, tombstone
-            elif conventions.SCORE not in (node.name, node.class_name):
+            elif not node.is_score:
                 output = _output(node, _ref(node, step))
                 last[output.ref] = node, output
         flow = [
             (place, index)
             for index, (node, _) in enumerate(last.values())
-            for name in _led_to(node.id, before, places)
+            for name in _reached_from(node.id, before, places)
             for place in places[name]
         ]
         everything = len(flow) == len(step.reads) * len(last)
-        left = (self._nodes[name] for name in step.operation.texts("considered") if name in self._nodes)
-        outputs = [output for _, output in last.values()]
-        outputs += [Variable(_ref(node, self._maker(step, node)), action=Action.NONE) for node in left]
-        return outputs, None if everything else tuple(sorted(flow))
+        return [output for _, output in last.values()], None if everything else tuple(sorted(flow))
 
-    def _is_deleted(self, node: Node, edges: list[tuple[str, str]]) -> bool:
-        made = [self._nodes[target] for source, target in edges if source == node.id]
-        return any(conventions.DELETE_MARKER in (target.name, target.class_name) for target in made)
-
-    # --- attributes ----------------------------------------------------------------------------------------------
-    def _attributes(self, operation: Recorded, queries: list[Node], made: list[Node]) -> dict[str, AttributeValue]:
+    def _attributes(self, operation: Operation, queries: list[Node], made: list[Node]) -> dict[str, AttributeValue]:
         attributes: dict[str, AttributeValue] = {
             semconv.SMARTCOMMENT_OP_ID: operation.id,
             semconv.SMARTCOMMENT_OP_NAME: operation.name,
             semconv.SMARTCOMMENT_CATEGORY: operation.category,
             semconv.SMARTCOMMENT_GRAPH_ID: self._document.graph_id,
         }
-        if operation.id in self._records:
-            attributes[semconv.SMARTCOMMENT_RECORD] = self._records[operation.id]
         if queries:
             attributes[semconv.SMARTCOMMENT_QUERY_ID] = queries[0].id
-        if self._document.lost and operation is self._document.operations[0]:
-            attributes[semconv.LOST] = self._document.lost
         for node in made:
-            if conventions.SCORE in (node.name, node.class_name) and (score := conventions.number_of(node)) is not None:
-                attributes[semconv.EVALUATION_NAME] = operation.told("evaluation") if operation.own else operation.name
+            if node.is_score and (score := node.number) is not None:
+                attributes[semconv.EVALUATION_NAME] = operation.name
                 attributes[semconv.EVALUATION_SCORE] = score
                 attributes[semconv.EVALUATION_LABEL] = "incorrect" if score == 0.0 else "correct"
         return attributes
 
 
 def _ref(node: Node, maker: _Step | None) -> str:
-    """The ref of a version; contexts and answers are named by the operation that made them."""
-    kind = conventions.kind_of_node(node)
-    if maker is not None and kind in (RefKind.ANSWER, RefKind.CONTEXT):
-        return make_ref(kind, maker.span_id)
-    return _deleted(node) or conventions.ref_of_node(node)
-
-
-def _deleted(node: Node) -> str:
-    """The ref of a record that ends here, as our own export names it; '' for any other version."""
-    ref = node.told("ref") if node.told("action") == Action.DELETE else ""
-    return ref if ref_kind(ref) in RECORD_KINDS else ""
+    """Return the ref of a version; contexts and answers are named by the operation that made them."""
+    if maker is not None and node.kind in (RefKind.ANSWER, RefKind.CONTEXT):
+        return make_ref(node.kind, maker.span_id)
+    return node.ref
 
 
 def _output(node: Node, ref: str) -> Variable:
-    text = conventions.text_of(node)
     return Variable(
         ref,
         role=Role.ANSWER if ref_kind(ref) == RefKind.ANSWER else Role.OTHER,
-        digest=_content_digest(node, text),
-        content=text,
-        action=node.told("action") if node.told("ref") else conventions.action_of(ref_kind(ref), node.version > 1),
-        size=len(text.encode("utf-8", "surrogatepass")),
+        digest=content_digest(node.text) if node.text else "",
+        content=node.text,
+        action=action_of(ref_kind(ref), node.version > 1),
+        size=len(node.text.encode("utf-8", "surrogatepass")),
     )
 
 
-def _content_digest(node: Node, text: str) -> str:
-    """What our own export tells is of the whole content, also where that is cut or was not recorded."""
-    return node.told("digest") or (content_digest(text) if text else "")
-
-
-def _led_to(name: str, before: dict[str, list[str]], places: Container[str]) -> list[str]:
-    """Inputs from which a node can be reached inside the operation."""
+def _reached_from(name: str, before: Mapping[str, list[str]], inputs: Container[str]) -> list[str]:
+    """Return the inputs from which the edges of the operation lead to a node."""
     found: list[str] = []
     seen, waiting = {name}, list(before.get(name, ()))
     while waiting:
@@ -306,7 +229,7 @@ def _led_to(name: str, before: dict[str, list[str]], places: Container[str]) -> 
         if source in seen:
             continue
         seen.add(source)
-        if source in places:
+        if source in inputs:
             found.append(source)
         waiting.extend(before.get(source, ()))
     return found

@@ -1,4 +1,4 @@
-"""An evolution graph as a smartcomment document."""
+"""Export: an evolution graph becomes a smartcomment graph."""
 
 from __future__ import annotations
 
@@ -9,9 +9,16 @@ from typing import Any
 from memtrace_otel import semconv, settings
 from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.keys import EdgeType, OperationKey, VersionKey
-from memtrace_otel.graph.smartcomment.conventions import ANSWERING, JUDGING, SCORE, UNIT
-from memtrace_otel.graph.smartcomment.document import EPOCH, NO_VARIABLE, TIME_FORMAT
-from memtrace_otel.graph.smartcomment.records import restore
+from memtrace_otel.graph.smartcomment.document import (
+    ANSWERING,
+    DELETE_MARKER,
+    EPOCH,
+    JUDGING,
+    MEMORY_PREFIX,
+    NO_VARIABLE,
+    SCORE,
+    TIME_FORMAT,
+)
 from memtrace_otel.model import OperationSpan, is_failing, ref_kind, split_ref
 from memtrace_otel.semconv import OpKind, RefKind, Role
 
@@ -42,54 +49,37 @@ _CATEGORIES: dict[str, str] = {
     OpKind.JUDGE: "evaluation",
 }
 _NO_SESSION = "__none__"
-_UNSCOPED = frozenset({RefKind.QUERY, RefKind.PROMPT, RefKind.EXPECTED})
+_SHARED = frozenset({RefKind.QUERY, RefKind.PROMPT, RefKind.EXPECTED})
+"""Kinds whose roots of several scopes become one node: the format has no scopes."""
 _NAMES: dict[str, str] = {OpKind.RESPOND: ANSWERING, OpKind.JUDGE: JUDGING}
 
 
 def to_smartcomment(graph: EvolutionGraph) -> dict[str, Any]:
     """Return the graph as the JSON document that smartcomment's `ExecNetwork.import_graph` takes.
 
-    A graph that was imported from one, whole, is given back as it was (without `data.annotations`), also where answers
-    were judged since. Any other one:
-    One session per trace, one operation per span, one node per version (numbered along its history), one edge per
-    input that fed an output; a search also points at each of its hits, as the peer draws it. Times lose what is finer
-    than a millisecond; what has no place in the format (whole times, status, memory, what encloses and what was read in
-    which role, reasons) goes to the metadata, from where `to_spans` takes it. Operations that only readers know of are
-    left out.
+    One session per trace, one operation per span, one node per version (numbered along its history), one edge per input
+    that fed an output. A search also points at each of its hits, as the tracer draws a search. Times are in
+    milliseconds. Operations that only readers know of are left out. The metadata names origin, kind, scope and status;
+    the rest of the wire contract (memories, roles, reasons) has no place in the format.
     """
-    carriers = [span for span in graph.operations() if not _is_later_judgement(span)]
-    imported = restore(span.attributes.get(semconv.SMARTCOMMENT_RECORD) for span in carriers)
-    return imported or _Writer(graph).document()
-
-
-def _is_later_judgement(span: OperationSpan) -> bool:
-    return span.kind == OpKind.JUDGE and semconv.SMARTCOMMENT_RECORD not in span.attributes
+    return _Writer(graph).document()
 
 
 class _Writer:
     def __init__(self, graph: EvolutionGraph) -> None:
         self._graph = graph
-        # The peer records an operation when its results are there.
-        self._operations = sorted(graph.operations(), key=lambda span: (_done(span), span.seq or 0, span.origin))
+        # The tracer records an operation when its results are there.
+        self._operations = sorted(graph.operations(), key=lambda span: (_end(span), span.seq or 0, span.origin))
         refs = sorted({node.ref for node in graph if isinstance(node, VersionKey)})
-        self._first: dict[str, VersionKey] = {}
-        """Ref of a question -> its first root that shows a text, else its first: the format knows no scopes, so it is
-        one node however many read it."""
-        self._names: dict[str, tuple[str, str, str]] = {}
-        """Ref -> (class, name, category); a name that is taken already (`memory:a%62`, `memory:ab`) is marked."""
-        taken: set[tuple[str, str]] = set()
-        for ref in refs:
-            class_name, name, category = _named(ref)
-            while (class_name, name) in taken:
-                name += "'"
-            taken.add((class_name, name))
-            self._names[ref] = class_name, name, category
+        self._names = _unique_names(refs)
         self._numbers = {version: n for ref in refs for n, version in enumerate(graph.versions(ref), 1)}
+        self._roots: dict[str, VersionKey] = {}
+        """Ref of a shared kind -> its first root with a content, else its first root."""
         for version in self._numbers:
-            if not version.origin and ref_kind(version.ref) in _UNSCOPED:
-                known = self._first.setdefault(version.ref, version)
+            if not version.origin and ref_kind(version.ref) in _SHARED:
+                known = self._roots.setdefault(version.ref, version)
                 if not graph.content(known) and graph.content(version):
-                    self._first[version.ref] = version
+                    self._roots[version.ref] = version
         services = sorted({span.service for span in self._operations if span.service})
         self._owner = {"graph_id": "graph-memtrace", "user_id": None, "project_id": services[0] if services else None}
         self._nodes: dict[str, dict[str, Any]] = {}
@@ -98,15 +88,15 @@ class _Writer:
     def document(self) -> dict[str, Any]:
         for version in sorted(self._numbers, key=lambda v: (self._graph.time_of(v), v)):
             if self._shown(version) == version:
-                self._node(version)
+                self._add_version(version)
         for span in self._operations:
-            self._flow(span)
+            self._add_edges(span)
         return {
             **self._owner,
             "storage_path": None,
             "strict": False,
             "driver_type": "in_memory",
-            "created_at": _time(_done(self._operations[0]) if self._operations else 0),
+            "created_at": _time(_end(self._operations[0]) if self._operations else 0),
             "metadata": {"memtrace_incomplete": self._graph.incomplete},
             "data": {
                 "nodes": list(self._nodes.values()),
@@ -118,42 +108,31 @@ class _Writer:
 
     # --- records -------------------------------------------------------------------------------------------------
     def _record(self, time: int, span: OperationSpan | None, **fields: Any) -> dict[str, Any]:
+        file = span.instrumentation_scope if span else ""
         return {
             "created_at": _time(time),
-            "filename": span.instrumentation_scope if span else "",
+            "filename": file,
             "lineno": 0,
             **self._owner,
             "session_id": span.trace_id if span else _NO_SESSION,
             "comment": None,
-            "trigger_point": f"{span.instrumentation_scope if span else ''}:0",
+            "trigger_point": f"{file}:0",
+            "metadata": {},
             **fields,
         }
 
     def _operation(self, span: OperationSpan) -> dict[str, Any]:
-        node, reads = self._graph.nodes[OperationKey(span.origin)], self._graph.inputs(span.origin)
-        told = {
-            "origin": span.origin,
-            "parent": node["parent"],
-            "name": span.name,
-            "kind": span.kind,
-            "system": span.system,
-            "scope": self._graph.scope_of(span.origin),
-            "end_ns": _done(span),
-            "duration_ns": max(0, span.end - span.start),
-            "status": span.status,
-            "evaluation": span.attributes.get(semconv.EVALUATION_NAME),
-            "evidence": list(span.evidence),
-            "incomplete": list(node["incomplete"]),
-            "inputs": [[self._id(read.version), read.role] for read in reads if not read.considered],
-            "considered": [self._id(read.version) for read in reads if read.considered],
+        metadata = {
+            "memtrace_origin": span.origin,
+            "memtrace_name": span.name,
+            "memtrace_kind": span.kind,
+            "memtrace_system": span.system,
+            "memtrace_scope": self._graph.scope_of(span.origin),
+            "memtrace_status": span.status,
         }
+        name = _NAMES.get(span.kind, span.name)
         return self._record(
-            _done(span),
-            span,
-            op_id=_op_id(span),
-            op_name=_NAMES.get(span.kind, span.name),
-            category=_CATEGORIES.get(span.kind, "operation"),
-            metadata={f"memtrace_{name}": value for name, value in told.items()},
+            _end(span), span, op_id=_op_id(span), op_name=name, category=_category(span), metadata=metadata
         )
 
     def _sessions(self) -> list[dict[str, Any]]:
@@ -161,52 +140,36 @@ class _Writer:
         for span in self._operations:
             first.setdefault(span.trace_id, span)
         sessions = [
-            self._record(_done(span), span, session_name=span.name, category="session", metadata={})
-            for span in first.values()
+            self._record(_end(span), span, session_name=span.name, category="session") for span in first.values()
         ]
         if any(node["session_id"] == _NO_SESSION for node in self._nodes.values()):
-            sessions.append(self._record(0, None, session_name=None, category="session", metadata={}))
+            sessions.append(self._record(0, None, session_name=None, category="session"))
         return sessions
 
-    def _node(self, version: VersionKey) -> None:
+    def _add_version(self, version: VersionKey) -> None:
         span = self._graph.operation(version.origin) if version.origin else None
         readers = [] if span else [self._graph.operation(r.operation.origin) for r in self._graph.readers(version)]
-        attributes = self._graph.nodes[version]
-        metadata: dict[str, Any] = {
-            "memtrace_ref": version.ref,
-            "memtrace_origin": version.origin,
-            "memtrace_digest": self._digest(version),
-            "memtrace_truncated": attributes["truncated"],
-        }
-        if version.origin and attributes["variable"] is not None:
-            metadata |= {"memtrace_maker": version.origin, "memtrace_action": attributes["variable"].action}
+        metadata: dict[str, Any] = {"memtrace_ref": version.ref, "memtrace_origin": version.origin}
         if self._graph.has_failed(version):
             metadata["memtrace_failed"] = True
         if ref_kind(version.ref) == RefKind.QUERY:
             metadata["evidence"] = self._evidence(version)
-        class_name, name, category = self._named(version)
-        self._add_node(
-            self._graph.time_of(version),
-            span or next((reader for reader in readers if reader), None),
-            name,
-            self._numbers[version],
-            "DELETED" if self._graph.is_tombstone(version) else attributes["content"],
-            class_name,
-            category,
-            metadata,
-        )
+        value = "DELETED" if self._graph.is_tombstone(version) else self._graph.content(version)
+        owner = span or next((reader for reader in readers if reader), None)
+        name, number = self._named(version), self._numbers[version]
+        self._add_node(self._graph.time_of(version), owner, name, number, value, metadata)
 
     def _add_node(
         self,
         time: int,
         span: OperationSpan | None,
-        name: str,
+        named: tuple[str, str, str],
         version: int,
         value: str,
-        class_name: str,
-        category: str,
         metadata: dict[str, Any],
     ) -> str:
+        """Add a node named by (class, name, category) and return its id."""
+        class_name, name, category = named
         full = f"{class_name}:{name}"
         self._nodes[f"{full}@{version}"] = self._record(
             time,
@@ -223,14 +186,8 @@ class _Writer:
         )
         return f"{full}@{version}"
 
-    def _digest(self, version: VersionKey) -> str:
-        """Of a version that its producer does not list, what readers say."""
-        reads = ((self._graph.operation(r.operation.origin), r) for r in self._graph.readers(version))
-        seen = (span.inputs[read.index].digest for span, read in reads if span and not read.considered)
-        return self._graph.digest(version) or next(filter(None, seen), "")
-
     def _evidence(self, query: VersionKey) -> list[str]:
-        """Gold evidence is told by the judge; the format keeps it on the query."""
+        """Return the ids of the gold evidence: the judge names them, the format keeps them on the query."""
         spans = [
             self._graph.operation(read.operation.origin)
             for version in self._graph.history(query.ref)
@@ -238,83 +195,49 @@ class _Writer:
         ]
         return list(dict.fromkeys(split_ref(ref)[1] for span in spans if span for ref in span.evidence))
 
-    # --- dependencies --------------------------------------------------------------------------------------------
-    def _flow(self, span: OperationSpan) -> None:
+    # --- edges ---------------------------------------------------------------------------------------------------
+    def _add_edges(self, span: OperationSpan) -> None:
         reads = self._graph.inputs(span.origin)
         made: list[VersionKey] = []
         linked: dict[tuple[str, str], None] = {}
         for _, version, edge in self._graph.out_edges(OperationKey(span.origin), data=True):
             if edge["type"] == EdgeType.PRODUCED and isinstance(version, VersionKey):
                 made.append(version)
-                fed = [
-                    r.version
-                    for r in reads
-                    if not r.considered and (edge["sources"] is None or r.index in edge["sources"])
-                ]
-                linked.update({(self._id(source), self._id(version)): None for source in fed})
+                fed = [r for r in reads if not r.considered and (edge["sources"] is None or r.index in edge["sources"])]
+                linked.update({(self._id(read.version), self._id(version)): None for read in fed})
         queries = [read.version for read in reads if read.role == Role.QUERY]
         hits = [read.version for read in reads if read.role == Role.HIT]
         linked.update({(self._id(q), self._id(hit)): None for q, hit in product(queries, hits)})
         linked.update(dict.fromkeys(self._judgement(span, [read.version for read in reads], made)))
-        fed = {target for _, target in linked}
-        linked.update({(NO_VARIABLE, id): None for id in map(self._id, made) if id not in fed})
-        if not fed:
+        fed_ids = {target for _, target in linked}
+        linked.update({(NO_VARIABLE, id): None for id in map(self._id, made) if id not in fed_ids})
+        if not fed_ids:
             unused = (read.version for read in reads if not (made and read.considered))
             linked.update({(self._id(version), NO_VARIABLE): None for version in unused})
         for number, (source, target) in enumerate(linked):
-            for end in (source, target):
-                if end == NO_VARIABLE:
-                    self._sentinel(span)
+            if NO_VARIABLE in (source, target) and NO_VARIABLE not in self._nodes:
+                self._add_node(_end(span), span, ("COMMENT", "NONE", "variable"), 1, "", {})
             self._edges.append(
                 self._record(
-                    _done(span),
+                    _end(span),
                     span,
                     edge_id=f"edge-{span.trace_id}{span.span_id}-{number}",
                     op_id=_op_id(span),
-                    category=_CATEGORIES.get(OpKind(span.kind), "operation")
-                    if span.kind in _CATEGORIES
-                    else "operation",
+                    category=_category(span),
                     source_full_node_id=source,
                     target_full_node_id=target,
-                    metadata={},
                 )
             )
 
     def _judgement(self, span: OperationSpan, reads: list[VersionKey], made: list[VersionKey]) -> list[tuple[str, str]]:
-        """A score is a variable to the peer: 0.0 is a failure."""
+        """Add the score of a judge as a variable (0.0 is a failure) and return the edges to that node."""
         failed = _failed(span)
         if span.kind != OpKind.JUDGE or failed is None:
             return []
+        name = (SCORE, f"{SCORE}-{span.trace_id}{span.span_id}", "variable")
+        score = self._add_node(span.end, span, name, 1, "0.0" if failed else "1.0", {})
         response = [self._id(version) for version in made if ref_kind(version.ref) == RefKind.COMPLETION]
-        score = self._add_node(
-            span.end,
-            span,
-            f"{SCORE}-{span.trace_id}{span.span_id}",
-            1,
-            "0.0" if failed else "1.0",
-            SCORE,
-            "variable",
-            {"memtrace_maker": span.origin},
-        )
         return [(source, score) for source in response or [self._id(version) for version in reads]]
-
-    def _sentinel(self, span: OperationSpan) -> None:
-        name, _, version = NO_VARIABLE.partition("@")
-        if NO_VARIABLE not in self._nodes:
-            record = self._record(
-                _done(span),
-                span,
-                name=name.partition(":")[2],
-                version=int(version),
-                value="",
-                category="variable",
-                class_name=name.partition(":")[0],
-                metadata={},
-                full_name=name,
-                node_id=f"{name.partition(':')[2]}@{version}",
-                full_node_id=NO_VARIABLE,
-            )
-            self._nodes[NO_VARIABLE] = record
 
     def _id(self, version: VersionKey) -> str:
         version = self._shown(version)
@@ -322,31 +245,46 @@ class _Writer:
         return f"{class_name}:{name}@{self._numbers[version]}"
 
     def _shown(self, version: VersionKey) -> VersionKey:
-        return version if version.origin else self._first.get(version.ref, version)
+        return version if version.origin else self._roots.get(version.ref, version)
 
     def _named(self, version: VersionKey) -> tuple[str, str, str]:
         """Return (class, name, category) of a version."""
         if self._graph.is_tombstone(version):
-            return f"deleted:{version.ref}", "delete_marker", "marker"
+            return f"deleted:{version.ref}", DELETE_MARKER, "marker"
         return self._names[version.ref]
 
 
-def _named(ref: str) -> tuple[str, str, str]:
-    """Return (class, name, category) by the peer's conventions."""
-    kind, id = split_ref(ref)
-    class_name, category = _CLASSES.get(kind, (kind, "variable"))
-    return class_name, f"{UNIT}{id}" if kind == RefKind.MEMORY else id, category
+def _unique_names(refs: list[str]) -> dict[str, tuple[str, str, str]]:
+    """Return ref -> (class, name, category) by the conventions of the tracer; a name that is taken gets an apostrophe.
+
+    Refs as `memory:a%62` and `memory:ab` have the same id without percent encoding.
+    """
+    names: dict[str, tuple[str, str, str]] = {}
+    taken: set[tuple[str, str]] = set()
+    for ref in refs:
+        kind, id = split_ref(ref)
+        class_name, category = _CLASSES.get(kind, (kind, "variable"))
+        name = f"{MEMORY_PREFIX}{id}" if kind == RefKind.MEMORY else id
+        while (class_name, name) in taken:
+            name += "'"
+        taken.add((class_name, name))
+        names[ref] = class_name, name, category
+    return names
 
 
 def _failed(span: OperationSpan) -> bool | None:
-    """Whether a judgement says the answer is wrong; None when it says nothing."""
+    """Return whether a judgement calls the answer wrong; None when the judgement says nothing."""
     label = str(span.attributes.get(semconv.EVALUATION_LABEL, ""))
     score = span.attributes.get(semconv.EVALUATION_SCORE)
     number = float(score) if isinstance(score, int | float) else None
     return is_failing(label, number, settings.EVALUATION_THRESHOLD.read())
 
 
-def _done(span: OperationSpan) -> int:
+def _category(span: OperationSpan) -> str:
+    return _CATEGORIES.get(span.kind, "operation")
+
+
+def _end(span: OperationSpan) -> int:
     return max(span.start, span.end)
 
 
