@@ -51,7 +51,7 @@ run() {  # NAME FOLDER...: one folder after the other, so that none inherits wha
   left_out=$(comment without "$1" | sed 's/^/--deselect=/')
   rm -f "$venv/.failed"
   for folder in "${@:2}"; do
-    "$venv/bin/python" -m pytest -o cache_dir="$venv/.cache" --disable-warnings $left_out ${but:+-k "$but"} ${again:-} "$folder" || echo "$folder" >> "$venv/.failed"
+    "$venv/bin/python" -m pytest -o cache_dir="$venv/.cache" --disable-warnings $left_out ${but:+-k "$but"} "$folder" || echo "$folder" >> "$venv/.failed"
   done > "$venv/.log" 2>&1
   { echo "tested $1"; cat "$venv/.log"; } | cut -c-300
 }
@@ -64,16 +64,6 @@ for name in "${names[@]}"; do
   run "$name" $(comment tests "$name") &
 done
 wait
-
-# What failed beside another environment is tried again alone, twice at most: the background work of some systems
-# overtakes itself on a starved machine. What is broken fails each time.
-for again in "--last-failed -vv" "--last-failed -vv"; do
-  for name in "${names[@]}"; do
-    [ -e ".venvs/$name/.failed" ] || continue
-    echo "testing again what failed: $name"
-    run "$name" $(cat ".venvs/$name/.failed")
-  done
-done
 
 failed=0
 for name in "${names[@]}"; do
