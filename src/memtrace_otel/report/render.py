@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Verdict
-from memtrace_otel.model.printable import one_line
+from memtrace_otel.model.printable import one_line, printable
 from memtrace_otel.report.cards import Card, card
 from memtrace_otel.report.follow import Follower
 from memtrace_otel.report.times import day_and_clock, machine
@@ -43,6 +43,7 @@ _pages = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+_pages.filters["printable"] = printable
 
 
 def render_report(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import StrEnum
@@ -75,6 +75,7 @@ _WIDTHS = {
 }
 
 
+_NARROWEST = min(_WIDTHS.values())
 _BOLD = 1.12
 _BOLD_MARKS = frozenset({Mark.KEPT, Mark.LOST, Mark.NEW})
 
@@ -91,10 +92,11 @@ def _width_of(character: str) -> float:
 
 
 def wrap(paragraph: Sequence[Run], room: float, size: float, lines: int) -> list[Paragraph]:
-    """Break the runs into at most `lines` lines no wider than `room`; what does not fit ends in an ellipsis.
+    """Break the runs into at most `lines` lines no wider than `room`; a cut text ends in an ellipsis.
 
-    The runs of a line are to be joined by spaces.
+    Join the runs of a line by spaces. The time does not grow with text that no line can hold.
     """
+    paragraph = _shortened(paragraph, int((lines + 1) * room / (_NARROWEST * size)) + 1)
     done: list[Paragraph] = []
     line: list[Run] = []
     used = 0.0
@@ -112,6 +114,15 @@ def wrap(paragraph: Sequence[Run], room: float, size: float, lines: int) -> list
             line.append(Run(word, mark))
         used += needed
     return [*done, tuple(line)] if line else done
+
+
+def _shortened(paragraph: Sequence[Run], characters: int) -> Iterator[Run]:
+    """Yield the runs up to so many characters: measuring a long word costs the square of its length."""
+    for run in paragraph:
+        if characters <= 0:
+            return
+        yield Run(run.text[:characters], run.mark)
+        characters -= len(run.text)
 
 
 def _pieces(run: Run, room: float, size: float) -> list[str]:

@@ -16,7 +16,11 @@ from memtrace_otel.report.wording import ORDER
 from tests.unit.report.conftest import Diagnosed
 from tests.unit.report.stories import FIRST_DAY, Story, overwritten
 
-ATTACK = """<script>alert(1)</script>"><img src=x onerror=alert(1)> ' onload='x </svg></style><!-- {{ 7*7 }} &amp;"""
+INVISIBLE = "\x07\x1b[31m\u061c\u200b\u200f\u3164\U000e0041"
+ATTACK = (
+    """<script>alert(1)</script>"><img src=x onerror=alert(1)> ' onload='x </svg></style><!-- {{ 7*7 }} &amp;"""
+    + INVISIBLE
+)
 
 
 class Page(HTMLParser):
@@ -130,6 +134,7 @@ def test_whatever_a_trace_holds_is_inert() -> None:
     assert "<script>alert(1)</script>" in "".join(made.text)
     assert html.count("<script") == 0
     assert "{{ 7*7 }}" in html  # trace text is never taken for a template
+    assert not set(INVISIBLE.replace("[31m", "")) & set(html)
 
 
 def test_each_picture_is_told_in_words(diagnosed: Diagnosed) -> None:

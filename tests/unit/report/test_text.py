@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from memtrace_otel.report.text import Mark, Run, changes, width, wrap
 
 
@@ -37,3 +39,16 @@ def test_marks_survive_the_wrapping() -> None:
 
 def test_nothing_is_no_line() -> None:
     assert wrap((Run("  "),), 100, 12, 2) == []
+
+
+def test_text_that_no_line_can_hold_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[int] = []
+
+    def counting(text: str, size: float, *, bold: bool = False) -> float:
+        measured.append(len(text))
+        return width(text, size, bold=bold)
+
+    monkeypatch.setattr("memtrace_otel.report.text.width", counting)
+    [first, last] = wrap((Run("漢" * 30_000),), 200, 12, 2)
+    assert (first[0].text, last[0].text[-1]) == ("漢" * 13, "…")
+    assert max(measured) < 300
