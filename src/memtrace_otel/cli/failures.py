@@ -235,7 +235,7 @@ def _print(found: list[Found], as_json: bool) -> None:
 def report(trace_ids: tuple[str, ...], database: Path, output: Path, title: str) -> None:
     """Write an HTML report on the failing answers (no TRACE_ID: on all)."""
     from memtrace_otel.pipeline.diagnose import diagnose
-    from memtrace_otel.report import render_report
+    from memtrace_otel.report import render_report, write_private
     from memtrace_otel.sources import SqliteStore
 
     verdicts: list[Verdict] = []
@@ -247,7 +247,7 @@ def report(trace_ids: tuple[str, ...], database: Path, output: Path, title: str)
 
     with SqliteStore.open(database, create=False) as store, progress_bar("attribute") as progress:
         page = render_report(found(), title=title, source=str(database))
-    output.write_text(page, "utf-8")
+    write_private(output, page)
     click.echo(f"{output}: {len(verdicts)} failing answers")
     if not verdicts:
         sys.exit(NOTHING_FOUND)

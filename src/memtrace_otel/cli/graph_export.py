@@ -44,6 +44,8 @@ def export(evolution: EvolutionGraph, form: str, output: Path | None) -> None:
         except ImportError as error:
             fail(str(error))
     elif output:
-        output.write_text(render(evolution, form), "utf-8")
+        from memtrace_otel.report import write_private
+
+        write_private(output, render(evolution, form))
     else:
         click.echo(render(evolution, form))

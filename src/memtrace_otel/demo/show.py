@@ -21,7 +21,7 @@ from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Verdict
 from memtrace_otel.pages import NO_PAGE, UNSURE, FoundPage, Page, find_page, traceql
 from memtrace_otel.pipeline.diagnose import diagnose, record
-from memtrace_otel.report import render_report
+from memtrace_otel.report import render_report, write_private
 from memtrace_otel.report.console import fact_tree, verdict_table
 from memtrace_otel.report.summary import summarise
 from memtrace_otel.semconv import FAILURE_TYPE, FailureType
@@ -52,7 +52,7 @@ def show_demo(
     report = run.directory / "report.html"
     title = "Three weeks with an assistant"
     html = render_report(found, title=title, source=_short(run.database))
-    report.write_text(html, "utf-8")
+    write_private(report, html)
 
     _heading(console, f"{len(run.answers)} questions, {len(verdicts)} failing answers")
     _print_verdicts(console, found, rows)

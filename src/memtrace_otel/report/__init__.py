@@ -1,5 +1,5 @@
-"""Verdicts for people: one HTML page, and the same on a terminal."""
+"""The diagnostic report: verdicts and the evolution of facts as one HTML file, as tables and as trees."""
 
-from memtrace_otel.report.render import render_report
+from memtrace_otel.report.render import render_report, write_private
 
-__all__ = ["render_report"]
+__all__ = ["render_report", "write_private"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -21,6 +23,7 @@ from memtrace_otel.report.wording import MEANING, ORDER, failure_class
 from memtrace_otel.version import __version__
 
 CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+_OWNER_ONLY = 0o600
 BAR_WIDTH = 1000.0
 """Width of the bar chart in its own units."""
 
@@ -88,3 +91,10 @@ def _shares(verdicts: Sequence[Verdict]) -> list[Share]:
         shares.append(Share(kind, MEANING[kind], counts.get(kind, 0), x, part))
         x += part
     return shares
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write contents of traces to a file that only the owner can read (mode 0600), an existing file included."""
+    with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, _OWNER_ONLY)) as file:
+        os.chmod(path, _OWNER_ONLY)
+        file.write(text)

@@ -6,12 +6,13 @@ import re
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 from memtrace_otel.graph import build_graph
-from memtrace_otel.report import render_report
+from memtrace_otel.report import render_report, write_private
 from memtrace_otel.report.wording import ORDER
 from tests.unit.report.conftest import Diagnosed
 from tests.unit.report.stories import FIRST_DAY, Story, overwritten
@@ -135,6 +136,13 @@ def test_whatever_a_trace_holds_is_inert() -> None:
     assert html.count("<script") == 0
     assert "{{ 7*7 }}" in html  # trace text is never taken for a template
     assert not set(INVISIBLE.replace("[31m", "")) & set(html)
+
+
+def test_a_report_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.touch(mode=0o644)
+    write_private(path, "secret")
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("secret", 0o600)
 
 
 def test_each_picture_is_told_in_words(diagnosed: Diagnosed) -> None:
