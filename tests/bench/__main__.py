@@ -1,5 +1,6 @@
-"""Run the benchmarks, print a table, write build/bench/results.json; exit status 1 when a bar falls short or a module
-fails: the others are run all the same, and the page stays as it was.
+"""Run the benchmarks, print a table and write build/bench/results.json.
+
+Exit status 1 when a ratio misses its bar or a module fails. After a failure the other modules run, and the page stays.
 
     python -m tests.bench [--only NAME] [--page docs/benchmarks.md]
 
@@ -64,7 +65,7 @@ def main() -> int:
 
 def as_table(rows: list[dict[str, object]]) -> str:
     """The rows as a Markdown table."""
-    lines = ["| measure | ours | peer | unit | ratio | bar | holds |", "|---|---|---|---|---|---|---|"]
+    lines = ["| measure | ours | yardstick | unit | ratio | bar | holds |", "|---|---|---|---|---|---|---|"]
     for row in rows:
         cells = [figure(row[name]) for name in FIELDS]
         lines.append(f"| {' | '.join(cells)} |")

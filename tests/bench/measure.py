@@ -1,4 +1,4 @@
-"""What every benchmark reports, and how times are taken so that other load on the machine cancels out."""
+"""A row of the benchmark: ours against a yardstick of the same run, as one ratio with a bar."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One row of the results. `ratio`, where there is one, is ours over the yardstick that `name` tells."""
+    """One row: `ratio` is `ours` over `yardstick`, which have one unit, and `bar` bounds the ratio."""
 
     name: str
     ours: float
-    peer: float | None
+    yardstick: float
     unit: str
-    ratio: float | None
-    bar: float
+    ratio: float
+    bar: str
     holds: bool
 
 
-def at_most(
-    name: str, ours: float, bar: float, unit: str, *, peer: float | None = None, ratio: float | None = None
-) -> Measure:
-    """A measure whose ratio, or else whose figure, may not exceed the bar."""
-    return Measure(name, ours, peer, unit, ratio, bar, (ours if ratio is None else ratio) <= bar)
+def at_most(name: str, ours: float, yardstick: float, bar: float, unit: str, *, ratio: float | None = None) -> Measure:
+    """Return a row whose ratio may not exceed the bar; `ratio` replaces `ours / yardstick` (a median of rounds)."""
+    ratio = ours / yardstick if ratio is None else ratio
+    return Measure(name, ours, yardstick, unit, ratio, f"at most {bar:g}", ratio <= bar)
 
 
-def at_least(name: str, ours: float, bar: float, unit: str, *, peer: float | None = None) -> Measure:
-    """A measure whose figure may not fall short of the bar."""
-    return Measure(name, ours, peer, unit, None, bar, ours >= bar)
+def at_least(name: str, ours: float, yardstick: float, bar: float, unit: str) -> Measure:
+    """Return a row whose ratio may not fall short of the bar."""
+    ratio = ours / yardstick
+    return Measure(name, ours, yardstick, unit, ratio, f"at least {bar:g}", ratio >= bar)
 
 
 def side_by_side(*works: Work, calls: int, rounds: int = 25) -> list[list[float]]:
-    """Microseconds of CPU per call of each work, round by round: in every round all works run, one after the other."""
+    """Return microseconds of CPU per call of each work, round by round; every round runs all works in turn."""
     for work in works:
         work()
     taken: list[list[float]] = [[] for _ in works]
@@ -50,9 +50,14 @@ def side_by_side(*works: Work, calls: int, rounds: int = 25) -> list[list[float]
     return taken
 
 
-def ratio(ours: list[float], theirs: list[float]) -> float:
-    """Median of the ratios of the rounds."""
+def median_ratio(ours: list[float], theirs: list[float]) -> float:
+    """Return the median of the ratios of the rounds: other load on the machine cancels out."""
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+def percentile(times: list[float], percent: int) -> float:
+    """Return the value below which `percent` percent of the times lie."""
+    return sorted(times)[min(len(times) - 1, len(times) * percent // 100)]
 
 
 def progress(text: str) -> None:

@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from smartcomment import comment_graph, comment_mutation, comment_session, comment_variable
 from smartcomment.runtime import ExecNetwork
 from smartcomment.schema.operation import OpEdge, OpRecord
 from smartcomment.schema.session import Session
@@ -18,7 +17,7 @@ from memtrace_otel.model import OperationSpan
 from memtrace_otel.semconv import OpKind
 from tests.bench import workload
 
-__all__ = ["export", "export_buffer", "recorded"]
+__all__ = ["export", "recorded"]
 
 
 def export(operations: int, path: Path) -> None:
@@ -33,18 +32,6 @@ def recorded(operations: int) -> ExecNetwork:
         for span in turn:
             recorder.add(span)
     return recorder.graph
-
-
-def export_buffer(messages: list[str], path: Path) -> None:
-    """Record a list to which one message after the other is appended, and write the graph to `path`."""
-    buffer: list[str] = []
-    identity: dict[str, Any] = {"id_strategy": lambda _: "memory-unit", "encoding_fn": "\n".join}
-    with comment_graph() as graph, comment_session(session_name="bench"):
-        for message in messages:
-            read = comment_variable(message, to_runtime=True, class_name="message")
-            with comment_mutation(target=buffer, inputs=[read], mutation_name="append", **identity):
-                buffer.append(message)
-        _write(graph, path)
 
 
 def _write(graph: Any, path: Path) -> None:

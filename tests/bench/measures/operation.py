@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from itertools import count
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
@@ -21,10 +20,10 @@ from memtrace_otel import semconv
 from memtrace_otel.capture import operation, read_config, scope_id, use_config, variable_ref
 from memtrace_otel.model import content_digest, make_origin
 from tests.bench import peer
-from tests.bench.measure import Measure, at_most, progress, ratio, side_by_side
+from tests.bench.measure import Measure, at_most, median_ratio, progress, side_by_side
 
 SCOPE = scope_id("bench", user="u")
-MEMORIES, TEXTS, NESTED = 400, 16_384, 10  # more than calls, and than digests are remembered
+MEMORIES, TEXTS = 400, 16_384  # more than calls, and than remembered digests
 TEXT = "Ana moved to Lisbon in March and works from a co-working space near the river, as she said in message {}."
 
 
@@ -121,26 +120,13 @@ def carried(search: Callable[[], None]) -> tuple[dict[str, object], list[tuple[i
     return attributes, [(link.context.span_id, dict(link.attributes or {})) for link in keep.last.links]
 
 
-def search_of_the_peer() -> Callable[[], None]:
-    """Its operation with five inputs and one output."""
-    number = count()
-
-    def search() -> None:
-        n = next(number)
-        peer.comment_op(op_name="search", inputs=[f"input {n}.{i}" for i in range(5)], outputs=[f"output {n}"])
-
-    return search
-
-
 def switch_content(on: bool) -> None:
     os.environ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "SPAN_ONLY" if on else "NO_CONTENT"
     use_config(read_config())
 
 
 def searches() -> Iterator[Measure]:
-    """The realistic operation without contents, and with contents, which are searched for secrets first."""
-    with peer.recording():
-        [peers] = side_by_side(search_of_the_peer(), calls=100, rounds=5)
+    """The realistic operation without contents, and with contents, which redaction reads first."""
     for content in (False, True):
         progress(f"a search, contents {'on' if content else 'off'}")
         switch_content(content)
@@ -148,15 +134,8 @@ def searches() -> Iterator[Measure]:
         if carried(ours) != carried(bare):
             raise AssertionError("the bare span does not carry what ours carries")
         mine, theirs = side_by_side(ours, bare, calls=100, rounds=100)
-        yield at_most(
-            f"search: 5 inputs, 4 links, 1 output, new values, contents {'on' if content else 'off'}; ratio to a bare"
-            " SDK span with the same attributes and links",
-            min(mine),
-            1.6,
-            "us",
-            peer=min(peers),
-            ratio=ratio(mine, theirs),
-        )
+        name = f"one search (5 inputs, 4 links, 1 output), contents {'on' if content else 'off'}, over a bare SDK span"
+        yield at_most(name, min(mine), min(theirs), 1.6, "us", ratio=median_ratio(mine, theirs))
     switch_content(False)
 
 
@@ -177,55 +156,8 @@ def decorated() -> Iterator[Measure]:
         mine, peers = side_by_side(
             lambda: ours(f"message {next(mine_number)}"), lambda: theirs(f"message {next(their_number)}"), calls=200
         )
-    yield at_most(
-        "decorated function, 1 new input, 1 new output; ratio to the peer's",
-        min(mine),
-        1.0,
-        "us",
-        peer=min(peers),
-        ratio=ratio(mine, peers),
-    )
-
-
-def deep(frames: int, work: Callable[[], object]) -> object:
-    """Call `work` below so many frames."""
-    return deep(frames - 1, work) if frames else work()
-
-
-def in_a_deep_stack() -> Iterator[Measure]:
-    """The cost does not grow with the stack. Both depths are loops inside the frames, so that only ours is timed."""
-    progress("stack depth")
-    ours = search_of_ours()
-    shallow, below = [], []
-    for _ in range(15):
-        for frames, taken in ((0, shallow), (100, below)):
-            taken += deep(frames, lambda: side_by_side(ours, calls=300, rounds=1))[0]  # type: ignore[index]
-    with peer.recording():
-        theirs = deep(100, lambda: side_by_side(search_of_the_peer(), calls=50, rounds=3))[0]  # type: ignore[index]
-    yield at_most(
-        "search below 100 more stack frames; ratio to none",
-        min(below),
-        1.1,
-        "us",
-        peer=min(theirs),
-        ratio=ratio(below, shallow),
-    )
-
-
-def below_other_operations() -> Iterator[Measure]:
-    """Nor with the operations that are open around it. All searches of a round are of one trace."""
-    progress("nested operations")
-    ours = search_of_ours()
-    alone, nested = [], []
-    for _ in range(15):
-        for operations, taken in ((0, alone), (NESTED, nested)):
-            with ExitStack() as around:
-                for _ in range(operations):
-                    around.enter_context(operation(kind="other", system="bench", scope=SCOPE, tracer=tracer))
-                taken += side_by_side(ours, calls=300, rounds=1)[0]
-    yield at_most(
-        f"search below {NESTED} open operations; ratio to none", min(nested), 1.2, "us", ratio=ratio(nested, alone)
-    )
+    name = "one decorated function, over the peer's"
+    yield at_most(name, min(mine), min(peers), 1.0, "us", ratio=median_ratio(mine, peers))
 
 
 def measure() -> Iterator[Measure]:
@@ -233,5 +165,3 @@ def measure() -> Iterator[Measure]:
     write_memories()
     yield from searches()
     yield from decorated()
-    yield from in_a_deep_stack()
-    yield from below_other_operations()
