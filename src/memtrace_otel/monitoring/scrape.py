@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, start_http_server
 
 from memtrace_otel import semconv
+from memtrace_otel.hosts import is_own_name
 from memtrace_otel.model import DURATION_BUCKETS, OUTCOMES, Attributed
-from memtrace_otel.otlp.receiver import is_own_name
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment

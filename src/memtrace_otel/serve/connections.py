@@ -1,69 +1,78 @@
-"""HTTP connections: who opens many, or opens one and says nothing, takes no place of others for long."""
+"""HTTP connections of the server: a bound on their number, and time limits for connections without a request.
+
+Past the bound a new connection takes the place of the one that has been open longest without a complete request. So a
+client that opens many connections, or sends half a request on each, does not keep others from being answered.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Collection
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-MOST_CONNECTIONS = 512
 HEAD_SECONDS = 10.0
-"""Longest time from a connection, or the first byte of a further request, to the end of its headers."""
-CLOSING_SECONDS = 1.0
-"""Longest wait, when the server ends, for the other side of an encrypted connection to say that it closes, too."""
+"""Longest time for the headers of a request to arrive, and for a connection without a request."""
+_FLUSH_SECONDS = 60.0
+"""Longest time for the client to read the end of an answer after its connection was closed."""
+_HANDSHAKES = 256
+"""TLS handshakes at a time."""
+asyncio.constants.SSL_HANDSHAKE_TIMEOUT = HEAD_SECONDS  # type: ignore[attr-defined]  # uvicorn leaves 60 s
 
 
-class Connection(H11Protocol):
-    """Closes itself when it is one too many, or when no request comes; uvicorn waits for a first one without end."""
+class Connections:
+    """Makes uvicorn's protocol objects, one per connection: the `http` of a `uvicorn.Config`. Keeps `most` open."""
 
-    _head_timer: asyncio.TimerHandle | None = None
-    _is_ending = False
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: Collection[Any] = ()
+        self._idle_since: WeakKeyDictionary[H11Protocol, float] = WeakKeyDictionary()
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS:
-            transport.close()
-        self._expect_head()
+    def __call__(self, **parameters: Any) -> H11Protocol:
+        """Make the object of a new connection. Raises ConnectionRefusedError, which closes it, amid a flood."""
+        self._open = parameters["server_state"].connections
+        if len(self._open) >= self._most:
+            self._close_oldest()
+        if len(self._idle_since) > _HANDSHAKES and sum(map(_is_handshake, self._idle_since)) >= _HANDSHAKES:
+            raise ConnectionRefusedError("too many connections without a TLS handshake")
+        made = H11Protocol(**parameters)
+        self._idle_since[made] = time.monotonic()
+        return made
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._forget_head()
-        super().connection_lost(exc)
+    async def sweep(self, seconds: float = HEAD_SECONDS, flush_seconds: float = _FLUSH_SECONDS) -> None:
+        """Close connections that have been without a request for so many seconds, until cancelled."""
+        while True:
+            await asyncio.sleep(min(1.0, seconds / 4))
+            now = time.monotonic()
+            for made in list(self._idle_since):
+                if made not in self._open and not _is_handshake(made):
+                    del self._idle_since[made]
+            for made in list(self._open):
+                if _is_working(made):
+                    self._idle_since[made] = now
+                elif now > self._idle_since[made] + flush_seconds:
+                    made.transport.abort()
+                elif now > self._idle_since[made] + seconds:
+                    made.transport.close()
 
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._is_working:
-            self._forget_head()
-        elif self._head_timer is None:
-            self._expect_head()
+    def _close_oldest(self) -> None:
+        """Close the oldest connection without a request, else the oldest one whose body has not arrived."""
+        oldest = [made for made in self._idle_since if made in self._open and not made.transport.is_closing()]
+        for condition in (lambda made: not _is_working(made), lambda made: made.cycle.more_body):
+            for made in oldest:
+                if condition(made):
+                    made.transport.abort()
+                    return
 
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._forget_head()  # uvicorn closes an idle connection that had a request
-        if self._is_ending:
-            self._closes_soon()
 
-    def shutdown(self) -> None:
-        super().shutdown()
-        self._is_ending = True
-        if not self._is_working:
-            self._closes_soon()
+def _is_handshake(made: H11Protocol) -> bool:
+    """Tell whether a connection has no transport yet."""
+    return made.transport is None  # pyright: ignore[reportUnnecessaryComparison]
 
-    @property
-    def _is_working(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
 
-    def _expect_head(self) -> None:
-        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._close_unless_working)
-
-    def _forget_head(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
-
-    def _close_unless_working(self) -> None:
-        if not self._is_working:
-            self.transport.close()
-
-    def _closes_soon(self) -> None:
-        if self.transport.get_extra_info("sslcontext"):  # what is not encrypted closes by itself
-            self.loop.call_later(CLOSING_SECONDS, self.transport.abort)
+def _is_working(made: H11Protocol) -> bool:
+    """Tell whether a request with complete headers has no complete answer yet."""
+    return made.cycle is not None and not made.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from memtrace_otel import settings
 from memtrace_otel.annotate.target import read_targets
-from memtrace_otel.otlp.receiver import is_loopback
+from memtrace_otel.hosts import is_loopback
 from memtrace_otel.sources import open_source
+
+_TOKEN_CHARACTERS = 16
 
 
 class ServeError(Exception):
@@ -61,6 +63,23 @@ class Options:
             open_source(self.look_in)
             if target is None:
                 raise ServeError("--look-in is for verdicts that are sent: OTEL_EXPORTER_OTLP_ENDPOINT is not set")
+
+    def warnings(self) -> list[str]:
+        """Return what makes a server that other machines reach unsafe."""
+        if is_loopback(self.host):
+            return []
+        found: list[str] = []
+        if self.certificate is None:
+            found.append(
+                f"{self.host} is served in plain text: the network can read the token and every content; "
+                "encrypt with --tls-cert and --tls-key, or serve behind a proxy that does"
+            )
+        if len(self.token) < _TOKEN_CHARACTERS or len(set(self.token)) < _TOKEN_CHARACTERS // 2:
+            found.append(
+                f"{settings.SERVE_TOKEN.env} is easy to guess; use {_TOKEN_CHARACTERS} random characters or more, "
+                "for example of `openssl rand -hex 16`"
+            )
+        return found
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from memtrace_otel.otlp.receiver import is_own_name
+from memtrace_otel.hosts import is_own_name
 
 _logger = logging.getLogger(__name__)
 _SECONDS = 60

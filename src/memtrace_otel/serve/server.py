@@ -1,9 +1,10 @@
-"""The server: endpoints, group commit, health and metrics, two background processes, and an orderly end."""
+"""The server: HTTP and gRPC endpoints, /health and /metrics, background processes, and an orderly end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import signal
 import socket
 from collections.abc import Callable, Generator, Sequence
@@ -18,14 +19,12 @@ from starlette.routing import Route
 
 from memtrace_otel import settings
 from memtrace_otel.capture.outside import outside
-from memtrace_otel.otlp.receiver import Limits
+from memtrace_otel.otlp.receiver import InFlightBytes, Limits
 from memtrace_otel.otlp.receiver.grpc_server import grpc_server
 from memtrace_otel.otlp.receiver.http import http_app
-from memtrace_otel.otlp.receiver.room import Room
 from memtrace_otel.serve.child import Child
-from memtrace_otel.serve.connections import Connection
-from memtrace_otel.serve.group_commit import GroupCommit
-from memtrace_otel.serve.intake import Backlog, StoreIntake
+from memtrace_otel.serve.connections import Connections
+from memtrace_otel.serve.intake import Backlog, GroupCommit, StoreIntake
 from memtrace_otel.serve.metrics import Metrics
 from memtrace_otel.serve.options import Options, ServeError, listen
 from memtrace_otel.serve.progress import Process
@@ -35,26 +34,58 @@ from memtrace_otel.sources import SqliteStore, StoreError
 _logger = logging.getLogger(__name__)
 _MEASURE_SECONDS = 0.5
 _GRACE_SECONDS = 10
+_CLOSING_SECONDS, _FLUSH_SECONDS = 0.5, 2.0
 _LOG_PAGES = 32768
-"""The log is left to the decoding process, but for a log of 128 MiB: that one is dead, or cannot follow."""
+"""The decoding process copies the log into the file long before; this process does so for a log of 128 MiB."""
+MOST_CONNECTIONS = 512
+"""Over HTTP, and the same number over gRPC."""
+_BACKLOG = 128
+"""Connections that the event loop accepts at a time, before it closes any."""
+_RESERVED_FILES = 512
+"""File descriptors for accepted connections and TLS handshakes, the database, and the processes of reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where a server that runs can be reached."""
+    """The address of a running server."""
 
     host: str
     grpc_port: int
     http_port: int
 
 
-def serve(options: Options, ready: Callable[[Listening], None]) -> None:
-    """Serve until SIGTERM or SIGINT; everything acknowledged is on disk then. Calls `ready` once it listens.
+class _RepeatedLines(logging.Filter):
+    """Lets the same message through once in ten seconds, with the number of those left out."""
 
-    Raises ServeError when it cannot listen, StoreError when the database cannot be opened, SourceError for what cannot
-    be a backend to look into.
+    def __init__(self, seconds: float = 10.0) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._last: dict[tuple[str, object], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        key = record.name, record.msg
+        last, left_out = self._last.get(key, (-self._seconds, 0))
+        if record.created < last + self._seconds:
+            self._last[key] = last, left_out + 1
+            return False
+        self._last[key] = record.created, 0
+        if left_out:
+            record.msg = f"{record.msg} ({left_out} such lines left out)"
+        return True
+
+
+def serve(options: Options, ready: Callable[[Listening], None]) -> None:
+    """Serve until SIGTERM or SIGINT; every acknowledged request is on disk then. Calls `ready` once it listens.
+
+    Raises ServeError when it cannot listen, StoreError when the database cannot be opened, SourceError for a wrong
+    address of the backend to look into.
     """
+    handler = logging.StreamHandler()
+    handler.addFilter(_RepeatedLines())
+    logging.basicConfig(format="memtrace-otel: %(message)s", handlers=[handler])
     options.check()
+    for warning in options.warnings():
+        _logger.warning("%s", warning)
     with SqliteStore.open(options.database) as store:
         store.copy_log_every(_LOG_PAGES)
         asyncio.run(_serve(options, store, ready))
@@ -65,6 +96,7 @@ async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listenin
     backlog = Backlog(settings.INBOX_BYTES.read(), store.waiting)
     metrics.inbox_limit = backlog.bound
     limits = Limits.from_settings()
+    most = most_connections()
     with listen(options.host, options.http_port) as http_socket:
         database = str(options.database)
         decoding = Child(Process.DECODING, (database,), metrics)
@@ -77,20 +109,22 @@ async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listenin
         commits = GroupCommit(commit)
         try:
             intake = StoreIntake(commits, backlog, limits, metrics)
-            room = Room(limits.in_flight_bytes)
+            in_flight = InFlightBytes(4 * limits.request_bytes)
             routes = _routes(store, commits, backlog, metrics, options.token)
             routes.append(Reports(options.database, options.token).route())
-            app = http_app(intake, limits, room, metrics.refused, options.token, routes, outside())
-            http = _http_server(options, app)
-            rpc = grpc_server(intake, limits, room, metrics.refused, options.token)
+            app = http_app(intake, limits, in_flight, metrics.refused, options.token, routes, outside())
+            http = _HttpServer(options, app, most)
+            rpc = grpc_server(intake, limits, in_flight, metrics.refused, most, options.token)
             grpc_port = _bind(rpc, options)
             await rpc.start()
             serving = asyncio.create_task(http.serve(sockets=[http_socket]))
             measuring = asyncio.create_task(_measure(backlog))
-            stop = _asked_to_stop()  # before anybody knows that there is something to stop
+            sweeping = asyncio.create_task(http.open_connections.sweep())
+            stop = _stop_signal()  # before a caller learns that the server runs
             ready(Listening(options.host, grpc_port, http_socket.getsockname()[1]))
             await _until_stopped(stop, serving)
             measuring.cancel()
+            sweeping.cancel()
             http.should_exit = True
             await asyncio.gather(serving, rpc.stop(_GRACE_SECONDS))
         finally:
@@ -98,8 +132,19 @@ async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listenin
             await asyncio.gather(*(asyncio.to_thread(child.stop) for child in (decoding, attributing)))
 
 
-def _asked_to_stop() -> asyncio.Event:
-    """Return what SIGTERM and SIGINT set from now on."""
+def most_connections() -> int:
+    """Return how many connections HTTP and gRPC may each hold; raises this process's limit of open files for them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 2 * MOST_CONNECTIONS + _RESERVED_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(16, (soft - _RESERVED_FILES) // 2)
+    return MOST_CONNECTIONS
+
+
+def _stop_signal() -> asyncio.Event:
+    """Return the event that SIGTERM and SIGINT set from now on."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -125,13 +170,14 @@ def _routes(store: SqliteStore, commits: GroupCommit, backlog: Backlog, metrics:
     async def health(_: Request) -> Response:
         if not store.is_in_place():
             return JSONResponse({"status": "moved"}, 503)
-        if commits.is_failing:
-            return JSONResponse({"status": "unwritable", "inbox_bytes": backlog.bytes}, 503)
+        status = "ok"
         if backlog.is_full:
-            return JSONResponse({"status": "behind", "inbox_bytes": backlog.bytes}, 503)
-        if metrics.is_damaged:
-            return JSONResponse({"status": "damaged", "inbox_bytes": backlog.bytes}, 503)
-        return JSONResponse({"status": "ok", "inbox_bytes": backlog.bytes})
+            status = "behind"
+        elif metrics.is_damaged:
+            status = "damaged"
+        elif not await commits.is_writable():
+            status = "unwritable"
+        return JSONResponse({"status": status, "inbox_bytes": backlog.bytes}, 200 if status == "ok" else 503)
 
     async def scrape(request: Request) -> Response:
         if not is_by_own_name(request, token):
@@ -145,7 +191,25 @@ def _routes(store: SqliteStore, commits: GroupCommit, backlog: Backlog, metrics:
 
 
 class _HttpServer(uvicorn.Server):
-    """Leaves signals to `serve`, and waits for nobody who has not said a word of TLS."""
+    """uvicorn with bounded connections, without handlers of signals."""
+
+    def __init__(self, options: Options, app: object, connections: int) -> None:
+        self.open_connections = Connections(connections)
+        config = uvicorn.Config(
+            app,  # pyright: ignore[reportArgumentType]
+            http=self.open_connections,  # pyright: ignore[reportArgumentType]
+            backlog=_BACKLOG,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+            ssl_certfile=options.certificate,
+            ssl_keyfile=options.key,
+        )
+        super().__init__(config)
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -154,32 +218,18 @@ class _HttpServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
             server.close()
-        # From Python 3.12 on, these wait for connections amid their handshake; uvicorn itself knows all others.
+        # From Python 3.12 on, these wait for TLS handshakes; uvicorn itself waits for all other connections.
         self.servers = []
+        # A client may leave the end of an encrypted connection unanswered.
+        sweeping = asyncio.create_task(self.open_connections.sweep(_CLOSING_SECONDS, _FLUSH_SECONDS))
         await super().shutdown(sockets)
-
-
-def _http_server(options: Options, app: object) -> uvicorn.Server:
-    config = uvicorn.Config(
-        app,  # pyright: ignore[reportArgumentType]
-        http=Connection,
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=_GRACE_SECONDS,
-        ssl_certfile=options.certificate,
-        ssl_keyfile=options.key,
-    )
-    return _HttpServer(config)
+        sweeping.cancel()
 
 
 def _bind(server: grpc.aio.Server, options: Options) -> int:
     host = f"[{options.host}]" if ":" in options.host else options.host
     address = f"{host}:{options.grpc_port}"
-    listen(options.host, options.grpc_port).close()  # of a name's addresses gRPC takes those that are free
+    listen(options.host, options.grpc_port).close()  # gRPC takes any free address of a name, and says nothing of others
     try:
         if options.certificate and options.key:
             pairs = [(options.key.read_bytes(), options.certificate.read_bytes())]

@@ -92,7 +92,7 @@ def test_a_slow_body_is_taken(start: Start) -> None:
 
 
 def test_many_idle_connections_leave_room_for_others(start: Start) -> None:
-    server = start(first="import memtrace_otel.serve.connections as c; c.HEAD_SECONDS, c.MOST_CONNECTIONS = 3, 100")
+    server = start(first="import memtrace_otel.serve.server as s; s.MOST_CONNECTIONS = 100")
     with ExitStack() as opened:
         idle = [opened.enter_context(connect(server)) for _ in range(300)]
         assert call(server, BODY) == b""

@@ -92,3 +92,20 @@ def random_span(rng: random.Random) -> OperationSpan:
             Event(random_text(rng), rng.randrange(10**18), random_attributes(rng)) for _ in range(rng.randrange(3))
         ),
     )
+
+
+def record(tag: int, value: bytes) -> bytes:
+    """Return a length-delimited record of a protobuf message."""
+    size, length = len(value), bytearray()
+    while size > 127:
+        length.append(size & 127 | 128)
+        size >>= 7
+    return bytes((tag, *length, size)) + value
+
+
+def nested_arrays(levels: int) -> bytes:
+    """Return the bytes of an AnyValue, a text in so many arrays: protobuf refuses to build a message of 100 levels."""
+    value = record(0x0A, b"x")
+    for _ in range(levels):
+        value = record(0x2A, record(0x0A, value))
+    return value

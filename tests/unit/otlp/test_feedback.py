@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from memtrace_otel.capture.outside import outside
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import decode_request
 from memtrace_otel.otlp.feedback import FeedbackError, encode_feedback
+from memtrace_otel.otlp.receiver import RequestError, TooLargeError
+from memtrace_otel.otlp.receiver.http import read_feedback
 from memtrace_otel.otlp.sdk import encode_sdk_spans
 from tests.conftest import Recording
 
@@ -103,3 +106,41 @@ def test_a_time_is_utc_without_a_zone() -> None:
 def test_what_cannot_be_taken_is_refused_by_name(given: dict[str, Any], reason: str) -> None:
     with pytest.raises(FeedbackError, match=reason):
         encode_feedback(**{"trace_id": TRACE, **given})
+
+
+def test_fields_are_those_of_the_command_and_null_is_none() -> None:
+    (read,) = decode_request(read_feedback(json.dumps({"trace_id": TRACE.upper(), "score": 0, "label": None}).encode()))
+    assert (read.trace_id, read.kind) == (TRACE, "judge")
+
+
+def test_text_that_is_no_unicode_is_taken() -> None:
+    (read,) = decode_request(
+        read_feedback(b'{"trace_id": "%s", "label": "fail", "expected": "\\ud800"}' % TRACE.encode())
+    )
+    assert read.inputs[0].content == "?"
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"[" * 100_000, "nested"),
+        (b"[]", "no JSON object"),
+        (b'{"label": "fail"}', "needs a trace_id"),
+        (b'{"trace_id": "1", "lable": "fail"}', "no fields but"),
+        (b'{"trace_id": "1", "label": true}', "label must be a string"),
+        (b'{"trace_id": "1", "score": "0.5"}', "score must be a number"),
+        (b'{"trace_id": "1", "score": true}', "score must be a number"),
+        (b'{"trace_id": "1", "score": 1}', "32 hex digits"),
+        (b'{"trace_id": "%s", "score": 1e999}' % TRACE.encode(), "finite"),
+    ],
+)
+def test_what_is_no_feedback_is_refused(body: bytes, reason: str) -> None:
+    with pytest.raises(RequestError, match=reason):
+        read_feedback(body)
+
+
+def test_a_body_past_the_limit_is_not_read() -> None:
+    with pytest.raises(TooLargeError, match="larger than"):
+        read_feedback(b" " * 262_145)

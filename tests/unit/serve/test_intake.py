@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 
@@ -10,8 +11,7 @@ import pytest
 
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.otlp.receiver import Acknowledgement, BusyError, Cause, Limits, RequestError, Signal
-from memtrace_otel.serve.group_commit import GroupCommit
-from memtrace_otel.serve.intake import Backlog, StoreIntake
+from memtrace_otel.serve.intake import Backlog, GroupCommit, StoreIntake
 from memtrace_otel.serve.metrics import Metrics
 from memtrace_otel.sources import StoreError
 from memtrace_otel.testing import contract_span
@@ -70,7 +70,7 @@ async def test_past_the_bound_nothing_is_taken_until_it_is_decoded(disk: Disk, m
         await intake.accept(BODY, Signal.TRACES)
     with pytest.raises(BusyError) as caught:
         await intake.accept(BODY, Signal.TRACES)
-    assert caught.value.full
+    assert caught.value.is_overload
     assert caught.value.cause is Cause.BEHIND
     disk.bodies.clear()
     backlog.measure()
@@ -83,7 +83,7 @@ async def test_a_full_disk_is_no_acknowledgement(intake: StoreIntake, disk: Disk
     disk.full = True
     with pytest.raises(BusyError) as caught:
         await intake.accept(BODY, Signal.TRACES)
-    assert not caught.value.full
+    assert not caught.value.is_overload
     assert (metrics.requests, caught.value.cause) == (0, Cause.STORE)
 
 
@@ -102,3 +102,68 @@ async def test_the_backlog_knows_how_long_its_oldest_waits(disk: Disk, intake: S
     disk.bodies.clear()
     backlog.measure()
     assert backlog.seconds == 0
+
+
+async def test_what_arrives_during_a_commit_goes_together_into_the_next() -> None:
+    groups: list[list[bytes]] = []
+    started, free = threading.Event(), threading.Event()
+
+    def commit(bodies: Sequence[bytes]) -> None:
+        groups.append(list(bodies))
+        started.set()
+        free.wait(10)
+
+    commits = GroupCommit(commit)
+    first = asyncio.create_task(commits.add(b"0"))
+    await asyncio.to_thread(started.wait, 10)
+    others = [asyncio.create_task(commits.add(bytes([number]))) for number in range(1, 6)]
+    await asyncio.sleep(0)
+    assert not first.done()
+    free.set()
+    await asyncio.gather(first, *others)
+    assert groups == [[b"0"], [bytes([number]) for number in range(1, 6)]]
+    await asyncio.to_thread(commits.close)
+
+
+async def test_a_failed_commit_fails_its_own_group_only() -> None:
+    def commit(bodies: Sequence[bytes]) -> None:
+        if b"bad" in bodies:
+            raise StoreError("spans.db", "disk full")
+
+    commits = GroupCommit(commit)
+    with pytest.raises(StoreError, match="disk full"):
+        await commits.add(b"bad")
+    assert not await commits.is_writable()
+    await commits.add(b"good")
+    assert await commits.is_writable()
+    await asyncio.to_thread(commits.close)
+
+
+async def test_health_asks_the_disk_when_no_request_did(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memtrace_otel.serve.intake._PROBE_SECONDS", 0.0)
+    commits = GroupCommit(disk.commit)
+    assert await commits.is_writable()
+    assert disk.bodies == [b""]
+    disk.full = True
+    assert not await commits.is_writable()
+    disk.full = False
+    assert await commits.is_writable()
+    await asyncio.to_thread(commits.close)
+
+
+async def test_closing_commits_what_was_added_and_a_client_that_went_away_is_no_harm() -> None:
+    committed: list[bytes] = []
+    free = threading.Event()
+
+    def commit(bodies: Sequence[bytes]) -> None:
+        free.wait(10)
+        committed.extend(bodies)
+
+    commits = GroupCommit(commit)
+    tasks = [asyncio.create_task(commits.add(bytes([number]))) for number in range(5)]
+    await asyncio.sleep(0)
+    tasks[3].cancel()
+    free.set()
+    await asyncio.to_thread(commits.close)
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert sorted(committed) == [bytes([number]) for number in range(5)]

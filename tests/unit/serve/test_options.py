@@ -49,3 +49,14 @@ def test_a_port_of_grpc_that_is_taken_at_one_address_of_a_name_is_refused(tmp_pa
         options = Options(tmp_path / "a.db", "localhost", grpc_port=taken.getsockname()[1], http_port=0)
         with pytest.raises(ServeError, match="cannot listen on localhost"):
             serve(options, ready)
+
+
+def test_off_loopback_plain_text_and_a_weak_token_are_warned_of(tmp_path: Path) -> None:
+    strong = "5f0c1a9be2d84736"
+    assert Options(tmp_path / "a.db", token="secret").warnings() == []
+    plain, weak = Options(tmp_path / "a.db", "0.0.0.0", token="secret").warnings()
+    assert "plain text" in plain
+    assert "easy to guess" in weak
+    assert "secret" not in plain + weak
+    assert len(Options(tmp_path / "a.db", "0.0.0.0", token="a" * 40, certificate=tmp_path).warnings()) == 1
+    assert Options(tmp_path / "a.db", "0.0.0.0", token=strong, certificate=tmp_path).warnings() == []

@@ -1,27 +1,33 @@
-"""The OTLP receiver: HTTP and gRPC endpoints in front of an `Intake`, and the checks of what they take.
+"""The OTLP receiver: HTTP and gRPC endpoints, and the limits and checks of what they take.
 
-`http` and `grpc_server` need the packages of the extra `serve`; nothing here does.
+`http` and `grpc_server` need the packages of the extra `serve`; the other modules do not.
 """
 
-from memtrace_otel.otlp.receiver.access import is_loopback, is_own_name
 from memtrace_otel.otlp.receiver.evaluations import check_logs
-from memtrace_otel.otlp.receiver.intake import (
+from memtrace_otel.otlp.receiver.requests import (
     Acknowledgement,
     BusyError,
     Cause,
+    Checked,
+    Count,
+    InFlightBytes,
     Intake,
+    Limits,
     RequestError,
     Signal,
     TooLargeError,
+    check_traces,
+    gunzip,
+    read_json,
 )
-from memtrace_otel.otlp.receiver.limits import Limits
-from memtrace_otel.otlp.receiver.requests import Checked, check_traces
 
 __all__ = [
     "Acknowledgement",
     "BusyError",
     "Cause",
     "Checked",
+    "Count",
+    "InFlightBytes",
     "Intake",
     "Limits",
     "RequestError",
@@ -29,6 +35,6 @@ __all__ = [
     "TooLargeError",
     "check_logs",
     "check_traces",
-    "is_loopback",
-    "is_own_name",
+    "gunzip",
+    "read_json",
 ]

@@ -10,8 +10,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from memtrace_otel import semconv
 from memtrace_otel.otlp import decode_request
-from memtrace_otel.otlp.receiver import Limits, RequestError, TooLargeError, check_logs
-from memtrace_otel.otlp.receiver.requests import Checked
+from memtrace_otel.otlp.receiver import Checked, Limits, RequestError, TooLargeError, check_logs
 
 LIMITS = Limits(request_bytes=1 << 20)
 TRACE, SPAN = bytes(range(16)), bytes(range(8))
