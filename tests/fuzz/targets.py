@@ -12,10 +12,8 @@ from memtrace_otel.otlp import decode_request, encode_request
 from memtrace_otel.otlp.decode import decode_span, parse_request
 from memtrace_otel.otlp.files import InputError, OtlpBody, read_file
 from memtrace_otel.otlp.json import json_to_request
-from memtrace_otel.otlp.receiver import Limits, RequestError, Signal, check_logs, check_traces
-from memtrace_otel.otlp.receiver.conversion import from_json
-from memtrace_otel.otlp.receiver.feedback import read_feedback
-from memtrace_otel.otlp.receiver.limits import gunzip
+from memtrace_otel.otlp.receiver import Limits, RequestError, Signal, check_logs, check_traces, gunzip, read_json
+from memtrace_otel.otlp.receiver.http import read_feedback
 from memtrace_otel.otlp.values import attributes, decode_pairs
 from memtrace_otel.sources.rows import read_request
 from tests.otlp_json import request_to_json
@@ -55,7 +53,7 @@ def traces(body: bytes) -> None:
 def json_traces(text: bytes) -> None:
     """OTLP/JSON is refused by name, or becomes a protobuf request of which the same holds."""
     try:
-        body = from_json(Signal.TRACES, text)
+        body = read_json(Signal.TRACES, text, LIMITS)
     except RequestError:
         return
     traces(body)
@@ -74,7 +72,7 @@ def logs(body: bytes) -> None:
 
 def json_logs(text: bytes) -> None:
     try:
-        body = from_json(Signal.LOGS, text)
+        body = read_json(Signal.LOGS, text, LIMITS)
     except RequestError:
         return
     logs(body)
