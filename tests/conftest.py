@@ -12,7 +12,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from memtrace_otel.capture import origins, read_config, recall, use_config
 from memtrace_otel.capture.guard import drops
-from memtrace_otel.capture.recall import unanswered
 from memtrace_otel.instrumentation import slowness
 
 pytest_plugins = ["pytester"]
@@ -57,7 +56,6 @@ def fresh_capture(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     use_config(None)
     origins().forget()
     recall.forget()
-    unanswered.forget()
     before = drops.copy()
     yield
     use_config(None)

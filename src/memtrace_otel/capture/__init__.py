@@ -1,9 +1,9 @@
 """Capture: what runs in the observed process. Never raises into it, never blocks it, never changes its results."""
 
-from memtrace_otel.capture import recall
-from memtrace_otel.capture.begin import operation
+from memtrace_otel.capture import turn as recall
 from memtrace_otel.capture.config import CaptureConfig, config, configure, read_config, use_config, use_redaction
 from memtrace_otel.capture.content import scope_id, variable_ref
+from memtrace_otel.capture.decorator import operation
 from memtrace_otel.capture.feedback import feedback
 from memtrace_otel.capture.guard import drops, guard, guarded
 from memtrace_otel.capture.operations import Operation, current_operation

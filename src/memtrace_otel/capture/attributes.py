@@ -1,4 +1,4 @@
-"""Attributes that a program gives an operation: redacted, and within their share of the budget of its span."""
+"""Attributes of an operation: those that a program sets, within their share of the span, and those about records."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import cast
 
 from opentelemetry.util.types import AttributeValue
 
+from memtrace_otel import semconv
 from memtrace_otel.capture.config import CaptureConfig, redaction
 from memtrace_otel.capture.content import preview, show, show_value, utf8_bytes
-from memtrace_otel.semconv import CODE_FUNCTION_NAME, GEN_AI_OPERATION_NAME, OP_PURPOSE, Incomplete
+from memtrace_otel.capture.layout import Read, Written
+from memtrace_otel.model import split_ref
+from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 
 _MOST = 40  # of the 64 that a span may have, with room for our own
 _SHARE = 0.5  # of the bytes of a span; the variables have the rest
 _FRAMING = 12  # bytes around a name and its value
 _ITEM = 6  # around an item of a sequence
 _NUMBER = 10
-_OF_NO_USER = frozenset({CODE_FUNCTION_NAME, GEN_AI_OPERATION_NAME})  # words of the program and of the conventions
+_OF_NO_USER = frozenset({semconv.CODE_FUNCTION_NAME, semconv.GEN_AI_OPERATION_NAME})
 
 
 def admit(
@@ -35,7 +38,7 @@ def admit(
         return None, Incomplete.BUDGET
     if name in _OF_NO_USER and isinstance(value, str):
         shown = value
-    elif name == OP_PURPOSE and isinstance(value, str):  # no content: a preview limit is not for it
+    elif name == semconv.OP_PURPOSE and isinstance(value, str):  # no content: a preview limit is not for it
         shown = show(value, limits, limits.span_bytes)
     else:
         shown = show_value(_named(name, value, limits), limits)
@@ -71,3 +74,32 @@ def _bytes(value: AttributeValue) -> int:
     if isinstance(value, Sequence):
         return sum(_ITEM + _bytes(item) for item in value)
     return _NUMBER
+
+
+_STORED = tuple(f"{kind}:" for kind in (RefKind.MEMORY, RefKind.STATE, RefKind.CHUNK, RefKind.DOCUMENT))
+_WRITING = frozenset(map(str, (OpKind.INGEST, OpKind.CREATE, OpKind.UPDATE, OpKind.DELETE, OpKind.CONSOLIDATE)))
+_CHANGES = frozenset(map(str, (Action.ADD, Action.UPDATE, Action.DELETE)))
+_HIT = str(Role.HIT)
+_BESIDE = frozenset(map(str, (Role.QUERY, Role.CANDIDATE, Role.PROMPT, Role.HISTORY)))
+"""Roles of what a search reads and does not return."""
+_LONGEST = 256
+"""Characters of an id that is an attribute; the ref has longer ones."""
+
+
+def record_attributes(kind: str, read: list[Read], written: list[Written], *, found: bool) -> dict[str, str | int]:
+    """How many records a write changed, and the id of the only one; how many a search found (`found`: it was one)."""
+    if found:
+        hits = {one[0] for one in read if one[1] == _HIT}
+        if not hits and (any(one[3] for one in written) or not _BESIDE.issuperset(one[1] for one in read)):
+            return {}  # it found something, and does not say of how many records
+        return {semconv.GEN_AI_MEMORY_RECORD_COUNT: len(hits)}
+    if kind not in _WRITING:
+        return {}
+    changed = {one[0] for one in written if one[2] in _CHANGES and one[0].startswith(_STORED)}
+    if not changed:
+        return {}
+    said: dict[str, str | int] = {semconv.GEN_AI_MEMORY_RECORD_COUNT: len(changed)}
+    record_kind, id = split_ref(changed.pop())
+    if not changed and record_kind == RefKind.MEMORY and len(id) < _LONGEST and id.isprintable():  # no lone surrogate
+        said[semconv.GEN_AI_MEMORY_RECORD_ID] = id
+    return said

@@ -1,4 +1,4 @@
-"""Functions as operations: what of a call is recorded, and how functions, coroutines and generators are wrapped."""
+"""`operation(...)`: a context manager and a decorator that record an operation of the program itself."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from collections.abc import (
     ValuesView,
 )
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import wraps
 from types import FunctionType, TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from memtrace_otel.capture.abandoned import abandon, collecting
+from opentelemetry.context import Context
+from opentelemetry.trace import SpanKind, Tracer
+from opentelemetry.util.types import AttributeValue
+
+from memtrace_otel import semconv
 from memtrace_otel.capture.content import variable_ref
 from memtrace_otel.capture.guard import guard, guarded, note_drop, note_misuse
 from memtrace_otel.capture.layout import number
+from memtrace_otel.capture.operations import Operation, current_operation
 from memtrace_otel.capture.tracing import active_tracer
 from memtrace_otel.capture.values import field, record_id, text_in, words
-from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
-
-    from memtrace_otel.capture.operations import Operation
+from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -48,12 +48,105 @@ _MAX_STREAMED = 1 << 22  # characters of one streamed text
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What of a call is recorded: see `Operation.__call__`."""
+    """Which arguments and results of a call are recorded: see `operation`."""
 
     inputs: Mapping[str, str]
     output: str
     action: str
     each: str
+
+
+class operation(Operation):  # used as a decorator and as a context manager
+    """An operation for `with operation("search_memory", kind="retrieve", system="my_rag") as op: ...`, or a decorator.
+
+    A decorated function, coroutine function, generator function or async generator function records every call as one
+    operation. Without a `scope` the operation has the scope of the operation around it, if both have one system.
+
+    `inputs` maps parameter names to ref kinds: each item of a list, tuple or set is one input, as it was before the
+    call. `output` is the ref kind of the returned value: each item of a collection, or each item that a generator
+    yields, is one output; a streamed answer, completion or context is one output with the whole text. An input that
+    comes back with equal kind and text is no output. `each` names the parameter whose n-th item alone the n-th
+    returned item was made of; by default every input fed every output.
+    """
+
+    __slots__ = ("_recipe",)
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        kind: str,
+        system: str,
+        scope: str = "",
+        purpose: str = "",
+        tracer: Tracer | None = None,
+        span_kind: SpanKind = SpanKind.INTERNAL,
+        attributes: Mapping[str, AttributeValue] | None = None,
+        parent: Context | None = None,
+        inputs: Mapping[str, str] | None = None,
+        output: str = "",
+        action: str = Action.DERIVE,
+        each: str = "",
+    ) -> None:
+        super().__init__(
+            name,
+            kind=kind,
+            system=system,
+            scope=scope,
+            purpose=purpose,
+            tracer=tracer,
+            span_kind=span_kind,
+            attributes=attributes,
+            parent=parent,
+        )
+        self._recipe = Recipe(inputs or {}, output, action, each) if inputs or output or each else None
+
+    def __enter__(self) -> Operation:
+        if self._recipe is not None:
+            why = "`inputs` and `output` are for decorated functions; in a `with` use read and wrote"
+            note_misuse("inputs", why, self.system)
+        return super().__enter__()
+
+    def __call__(self, function: F) -> F:
+        """Wrap a function."""
+        for wrapper in (classmethod, staticmethod):  # a decorator below this one
+            if type(function) is wrapper:
+                method: Any = getattr(function, "__func__", None)
+                return cast(F, wrapper(self(method)))
+        attributes = {semconv.CODE_FUNCTION_NAME: name_of(function), **(self._attributes or {})}
+        recipe = self._recipe or Recipe({}, "", Action.DERIVE, "")
+
+        def fresh() -> Operation:
+            around = None if self.scope else current_operation()
+            return _Decorated(
+                self.name,
+                kind=self.kind,
+                system=self.system,
+                scope=around.scope if around is not None and around.system == self.system else self.scope,
+                purpose=self.purpose,
+                tracer=self._tracer,
+                span_kind=self._span_kind,
+                attributes=attributes,
+                parent=self._parent,
+                has_output=bool(recipe.output),
+            )
+
+        return decorate(function, recipe, self._tracer, fresh)
+
+
+class _Decorated(Operation):
+    """One call of a decorated function: only their texts name its variables."""
+
+    __slots__ = ("_has_output",)
+    by_text = True
+
+    def __init__(self, name: str | None, *, has_output: bool, **options: Any) -> None:
+        super().__init__(name, **options)
+        self._has_output = has_output
+        self._is_own = True
+
+    def _shows_found(self) -> bool:
+        return self._has_output and super()._shows_found()
 
 
 def decorate(function: F, recipe: Recipe, tracer: Tracer | None, fresh: Callable[[], Operation]) -> F:
@@ -178,17 +271,11 @@ class _Call:
         stopped = None if left else error  # whoever reads a stream may stop early
         if left and self._streamed is not None:
             self.operation.mark(Incomplete.TRUNCATED)
-        if collecting():
-            abandon(partial(self._end, stopped))
-        else:
-            self._end(stopped)
-
-    def _end(self, error: BaseException | None) -> None:
         if self._streamed is not None:
             self._wrote("".join(self._streamed))
-        if self._finds and error is None:
+        if self._finds and stopped is None:
             self.operation.context()
-        self.operation.end(error)
+        self.operation.end(stopped)
 
     def left_by(self, error: BaseException) -> None:
         """Note what is thrown in between two items: an event loop that ends cancels who closes a stream for it."""

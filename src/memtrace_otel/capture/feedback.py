@@ -7,7 +7,6 @@ from opentelemetry import trace
 from memtrace_otel import semconv
 from memtrace_otel.capture import recall
 from memtrace_otel.capture.content import variable_ref
-from memtrace_otel.capture.evaluation import write_evaluation
 from memtrace_otel.capture.guard import guarded, note_misuse
 from memtrace_otel.capture.operations import Operation
 from memtrace_otel.capture.tracing import active_tracer, context_of
@@ -72,3 +71,14 @@ def _answer(named: str) -> recall.Answer | None:
         return next(iter(recall.answers_in(named)), None) if is_trace_id(named) else None
     turn = recall.turn_here()
     return next(iter(turn.newest_answers()), None) if turn else None
+
+
+def write_evaluation(operation: Operation, name: str, label: str, score: float | None, explanation: str) -> None:
+    """Put the evaluation attributes of the GenAI conventions on a judge span."""
+    operation.set(semconv.EVALUATION_NAME, name)
+    if label:
+        operation.set(semconv.EVALUATION_LABEL, label)
+    if score is not None:
+        operation.set(semconv.EVALUATION_SCORE, float(score))
+    if explanation and operation.captures_content:
+        operation.set(semconv.EVALUATION_EXPLANATION, explanation)

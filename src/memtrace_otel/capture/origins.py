@@ -6,14 +6,11 @@ import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from contextvars import ContextVar
+from typing import Protocol, TypeVar
 
 from memtrace_otel.capture.config import config
 from memtrace_otel.capture.fork import new_lock_after_fork
-from memtrace_otel.capture.running import running
-
-if TYPE_CHECKING:
-    from memtrace_otel.capture.operations import Operation
 
 KeyT = TypeVar("KeyT")
 
@@ -22,6 +19,22 @@ Key = tuple[str, str]
 Version = tuple[int, str, bool, int]
 """When it was written, in a count of this process, its origin, whether that deleted the record, and a hash of the text,
 0 where it is not known."""
+
+
+class Reader(Protocol):
+    """What the lookup of an origin asks of the operation that reads."""
+
+    def unpublished(self, key: Key) -> Version | None:
+        """The newest version that the reader, or an operation around it, has written and not published."""
+        ...
+
+    def families(self) -> list[str]:
+        """Origins of the reader and of the operations around it, innermost first, and the trace id."""
+        ...
+
+
+reader_here: ContextVar[Reader | None] = ContextVar("memtrace_current_operation", default=None)
+"""The operation that is current in this context."""
 
 _EQUAL_TEXTS = 4096
 _FAILED = 4096
@@ -75,7 +88,7 @@ class OriginTable:
                 _keep(self._failed, key, version, _FAILED)
 
     def find(
-        self, scope: str, ref: str, *, living: bool = False, reader: Operation | None = None, by_text: bool = False
+        self, scope: str, ref: str, *, living: bool = False, reader: Reader | None = None, by_text: bool = False
     ) -> str:
         """Return the origin of the newest version written here that `reader` (the current operation) may know of, ''
         when this process did not write it.
@@ -84,7 +97,7 @@ class OriginTable:
         somebody else has written it again. Of a variable that only its text names (`by_text`), the newest one of those
         nearest to the reader.
         """
-        key, reader = (scope, ref), reader or running.get()
+        key, reader = (scope, ref), reader or reader_here.get()
         if reader is None:
             return self.newest(key, None, living)
         return self.newest(key, reader.unpublished(key), living, reader.families() if by_text else ())

@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from opentelemetry.context import Context
@@ -28,7 +28,6 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, guard
-from memtrace_otel.capture.abandoned import abandon, collecting
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.capture.tracing import active_tracer
 from memtrace_otel.instrumentation import slowness
@@ -252,9 +251,6 @@ class _Hook:
 
     def end(self, call: Call[Any], error: BaseException | None, started: float | None = None) -> None:
         """End what the step opened, and settle what it has cost since `started`."""
-        if collecting():  # a coroutine that was left half-way
-            abandon(partial(self.end, call, error))
-            return
         started = started or slowness.starts()
         own = started - call.began - (slowness.spent_here() - call.spent_before)
         if self._slowness.left_out and call.operations:

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace import Span, Tracer, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from memtrace_otel import semconv, settings
-from memtrace_otel.capture import notes, operations, use_config, use_redaction, writing
+from memtrace_otel.capture import operations, use_config, use_redaction, writing
 from memtrace_otel.capture.origins import OriginTable
 from memtrace_otel.capture.processor import LosslessSpanProcessor
 from memtrace_otel.instrumentation import patches, slowness
@@ -33,7 +33,7 @@ STEP_FAULTS = ("raise before", "raise after", "garbage before", "garbage after",
 SEAM_FAULTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "tracer raises": ((Tracer, "start_span"),),
     "span raises": tuple((Span, name) for name in ("set_attribute", "set_attributes", "add_link", "set_status", "end")),
-    "contents raise": ((notes, "words"), (writing, "plain"), (writing, "describe")),
+    "contents raise": ((operations, "words"), (writing, "plain"), (writing, "describe")),
     "origins raise": ((OriginTable, "find"), (OriginTable, "newest"), (OriginTable, "publish")),
     "settings raise": ((operations, "config"),),
 }

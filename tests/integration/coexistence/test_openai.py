@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import operation, scope_id
-from memtrace_otel.capture.abandoned import settle_abandoned
+from memtrace_otel.capture.finalizers import report_waiting
 from memtrace_otel.graph import build_graph
 from memtrace_otel.instrumentation.chat_history import conversations
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
@@ -122,7 +122,7 @@ def test_the_rest_of_a_stream_that_is_thrown_away_is_a_part_of_their_span(
     server.replies = ["Green tea."]
     for _ in client.chat.completions.create(**CHAT, stream=True):
         break
-    settle_abandoned()
+    report_waiting()
     [answer] = build_graph(decode_request(encode_spans(both.spans()).SerializeToString())).operations(kind="respond")
     assert answer.name == "chat m1"
     assert [v.role for v in answer.outputs] == ["answer"]

@@ -14,7 +14,7 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_openai import ChatOpenAI
 
 from memtrace_otel.capture import operation
-from memtrace_otel.capture.abandoned import settle_abandoned
+from memtrace_otel.capture.finalizers import report_waiting
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
 from memtrace_otel.semconv import OpKind
 from tests.conftest import Recording
@@ -166,7 +166,7 @@ def test_errors_and_streams_left_half_way_end_their_spans(recording: Recording) 
     next(left)
     left.close()  # pyright: ignore
     gc.collect()
-    settle_abandoned()
+    report_waiting()
     failed, broken, half = kinds(recording, "respond")
     assert [op.status for op in (failed, broken)] == ["error", "error"]
     assert [v.role for v in failed.inputs] == ["query"]

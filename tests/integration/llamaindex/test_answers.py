@@ -20,7 +20,7 @@ from llama_index.core.selectors import LLMSingleSelector
 from llama_index.core.tools import QueryEngineTool
 
 from memtrace_otel.capture import current_operation
-from memtrace_otel.capture.abandoned import settle_abandoned
+from memtrace_otel.capture.finalizers import report_waiting
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
 from memtrace_otel.model import OperationSpan, Variable, content_digest
 from tests.conftest import Recording
@@ -83,7 +83,7 @@ def test_a_stream_left_half_way_says_so(
         next(response.response_gen)
     del response
     gc.collect()
-    settle_abandoned()
+    report_waiting()
     (chat,) = operations(recording, "chat")
     assert "truncated" in chat.incomplete
     assert [v.content for v in chat.outputs] == (["She lives"] if taken else [])

@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import feedback, operation, scope_id
-from memtrace_otel.capture.abandoned import settle_abandoned
+from memtrace_otel.capture.finalizers import report_waiting
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
 from memtrace_otel.model import make_origin
 from tests.conftest import Recording
@@ -211,7 +211,7 @@ def test_streams_pass_through_and_their_text_is_the_answer(
         assert chunk.choices[0].delta.content == "one"
         break
     del chunk
-    settle_abandoned()
+    report_waiting()
     whole, broken_off = recording.named("chat m1")
     assert values(whole, semconv.OUTPUTS_SIZES) == [len("onetwothree")]
     assert values(broken_off, semconv.OUTPUTS_SIZES) == [len("one")]
@@ -245,7 +245,7 @@ async def test_an_async_raw_stream_that_nobody_parses_is_told_when_it_is_gone(
     streamed = await raw.create(model="m1", messages=messages, stream=True)  # type: ignore[call-overload]
     assert [chunk.choices[0].delta.content async for chunk in streamed.parse()] == ["one", "two"]
     await raw.create(model="m1", messages=messages, stream=True)  # type: ignore[call-overload]
-    settle_abandoned()
+    report_waiting()
     read, left = recording.named("chat m1")
     assert values(read, semconv.OUTPUTS_SIZES) == [len("onetwo")]
     assert "truncated" in values(left, semconv.INCOMPLETE)

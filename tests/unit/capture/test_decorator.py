@@ -21,7 +21,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from memtrace_otel import semconv
 from memtrace_otel.capture import current_operation, drops, operation, variable_ref
 from memtrace_otel.capture import decorator as module
-from memtrace_otel.capture.abandoned import settle_abandoned
+from memtrace_otel.capture.finalizers import report_waiting
 from memtrace_otel.model import make_origin
 from tests.conftest import Recording
 
@@ -257,7 +257,7 @@ def test_a_stream_that_the_event_loop_closes_at_its_end_has_not_failed(
 
     asyncio.run(read_one())
     streams.clear()
-    settle_abandoned()
+    report_waiting()
     [span] = recording.spans()
     assert (span.status.status_code, attribute(span, semconv.OUTPUTS_SIZES)) == (StatusCode.UNSET, [3])
     assert complaints == []

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import operation, recall
-from memtrace_otel.capture.recall import choosing, turn, unanswered
+from memtrace_otel.capture import operation, recall, searches
 from memtrace_otel.semconv import Incomplete
 from tests.conftest import Recording
 
@@ -174,7 +173,7 @@ def test_a_search_that_was_never_answered_stands_in_nobodys_way_for_long(
         program.search("ann")
         program.search("bob")
         later = perf_counter() + 61
-        for module in (choosing, turn, unanswered):
+        for module in (recall, searches):
             monkeypatch.setattr(module, "perf_counter", lambda: later)
         program.search("cy")
         assert program.answer() == (["memory:cy-0"], False)

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from memtrace_otel.capture import drops, guard, guarded, operation, origins
-from memtrace_otel.capture.recall.kept import kept
+from memtrace_otel.capture.turn import _turns  # pyright: ignore[reportPrivateUsage]
 from tests.conftest import Recording
 
 
@@ -61,7 +61,7 @@ def test_a_handler_that_remembers_something_waits_for_no_lock_of_its_own_thread(
     """The signal may come while we hold any of them."""
 
     def interrupted() -> None:
-        with origins()._lock, kept._lock:  # pyright: ignore[reportPrivateUsage]
+        with origins()._lock, _turns._lock:  # pyright: ignore[reportPrivateUsage]
             handle()
 
     def handle() -> None:

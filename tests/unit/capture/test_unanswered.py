@@ -7,9 +7,7 @@ from contextvars import Context
 import pytest
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import operation
-from memtrace_otel.capture.recall import Retrieval, searches, unanswered
-from memtrace_otel.capture.recall.unanswered import answered, searched
+from memtrace_otel.capture import operation, turn
 from memtrace_otel.semconv import Incomplete
 from tests.conftest import Recording
 
@@ -94,10 +92,9 @@ HIT = "Ana lives in Lisbon"
         {"said": QUESTION, "instructions": f"Notes:\n- {HIT}"},
         {"said": "Say what you know.\n\n- Ana lives\n  in Lisbon"},
         {"said": "Hello!", "instructions": f"The user asks: {QUESTION}"},
-        {"said": "Tell me where Ana might live now"},  # most of the words
         {},  # nothing is known of what it was given
     ],
-    ids=["both", "a hit", "the query", "other words", "unknown"],
+    ids=["both", "a hit", "the query", "unknown"],
 )
 def test_an_answer_that_was_given_what_was_searched_or_found_says_so(
     recording: Recording, given: dict[str, str]
@@ -122,18 +119,13 @@ def test_a_search_that_says_nothing_of_itself_may_be_that_of_any_answer(recordin
     assert Context().run(lambda: answer(recording, said="Write a poem on rain."))
 
 
-def test_what_is_too_long_to_be_kept_may_be_in_any_prompt(recording: Recording) -> None:
-    Context().run(search, recording, QUESTION, "long " * 20_000)
-    assert Context().run(lambda: answer(recording, said="Write a poem on rain."))
-
-
 def test_too_much_to_be_looked_for_may_be_in_any_prompt(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     Context().run(search, recording, QUESTION)
     assert not Context().run(lambda: answer(recording, said="Write a poem on rain."))
-    monkeypatch.setattr(unanswered, "PROMPT", 10)
+    monkeypatch.setattr(turn, "PROMPT", 10)
     assert Context().run(lambda: answer(recording, said="Write a poem on rain."))
     monkeypatch.undo()
-    monkeypatch.setattr(unanswered, "WORK", 10)
+    monkeypatch.setattr(turn, "WORK", 10)
     assert Context().run(lambda: answer(recording, said="Write a poem on rain."))
 
 
@@ -147,15 +139,3 @@ def test_an_answer_did_not_read_a_search_that_came_after_it_began(recording: Rec
 
     Context().run(search, recording, "What is the capital of France?", "Paris is the capital of France")
     assert not Context().run(turn)
-
-
-def test_searches_are_forgotten_by_number_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-    monkeypatch.setattr(unanswered, "perf_counter", lambda: now)
-    for n in range(1000):
-        searched(Retrieval(f"origin {n}", "", [], (), 0, now, "", {}))
-    assert len(searches.unanswered) == 256
-    assert answered(None)
-    now += 61
-    assert not answered(None)
-    assert not searches.unanswered

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from memtrace_otel.capture import current_operation, operation, scope_id
-from memtrace_otel.capture.abandoned import settle_abandoned
+from memtrace_otel.capture.finalizers import report_waiting
 from memtrace_otel.instrumentation.llamaindex import ledger
 from memtrace_otel.instrumentation.llamaindex.ledger import Ledger
 from memtrace_otel.instrumentation.llamaindex.memory import queue_text
@@ -189,7 +189,7 @@ def test_a_stream_thrown_away_is_reported_later(taken: int, recording: Recording
     del stream
     gc.collect()
     assert ended == []
-    settle_abandoned()
+    report_waiting()
     assert ended == [("She " * taken, False, None)]
 
 

@@ -37,8 +37,7 @@ class Inputs:
         self._turn = recall.recall(self.trace)
         alone = recorded is not None and getattr(recorded, "parent", None) is None  # no span is around the turn
         within = recall.turn_within("" if alone else self.trace)
-        outside = alone or not self.trace
-        self._earlier = within.telling_answers() if within else recall.lately.newest_first() if outside else []
+        self._earlier = within.telling_answers() if within else []
         self._joined = within is not None and within.joined
         self._forgot = within is not None and within.forgot_answers
         self._given: list[recall.Answer] = []

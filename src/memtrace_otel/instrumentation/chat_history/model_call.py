@@ -9,7 +9,7 @@ from opentelemetry import trace
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, current_operation, guard, recall, variable_ref
 from memtrace_otel.capture.adoption import AdoptingTracer, around, model_call_of_another
-from memtrace_otel.capture.evaluation import write_evaluation
+from memtrace_otel.capture.feedback import write_evaluation
 from memtrace_otel.capture.tracing import context_of
 from memtrace_otel.instrumentation.chat_history.history import History, Kept, Said, kept_history
 from memtrace_otel.instrumentation.chat_history.inputs import Inputs

@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from memtrace_otel.capture import recall
-from memtrace_otel.capture.recall import Answer, Recalled, fold
+from memtrace_otel.capture.quotes import Recalled, fold
+from memtrace_otel.capture.turn import Answer
 from memtrace_otel.instrumentation.chat_history.alignment import REPEATED_BY_CHANCE
 
 LABELLED = re.compile(r"^[^:?.!]{1,40}: *")

@@ -17,8 +17,8 @@ from typing import Any, cast
 from opentelemetry.trace import Span
 
 from memtrace_otel.capture import current_operation, guard
-from memtrace_otel.capture.abandoned import abandon, settle_abandoned
 from memtrace_otel.capture.adoption import announced, mark_step
+from memtrace_otel.capture.finalizers import report_later, report_waiting
 from memtrace_otel.instrumentation.chat_history.caller import ABOVE, RECORDED_PACKAGES, Above
 from memtrace_otel.instrumentation.chat_history.messages import Message, ModelReply, Request, choices_of, get
 from memtrace_otel.instrumentation.chat_history.model_call import ModelCall, is_answer
@@ -44,7 +44,7 @@ class _Text:
 
 def answer(call: Call) -> Step:
     """`_generate`, `_agenerate`: a call of a model that returns its reply whole."""
-    settle_abandoned()
+    report_waiting()
     if not call.enter("chat"):
         return
     call.carry(announced, span_of_run(call.arguments().get("run_manager")))
@@ -70,7 +70,7 @@ def answer(call: Call) -> Step:
 
 def stream(call: Call) -> Step:
     """`_stream`, `_astream`: the call of the model begins with the first chunk that the program asks for."""
-    settle_abandoned()
+    report_waiting()
     if not call.enter("chat"):
         return
     recorded = span_of_run(call.arguments().get("run_manager"))
@@ -186,7 +186,7 @@ class _Streamed:
         if self.whole or self._error is not None:
             self._settle()
         else:
-            abandon(self._settle)
+            report_later(self._settle)
 
     def _settle(self) -> None:
         if self._above is not None:

@@ -18,7 +18,7 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, current_operation, guard, recall
-from memtrace_otel.capture.abandoned import settle_abandoned
+from memtrace_otel.capture.finalizers import report_waiting
 from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, pieces, query_ref, query_text
 from memtrace_otel.instrumentation.llamaindex.owners import store_behind
@@ -215,7 +215,7 @@ def write_to_history(call: Call) -> Step:
 
 def open_answer(call: Call, question: str, owner: str) -> Answering:
     """Begin the one answer to a question; everything inside the call is a step of it."""
-    settle_abandoned()
+    report_waiting()
     operation = call.open(
         semconv.CHAT, OpKind.RESPOND, scope=owner, purpose=purpose(call), attributes=_model_of(call.instance)
     )

@@ -10,7 +10,7 @@ import wrapt
 from opentelemetry.trace import Tracer
 
 from memtrace_otel.capture import scope_id
-from memtrace_otel.capture.abandoned import settle_abandoned
+from memtrace_otel.capture.finalizers import report_waiting
 from memtrace_otel.instrumentation.llamaindex.ledger import Ledger
 from memtrace_otel.instrumentation.llamaindex.messages import Queues
 from memtrace_otel.instrumentation.llamaindex.owners import chat_store_of, session_of, store_name
@@ -90,7 +90,7 @@ class LlamaIndexPatches(Patches):
     def remove(self) -> None:
         """Restore the originals and report the streams that nobody reads."""
         super().remove()
-        settle_abandoned()
+        report_waiting()
 
     def _keep_context(self, async_utils: Any) -> None:
         """Earlier releases lose the context where a synchronous call runs a coroutine inside a running event loop."""

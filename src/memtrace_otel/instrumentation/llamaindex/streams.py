@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from memtrace_otel.capture import Operation, guard
-from memtrace_otel.capture.abandoned import abandon
+from memtrace_otel.capture.finalizers import report_later
 
 _MAX_ITEMS = 100_000
 _guard = guard("llamaindex.stream")
@@ -69,7 +69,9 @@ def observed(stream: Any, operation: Operation, text_of: Callable[[Any], str], d
         return None
     passing = _pass_on(any_stream, collector) if generator else _pass_on_async(any_stream, collector)
     _operations[passing] = operation
-    weakref.finalize(passing, abandon, partial(collector.end, whole=False))  # left half-way, or never asked for an item
+    weakref.finalize(
+        passing, report_later, partial(collector.end, whole=False)
+    )  # left half-way, or never asked for an item
     return passing
 
 

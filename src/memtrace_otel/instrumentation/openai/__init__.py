@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from memtrace_otel.capture import current_operation, guard
-from memtrace_otel.capture.abandoned import settle_abandoned
 from memtrace_otel.capture.adoption import mark_step
+from memtrace_otel.capture.finalizers import report_waiting
 from memtrace_otel.instrumentation.chat_history.caller import ABOVE, RECORDED_PACKAGES
 from memtrace_otel.instrumentation.chat_history.messages import ModelReply
 from memtrace_otel.instrumentation.chat_history.model_call import SYSTEM, Compaction, ModelCall, is_answer
@@ -38,14 +38,14 @@ class OpenAIInstrumentor(MemoryInstrumentor):
         patches.apply({"openai._base_client": points})
 
     def _uninstrument(self, **kwargs: Any) -> None:
-        settle_abandoned()
+        report_waiting()
         RECORDED_PACKAGES.discard(SYSTEM)
         super()._uninstrument(**kwargs)
 
 
 def model_call(call: Call[Patches]) -> Step:
     """One request of a client. What is no question to a model, or a step of another operation, is left alone."""
-    settle_abandoned()
+    report_waiting()
     if not is_answer():
         mark_step(current_operation())
         return

@@ -11,8 +11,8 @@ from weakref import WeakSet
 import wrapt
 
 from memtrace_otel.capture import guard
-from memtrace_otel.capture.abandoned import abandon, collecting
 from memtrace_otel.capture.child_exit import before_child_exits
+from memtrace_otel.capture.finalizers import report_later
 from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.instrumentation.chat_history.messages import ModelReply, Part, call_text, choices_of, get
 from memtrace_otel.instrumentation.openai.payloads import choices_in, delta_calls, delta_texts, is_raw, reply_of
@@ -56,10 +56,7 @@ class _Collector:
             return
         self._ended = True
         _open.discard(self)
-        if collecting():  # somebody's finalizer closes the stream
-            abandon(partial(self._done, self._said(whole), error))
-        else:
-            self._done(self._said(whole), error)
+        self._done(self._said(whole), error)
 
     def stop(self, error: BaseException) -> None:
         """The stream has raised: its end, or an error."""
@@ -72,7 +69,7 @@ class _Collector:
         with guard("openai.stream"):
             if not self._ended:
                 self._ended = True
-                abandon(partial(self._done, self._said(False), None))
+                report_later(partial(self._done, self._said(False), None))
 
     def _said(self, whole: bool) -> ModelReply:
         last = get(self._last, "response") or self._last

@@ -9,10 +9,13 @@ from functools import partial
 import pytest
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import drops, operation, recall
-from memtrace_otel.capture import recall as module
+from memtrace_otel.capture import drops, operation
+from memtrace_otel.capture import quotes as module
+from memtrace_otel.capture import turn as recall
 from memtrace_otel.capture.layout import Read
-from memtrace_otel.capture.recall import Answer, Recalled, Retrieval, Turn, fold, kept, quotes
+from memtrace_otel.capture.quotes import Recalled, fold, quotes
+from memtrace_otel.capture.searches import Answer, Retrieval
+from memtrace_otel.capture.turn import Turn
 from tests.conftest import Recording
 
 
@@ -106,7 +109,7 @@ def test_a_record_that_many_searches_returned_is_looked_for_once() -> None:
 
 
 def living() -> list[Turn]:
-    return kept.kept.living()
+    return list(recall._turns.kept.values())  # pyright: ignore[reportPrivateUsage]
 
 
 def hits(count: int, text: str) -> list[Read]:
@@ -133,15 +136,6 @@ def test_turns_share_a_budget_of_bytes_and_the_oldest_are_forgotten_and_counted(
     assert drops["recall"] - before == 100 - len(held)
 
 
-def test_a_turn_that_is_over_is_forgotten_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = drops["recall"]
-    monkeypatch.setattr(kept, "_OVER_SECONDS", -1.0)
-    for n in range(50):
-        recall.turn_of(f"{n:032x}").retrieved(f"o{n}", "", hits(10, "x" * 100_000))
-    assert recall.recall(f"{0:032x}") is None
-    assert drops["recall"] == before
-
-
 def test_one_turn_has_its_own_budget() -> None:
     before, turn = drops["recall"], Turn()
     for n in range(20):
@@ -151,15 +145,6 @@ def test_one_turn_has_its_own_budget() -> None:
     turn.answered(Answer("answer:1", "", "y" * (9 << 20)))  # larger than all a turn may hold
     assert not turn.newest_answers()
     assert turn.size < 2048
-
-
-def test_what_was_forgotten_leaves_memory_though_a_context_knows_the_turn() -> None:
-    turn = Turn()
-    turn.retrieved("o", "", hits(10, "x" * 100_000))
-    for n in range(100):
-        recall.turn_of(f"{n:032x}").retrieved(f"o{n}", "", hits(10, "x" * 100_000))
-    assert turn.retrievals() == []
-    assert turn.size == 0
 
 
 def test_a_search_outside_any_span_takes_no_place(recording: Recording) -> None:
@@ -209,15 +194,6 @@ HOME, TEA = ("query:home", "query", "", "Where does Ana live?", None), ("query:t
 
 def versions(home: str) -> list[Read]:
     return [("memory:tea", "hit", "1", "Ana likes green tea", None), ("memory:home", "hit", home, f"Ana: {home}", None)]
-
-
-def test_of_searches_with_equal_hits_a_prompt_in_other_words_holds_those_of_the_nearest_query() -> None:
-    turn = Turn()
-    turn.retrieved("search-home", "", [HOME, *versions("Paris")])
-    turn.retrieved("search-tea", "", [TEA, *versions("Paris")])
-    known = "Ana likes green tea\nAna: Paris\n"
-    assert {hit.retrieved_by for hit in turn.found_in(known + "Say where Ana does live").hits} == {"search-home"}
-    assert {hit.retrieved_by for hit in turn.found_in(known + "Which tea? What is it?").hits} == {"search-tea"}
 
 
 def test_of_equal_questions_a_prompt_holds_what_one_search_returned() -> None:
