@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
@@ -163,8 +163,12 @@ class Turn:
         own = {done.origin for done in searched if not done.given_to or asker in done.given_to}
         searched = [done for done in searched if done.origin in own or asked_for(done) in refs]
         hits, all_hits = found_in(folded, [hit for done in searched for hit in done.hits()])
+        returned = Counter(search for search, _ in {(hit.retrieved_by, fold(hit.text)) for hit in hits})
         rank = {
-            done.origin: (asked_for(done) == question != "", done.origin in own, common_runs(done.place))
+            done.origin: (
+                *(asked_for(done) == question != "", done.origin in own, common_runs(done.place)),
+                returned[done.origin],
+            )
             for done in searched
         }
         best: dict[str, str] = {}  # of the searches that returned an equal text
@@ -186,12 +190,11 @@ class Turn:
         if trace_id in done.given_to or (self.joined and done in self._retrievals):
             return True
         own = {near.origin for near in self.retrievals()}
-        others = [
-            o
-            for o in unanswered()
-            if (o.ended > done.ended and o.origin not in own if done.given_to else o.origin in own)
-        ]
-        others = [other for other in others if other.scope != done.scope and asked_for(other) == asked_for(done)]
+        others = [one for one in unanswered() if one.scope != done.scope and asked_for(one) == asked_for(done)]
+        if done.given_to:
+            others = [one for one in others if one.origin not in own and one.ended > done.ended]
+        else:
+            others = [one for one in others if one.origin in own]
         found = ({fold(hit.text) for hit in other.hits()} for other in others)
         return not any(texts <= held if texts else not held for held in found)
 
@@ -206,17 +209,16 @@ class Turn:
     def fruitless_for(self, queries: Iterable[Recalled]) -> list[str]:
         """Origins of the searches for one of these queries that returned nothing: a model call was given that result.
 
-        Searches before the turn count if the turn has made none for these queries, and no call was given them."""
+        Searches before the turn count if the turn has made none for these queries."""
         refs = {query.ref for query in queries}
         with _turns.lock:
             own = [done for done in self._retrievals if asked_for(done) in refs]
-            before = [done for done in self._before if asked_for(done) in refs and not done.given_to]
-            found = own or before
-            nearest = max((common_runs(done.place) for done in found), default=0)
-            found = [
-                done for done in found if not done.hits() and common_runs(done.place) in (len(done.place), nearest)
-            ]
-            sure = [done for done in found if self._is_sure(done, set())]
+            before = [done for done in self._before if asked_for(done) in refs]
+            fresh = [done for done in before if not done.given_to]
+            found = own or fresh or [done for done in before if done.given_to.keys() & before[-1].given_to.keys()]
+            most = max((common_runs(done.place) for done in found), default=0)
+            near = [done for done in found if common_runs(done.place) in (len(done.place), most)]
+            sure = [done for done in near if not done.hits() and self._is_sure(done, set())]
             for done in sure:
                 self._give(done, "")
         return [done.origin for done in sure]

@@ -155,7 +155,6 @@ def test_a_search_outside_any_span_takes_no_place(recording: Recording) -> None:
     turn = recall.recall("")
     assert turn is not None
     assert [hit.ref for hit in turn.found_in("Ana likes tea 4").hits] == ["memory:4"]
-    assert len(living()) == 1
 
 
 def test_threads_keep_the_count_of_bytes() -> None:
