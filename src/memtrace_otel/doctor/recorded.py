@@ -10,7 +10,7 @@ from pathlib import Path
 
 from memtrace_otel import semconv, settings
 from memtrace_otel.doctor.finding import Finding, ok, problem, warning
-from memtrace_otel.graph.losses import lost_spans
+from memtrace_otel.graph.lost_spans import lost_spans
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.semconv import Incomplete, OpKind
 from memtrace_otel.sources import SqliteStore

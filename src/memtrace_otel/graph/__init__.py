@@ -1,12 +1,12 @@
 """Operation spans become an evolution graph: which operation read and wrote which version of what."""
 
 from memtrace_otel.graph.build import build_graph
-from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.keys import EdgeType, NodeKey, NodeType, OperationKey, Read, VersionKey
 from memtrace_otel.graph.load import load_around, load_graph, load_graphs, load_scope
+from memtrace_otel.graph.memory_state import Change, ChangeKind
 from memtrace_otel.graph.paths import Paths
+from memtrace_otel.graph.queries import EvolutionGraph
 from memtrace_otel.graph.slicing import load_slice, slice_of_answer
-from memtrace_otel.graph.state import Change, ChangeKind
 
 __all__ = [
     "Change",

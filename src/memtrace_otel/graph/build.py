@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.contents import ContentChooser, Sightings
-from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.keys import (
     ROOT_KINDS,
     TURN_KINDS,
@@ -16,9 +15,9 @@ from memtrace_otel.graph.keys import (
     OperationKey,
     VersionKey,
 )
-from memtrace_otel.graph.losses import Losses
-from memtrace_otel.graph.outputs import Versions, writes_version
-from memtrace_otel.graph.supersession import supersessions
+from memtrace_otel.graph.lost_spans import dropped_spans, lost_spans
+from memtrace_otel.graph.queries import EvolutionGraph
+from memtrace_otel.graph.versions import Versions, writes_version
 from memtrace_otel.model import OperationSpan, Variable, ref_kind
 from memtrace_otel.semconv import READING_KINDS, Incomplete, Role
 
@@ -41,8 +40,7 @@ def build_graph(spans: Iterable[OperationSpan], *, whole: bool = True) -> Evolut
     builder.add_contents()
     builder.add_supersessions()
     graph = builder.finish()
-    losses = Losses(spans)
-    if lost := max(losses.told, losses.missing if whole else 0):
+    if lost := max(dropped_spans(spans), lost_spans(spans) if whole else 0):
         graph.incomplete[str(Incomplete.LOST_SPANS)] = lost
     graph.graph["incomplete"] = dict(sorted(graph.incomplete.items()))
     return graph
@@ -59,13 +57,14 @@ class _Builder:
         self._previous: defaultdict[VersionKey, list[VersionKey]] = defaultdict(list)
 
     def add_operations(self) -> None:
+        nearest = self._assembly.hierarchy.nearest(self._assembly.operations)
         for origin, span in self._assembly.operations.items():
             self._graph.add_node(
                 OperationKey(origin),
                 type=NodeType.OPERATION,
                 span=span,
                 scope=self._assembly.scopes[origin],
-                parent=self._assembly.enclosing_operation(origin),
+                parent=nearest.get(origin, ""),
                 judged=self._assembly.judged.get(origin, ""),
                 incomplete=(),
             )
@@ -143,8 +142,7 @@ class _Builder:
             node["content"], node["truncated"] = content, cut
 
     def add_supersessions(self) -> None:
-        timelines = [timeline.writes for timeline in self._versions.index.records.values()]
-        for step in supersessions(timelines, self._previous, self._graph.has_node, self._assembly.scopes):
+        for step in self._versions.supersessions(self._previous, self._graph.has_node):
             self._graph.add_edge(step.new, step.old, key="supersedes", type=EdgeType.SUPERSEDES, inferred=step.inferred)
 
     def finish(self) -> EvolutionGraph:
@@ -159,7 +157,7 @@ class _Builder:
         for origin, why in reasons.items():
             self._graph.nodes[OperationKey(origin)]["incomplete"] = tuple(sorted(why))
         self._graph.graph["incomplete"] = self._graph.count_reasons()
-        self._graph.graph["mains"] = dict(self._assembly.mains)
+        self._graph.graph["mains"] = dict(self._assembly.hierarchy.mains)
         self._graph.graph["repeats"] = dict(self._versions.repeats)
         return self._graph
 

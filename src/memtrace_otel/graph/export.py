@@ -11,8 +11,8 @@ from typing import Any
 import networkx as nx
 from networkx.utils import UnionFind
 
-from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.keys import EdgeType, NodeKey, NodeType, OperationKey, VersionKey
+from memtrace_otel.graph.queries import EvolutionGraph
 from memtrace_otel.graph.smartcomment import to_smartcomment
 from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.model.printable import escape_invisible, escape_invisible_xml, printable_json

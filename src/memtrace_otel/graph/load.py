@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from memtrace_otel.graph.assembly import Assembly, assemble
 from memtrace_otel.graph.build import build_graph
-from memtrace_otel.graph.evolution import EvolutionGraph
-from memtrace_otel.graph.meetings import Meetings
+from memtrace_otel.graph.queries import EvolutionGraph
+from memtrace_otel.graph.shared_records import Meetings
 from memtrace_otel.graph.sharing import SharingSource, traces_sharing
 from memtrace_otel.graph.slicing import LineageSource
 from memtrace_otel.model import OperationSpan, is_origin, is_unique

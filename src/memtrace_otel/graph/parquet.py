@@ -7,8 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.export import SCHEMA, SCHEMA_VERSION, to_document
+from memtrace_otel.graph.queries import EvolutionGraph
 
 TABLES = ("operations", "versions", "edges")
 

@@ -1,4 +1,4 @@
-"""All ways that information took from one node to another."""
+"""Paths of information from one node to another."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
 
+from memtrace_otel.graph.graph import GraphData
 from memtrace_otel.graph.keys import NodeKey, OperationKey, VersionKey
-from memtrace_otel.graph.walk import feeding, forward, reads
-
-if TYPE_CHECKING:
-    from memtrace_otel.graph.evolution import EvolutionGraph
+from memtrace_otel.graph.walk import following, reach, sources_of
 
 _Step = tuple[NodeKey, ...]
 MAX_STEPS = 100_000
@@ -43,7 +40,7 @@ class _Way:
             way = way.rest
 
 
-def paths_between(graph: EvolutionGraph, source: NodeKey, target: NodeKey, limit: int) -> Paths:
+def paths_between(graph: GraphData, source: NodeKey, target: NodeKey, limit: int) -> Paths:
     """Return up to `limit` ways without a repeated node, the shortest; of equally long ones the same every time."""
     if source not in graph or source == target:
         return Paths(((source,),) if source in graph else (), True)
@@ -72,10 +69,10 @@ def paths_between(graph: EvolutionGraph, source: NodeKey, target: NodeKey, limit
     return Paths(_sorted(found), True)
 
 
-def _steps(graph: EvolutionGraph, source: NodeKey, target: NodeKey) -> dict[NodeKey, list[_Step]]:
+def _steps(graph: GraphData, source: NodeKey, target: NodeKey) -> dict[NodeKey, list[_Step]]:
     """Return the steps back from the target and from each node between it and the source; nodes that the same was
     before share them."""
-    between = forward(graph, source)
+    between = reach(source, lambda node: following(graph, node))
     steps: dict[NodeKey, list[_Step]] = {}
     shared: dict[_Step, list[_Step]] = {}
     waiting = [target]
@@ -83,7 +80,7 @@ def _steps(graph: EvolutionGraph, source: NodeKey, target: NodeKey) -> dict[Node
         node = waiting.pop()
         if node == source or node in steps:
             continue
-        before = tuple(reads(graph, node) if isinstance(node, OperationKey) else feeding(graph, node))
+        before = tuple(sources_of(graph, node))
         if before not in shared:
             back = {(version,) for version in before} if isinstance(node, OperationKey) else _by(before, source)
             taken = (step[: step.index(source) + 1] if source in step else step for step in sorted(back))

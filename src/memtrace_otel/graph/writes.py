@@ -1,13 +1,14 @@
-"""Who wrote what, and which write a read without an origin saw (wire contract, origin lookup (c))."""
+"""Who wrote a record, and which write a read without an origin saw (wire contract, origin lookup (c))."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from memtrace_otel.graph.assembly import Assembly
+from memtrace_otel.graph.hierarchy import Hierarchy
 from memtrace_otel.graph.keys import RECORD_KINDS, ROOT_KINDS, TRACED_KINDS, TURN_KINDS, VersionKey
 from memtrace_otel.model import OperationSpan, Variable, is_unique, ref_kind
 from memtrace_otel.semconv import SEQ_BITS, Action
@@ -25,7 +26,7 @@ class Write:
 
     @property
     def order(self) -> tuple[int, int, int, str]:
-        """Order of writing: what ends first was written first."""
+        """Order of writing: the operation that ends first wrote first."""
         span = self.operation
         return _end(span), span.start, span.seq or 0, self.version.origin
 
@@ -36,17 +37,17 @@ class Write:
 
     @property
     def evolves(self) -> bool:
-        """Whether what was written before under this ref is replaced."""
+        """Whether the write replaces the version written before under this ref."""
         return evolves(self.output)
 
     @property
     def failed(self) -> bool:
-        """Whether the operation that was to write a record ended with an error: it may not have come to that."""
+        """Whether the operation that was to write a record ended with an error: the record may not be written."""
         return self.operation.status == "error" and self.evolves
 
 
 def evolves(output: Variable) -> bool:
-    """Tell whether an output replaces what was written before under its ref."""
+    """Return whether an output replaces the version written before under its ref."""
     return ref_kind(output.ref) in RECORD_KINDS or output.action in CHANGES
 
 
@@ -54,11 +55,12 @@ def evolves(output: Variable) -> bool:
 class Timeline:
     """Writes of one record in order. Complete before the first question is asked."""
 
+    hierarchy: Hierarchy
     writes: list[Write] = field(default_factory=list[Write])
     _ends: list[int] = field(default_factory=list[int])
     _starts: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     _outside: list[int] = field(default_factory=list[int])
-    """By place in `_starts`: the last place before it whose write is not by an operation around; -1 for none."""
+    """By place in `_starts`: the last place before whose write is not by an operation around; -1 for none."""
 
     def close(self) -> None:
         """Sort; call once after the last write was added."""
@@ -66,33 +68,33 @@ class Timeline:
         self._ends = [_end(write.operation) for write in self.writes]
         self._starts = sorted((write.operation.start, place) for place, write in enumerate(self.writes))
 
-    def last_before(self, reader: OperationSpan, assembly: Assembly) -> Write | None:
-        """Return the last write that ended before the reader started, else the last that started before it.
+    def last_before(self, reader: OperationSpan) -> Write | None:
+        """Return the last write that ended before the reader started, else the last that started before the reader.
 
-        What the operations around the reader write is not yet written inside them.
+        Operations around the reader have not written yet when the reader starts.
         """
         for place in range(bisect_right(self._ends, reader.start) - 1, -1, -1):
             if _precedes(self.writes[place].operation, reader):
                 return self.writes[place]
-        place = self._last_outside(bisect_left(self._starts, (reader.start, -1)) - 1, reader.origin, assembly)
+        place = self._last_outside(bisect_left(self._starts, (reader.start, -1)) - 1, reader.origin)
         return self.writes[self._starts[place][1]] if place >= 0 else None
 
-    def last_inside(self, reader: OperationSpan, assembly: Assembly) -> Write | None:
+    def last_inside(self, reader: OperationSpan) -> Write | None:
         """Return the last write by an operation that ran inside the reader."""
         for place in range(bisect_right(self._ends, _end(reader)) - 1, -1, -1):
             span = self.writes[place].operation
-            if reader.start <= span.start and assembly.encloses(reader.origin, span.origin):
+            if reader.start <= span.start and self.hierarchy.encloses(reader.origin, span.origin):
                 return self.writes[place]
         return None
 
-    def _last_outside(self, place: int, origin: str, assembly: Assembly) -> int:
-        """Return the last place in `_starts`, from one downwards, whose write is not by an operation around a span.
+    def _last_outside(self, place: int, origin: str) -> int:
+        """Return the last place in `_starts`, from `place` downwards, whose write is not by an operation around a span.
 
-        What is around an operation around the span is so, too: it is passed over at once.
+        The operations around an operation around the span are skipped together.
         """
-        while place >= 0 and assembly.encloses(self._origin(place), origin):
+        while place >= 0 and self.hierarchy.encloses(self._origin(place), origin):
             for missing in range(len(self._outside), place + 1):
-                self._outside.append(self._last_outside(missing - 1, self._origin(missing), assembly))
+                self._outside.append(self._last_outside(missing - 1, self._origin(missing)))
             place = self._outside[place]
         return place
 
@@ -105,7 +107,7 @@ def _end(span: OperationSpan) -> int:
 
 
 def _precedes(writer: OperationSpan, reader: OperationSpan) -> bool:
-    """Of an operation that ended no later than the reader started: equal times prove an order only with numbers."""
+    """Return whether a writer that ended no later than the reader started came first. Equal times need numbers."""
     if writer.start < reader.start:
         return True
     if writer.seq is None or reader.seq is None or writer.resource != reader.resource:
@@ -117,45 +119,48 @@ class WriteIndex:
     """All writes, by record within its owner, by record and digest, and by trace."""
 
     def __init__(self, assembly: Assembly) -> None:
-        self._assembly = assembly
-        self.records: defaultdict[tuple[str, str], Timeline] = defaultdict(Timeline)
+        self._scopes = assembly.scopes
+        hierarchy = assembly.hierarchy
+        self._records: defaultdict[tuple[str, str], Timeline] = defaultdict(lambda: Timeline(hierarchy))
         """(owner, ref) -> writes."""
-        self._digests: defaultdict[tuple[str, str, str], Timeline] = defaultdict(Timeline)
-        self._traces: defaultdict[tuple[str, str], Timeline] = defaultdict(Timeline)
+        self._digests: defaultdict[tuple[str, str, str], Timeline] = defaultdict(lambda: Timeline(hierarchy))
+        self._traces: defaultdict[tuple[str, str], Timeline] = defaultdict(lambda: Timeline(hierarchy))
         self._owners: defaultdict[str, set[str]] = defaultdict(set)
         self._joined: dict[tuple[str, str], str] = {}
         self._looked_at: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-        """(scope, ref) -> the other scopes whose record it has read, by origin; owners of both, once all are joined."""
+        """(scope, ref) -> the other scopes whose record the scope read by origin; later the owners of both."""
         self._failed: set[VersionKey] = set()
 
     # --- filling -------------------------------------------------------------------------------------------------
     def join(self, ref: str, one: str, other: str) -> None:
-        """Note that two scopes mean the same record by `ref`. To be called before the writes are added."""
+        """Note that two scopes mean the same record by `ref`. Call before the writes are added."""
         first, second = sorted((self._root(one, ref), self._root(other, ref)))
         if first != second:
             self._joined[second, ref] = first
 
     def look(self, ref: str, scope: str, other: str) -> None:
-        """Note that a scope has read what another one wrote of `ref`."""
+        """Note that a scope read the record of another scope."""
         self._looked_at[scope, ref].add(other)
 
     def join_lookers(self, created: Iterable[tuple[str, str]]) -> None:
-        """Join those who have created no record, (ref, scope), to the one that they look at, if it is only one. To be
-        called after the other joins."""
-        records = {(self.owner(scope, ref), ref) for ref, scope in created}
+        """Join each scope that created no record to the only record that it read. `created` are (ref, scope).
+
+        Call after the other joins.
+        """
+        records = {(self._owner(scope, ref), ref) for ref, scope in created}
         found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         for (scope, ref), others in self._looked_at.items():
-            owner = self.owner(scope, ref)
-            found[owner, ref] |= {self.owner(other, ref) for other in others} - {owner}
+            owner = self._owner(scope, ref)
+            found[owner, ref] |= {self._owner(other, ref) for other in others} - {owner}
         for (owner, ref), others in found.items():
             if len(others) == 1 and (owner, ref) not in records:
                 self.join(ref, owner, *others)
         looked_at, self._looked_at = self._looked_at, defaultdict(set)
         for (scope, ref), others in looked_at.items():
-            self._looked_at[self.owner(scope, ref), ref] |= {self.owner(other, ref) for other in others}
+            self._looked_at[self._owner(scope, ref), ref] |= {self._owner(other, ref) for other in others}
 
     def add(self, write: Write, *, failed: bool = False) -> None:
-        """Add one write. One that `failed` is found by nothing but its content."""
+        """Add one write. A `failed` write is found by its content only."""
         ref, span = write.version.ref, write.operation
         if failed:
             self._failed.add(write.version)
@@ -163,39 +168,39 @@ class WriteIndex:
             self._traces[span.trace_id, ref].writes.append(write)
         if ref_kind(ref) in TURN_KINDS:
             return
-        owner = self.owner(self._assembly.scopes[span.origin], ref)
+        owner = self._owner(self._scopes[span.origin], ref)
         self._owners[ref].add(owner)
         if not failed:
-            self.records[owner, ref].writes.append(write)
+            self._records[owner, ref].writes.append(write)
         if not write.deletes and (write.output.digest or not failed):  # nobody reads a tombstone
             self._digests[owner, ref, write.output.digest].writes.append(write)
 
     def close(self) -> None:
         """End the filling."""
-        for timelines in (self.records, self._digests, self._traces):
+        for timelines in (self._records, self._digests, self._traces):
             for timeline in timelines.values():
                 timeline.close()
 
     # --- asking --------------------------------------------------------------------------------------------------
-    def owner(self, scope: str, ref: str) -> str:
-        """Return what tells records of equal ref apart: nothing for universally unique ids, else the scope."""
-        return "" if is_unique(ref) else self._root(scope, ref)
+    def histories(self) -> Iterator[list[Write]]:
+        """Yield the writes of every record in order."""
+        return (timeline.writes for timeline in self._records.values())
 
     def find(self, reader: OperationSpan, variable: Variable) -> Write | None:
-        """Return the write that a read without origin most likely saw, None when nothing tells."""
+        """Return the write that a read without origin most likely saw, None when no write can be told."""
         kind = ref_kind(variable.ref)
         if kind in TRACED_KINDS:
             found = self._in_trace(reader, variable.ref, kind)
             if found is not None or kind in TURN_KINDS:
                 return found
-        scope = self._assembly.scopes[reader.origin]
-        owner = self.owner(scope, variable.ref)
+        scope = self._scopes[reader.origin]
+        owner = self._owner(scope, variable.ref)
         owners = self._owners.get(variable.ref, set[str]())
         looked_at = self._looked_at.get((owner, variable.ref), set[str]())
         if owner not in owners:
             if scope:
                 owners = owners & looked_at
-            if len(owners) > 1 and variable.digest:  # what was read tells whose it is
+            if len(owners) > 1 and variable.digest:  # the content read tells the owner
                 owners = self._showing(reader, variable, owners)
             if len(owners) != 1:  # equal ids of two owners are two records
                 return None
@@ -203,31 +208,35 @@ class WriteIndex:
         elif looked_at and variable.digest and not self._showing(reader, variable, {owner}):
             others = self._showing(reader, variable, looked_at)
             owner = next(iter(others)) if len(others) == 1 else owner
-        if variable.digest:  # the content read tells more than the time: it can only be of those
+        if variable.digest:  # the content read tells more than the time
             timelines = (self._digests.get((owner, variable.ref, digest)) for digest in (variable.digest, ""))
-            found = (same.last_before(reader, self._assembly) for same in timelines if same)
-            return next((self._believed(write, owner) for write in found if write is not None), None)
-        return self.records[owner, variable.ref].last_before(reader, self._assembly)
+            found = (same.last_before(reader) for same in timelines if same)
+            return next((self._happened(write, owner) for write in found if write is not None), None)
+        return self._records[owner, variable.ref].last_before(reader)
+
+    def _owner(self, scope: str, ref: str) -> str:
+        """Return what separates records of equal ref: nothing for universally unique ids, else the scope."""
+        return "" if is_unique(ref) else self._root(scope, ref)
 
     def _showing(self, reader: OperationSpan, variable: Variable, owners: set[str]) -> set[str]:
-        """Return those of several owners of a ref whose record had had the content that was read."""
+        """Return the owners of a ref whose record had the content that was read."""
         timelines = {one: self._digests.get((one, variable.ref, variable.digest)) for one in owners}
-        return {one for one, same in timelines.items() if same and same.last_before(reader, self._assembly)}
+        return {one for one, same in timelines.items() if same and same.last_before(reader)}
 
-    def _believed(self, write: Write, owner: str) -> Write:
-        """A failed write that would have changed nothing need not have happened."""
+    def _happened(self, write: Write, owner: str) -> Write:
+        """Return the write, or the write before a failed write that would have changed nothing."""
         if write.version not in self._failed:
             return write
-        before = self.records[owner, write.version.ref].last_before(write.operation, self._assembly)
+        before = self._records[owner, write.version.ref].last_before(write.operation)
         return before if before is not None and before.output.digest == write.output.digest else write
 
     def _in_trace(self, reader: OperationSpan, ref: str, kind: str) -> Write | None:
         timeline = self._traces.get((reader.trace_id, ref))
         if timeline is None:
             return None
-        found = timeline.last_before(reader, self._assembly)
+        found = timeline.last_before(reader)
         if found is None and kind not in ROOT_KINDS:
-            found = timeline.last_inside(reader, self._assembly)
+            found = timeline.last_inside(reader)
         return found
 
     def _root(self, scope: str, ref: str) -> str:

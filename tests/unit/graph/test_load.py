@@ -19,12 +19,10 @@ from memtrace_otel.graph import (
     load_scope,
     slice_of_answer,
 )
-from memtrace_otel.graph.outlined import OutlinedOperation, WideOperation
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import Action, OpKind, Role
 from memtrace_otel.sources import SqliteStore
-from memtrace_otel.sources.outlines import Outline
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
 from tests.unit.graph.pictures import picture
 
@@ -301,77 +299,9 @@ def test_a_long_history_is_read_many_traces_at_once(tmp_path: Path, seed: int | 
         for one in arriving:
             store.add_request(encode_request([one]))
         store.decode()
-        reads = Counter[str]()
-        outlines = store.outlines
-
-        def counted(trace_ids: Collection[str]) -> list[Outline]:
-            reads["traces"] += len(trace_ids)
-            reads["times"] += 1
-            return outlines(trace_ids)
-
-        store.outlines = counted
         found = slice_of_answer(store, answer.origin)
     assert found == build_graph([*spans, answer]).slice_of_answer(answer.origin)
     assert len(found) == 2 * versions + 1
-    assert reads["traces"] == versions + 1
-    if seed is None:
-        assert reads["times"] < 20
-
-
-class _Listed(tuple[str, ...]):
-    """Counts what is looked at."""
-
-    looked = 0
-
-    def __iter__(self) -> Iterator[str]:
-        for text in super().__iter__():
-            _Listed.looked += 1
-            yield text
-
-
-@pytest.mark.parametrize("told", [False, True], ids=["all from all", "each from its own"])
-def test_many_outputs_of_one_operation_are_not_gone_through_for_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: bool
-) -> None:
-    """A document in many pieces, put into memory at once."""
-    pieces = 300
-    document, chunks = put("document:d", "text"), [put(f"chunk:{n}", f"{n}") for n in range(pieces)]
-    segment = span(1, 1, OpKind.SEGMENT, at=1, scope=ALICE, inputs=[document], outputs=chunks)
-    reads = [seen(chunk.ref, segment.origin) for chunk in chunks]
-    memories = [put(f"memory:{n}", f"{n}", action=Action.ADD) for n in range(pieces)]
-    memories[3] = put("memory:3", "3", action=Action.NONE)
-    flow = tuple((n, n) for n in range(pieces)) if told else None
-    create = span(1, 2, OpKind.CREATE, at=3, scope=ALICE, inputs=reads, outputs=memories, flow=flow)
-    hits = [seen(memory.ref, create.origin) for memory in memories[:9]]
-    spans = [segment, create, span(2, 1, OpKind.RESPOND, at=9, scope=ALICE, inputs=hits)]
-    outlines = SqliteStore.outlines
-    monkeypatch.setattr(
-        SqliteStore,
-        "outlines",
-        lambda store, ids: (o._replace(actions=_Listed(o.actions)) for o in outlines(store, ids)),  # pyright: ignore
-    )
-    with SqliteStore.open(tmp_path / "spans.db") as store:
-        store.add_request(encode_request(spans))
-        store.decode()
-        _Listed.looked = 0
-        found = slice_of_answer(store, origin_of(2, 1))
-    assert found == build_graph(spans).slice_of_answer(origin_of(2, 1))
-    assert _Listed.looked < 20 * pieces
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_an_output_that_is_looked_up_is_that_found_one_by_one(seed: int) -> None:
-    rng = Random(seed)
-    refs = ["memory:a", "memory:b", "fact:f", "context:c"]
-    for _ in range(20):
-        outputs = [rng.choice(refs) for _ in range(rng.randrange(9))]
-        actions = [str(rng.choice([*Action, ""])) for _ in outputs]
-        flow = [(rng.randrange(5), rng.randrange(len(outputs))) for _ in range(rng.randrange(9))] if outputs else []
-        kind = rng.choice([OpKind.RETRIEVE, OpKind.UPDATE, OpKind.EXTRACT])
-        fields = str(kind), 0, tuple(outputs), actions, rng.choice([flow, None])
-        for ref in refs:
-            assert WideOperation(*fields).writes(ref) == OutlinedOperation(*fields).writes(ref)
-            assert WideOperation(*fields).sources(ref) == OutlinedOperation(*fields).sources(ref)
 
 
 def test_around_a_node_no_other_memory_is_read(story: list[OperationSpan], tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from memtrace_otel.graph import EdgeType, OperationKey, VersionKey, build_graph
 from memtrace_otel.graph.assembly import Assembly, assemble
-from memtrace_otel.graph.outputs import Versions
+from memtrace_otel.graph.hierarchy import Hierarchy
+from memtrace_otel.graph.versions import Versions
 from memtrace_otel.graph.writes import Timeline, Write
 from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.semconv import Action, OpKind, Role
@@ -199,43 +200,43 @@ def test_noise_gives_a_graph_that_can_be_asked(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_what_is_around_a_span_is_found_at_once_as_step_by_step(seed: int) -> None:
+def test_the_hierarchy_answers_like_a_walk_from_parent_to_parent(seed: int) -> None:
     rng = random.Random(seed)
     spans = noise(rng) if seed % 2 else nested(rng)
     assembly = assemble(spans)
-    origins = [*assembly.parents, *assembly.mains.values(), origin_of(9, 9)]
-    rng.shuffle(origins)
+    hierarchy = assembly.hierarchy
+    origins = [*{span.origin for span in spans}, *hierarchy.mains.values(), origin_of(9, 9)]
+    nearest = hierarchy.nearest(assembly.operations)
     for origin in origins:
-        around = list(assembly.enclosing(origin))
-        assert [outer for outer in origins if assembly.encloses(outer, origin)] == [o for o in origins if o in around]
-        nearest = next((outer for outer in around if outer in assembly.operations), "")
-        assert assembly.enclosing_operation(origin) == nearest
+        around = list(hierarchy.enclosing(origin))
+        assert origin not in around
+        assert [outer for outer in origins if hierarchy.encloses(outer, origin)] == [o for o in origins if o in around]
+        assert nearest.get(origin, "") == next((outer for outer in around if outer in assembly.operations), "")
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_the_write_that_a_reader_saw_is_found_at_once_as_one_by_one(seed: int) -> None:
+def test_a_timeline_answers_like_a_search_through_all_writes(seed: int) -> None:
     rng = random.Random(seed)
     assembly = assemble(noise(rng) if seed % 2 else nested(rng))
-    index = Versions(assembly).index
-    readers = list(assembly.operations.values())
-    rng.shuffle(readers)
-    for timeline in (*index.records.values(), *index._traces.values(), *index._digests.values()):
-        for reader in readers:
+    index = Versions(assembly)._index
+    timelines = (*index._records.values(), *index._traces.values(), *index._digests.values())
+    for timeline in timelines:
+        for reader in assembly.operations.values():
             unfinished = _begun_before(timeline, reader, assembly)
-            found = timeline.last_before(reader, assembly)
+            found = timeline.last_before(reader)
             assert found == unfinished or (found is not None and found.operation.end <= reader.start)
             inside = [
                 write
                 for write in timeline.writes
                 if reader.start <= write.operation.start
                 and max(write.operation.start, write.operation.end) <= max(reader.start, reader.end)
-                and reader.origin in assembly.enclosing(write.operation.origin)
+                and reader.origin in assembly.hierarchy.enclosing(write.operation.origin)
             ]
-            assert timeline.last_inside(reader, assembly) == (inside[-1] if inside else None)
+            assert timeline.last_inside(reader) == (inside[-1] if inside else None)
 
 
 def _begun_before(timeline: Timeline, reader: OperationSpan, assembly: Assembly) -> Write | None:
-    around = set(assembly.enclosing(reader.origin))
+    around = set(assembly.hierarchy.enclosing(reader.origin))
     writes = sorted(enumerate(timeline.writes), key=lambda placed: (placed[1].operation.start, placed[0]))
     begun = [w for _, w in writes if w.operation.start < reader.start and w.version.origin not in around]
     return begun[-1] if begun else None
@@ -253,18 +254,17 @@ def nested(rng: random.Random) -> list[OperationSpan]:
     return spans
 
 
-def test_nested_operations_cost_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is inside the one before: none asks again for all those around it."""
+def test_the_cost_of_nested_operations_is_not_quadratic(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = 0
-    main = Assembly.main
+    encloses = Hierarchy.encloses
 
-    def counting(assembly: Assembly, origin: str) -> str:
+    def counting(hierarchy: Hierarchy, outer: str, origin: str) -> bool:
         nonlocal steps
         steps += 1
-        return main(assembly, origin)
+        return encloses(hierarchy, outer, origin)
 
-    monkeypatch.setattr(Assembly, "main", counting)
-    for ref in ("state:s", "fact:f"):  # the latter is looked for inside, too
+    monkeypatch.setattr(Hierarchy, "encloses", counting)
+    for ref in ("state:s", "fact:f"):
         taken: list[int] = []
         for depth in (100, 400):
             steps = 0

@@ -7,8 +7,8 @@ from itertools import product
 from typing import Any
 
 from memtrace_otel import semconv, settings
-from memtrace_otel.graph.evolution import EvolutionGraph
 from memtrace_otel.graph.keys import EdgeType, OperationKey, VersionKey
+from memtrace_otel.graph.queries import EvolutionGraph
 from memtrace_otel.graph.smartcomment.document import (
     ANSWERING,
     DELETE_MARKER,

@@ -1,16 +1,13 @@
-"""What a memory held at a time, and how that changed between two times."""
+"""The records that a memory held at a time, and the changes between two times."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
+from memtrace_otel.graph.graph import GraphData
 from memtrace_otel.graph.keys import RECORD_KINDS, EdgeType, OperationKey, VersionKey
 from memtrace_otel.model import ref_kind
-
-if TYPE_CHECKING:
-    from memtrace_otel.graph.evolution import EvolutionGraph
 
 
 class ChangeKind(StrEnum):
@@ -37,7 +34,7 @@ class Change:
     operation: OperationKey | None
 
 
-def state_at(graph: EvolutionGraph, scope: str, time: int | None = None) -> list[VersionKey]:
+def state_at(graph: GraphData, scope: str, time: int | None = None) -> list[VersionKey]:
     """Return the version of every record that the scope held at `time` (ns since the epoch, None: at the end).
 
     Ordered by ref. A record is held from its first write, or when nobody recorded that, from its first reading on.
@@ -46,7 +43,7 @@ def state_at(graph: EvolutionGraph, scope: str, time: int | None = None) -> list
     return [version for version in latest if _is_held(graph, scope, version)]
 
 
-def changes_between(graph: EvolutionGraph, scope: str, since: int, until: int | None = None) -> list[Change]:
+def changes_between(graph: GraphData, scope: str, since: int, until: int | None = None) -> list[Change]:
     """Return the records of the scope that differ between two times, in time order of what made them so.
 
     What came and went in between is no change, nor is a rewriting with equal content. Raises ValueError when `since` is
@@ -62,7 +59,7 @@ def changes_between(graph: EvolutionGraph, scope: str, since: int, until: int | 
     return sorted((c for c in found if c is not None), key=lambda change: (graph.time_of(change.after), change.ref))
 
 
-def _lives(graph: EvolutionGraph, scope: str, time: int | None) -> dict[str, list[VersionKey]]:
+def _lives(graph: GraphData, scope: str, time: int | None) -> dict[str, list[VersionKey]]:
     """The versions of every record until `time`, tombstones too, and what replaced it from outside the scope."""
     lives: dict[str, list[VersionKey]] = {}
     for ref in graph.refs():
@@ -81,7 +78,7 @@ def _lives(graph: EvolutionGraph, scope: str, time: int | None) -> dict[str, lis
     return lives
 
 
-def _first_such(graph: EvolutionGraph, scope: str, life: list[VersionKey], since: int) -> VersionKey:
+def _first_such(graph: GraphData, scope: str, life: list[VersionKey], since: int) -> VersionKey:
     """The version after `since` that made a record what it is at the end of its life: who wrote the same again, or
     deleted again what was gone, changed nothing."""
     first = life[-1]
@@ -92,21 +89,21 @@ def _first_such(graph: EvolutionGraph, scope: str, life: list[VersionKey], since
     return first
 
 
-def _are_the_same(graph: EvolutionGraph, scope: str, one: VersionKey, other: VersionKey) -> bool:
+def _are_the_same(graph: GraphData, scope: str, one: VersionKey, other: VersionKey) -> bool:
     held = _is_held(graph, scope, one), _is_held(graph, scope, other)
     return _say_the_same(graph, one, other) if all(held) else not any(held)
 
 
-def _replaces(graph: EvolutionGraph, new: VersionKey, old: VersionKey) -> bool:
+def _replaces(graph: GraphData, new: VersionKey, old: VersionKey) -> bool:
     return graph.has_edge(new, old, EdgeType.SUPERSEDES)
 
 
-def _is_held(graph: EvolutionGraph, scope: str, version: VersionKey) -> bool:
+def _is_held(graph: GraphData, scope: str, version: VersionKey) -> bool:
     """Not once it was deleted, or another scope has replaced it; who tells no scope works on the owner's record."""
     return not graph.is_tombstone(version) and (not scope or graph.scope_of_version(version) in (scope, ""))
 
 
-def _change(graph: EvolutionGraph, scope: str, ref: str, before: VersionKey | None, after: VersionKey) -> Change | None:
+def _change(graph: GraphData, scope: str, ref: str, before: VersionKey | None, after: VersionKey) -> Change | None:
     held, holds = before is not None and _is_held(graph, scope, before), _is_held(graph, scope, after)
     if held and holds:
         assert before is not None
@@ -118,7 +115,7 @@ def _change(graph: EvolutionGraph, scope: str, ref: str, before: VersionKey | No
     return Change(ChangeKind.LEARNT, ref, None, after, graph.producer(after)) if holds else None
 
 
-def _say_the_same(graph: EvolutionGraph, one: VersionKey, other: VersionKey) -> bool:
+def _say_the_same(graph: GraphData, one: VersionKey, other: VersionKey) -> bool:
     """By digest; where one is missing by content, which tells nothing when it is cut or not known."""
     digests = graph.digest(one), graph.digest(other)
     if all(digests):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from memtrace_otel.graph.assembly import Assembly
 from memtrace_otel.graph.keys import TURN_KINDS
-from memtrace_otel.graph.outputs import changes, creates
+from memtrace_otel.graph.versions import changes, creates
 from memtrace_otel.model import OperationSpan, is_origin, is_unique, ref_kind
 
 
