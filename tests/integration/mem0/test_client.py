@@ -265,50 +265,6 @@ async def test_options_objects(hosted: Hosted, recording: Recording) -> None:
 
 
 @pytest.mark.usefixtures("instrumented", "content_on")
-async def test_what_is_made_of_memories_is_a_context_of_unknown_origin(hosted: Hosted, recording: Recording) -> None:
-    answers = hosted.platform.answers
-    answers["POST", "/v1/exports/"] = {"id": "e1", "message": "started"}
-    answers["POST", "/v1/exports/get/"] = {"city": "Paris"}
-    answers["POST", "/v1/summary/"] = {"summary": "Ann lives in Paris"}
-    await hosted.call("create_memory_export", '{"city": "string"}', filters={"user_id": "ann"})
-    assert await hosted.call("get_memory_export", filters={"user_id": "ann"}) == {"city": "Paris"}
-    await hosted.call("get_summary", {"user_id": "ann"})
-    ordered, exported, summed = seen(recording)
-    assert [span.attributes[semconv.OP_PURPOSE] for span in (ordered, exported, summed)] == [
-        "create_memory_export",
-        "get_memory_export",
-        "get_summary",
-    ]
-    assert ordered.inputs("prompt")[0]["content"] == '{"city": "string"}'
-    assert ordered.outputs() == []
-    assert [span.outputs("context")[0]["content"] for span in (exported, summed)] == [
-        '{"city": "Paris"}',
-        '{"summary": "Ann lives in Paris"}',
-    ]
-    for span in (ordered, exported, summed):
-        assert span.span.kind is SpanKind.CLIENT
-        assert span.attributes[semconv.RETRIEVAL_FILTERS] == (f"user_id={content_digest('ann')}",)
-        assert span.attributes[semconv.SERVER_PORT]
-    assert len({span.scope for span in (ordered, exported, summed)}) == 1
-    for span in (exported, summed):
-        assert span.attributes[semconv.INCOMPLETE] == ("unknown_origin",)
-
-
-@pytest.mark.skipif(not hasattr(MemoryClient, "get_profile"), reason="this release has none")
-@pytest.mark.usefixtures("instrumented", "content_on")
-async def test_the_profile_of_a_user_is_a_context_of_unknown_origin(hosted: Hosted, recording: Recording) -> None:
-    profile = {"profile": {"city": "Paris"}, "status": "succeeded"}
-    hosted.platform.answers["GET", "/v2/entities/user/ann/profile/"] = profile
-    assert await hosted.call("get_profile", "ann") == profile
-    await hosted.call("get_summary", {"user_id": "ann"})
-    told, summed = seen(recording)
-    assert (told.attributes[semconv.OP_PURPOSE], told.span.kind) == ("get_profile", SpanKind.CLIENT)
-    assert told.outputs("context")[0]["content"] == json.dumps(profile)
-    assert told.scope == summed.scope
-    assert told.attributes[semconv.INCOMPLETE] == ("unknown_origin",)
-
-
-@pytest.mark.usefixtures("instrumented", "content_on")
 async def test_equal_messages_of_two_calls_are_two(hosted: Hosted, recording: Recording) -> None:
     for id in ("r1", "r2"):
         await hosted.add("Yes.", {"id": id, "event": "ADD", "memory": id})
@@ -345,18 +301,3 @@ async def test_a_record_in_a_batch_is_not_of_the_owner_of_another_one(hosted: Ho
     for span in (batch, deleted):
         assert "unknown_origin" in span.attributes[semconv.INCOMPLETE]
     assert semconv.SCOPE not in deleted.attributes
-
-
-@pytest.mark.usefixtures("instrumented")
-async def test_a_batch_of_two_owners_is_the_origin_of_what_each_of_them_finds(
-    hosted: Hosted, recording: Recording
-) -> None:
-    hosted.platform.answers["PUT", "/batch/"] = {"message": "ok"}
-    for user, id in (("ann", "r1"), ("bob", "r2")):
-        await hosted.add("I like tea.", {"id": id, "event": "ADD", "memory": "Likes tea."}, user=user)
-    await hosted.call("batch_update", [{"memory_id": "r1", "text": "Rum."}, {"memory_id": "r2", "text": "Gin."}])
-    for user, id, text in (("ann", "r1", "Rum."), ("bob", "r2", "Gin.")):
-        await hosted.search("drink?", item(id, text, user_id=user), user=user)
-    ann, bob, batch, *searches = seen(recording)
-    assert [previous["origin"] for previous in batch.inputs("previous")] == [ann.origin, bob.origin]
-    assert [hit["origin"] for search in searches for hit in search.inputs("hit")] == [batch.origin] * 2

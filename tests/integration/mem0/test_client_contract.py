@@ -25,13 +25,12 @@ from memtrace_otel.testing import (
 )
 from tests.integration.mem0.test_client import Platform, _Handler
 
-_OWN = "collections", "extraction", "decision", "pipeline", "providers", "writes", "public", "entities"
 _FOLDER = "tests.integration.mem0"
 HOOKS_OF_MEMORY = {
-    **dict.fromkeys((*_OWN, "earlier_messages", "model_calls", "stores"), f"{_FOLDER}.test_contract:TestMemory"),
+    **dict.fromkeys(("memory", "extraction", "stores", "writes"), f"{_FOLDER}.test_contract:TestMemory"),
     "graph": f"{_FOLDER}.test_graph_harmless:TestGraph",
 }
-OWNED = frozenset({"get_all", "create_memory_export", "get_memory_export", "delete_all", "delete_users"})
+OWNED = frozenset({"get_all", "delete_all", "delete_users"})
 """Methods that take an owner."""
 
 
@@ -132,10 +131,6 @@ class Hosted:
             ("get_all",),
             ("history", one),
             ("batch_update", [{"memory_id": one, "text": "I walk."}]),
-            ("create_memory_export", "{}"),
-            ("get_memory_export",),
-            ("get_summary",),
-            *([("get_profile", self.owner)] if hasattr(MemoryClient, "get_profile") else []),
             ("batch_delete", [{"memory_id": one}]),
             ("delete", one),
             ("delete_all",),

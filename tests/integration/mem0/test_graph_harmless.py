@@ -15,7 +15,7 @@ from tests.integration.mem0.test_contract import Notebook, plain
 from tests.integration.mem0.test_graph_memory import GRAPH, TOOLS, ToolHandler, script
 from tests.integration.model_stub import ModelStub
 
-OWN = "public", "pipeline", "providers", "writes", "stores", "decision", "entities"
+OWN = "memory", "extraction", "stores", "writes"
 CITIES = {"cat": "sofa", "dog": "garden"}
 
 

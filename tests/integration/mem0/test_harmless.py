@@ -21,7 +21,7 @@ from opentelemetry.trace import StatusCode
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import drops
-from memtrace_otel.instrumentation.mem0 import Mem0Instrumentor, public
+from memtrace_otel.instrumentation.mem0 import Mem0Instrumentor, memory
 from tests.conftest import Recording
 from tests.integration.mem0.conftest import IS_FIRST_V2, IS_V1, Program, config, ids, open_program, seen
 from tests.integration.model_stub import ModelStub
@@ -182,7 +182,7 @@ async def test_a_bug_of_ours_changes_nothing(
     def buggy(*_: object) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(public, "record_of", buggy)
+    monkeypatch.setattr(memory, "record_of", buggy)
     Mem0Instrumentor().instrument(tracer_provider=recording.provider)
     try:
         await program.call("add", "I live in Paris.", user_id="ann")

@@ -253,23 +253,6 @@ async def test_history_reads_the_newest_version(program: Program, recording: Rec
     )
 
 
-async def test_history_rows_are_events_of_the_write(program: Program, recording: Recording) -> None:
-    id = ids(await program.call("add", "I live in Paris.", user_id="ann"))["I live in Paris."]
-    await program.call("delete", id)
-    rows = [
-        (
-            span.attributes[semconv.OP_KIND],
-            tuple(event.attributes[semconv.OUTPUTS]),
-            tuple(event.attributes[semconv.OUTPUTS_ACTIONS]),
-        )
-        for span in recording.spans()
-        for event in span.events
-        if event.name == semconv.HISTORY_EVENT
-    ]
-    assert [row[1:] for row in rows] == [((f"memory:{id}",), ("ADD",)), ((f"memory:{id}",), ("DELETE",))]
-    assert rows[1][0] == "delete"
-
-
 async def test_a_reranker_is_a_step_of_the_search(program: Program, recording: Recording) -> None:
     class Reverse:
         def rerank(self, query: str, documents: list[Any], top_k: int | None = None) -> list[Any]:

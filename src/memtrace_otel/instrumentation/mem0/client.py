@@ -1,6 +1,6 @@
-"""`MemoryClient` and `AsyncMemoryClient`: the hosted service as CLIENT spans.
+"""`MemoryClient` and `AsyncMemoryClient`: calls of the hosted service as CLIENT spans.
 
-What the service does inside is not seen. `gen_ai.memory.store.id` is the project of the API key, without one the host.
+The work inside the service is not visible. `gen_ai.memory.store.id` is the project of the API key, else the host.
 """
 
 from __future__ import annotations
@@ -14,31 +14,34 @@ from opentelemetry.trace import SpanKind
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import Operation, origins, scope_id, variable_ref
+from memtrace_otel.capture import Operation, scope_id, variable_ref
 from memtrace_otel.capture.content import said
 from memtrace_otel.capture.layout import number
 from memtrace_otel.capture.values import text_in
-from memtrace_otel.instrumentation.mem0.calls import Call
-from memtrace_otel.instrumentation.mem0.filters import record_filters
-from memtrace_otel.instrumentation.mem0.known_records import KnownRecord
-from memtrace_otel.instrumentation.mem0.public import read_history
-from memtrace_otel.instrumentation.mem0.variables import (
+from memtrace_otel.instrumentation.mem0.memory import record_history, record_search
+from memtrace_otel.instrumentation.mem0.state import Call, KnownRecord
+from memtrace_otel.instrumentation.mem0.values import (
     Record,
     event_time,
+    mappings,
     memory_ref,
-    owner_in,
+    owner_scope,
+    record_filters,
     results,
     turns,
 )
-from memtrace_otel.instrumentation.mem0.writes import gone
-from memtrace_otel.instrumentation.steps import Step, StepFunction
+from memtrace_otel.instrumentation.mem0.writes import record_deleted
+from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role
 
 _PORTS = {"https": 443, "http": 80}
 
 
 def add(call: Call) -> Step:
-    """`add`: messages in; out what the service says it stored, changed or deleted. It may answer before it knows."""
+    """`add`: messages in; out the records that the service says it stored, changed or deleted.
+
+    `pending` when the service answers before it has stored anything.
+    """
     given = _given(call)
     as_is = given.get("infer") is False
     name, kind = (semconv.CREATE_MEMORY, OpKind.CREATE) if as_is else (semconv.UPSERT_MEMORY, OpKind.INGEST)
@@ -56,27 +59,17 @@ def add(call: Call) -> Step:
         fed_by = sources if action == Action.ADD else [*sources, operation.read(record.ref, role=Role.PREVIOUS)]
         if action in (Action.ADD, Action.UPDATE, Action.DELETE, Action.NONE):
             operation.wrote(record.ref, action=action, content=record.text, sources=fed_by, event_time=told_at)
-            _note(call, record, is_there=action != Action.DELETE)
+            _note(call, record.scope, record.id, is_there=action != Action.DELETE)
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(stored))
-    answers = [*results(result), *results([result])]
-    if any(item.get("status") == "PENDING" for item in answers):
+    if any(item.get("status") == "PENDING" for item in (*results(result), *mappings([result]))):
         operation.mark(Incomplete.PENDING)
 
 
 def search(call: Call) -> Step:
-    """`search`: query in, hits in rank order, the context they make out."""
+    """`search`: the query in, the hits in rank order, the context of the hits out."""
     given = _given(call)
     operation = _open(call, semconv.SEARCH_MEMORY, OpKind.RETRIEVE, _scope(call, given), purpose="search")
-    query = given.get("query")
-    operation.read(variable_ref(RefKind.QUERY, query), role=Role.QUERY, content=query)
-    if operation.captures_content and isinstance(query, str):
-        operation.set(semconv.GEN_AI_MEMORY_QUERY_TEXT, query)
-    if isinstance(given.get("top_k"), int):
-        operation.set(semconv.GEN_AI_RETRIEVAL_TOP_K, given["top_k"])
-    threshold = number(given.get("threshold"))
-    if threshold is not None:
-        operation.set(semconv.RETRIEVAL_THRESHOLD, threshold)
-    record_filters(operation, given.get("filters"))
+    record_search(operation, given.get("query"), given)
     result = yield
     _retrieved(call, operation, results(result))
 
@@ -94,135 +87,84 @@ def get(call: Call) -> Step:
     """`get`: one record by id."""
     operation = _open_by_id(call, semconv.SEARCH_MEMORY, OpKind.RETRIEVE, purpose="get")
     result = yield
-    _retrieved(call, operation, results([result]))
+    _retrieved(call, operation, mappings([result]))
 
 
 def history(call: Call) -> Step:
-    """`history`: reads the newest version of one record; the older ones are named by their count only."""
+    """`history`: reads the newest version of one record; the number of older versions is the record count."""
     operation = _open_by_id(call, None, OpKind.RETRIEVE, purpose="history")
     rows = results((yield))
-    _tell_owner(call, operation, rows)
-    read_history(operation, str(_given(call).get("memory_id")), rows)
+    _learn_owner(call, operation, rows)
+    record_history(operation, str(_given(call).get("memory_id")), rows)
 
 
 def update(call: Call) -> Step:
     """`update`: the given text and the replaced version in, the new version out."""
-    given = _given(call)
-    operation = _open_by_id(call, semconv.UPDATE_MEMORY, OpKind.UPDATE)
-    yield from _update(call, operation, [given])
-
-
-def batch_update(call: Call) -> Step:
-    """`batch_update`: the same for several records, each from its own text."""
-    changed = _batch(call)
-    operation = _open(call, semconv.UPDATE_MEMORY, OpKind.UPDATE, _scope_of(call, changed), purpose="batch_update")
-    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(changed))
-    yield from _update(call, operation, changed)
+    yield from _write(call, _open_by_id(call, semconv.UPDATE_MEMORY, OpKind.UPDATE), [_given(call)], Action.UPDATE)
 
 
 def delete(call: Call) -> Step:
-    """`delete`: the last version in, its tombstone out."""
-    operation = _open_by_id(call, semconv.DELETE_MEMORY, OpKind.DELETE)
-    yield from _delete(call, operation, [_given(call)])
+    """`delete`: the last version in, the tombstone out."""
+    yield from _write(call, _open_by_id(call, semconv.DELETE_MEMORY, OpKind.DELETE), [_given(call)], Action.DELETE)
+
+
+def batch_update(call: Call) -> Step:
+    """`batch_update`: several records, each from its own text."""
+    yield from _write_batch(call, semconv.UPDATE_MEMORY, OpKind.UPDATE, "batch_update", Action.UPDATE)
 
 
 def batch_delete(call: Call) -> Step:
-    """`batch_delete`: the same for several records."""
-    deleted = _batch(call)
-    operation = _open(call, semconv.DELETE_MEMORY, OpKind.DELETE, _scope_of(call, deleted), purpose="batch_delete")
-    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(deleted))
-    yield from _delete(call, operation, deleted)
+    """`batch_delete`: the tombstones of several records."""
+    yield from _write_batch(call, semconv.DELETE_MEMORY, OpKind.DELETE, "batch_delete", Action.DELETE)
 
 
 def delete_all(call: Call) -> Step:
-    """`delete_all`: tombstones for the records known here, when all of an owner go."""
+    """`delete_all`: tombstones for the records that this process has seen, when all of an owner are deleted."""
     yield from _delete_owner(call, "delete_all")
 
 
 def delete_users(call: Call) -> Step:
-    """`delete_users`: an owner, or every one, with all memories."""
+    """`delete_users`: one owner, or every owner, with all memories."""
     yield from _delete_owner(call, "delete_users")
 
 
 def reset(call: Call) -> Step:
-    """`reset`: everything of the project goes."""
+    """`reset`: everything of the project is deleted."""
     _open(call, semconv.DELETE_MEMORY_STORE, OpKind.DELETE, scope_id(_store(call)), purpose="reset")
     yield
-    gone(call, call.patches.records.take(_store(call)), "reset")
+    record_deleted(call, call.patches.records.take(_store(call)), "reset")
 
 
-def create_memory_export(call: Call) -> Step:
-    """`create_memory_export`: a model of the service is to bring memories into the form of a schema."""
-    given = _given(call)
-    operation = _open(call, None, OpKind.OTHER, _scope(call, given), purpose="create_memory_export")
-    schema = given.get("schema")
-    operation.read(variable_ref(RefKind.PROMPT, schema), role=Role.PROMPT, content=schema)
-    record_filters(operation, given.get("filters"))
-    yield
+def _write_batch(call: Call, name: str, kind: OpKind, purpose: str, action: Action) -> Step:
+    """One operation for all records of a batch. `unknown_origin` when they are not known to have one owner."""
+    items = mappings(call.arguments().get("memories"))
+    scopes = {call.patches.records.scope_of(str(item.get("memory_id"))) for item in items}
+    scope = scopes.pop() if len(scopes) == 1 else ""
+    operation = _open(call, name, kind, scope, purpose=purpose)
+    operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(items))
+    if not scope:
+        operation.mark(Incomplete.UNKNOWN_ORIGIN)
+    yield from _write(call, operation, items, action)
 
 
-def get_memory_export(call: Call) -> Step:
-    """`get_memory_export`: what was made of the memories, as a context; the service does not say of which ones."""
-    yield from _made_of_memories(call, "get_memory_export")
-
-
-def get_summary(call: Call) -> Step:
-    """`get_summary`: the same for the summary of the memories."""
-    yield from _made_of_memories(call, "get_summary")
-
-
-def get_profile(call: Call) -> Step:
-    """`get_profile`: the same for the profile of a user."""
-    yield from _made_of_memories(call, "get_profile")
-
-
-METHODS: dict[str, StepFunction] = {
-    "add": add,
-    "search": search,
-    "get": get,
-    "get_all": get_all,
-    "history": history,
-    "update": update,
-    "batch_update": batch_update,
-    "delete": delete,
-    "batch_delete": batch_delete,
-    "delete_all": delete_all,
-    "delete_users": delete_users,
-    "reset": reset,
-    "create_memory_export": create_memory_export,
-    "get_memory_export": get_memory_export,
-    "get_summary": get_summary,
-    "get_profile": get_profile,  # 2.x
-}
-POINTS = {
-    "mem0.client.main": {
-        f"{name}.{method}": step for name in ("MemoryClient", "AsyncMemoryClient") for method, step in METHODS.items()
-    }
-}
-
-
-def _update(call: Call, operation: Operation, changed: Sequence[Mapping[str, Any]]) -> Step:
+def _write(call: Call, operation: Operation, items: Sequence[Mapping[str, Any]], action: Action) -> Step:
+    """Record the writes of records that only their ids name, each with its own text and previous version."""
     sources: list[list[int]] = []
-    for item in changed:
-        text = _text(item)
-        ref = said(variable_ref(RefKind.FACT, text), operation.origin[33:], len(sources) + 1)
-        fed_by = [] if text is None else [operation.read(ref, content=text, origin="")]
-        sources.append([*fed_by, _read_previous(call, operation, item)])
+    for item in items:
+        text, fed_by = _text(item) if action == Action.UPDATE else None, list[int]()
+        if text is not None:
+            ref = said(variable_ref(RefKind.FACT, text), operation.origin[33:], len(sources) + 1)
+            fed_by.append(operation.read(ref, content=text, origin=""))
+        id = str(item.get("memory_id"))
+        scope = call.patches.records.scope_of(id) or None
+        sources.append([*fed_by, operation.read(memory_ref(id), role=Role.PREVIOUS, scope=scope)])
     result = yield
-    _tell_owner(call, operation, results([result]))
-    for item, fed_by in zip(changed, sources, strict=True):
-        _note_owned(call, operation, item, alone=len(changed) == 1)
-        operation.wrote(memory_ref(item.get("memory_id")), action=Action.UPDATE, content=_text(item), sources=fed_by)
-
-
-def _delete(call: Call, operation: Operation, deleted: Sequence[Mapping[str, Any]]) -> Step:
-    refs = [memory_ref(item.get("memory_id")) for item in deleted]
-    previous = [_read_previous(call, operation, item) for item in deleted]
-    result = yield
-    _tell_owner(call, operation, results([result]))
-    for item, ref, index in zip(deleted, refs, previous, strict=True):
-        operation.wrote(ref, action=Action.DELETE, sources=[index])
-        _note_owned(call, operation, item, alone=len(deleted) == 1, is_there=False)
+    if len(items) == 1:
+        _learn_owner(call, operation, mappings([result]))
+    for item, fed_by in zip(items, sources, strict=True):
+        id, text = str(item.get("memory_id")), _text(item) if action == Action.UPDATE else None
+        operation.wrote(memory_ref(id), action=action, content=text, sources=fed_by)
+        _note(call, call.patches.records.scope_of(id) or operation.scope, id, is_there=action != Action.DELETE)
 
 
 def _delete_owner(call: Call, purpose: str) -> Step:
@@ -231,28 +173,18 @@ def _delete_owner(call: Call, purpose: str) -> Step:
     scope = _scope(call, given)
     _open(call, semconv.DELETE_MEMORY, OpKind.DELETE, scope or scope_id(_store(call)), purpose=purpose)
     yield
-    if len(named) == 1 or (purpose == "delete_users" and not named):  # else only some of the owner's memories went
-        gone(call, call.patches.records.take(_store(call), scope=scope), purpose)
-
-
-def _made_of_memories(call: Call, purpose: str) -> Step:
-    given = _given(call)
-    owner = {"user_id": given.get("entity_id"), **given}  # a profile is of a user
-    operation = _open(call, None, OpKind.RETRIEVE, _scope(call, owner), purpose=purpose)
-    record_filters(operation, given.get("filters"))
-    made = yield
-    operation.mark(Incomplete.UNKNOWN_ORIGIN)
-    operation.context(made)
+    if len(named) == 1 or (purpose == "delete_users" and not named):  # else only a part of the owner's memories
+        record_deleted(call, call.patches.records.take(_store(call), scope=scope), purpose)
 
 
 def _retrieved(call: Call, operation: Operation, items: Sequence[Mapping[str, Any]]) -> None:
-    hits = [_record(item, owner_in(_store(call), item) or operation.scope) for item in items]
+    hits = [_record(item, owner_scope(_store(call), item) or operation.scope) for item in items]
     owners = {hit.scope for hit in hits}
     if len(owners) == 1:
         operation.scope = owners.pop()
     for hit in hits:
         operation.read(hit.ref, role=Role.HIT, content=hit.text, score=hit.score, scope=hit.scope or None)
-        _note(call, hit)
+        _note(call, hit.scope, hit.id)
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(hits))
     operation.context()
 
@@ -279,7 +211,7 @@ def _open(call: Call, name: str | None, kind: OpKind, scope: str, *, purpose: st
 
 
 def _name_error(operations: Sequence[Operation]) -> None:
-    """An HTTP status says what failed; Mem0 turns the error of the HTTP client into one of its own."""
+    """Set the HTTP status as the error type; Mem0 replaces the exception of the HTTP client by its own."""
     error = sys.exception()
     for cause in (error, getattr(error, "__context__", None)):
         status = getattr(getattr(cause, "response", None), "status_code", None)
@@ -292,9 +224,9 @@ def _open_by_id(call: Call, name: str | None, kind: OpKind, purpose: str = "") -
     return _open(call, name, kind, call.patches.records.scope_of(id), purpose=purpose, id=id)
 
 
-def _tell_owner(call: Call, operation: Operation, items: Sequence[Mapping[str, Any]]) -> None:
-    """The scope of records that only their ids named, where the service says whose they are."""
-    owners = {owner_in(_store(call), item) for item in items} - {""}
+def _learn_owner(call: Call, operation: Operation, items: Sequence[Mapping[str, Any]]) -> None:
+    """Set the scope of records that only their ids name, when the service returns the owner."""
+    owners = {owner_scope(_store(call), item) for item in items} - {""}
     if not operation.scope and len(owners) == 1:
         operation.scope = owners.pop()
     if not operation.scope:
@@ -306,14 +238,14 @@ def _store(call: Call) -> str:
 
 
 def _given(call: Call) -> Mapping[str, Any]:
-    """The arguments, with those of an options object (2.x) among them."""
+    """The arguments; those of an options object (2.x) are included."""
     arguments = call.arguments()
     options = arguments.get("options")
     return {**options.model_dump(exclude_unset=True), **arguments} if options is not None else arguments
 
 
 def _scope(call: Call, given: Mapping[str, Any]) -> str:
-    """The owner named by the call, or by filters that all hold at once."""
+    """The owner named by the call, or by filters that all must hold."""
     named = {key: value for key, value in given.items() if value is not None}
     waiting = [given.get("filters")]
     while waiting:
@@ -324,42 +256,12 @@ def _scope(call: Call, given: Mapping[str, Any]) -> str:
             waiting += [conditions.get("AND")]
         elif isinstance(filters, list):
             waiting += cast("list[Any]", filters)
-    return owner_in(_store(call), named)
+    return owner_scope(_store(call), named)
 
 
-def _batch(call: Call) -> list[Mapping[str, Any]]:
-    return results(call.arguments().get("memories"))
-
-
-def _scope_of(call: Call, items: Sequence[Mapping[str, Any]]) -> str:
-    """The owner of several records, as far as they are known."""
-    scopes = {call.patches.records.scope_of(str(item.get("memory_id"))) for item in items} - {""}
-    return scopes.pop() if len(scopes) == 1 else ""
-
-
-def _note(call: Call, record: Record, *, is_there: bool = True) -> None:
-    known = KnownRecord(_store(call), record.scope, record.id)
-    (call.patches.records.saw if is_there else call.patches.records.lost)(known)
-
-
-def _read_previous(call: Call, operation: Operation, item: Mapping[str, Any]) -> int:
-    """The version of its owner, who need not be that of the others of a batch."""
-    scope = call.patches.records.scope_of(str(item.get("memory_id")))
-    return operation.read(memory_ref(item.get("memory_id")), role=Role.PREVIOUS, scope=scope or None)
-
-
-def _note_owned(
-    call: Call, operation: Operation, item: Mapping[str, Any], *, alone: bool, is_there: bool = True
-) -> None:
-    """Note a record that only its id named, where it is known whose it is: of a batch, not that of the others."""
-    id = str(item.get("memory_id"))
-    scope = call.patches.records.scope_of(id) or (operation.scope if alone else "")
-    if not scope:
-        operation.mark(Incomplete.UNKNOWN_ORIGIN)
-        return
-    _note(call, Record(id, "", scope), is_there=is_there)
-    if scope != operation.scope:  # a batch of several owners: each finds its own
-        origins().wrote(scope, memory_ref(id), operation.origin, deleted=not is_there)
+def _note(call: Call, scope: str, id: str, *, is_there: bool = True) -> None:
+    """Remember a record that exists, forget a deleted one."""
+    (call.patches.records.saw if is_there else call.patches.records.lost)(KnownRecord(_store(call), scope, id))
 
 
 def _record(item: Mapping[str, Any], scope: str) -> Record:
@@ -367,5 +269,5 @@ def _record(item: Mapping[str, Any], scope: str) -> Record:
 
 
 def _text(item: Mapping[str, Any]) -> str | None:
-    """The text of a memory as the service or a caller words it; `data` may hold it, too."""
+    """The text of a memory in a request or in an answer of the service."""
     return text_in(item, "data")

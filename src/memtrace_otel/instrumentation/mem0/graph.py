@@ -1,7 +1,7 @@
 """Graph memory (1.x): relations between entities, kept beside the vector store and searched with it.
 
-A relation is a stored record of its owner. The stores give it no id of its own, so the digest of its text and, of a
-local graph, its place names it: `memory:relation-<digest of "source -- relationship -- destination">`.
+A relation is a stored record of its owner. The graph stores give a relation no id, so its text names the record and,
+for a local graph, also the place: `memory:relation-<digest of "source -- relationship -- destination">`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,17 @@ from typing import Any, cast
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, variable_ref
-from memtrace_otel.instrumentation.mem0.calls import Call
-from memtrace_otel.instrumentation.mem0.known_records import Ids, KnownRecord
-from memtrace_otel.instrumentation.mem0.session import Known, Session, provider_session, session_of
-from memtrace_otel.instrumentation.mem0.variables import Record, collection_of, model_of, owner_scope, place_of, turns
-from memtrace_otel.instrumentation.mem0.writes import gone
+from memtrace_otel.instrumentation.mem0.state import (
+    Call,
+    Known,
+    Session,
+    known_record,
+    place_of,
+    provider_session,
+    session_of,
+)
+from memtrace_otel.instrumentation.mem0.values import Record, collection_of, mappings, model_of, owner_scope, turns
+from memtrace_otel.instrumentation.mem0.writes import record_deleted
 from memtrace_otel.instrumentation.places import Places
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref, split_ref
@@ -30,11 +36,11 @@ _places = Places()
 
 @dataclass(slots=True)
 class Work:
-    """What one call of the graph works on, and what it came to so far.
+    """State of one call of the graph.
 
-    `given`: messages, a query, or the memory whose relations go. `asking`: the step that a model call belongs to, and
-    the name of its prompt. `replies`: what the model said. `found`: relations that a search of the graph returned.
-    `ids`: the agent and the run that relations are added for.
+    `given`: messages, a query, or the memory whose relations are deleted. `asking`: the operation that a model call
+    belongs to, and the name of its prompt. `replies`: the replies of the model. `found`: relations that a search of the
+    graph returned.
     """
 
     session: Session
@@ -43,14 +49,13 @@ class Work:
     asking: tuple[Operation, str] | None = None
     replies: list[Known] = field(default_factory=list[Known])
     found: dict[str, Record] = field(default_factory=dict[str, Record])
-    ids: Ids = frozenset()
 
 
 WORK: ContextVar[Work | None] = ContextVar("memtrace_mem0_graph", default=None)
 
 
 def relations(found: object, scope: str, graph: object) -> list[Record]:
-    """Relations as a graph or Mem0 returned them, as records, each once."""
+    """The relations that a graph or Mem0 returned, as records, each once."""
     place = _places.of(graph)
     records: dict[str, Record] = {}
     for item in _flat(found):
@@ -70,9 +75,9 @@ def add_to_graph(call: Call) -> Step:
         return
     messages = turns(call.arguments().get("messages"), session.said_in)
     given = [Known(turn.ref, turn.content, Role.MESSAGE, "") for turn in messages]
-    filters = {**_filters(call)}
-    filters["user_id"] = filters.get("user_id") or "user"  # as Mem0 does for memories of an agent or a run
-    call.carry(WORK, Work(session, owner_scope(session.memory, filters), given, ids=_ids(filters)))
+    filters = _filters(call)
+    owner = {**filters, "user_id": filters.get("user_id") or "user"}  # as Mem0 does for memories of an agent or a run
+    call.carry(WORK, Work(session, owner_scope(collection_of(session.memory), owner), given))
     yield
 
 
@@ -81,8 +86,7 @@ def search(call: Call) -> Step:
     session = provider_session(call, "graph")
     if session is None:
         return
-    scope = owner_scope(session.memory, _filters(call)) or session.scope
-    work = Work(session, scope, session.knows(call.arguments().get("query")))
+    work = Work(session, _scope(call, session), session.knows(call.arguments().get("query")))
     call.carry(WORK, work)
     yield
     session.candidates += work.found.values()
@@ -93,22 +97,23 @@ def delete(call: Call) -> Step:
     session = provider_session(call, "graph")
     if session is None:
         return
-    scope = owner_scope(session.memory, _filters(call)) or session.scope
-    call.carry(WORK, Work(session, scope, session.knows(call.arguments().get("data"))))
+    call.carry(WORK, Work(session, _scope(call, session), session.knows(call.arguments().get("data"))))
     yield
 
 
 def delete_all(call: Call) -> Step:
-    """`MemoryGraph.delete_all`: tombstones for the relations known here: all of an owner, or those added for his
-    agent or run and for no other."""
+    """`MemoryGraph.delete_all`: tombstones for the relations that this process has seen, when all of an owner go.
+
+    Nothing is recorded for the relations of one agent or run: a relation may belong to several of them.
+    """
     session = provider_session(call, "graph")
-    if session is None:
-        return
     filters = _filters(call)
+    if session is None or filters.get("agent_id") or filters.get("run_id"):
+        return
     yield
-    store, scope, place = collection_of(session.memory), owner_scope(session.memory, filters), place_of(session.memory)
-    known = call.patches.records.take(store, place=place, scope=scope, prefix=PREFIX, ids=_ids(filters))
-    gone(call, known, "delete_relations")
+    store, place = collection_of(session.memory), place_of(session.memory)
+    deleted = call.patches.records.take(store, place=place, scope=owner_scope(store, filters), prefix=PREFIX)
+    record_deleted(call, deleted, "delete_relations")
 
 
 def extract_entities(call: Call) -> Step:
@@ -122,12 +127,12 @@ def extract_relations(call: Call) -> Step:
 
 
 def decide_deletions(call: Call) -> Step:
-    """`_get_delete_entities_from_search_output`: a model says which of the found relations are no longer true."""
+    """`_get_delete_entities_from_search_output`: a model names the found relations that are no longer true."""
     yield from _ask(call, OpKind.DECIDE, "delete_relations", "mem0.graph_deletion")
 
 
 def search_graph(call: Call) -> Step:
-    """`_search_graph_db`: relations of entities like those named; candidates when a question asked for them."""
+    """`_search_graph_db`: relations of entities like the named ones; candidates when a query asked for them."""
     work = _work(call)
     if work is None:
         return
@@ -142,7 +147,7 @@ def search_graph(call: Call) -> Step:
 
 
 def delete_relations(call: Call) -> Step:
-    """`_delete_entities`: the tombstones of the relations that were there."""
+    """`_delete_entities`: the tombstones of the deleted relations."""
     work = _work(call)
     if work is None or not call.arguments().get("to_be_deleted"):
         return
@@ -152,19 +157,19 @@ def delete_relations(call: Call) -> Step:
         previous = work.session.read(operation, record, Role.PREVIOUS)
         operation.wrote(record.ref, action=Action.DELETE, sources=[*sources, previous])
         work.found.pop(record.id, None)
-        call.patches.records.lost(_known(work, record))
+        call.patches.records.lost(known_record(work.session.memory, work.scope, record.id))
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(deleted))
 
 
 def add_relations(call: Call) -> Step:
-    """`_add_entities`: new relations; one that is there already stays as it is (NONE)."""
+    """`_add_entities`: new relations; a relation that already exists is unchanged (NONE)."""
     work = _work(call)
     if work is None or not call.arguments().get("to_be_added"):
         return
     operation, sources = _open_write(call, work, semconv.CREATE_MEMORY, OpKind.CREATE)
     stored = relations((yield), work.scope, call.instance)
     for record in stored:
-        known = _known(work, record)
+        known = known_record(work.session.memory, work.scope, record.id)
         operation.wrote(
             record.ref,
             action=Action.NONE if record.id in work.found or known in call.patches.records else Action.ADD,
@@ -172,17 +177,17 @@ def add_relations(call: Call) -> Step:
             sources=sources,
             event_time=work.session.event_time,
         )
-        call.patches.records.saw(known, work.ids)
+        call.patches.records.saw(known)
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(stored))
 
 
 def generate_response(call: Call) -> Step:
-    """A call of the graph's language model: prompt in, reply out, on the step that asks."""
+    """A call of the graph's language model: prompt in, reply out, on the operation that asks."""
     work = WORK.get()
     if work is None or work.asking is None or getattr(work.session.memory.graph, "llm", None) is not call.instance:
         return
     operation, prompt = work.asking
-    messages = cast(list[Mapping[str, Any]], call.arguments().get("messages") or [])
+    messages = mappings(call.arguments().get("messages"))
     system = next((str(message.get("content")) for message in messages if message.get("role") == "system"), "")
     operation.read(make_ref(RefKind.PROMPT, prompt), role=Role.PROMPT, content=system)
     for name, value in model_of(call.instance).items():
@@ -223,17 +228,12 @@ def _work(call: Call) -> Work | None:
     return work if work is not None and work.session.memory.graph is call.instance else None
 
 
-def _known(work: Work, record: Record) -> KnownRecord:
-    memory = work.session.memory
-    return KnownRecord(collection_of(memory), work.scope, record.id, place_of(memory))
-
-
 def _found(work: Work, rows: object) -> None:
     work.found.update((record.id, record) for record in relations(rows, work.scope, work.session.memory.graph))
 
 
-def _ids(filters: Mapping[str, Any]) -> Ids:
-    return frozenset((key, str(filters[key])) for key in ("agent_id", "run_id") if filters.get(key))
+def _scope(call: Call, session: Session) -> str:
+    return owner_scope(collection_of(session.memory), _filters(call)) or session.scope
 
 
 def _filters(call: Call) -> Mapping[str, Any]:

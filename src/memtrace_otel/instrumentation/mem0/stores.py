@@ -1,48 +1,58 @@
-"""The vector store behind a Memory: what Mem0 reads from it and writes to it.
+"""The providers behind a Memory: vector store, entity store (2.x), embedder, reranker.
 
-Only calls on the stores of the Memory under way count, that of its records and that of its entities: Mem0's telemetry
-store is another.
+Only calls on the providers of the Memory in use are recorded: the store of Mem0's own statistics is another object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from memtrace_otel.capture import config
-from memtrace_otel.instrumentation.mem0 import entities, record_origins
-from memtrace_otel.instrumentation.mem0.calls import Call
-from memtrace_otel.instrumentation.mem0.session import WRITE, Known, Session, provider_session
-from memtrace_otel.instrumentation.mem0.variables import Record, owner_scope, record_of
-from memtrace_otel.instrumentation.mem0.writes import open_create, replace, written
+from memtrace_otel import semconv
+from memtrace_otel.capture import Operation, config, variable_ref
+from memtrace_otel.capture.layout import number
+from memtrace_otel.instrumentation.mem0 import record_origins
+from memtrace_otel.instrumentation.mem0.state import SESSION, WRITE, Call, Known, Session, provider_session
+from memtrace_otel.instrumentation.mem0.values import (
+    Record,
+    collection_of,
+    memory_ref,
+    model_of,
+    owner_scope,
+    record_of,
+)
+from memtrace_otel.instrumentation.mem0.writes import open_create, record_written, replace
 from memtrace_otel.instrumentation.steps import Step
-from memtrace_otel.semconv import Action, OpKind, Role
+from memtrace_otel.model import make_ref
+from memtrace_otel.semconv import Action, OpKind, RefKind, Role
+
+_RECORDS, _ENTITIES = "vector_store", "_entity_store"
 
 
 def search(call: Call) -> Step:
-    """A similarity search: the candidates of a public search, or the neighbours that an `add` looks up.
+    """A similarity search: the candidates of a public search, or the neighbours of the messages of an `add`.
 
-    Neighbours are asked for by messages or facts, not by a question, so no memory ever descends from a query.
+    Neighbours are searched by messages or facts, not by a question, so no memory ever descends from a query.
     """
-    session = provider_session(call, "vector_store")
+    session = provider_session(call, _RECORDS)
     if session is None:
         return
     query = call.arguments().get("query")
     if session.neighbours is None:
         found = session.unmark(call, (yield))
-        session.candidates += records(session, found)
+        session.candidates += _records(session, found)
         return
     operation = call.open(None, OpKind.RETRIEVE, scope=session.scope, purpose="existing_memories")
     for known in session.knows(query) or [Known(turn.ref, turn.content, origin="") for turn in session.turns]:
         known.read_by(operation, Role.QUERY)
     found = session.unmark(call, (yield))
-    session.neighbours[str(query)] = records(session, found)
+    session.neighbours[str(query)] = _records(session, found)
     session.read_all(operation, session.neighbours[str(query)], Role.HIT)
 
 
 def get(call: Call) -> Step:
-    """A read by id: inside an update or a delete it is the true previous version."""
-    session, write = provider_session(call, "vector_store"), WRITE.get()
+    """A read by id: inside an update or a delete the row is the previous version."""
+    session, write = provider_session(call, _RECORDS), WRITE.get()
     if session is None:
         return
     row = session.unmark(call, (yield))
@@ -51,80 +61,21 @@ def get(call: Call) -> Step:
     record = record_of(session.memory, row)
     if write is not None:
         replace(session, write, record)
-    elif session.produces:  # public delete reads before it deletes
+    elif session.produces:  # the public delete reads before it deletes
         session.operation.scope = record.scope or session.operation.scope
         session.learn(record.text, Known(record.ref, record.text, Role.PREVIOUS))
 
 
 def listing(call: Call) -> Step:
-    """`list`: the rows of `get_all` and `delete_all`, which the steps of those record."""
-    session = provider_session(call, "vector_store")
-    if session is None:
-        return
-    session.unmark(call, (yield))
-
-
-def insert(call: Call) -> Step:
-    """New records: of the create operation under way, or (2.x) a batch with one create operation each."""
-    session, write = provider_session(call, "vector_store"), WRITE.get()
-    if session is None:
-        yield from _of_entities(call, entities.insert)
-        return
-    arguments = call.arguments()
-    ids = [str(id) for id in cast(Sequence[object], arguments.get("ids") or [])]
-    payloads = cast(Sequence[Mapping[str, Any]], arguments.get("payloads") or [])
-    rows = [
-        (Record(id, payload.get("data", ""), owner_scope(session.memory, payload)), payload)
-        for id, payload in zip(ids, payloads, strict=False)
-    ]
-    if write is not None:
-        owners = [(write.operation, write.sources) for _ in rows]
-    else:
-        owners = [open_create(call, session, record.id, payload) for record, payload in rows]
-    if config().record_origin and len(rows) == len(payloads):
-        marked = [
-            record_origins.marked(payload, operation.origin) if operation.origin else payload
-            for payload, (operation, _) in zip(payloads, owners, strict=True)
-        ]
-        record_origins.replace_argument(call, "payloads", marked)
-    yield
-    for (record, _), (operation, sources) in zip(rows, owners, strict=True):
-        written(call, session, operation, sources, Action.ADD, record)
-
-
-def update(call: Call) -> Step:
-    """A record replaced in place. Outside an update operation (1.x refreshing session ids) its text stays as it is."""
-    session, write = provider_session(call, "vector_store"), WRITE.get()
-    if session is None:
-        yield from _of_entities(call, entities.update)
-        return
-    arguments = call.arguments()
-    payload = cast("Mapping[str, Any] | None", arguments.get("payload"))
-    if write is None:
-        _keep_mark(call, session, str(arguments.get("vector_id")), payload)
-        return
-    if payload is not None and config().record_origin and write.operation.origin:
-        record_origins.replace_argument(call, "payload", record_origins.marked(payload, write.operation.origin))
-    yield
-    payload = payload or {}
-    record = Record(write.record_id, payload.get("data", ""), owner_scope(session.memory, payload))
-    written(call, session, write.operation, write.sources, Action.UPDATE, record)
-
-
-def delete(call: Call) -> Step:
-    """A record gone: its tombstone."""
-    session, write = provider_session(call, "vector_store"), WRITE.get()
-    if session is None:
-        yield from _of_entities(call, entities.delete)
-    if session is None or write is None:
-        return
-    yield
-    written(call, session, write.operation, write.sources, Action.DELETE, Record(write.record_id, "", ""))
+    """`list`: the rows of `get_all` and `delete_all`, which their own steps record."""
+    session = provider_session(call, _RECORDS)
+    if session is not None:
+        session.unmark(call, (yield))
 
 
 def keyword_search(call: Call) -> Step:
-    """`keyword_search` (2.x): what the words of a query find; a store that cannot search words returns None."""
-    session = provider_session(call, "vector_store")
+    """`keyword_search` (2.x): the records that share words with a query; None from a store that cannot search words."""
+    session = provider_session(call, _RECORDS)
     if session is None:
         return
     found = session.unmark(call, (yield))
@@ -133,22 +84,154 @@ def keyword_search(call: Call) -> Step:
     operation = call.open(None, OpKind.RERANK, scope=session.scope, purpose="keyword_search")
     if session.query is not None:
         session.query.read_by(operation)
-    session.read_all(operation, records(session, found), Role.CANDIDATE)
+    session.read_all(operation, _records(session, found), Role.CANDIDATE)
 
 
-def records(session: Session, found: object) -> list[Record]:
+def insert(call: Call) -> Step:
+    """New records: of the create operation in progress, or (2.x) a batch with one create operation each."""
+    session, write = provider_session(call, _RECORDS), WRITE.get()
+    if session is None:
+        yield from _link_entities(call, Action.ADD)
+        return
+    arguments = call.arguments()
+    ids = [str(id) for id in cast(Sequence[object], arguments.get("ids") or [])]
+    payloads = cast(Sequence[Mapping[str, Any]], arguments.get("payloads") or [])
+    writes = [write or open_create(call, session, id, payload) for id, payload in zip(ids, payloads, strict=False)]
+    if config().record_origin and len(writes) == len(payloads):
+        origins = [write.operation.origin for write in writes]
+        marked = [record_origins.marked(payload, origin) for payload, origin in zip(payloads, origins, strict=True)]
+        record_origins.replace_argument(call, "payloads", marked)
+    yield
+    for id, payload, made in zip(ids, payloads, writes, strict=False):
+        record_written(call, session, made, Action.ADD, _record(session, id, payload))
+
+
+def update(call: Call) -> Step:
+    """A record replaced in place. Outside an update operation (1.x refreshes session ids) its text is unchanged."""
+    session, write = provider_session(call, _RECORDS), WRITE.get()
+    if session is None:
+        yield from _link_entities(call, Action.UPDATE)
+        return
+    arguments = call.arguments()
+    id, payload = str(arguments.get("vector_id")), cast("Mapping[str, Any] | None", arguments.get("payload"))
+    if write is None:
+        if payload is not None and id in session.marks:  # the version is unchanged, so its mark is put back
+            record_origins.replace_argument(call, "payload", record_origins.remarked(payload, session.marks[id][1]))
+        return
+    if payload is not None and config().record_origin:
+        record_origins.replace_argument(call, "payload", record_origins.marked(payload, write.operation.origin))
+    yield
+    record_written(call, session, write, Action.UPDATE, _record(session, write.record_id, payload or {}))
+
+
+def delete(call: Call) -> Step:
+    """A deleted record: its tombstone."""
+    session, write = provider_session(call, _RECORDS), WRITE.get()
+    if session is None:
+        yield from _link_entities(call, Action.DELETE)
+    elif write is not None:
+        yield
+        record_written(call, session, write, Action.DELETE, Record(write.record_id, "", ""))
+
+
+def _link_entities(call: Call, action: Action) -> Step:
+    """A write to the entity store (2.x): an entity is `state:<id>`, its sources are its name and the linked memories.
+
+    The name is an input and not the content of the entity, because a name states nothing.
+    """
+    session = provider_session(call, _ENTITIES)
+    if session is None:
+        return
+    arguments = call.arguments()
+    operation = call.open(None, OpKind.INDEX, scope=session.scope, purpose="link_entities")
+    ids = cast(Sequence[object], arguments.get("ids") or [arguments.get("vector_id")])
+    payloads = cast(Sequence[Mapping[str, Any]], arguments.get("payloads") or [arguments.get("payload") or {}])
+    entities, places = [make_ref(RefKind.STATE, str(id)) for id in ids], dict[str, int]()
+    sources = [
+        ([] if action == Action.ADD else [operation.read(ref, role=Role.PREVIOUS)])
+        + ([] if action == Action.DELETE else _read_entity(operation, payload, places))
+        for ref, payload in zip(entities, payloads, strict=False)
+    ]
+    yield
+    for ref, fed_by in zip(entities, sources, strict=False):
+        operation.wrote(ref, action=action, sources=fed_by)
+
+
+def _read_entity(operation: Operation, payload: Mapping[str, Any], places: dict[str, int]) -> list[int]:
+    """Read the name of an entity and the linked memories, each memory once per operation; returns the inputs."""
+    name = payload.get("data")
+    linked = [str(id) for id in cast(Sequence[object], payload.get("linked_memory_ids") or [])]
+    for id in linked:
+        if id not in places:
+            places[id] = operation.read(memory_ref(id))
+    return [operation.read(variable_ref(RefKind.FACT, name), content=name, origin=""), *(places[id] for id in linked)]
+
+
+def entity_boosts(call: Call) -> Step:
+    """`_compute_entity_boosts` (2.x): the memories that entities of the query move up, and by how much."""
+    session = SESSION.get()
+    if session is None or session.memory is not call.instance:
+        return
+    operation = call.open(None, OpKind.RERANK, scope=session.scope, purpose="entity_boosts")
+    if session.query is not None:
+        session.query.read_by(operation)
+    found = yield
+    ranked = sorted(cast("Mapping[str, object]", found).items(), key=lambda item: -(number(item[1]) or 0.0))
+    for id, boost in ranked:
+        operation.read(memory_ref(id), role=Role.CANDIDATE, score=number(boost))
+
+
+def embed(call: Call) -> Step:
+    """One or several embedded texts; recorded when they are variables (entity names are not)."""
+    session = provider_session(call, "embedding_model")
+    if session is None:
+        return
+    arguments = call.arguments()
+    given = arguments.get("texts", arguments.get("text"))
+    texts = cast(list[object], given) if isinstance(given, list) else [given]
+    embedded = [known for text in texts for known in session.embeds(text)]
+    if not embedded and session.turns and arguments.get("memory_action") == "search":
+        embedded = [Known(turn.ref, turn.content, Role.MESSAGE, "") for turn in session.turns]
+    if not embedded:
+        return
+    operation = call.open(None, OpKind.INDEX, scope=session.scope, purpose="embed", attributes=model_of(call.instance))
+    for known in embedded:
+        known.read_by(operation)
+    yield
+
+
+def score_and_rank(call: Call) -> Step:
+    """`score_and_rank` (2.x): the scorers that took part depend on installed packages and on the store."""
+    session = SESSION.get()
+    if session is None:
+        return
+    arguments = call.arguments()
+    optional = (("bm25", "bm25_scores"), ("entity", "entity_boosts"))
+    scorers = ["semantic", *(name for name, argument in optional if arguments.get(argument))]
+    session.operation.set(semconv.RETRIEVAL_SCORERS, scorers)
+    yield
+
+
+def rerank(call: Call) -> Step:
+    """The hits of a search in a new order: candidates in the old order, hits in the returned order."""
+    session = provider_session(call, "reranker")
+    if session is None:
+        return
+    arguments = call.arguments()
+    operation = call.open(None, OpKind.RERANK, scope=session.scope, purpose="rerank")
+    query = arguments.get("query")
+    operation.read(variable_ref(RefKind.QUERY, query), role=Role.QUERY, content=query)
+    session.read_all(operation, _records(session, arguments.get("documents")), Role.CANDIDATE)
+    reordered = yield
+    session.read_all(operation, _records(session, reordered), Role.HIT)
+
+
+def _records(session: Session, found: object) -> list[Record]:
     """The rows that a search of the store returned."""
     rows = cast(Sequence[Any], found if isinstance(found, list | tuple) else ())
     return [record_of(session.memory, row) for row in rows]
 
 
-def _of_entities(call: Call, step: Callable[[Call, Session], Step]) -> Step:
-    session = entities.entity_session(call)
-    if session is not None:
-        yield from step(call, session)
-
-
-def _keep_mark(call: Call, session: Session, id: str, payload: Mapping[str, Any] | None) -> None:
-    """The payload was read without its mark; the version it belongs to stays, so the mark goes back."""
-    if payload is not None and id in session.marks:
-        record_origins.replace_argument(call, "payload", record_origins.remarked(payload, session.marks[id][1]))
+def _record(session: Session, id: str, payload: Mapping[str, Any]) -> Record:
+    """A record that is being written."""
+    return Record(id, payload.get("data", ""), owner_scope(collection_of(session.memory), payload))

@@ -1,7 +1,7 @@
-"""Every create, update and delete of a stored record: which operation owns the new version, and what fed it.
+"""Create, update and delete of stored records: the operation that owns the new version, and its sources.
 
-The inner methods say what is about to be written and the vector store says that it was: a version is claimed only when
-the store has taken it.
+The inner methods of Mem0 say what is about to be written, and the vector store confirms: a version is recorded only
+after the store has taken it.
 """
 
 from __future__ import annotations
@@ -11,76 +11,81 @@ from typing import Any, cast
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation
-from memtrace_otel.instrumentation.mem0.calls import Call
-from memtrace_otel.instrumentation.mem0.known_records import KnownRecord
-from memtrace_otel.instrumentation.mem0.session import WRITE, Known, Session, Write, open_session, session_of
-from memtrace_otel.instrumentation.mem0.variables import (
-    Record,
-    collection_of,
-    memory_ref,
-    owner_scope,
-    place_of,
-    record_of,
+from memtrace_otel.instrumentation.mem0.state import (
+    WRITE,
+    Call,
+    Known,
+    KnownRecord,
+    Session,
+    Write,
+    known_record,
+    open_session,
+    session_of,
 )
+from memtrace_otel.instrumentation.mem0.values import Record, collection_of, memory_ref, owner_scope, record_of
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import Action, OpKind, Role
 
 
 def create_memory(call: Call) -> Step:
-    """`_create_memory`: one record from a fact or, stored as it is, from a message."""
+    """`_create_memory`: one record from a fact, or from a message that is stored unchanged."""
     arguments = call.arguments()
-    text = arguments.get("data")
-    session = session_of(call.instance)
+    text, session = arguments.get("data"), session_of(call.instance)
     if session is not None and session.produces:
         call.carry(WRITE, session.writes("", text))
         yield
         return
     metadata = cast(Mapping[str, Any], arguments.get("metadata") or {})
-    operation = _open(call, semconv.CREATE_MEMORY, OpKind.CREATE, owner_scope(call.instance, metadata), "")
-    session = session or open_session(call, operation)
-    fact = session.decided(Action.ADD, text=text)
-    call.carry(WRITE, Write(operation, "", _read(operation, [fact] if fact else session.knows(text))))
+    scope = owner_scope(collection_of(call.instance), metadata)
+    write = _begin(call, session, semconv.CREATE_MEMORY, OpKind.CREATE, scope, "", text)
     id = yield
-    operation.set(semconv.GEN_AI_MEMORY_RECORD_ID, str(id))
+    write.operation.set(semconv.GEN_AI_MEMORY_RECORD_ID, str(id))
 
 
 def update_memory(call: Call) -> Step:
     """`_update_memory`: a new version of a record. The public `update` is its own producer."""
     arguments = call.arguments()
-    id, text = str(arguments.get("memory_id")), arguments.get("data")
-    session = session_of(call.instance)
+    id, text, session = str(arguments.get("memory_id")), arguments.get("data"), session_of(call.instance)
     if session is not None and session.produces:
         call.carry(WRITE, session.writes(id, text))
-        yield
-        return
-    operation = _open(call, semconv.UPDATE_MEMORY, OpKind.UPDATE, session.scope if session else "", id)
-    session = session or open_session(call, operation)
-    fact = session.decided(Action.UPDATE, record_id=id, text=text)
-    call.carry(WRITE, Write(operation, id, _read(operation, [fact] if fact else session.knows(text))))
+    else:
+        _begin(call, session, semconv.UPDATE_MEMORY, OpKind.UPDATE, session.scope if session else "", id, text)
     yield
 
 
 def delete_memory(call: Call) -> Step:
     """`_delete_memory`: the tombstone of a record. The public `delete` is its own producer."""
     arguments = call.arguments()
-    id, existing = str(arguments.get("memory_id")), arguments.get("existing_memory")
-    session = session_of(call.instance)
+    id, existing, session = str(arguments.get("memory_id")), arguments.get("existing_memory"), session_of(call.instance)
     if session is not None and session.produces:
         write = Write(session.operation, id)
+        call.carry(WRITE, write)
     else:
-        operation = _open(call, semconv.DELETE_MEMORY, OpKind.DELETE, session.scope if session else "", id)
-        session = session or open_session(call, operation)
-        fact = session.decided(Action.DELETE, record_id=id)
-        write = Write(operation, id, _read(operation, [fact] if fact else []))
-    call.carry(WRITE, write)
-    if existing is not None:
+        scope = session.scope if session else ""
+        write = _begin(call, session, semconv.DELETE_MEMORY, OpKind.DELETE, scope, id, None)
+        session = session_of(call.instance)
+    if session is not None and existing is not None:
         replace(session, write, record_of(call.instance, existing))
     yield
-    session.deleted += 1
+    if session is not None:
+        session.deleted += 1
+
+
+def _begin(
+    call: Call, session: Session | None, name: str, kind: OpKind, scope: str, record_id: str, text: object
+) -> Write:
+    """Open the operation of a write; its source is the decision that asked for the write, else the text's variable."""
+    operation = _open(call, name, kind, scope, record_id, call.instance)
+    session = session or open_session(call, operation)
+    event = {OpKind.CREATE: Action.ADD, OpKind.UPDATE: Action.UPDATE}.get(kind, Action.DELETE)
+    fact = session.decided(event, record_id=record_id, text=text)
+    write = Write(operation, record_id, _read(operation, [fact] if fact else session.knows(text)))
+    call.carry(WRITE, write)
+    return write
 
 
 def replace(session: Session, write: Write, record: Record) -> None:
-    """Record the version that a write replaces; its payload also tells whose memory it is."""
+    """Record the version that a write replaces; the payload also names the owner."""
     if write.replaced or record.id != write.record_id:
         return
     write.replaced = True
@@ -88,42 +93,34 @@ def replace(session: Session, write: Write, record: Record) -> None:
     write.sources.append(session.read(write.operation, record, Role.PREVIOUS))
 
 
-def written(
-    call: Call, session: Session, operation: Operation, sources: list[int], action: str, record: Record
-) -> None:
+def record_written(call: Call, session: Session, write: Write, action: str, record: Record) -> None:
     """Record that the store took a version of `record`."""
+    operation, is_there = write.operation, action != Action.DELETE
     if record.scope and not operation.scope:
         operation.scope = record.scope
-    known = KnownRecord(collection_of(session.memory), operation.scope, record.id, place_of(session.memory))
-    call.patches.records.lost(known) if action == Action.DELETE else call.patches.records.saw(known)
+    known = known_record(session.memory, operation.scope, record.id)
+    (call.patches.records.saw if is_there else call.patches.records.lost)(known)
     session.marks.pop(record.id, None)
     operation.wrote(
-        memory_ref(record.id),
+        record.ref,
         action=action,
         content=record.text,
-        sources=sources,
-        event_time="" if action == Action.DELETE else session.event_time,
+        sources=write.sources,
+        event_time=session.event_time if is_there else "",
     )
 
 
-def open_create(call: Call, session: Session, id: str, payload: Mapping[str, Any]) -> tuple[Operation, list[int]]:
-    """Open the create operation of one record of a batch (2.x) beside its siblings; returns it and its sources."""
-    operation = _open(
-        call,
-        semconv.CREATE_MEMORY,
-        OpKind.CREATE,
-        owner_scope(session.memory, payload),
-        id,
-        memory=session.memory,
-        current=False,
-    )
-    return operation, _read(operation, session.knows(payload.get("data")))
+def open_create(call: Call, session: Session, id: str, payload: Mapping[str, Any]) -> Write:
+    """Open the create operation of one record of a batch (2.x) beside its siblings."""
+    scope = owner_scope(collection_of(session.memory), payload)
+    operation = _open(call, semconv.CREATE_MEMORY, OpKind.CREATE, scope, id, session.memory, current=False)
+    return Write(operation, id, _read(operation, session.knows(payload.get("data"))))
 
 
-def gone(call: Call, known: Iterable[KnownRecord], purpose: str) -> None:
-    """Record the tombstones of records that went all at once, one operation per owner."""
+def record_deleted(call: Call, deleted: Iterable[KnownRecord], purpose: str) -> None:
+    """Record the tombstones of records that were deleted together, one operation per owner."""
     by_scope: dict[str, list[KnownRecord]] = {}
-    for record in known:
+    for record in deleted:
         by_scope.setdefault(record.scope, []).append(record)
     for scope, records in by_scope.items():
         operation = call.open(
@@ -142,10 +139,8 @@ def gone(call: Call, known: Iterable[KnownRecord], purpose: str) -> None:
             operation.wrote(memory_ref(record.id), action=Action.DELETE, sources=[previous])
 
 
-def _open(
-    call: Call, name: str, kind: OpKind, scope: str, id: str, *, memory: Any = None, current: bool = True
-) -> Operation:
-    attributes = {semconv.GEN_AI_MEMORY_STORE_ID: collection_of(call.instance if memory is None else memory)}
+def _open(call: Call, name: str, kind: OpKind, scope: str, id: str, memory: Any, *, current: bool = True) -> Operation:
+    attributes = {semconv.GEN_AI_MEMORY_STORE_ID: collection_of(memory)}
     if id:
         attributes[semconv.GEN_AI_MEMORY_RECORD_ID] = id
     return call.open(name, kind, scope=scope, attributes=attributes, current=current)
