@@ -84,6 +84,11 @@ class Server:
         self.process.terminate()
         return self.process.wait(20)
 
+    def errors(self) -> str:
+        """Return the rest of standard error; the process has ended."""
+        assert self.process.stderr is not None
+        return self.process.stderr.read()
+
     def span_ids(self) -> set[str]:
         """The spans in the file, what waits included."""
         with SqliteStore.open(self.database, create=False) as store:
@@ -92,11 +97,17 @@ class Server:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start servers on `database`; arguments are options, keywords settings, `first` is what Python runs before."""
+    """Start servers on `database`: arguments are options, keywords settings, `first` is code that Python runs before,
+    `warnings` the lines before the line with the ports."""
     running: list[Server] = []
 
     def start(
-        *options: str, database: Path = tmp_path / "spans.db", scheme: str = "http", first: str = "", **environ: str
+        *options: str,
+        database: Path = tmp_path / "spans.db",
+        scheme: str = "http",
+        first: str = "",
+        warnings: int = 0,
+        **environ: str,
     ) -> Server:
         program = f"{first}; from memtrace_otel.cli import main; main()"
         command = [sys.executable, *(("-c", program) if first else ("-m", "memtrace_otel.cli"))]
@@ -105,7 +116,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "MEMTRACE_"))}
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**clean, **environ})
         assert process.stderr is not None
-        line = process.stderr.readline()
+        *_, line = [process.stderr.readline() for _ in range(warnings + 1)]
         ports = re.findall(r" on \S+:(\d+)", line)
         assert len(ports) == 2, line + process.stderr.read()
         server = Server(process, database, f"localhost:{ports[0]}", f"{scheme}://localhost:{ports[1]}")
