@@ -112,6 +112,10 @@ def _summary(database: Path, started: int, command: Sequence[str], killed: bool)
         return
     elsewhere = "" if database == Path(settings.DB_PATH.default).absolute() else f" --db {quote(str(database))}"
     if not recorded.operations:
+        if recorded.waiting:
+            yield f"memtrace-otel: {recorded.waiting} bytes of spans wait in the spool: {database} could not be written"
+            yield "  the next run with the same database and service name writes them"
+            return
         yield "memtrace-otel: no memory operation was recorded"
         if killed:
             yield "  SIGKILL ended the program: what it recorded in its last moment is lost; type: kill <pid> (SIGTERM)"

@@ -1,9 +1,10 @@
-"""What a run left in the database."""
+"""What a run left behind: memory operations in the database, and spans that wait in the spool."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,13 +19,17 @@ MOST = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Memory operations that started after a moment: how many by system, how many judge an answer, and how many have
-    no contents because capture was off. Not `complete` when there are more than were counted."""
+    """Memory operations that started after a moment: the number by system, how many judge an answer, how many have
+    no contents because capture was off. Not `complete` when there are more than were counted.
+
+    `waiting` are the bytes of spans that the run wrote to the spool, and that did not reach the database.
+    """
 
     systems: Mapping[str, int]
     judged: int
     without_content: int
     complete: bool = True
+    waiting: int = 0
 
     @property
     def operations(self) -> int:
@@ -33,9 +38,9 @@ class Recorded:
 
 
 def read_recorded(database: Path, since: int) -> Recorded:
-    """Count what `database` holds of the time from `since` (ns), 20,000 spans at most. Raises StoreError.
+    """Count the operations in `database` that started at `since` (ns) or later, among 20,000 spans at most.
 
-    A database that does not exist holds nothing.
+    A database that does not exist holds no operation. Raises StoreError.
     """
     spans: list[OperationSpan] = []
     if database.exists():
@@ -47,4 +52,20 @@ def read_recorded(database: Path, since: int) -> Recorded:
         judged=sum(span.kind == OpKind.JUDGE for span in operations),
         without_content=sum(Incomplete.CONTENT_OFF in span.incomplete for span in operations),
         complete=len(spans) <= MOST,
+        waiting=_waiting_bytes(database, since),
     )
+
+
+def _waiting_bytes(database: Path, since: int) -> int:
+    """Return the bytes in the spools of exporters to a database that were written at `since` (ns) or later."""
+    from memtrace_otel.capture.processor.spool import spool_directory
+    from memtrace_otel.sources.exporter import MemtraceSpanExporter
+
+    # The service name of the program is part of the folder's name.
+    own = spool_directory(MemtraceSpanExporter(database))
+    size = 0
+    for path in own.parent.glob(f"{MemtraceSpanExporter.__name__}-*/*.spool"):
+        with suppress(OSError):
+            found = path.stat()
+            size += found.st_size if found.st_mtime_ns >= since else 0
+    return size

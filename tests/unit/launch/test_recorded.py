@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,14 @@ def test_operations_since_a_moment_are_counted_by_system(tmp_path: Path, monkeyp
     assert read_recorded(tmp_path / "missing.db", 0).operations == 0
     monkeypatch.setattr("memtrace_otel.launch.recorded.MOST", 2)
     assert read_recorded(tmp_path / "memtrace.db", 10) == Recorded({"mem0": 1, "openai": 1}, 0, 1, complete=False)
+
+
+def test_spans_that_wait_in_the_spool_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMTRACE_SPOOL_DIR", str(tmp_path / "spool"))
+    database = tmp_path / "memtrace.db"
+    assert read_recorded(database, 0).waiting == 0
+    for folder, name in (("MemtraceSpanExporter-1", "a.spool"), ("OTLPSpanExporter-1", "b.spool")):
+        (tmp_path / "spool" / folder).mkdir(parents=True)
+        (tmp_path / "spool" / folder / name).write_bytes(b"12345")
+    assert read_recorded(database, 0).waiting == 5
+    assert read_recorded(database, time.time_ns() + 10**10).waiting == 0
