@@ -318,13 +318,6 @@ SOURCE_SERVICES = Setting(
     "Services of a Jaeger that `--source` searches, between commas: all that work on a memory or judge answers. Empty: "
     "every one it knows, each at about eight requests per failing trace.",
 )
-PACK_SECONDS = Setting(
-    "MEMTRACE_PACK_SECONDS",
-    60.0,
-    "`serve` packs spans, when nothing else is to be done, once they have been in the file for so many seconds; "
-    "0: never.",
-    least=0,
-)
 
 AnySetting = Setting[str] | Setting[int] | Setting[float] | Setting[bool]
 TABLE: tuple[AnySetting, ...] = (
@@ -362,7 +355,6 @@ TABLE: tuple[AnySetting, ...] = (
     SOURCE_BYTES,
     SOURCE_HOURS,
     SOURCE_SERVICES,
-    PACK_SECONDS,
 )
 NAMES: Mapping[str, AnySetting] = {setting.name: setting for setting in TABLE}
 """The rows by their name as a Python argument and in YAML."""

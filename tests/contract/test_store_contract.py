@@ -18,7 +18,6 @@ from memtrace_otel.testing import (
     FillRecords,
     RecordContract,
     StoreContract,
-    UpkeepContract,
 )
 
 
@@ -51,10 +50,3 @@ class TestDurabilityOfSqliteStore(DurableContract):
     def open_store(self, tmp_path: Path) -> Iterator[Callable[[], SqliteStore]]:
         with ExitStack() as stack:
             yield lambda: stack.enter_context(SqliteStore.open(tmp_path / "store.db"))
-
-
-class TestUpkeepOfSqliteStore(UpkeepContract):
-    @pytest.fixture
-    def upkeep(self, tmp_path: Path) -> Iterator[SqliteStore]:
-        with SqliteStore.open(tmp_path / "store.db") as store:
-            yield store

@@ -60,7 +60,7 @@ def feedback(
         described=outside(),
     )
     with SqliteStore.open(database, create=False) as store:
-        known = store.waiting_bytes() > 0 or store.is_known(trace_id)
+        known = store.waiting()[0] > 0 or store.is_known(trace_id)
         store.add_request(request)  # left to wait: a server is to notice it
     click.echo(f"feedback on trace {trace_id} is in {database}")
     if not known:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 import click
 
@@ -12,7 +14,7 @@ from memtrace_otel.cli.errors import clear_errors
 from memtrace_otel.cli.options import database_option, examples
 from memtrace_otel.cli.output import progress_bar
 
-_UNREADABLE = "spans that cannot be read"
+_LENGTH_BYTES = 8
 
 
 @click.command(
@@ -26,11 +28,8 @@ def import_files(files: tuple[Path, ...], database: Path) -> None:
 
     Accepted, each also gzipped: OTLP/JSON (one request per line or per file), OTLP protobuf, smartcomment and
     MemTraceBench graphs. Of OTLP logs, evaluations (`gen_ai.evaluation.result` in the context of a span) are taken, as
-    `serve` takes them; other log records and, in JSON, metrics are skipped, and counted on standard error. Of another
-    database, not gzipped, the spans and what waits in it are taken, as far as a damaged one can be read.
+    `serve` takes them; other log records and, in JSON, metrics are skipped, and counted on standard error.
     """
-    from memtrace_otel.sources.importing import import_requests
-
     skipped: Counter[str] = Counter()
     with progress_bar("import") as progress:
         spans = import_requests(database, _bodies(files, progress, skipped))
@@ -40,22 +39,38 @@ def import_files(files: tuple[Path, ...], database: Path) -> None:
     click.echo(f"{spans} new spans in {database}")
 
 
+def import_requests(path: str | Path, bodies: Iterable[bytes]) -> int:
+    """Add OTLP requests to the database at `path`, all or none; return how many spans are new to the database.
+
+    `bodies` is first read to its end, into an unnamed temporary file. If `bodies` raises, the database is not changed
+    and not created. Raises StoreError, and what `bodies` raises.
+    """
+    from memtrace_otel.sources import SqliteStore
+
+    if Path(path).exists():
+        SqliteStore.open(path, create=False).close()  # refuse a file of another version before the long work
+    with tempfile.TemporaryFile() as staged:
+        for body in bodies:
+            staged.write(len(body).to_bytes(_LENGTH_BYTES, "big") + body)
+        with SqliteStore.open(path) as store:
+            store.add_requests(_staged(staged))
+            return store.decode()
+
+
+def _staged(file: IO[bytes]) -> Iterator[bytes]:
+    file.seek(0)
+    while length := file.read(_LENGTH_BYTES):
+        yield file.read(int.from_bytes(length, "big"))
+
+
 def _bodies(files: tuple[Path, ...], progress: Callable[[int, int], None], skipped: Counter[str]) -> Iterator[bytes]:
-    """Yield trace requests; count what else there is in `skipped`."""
+    """Yield trace requests; count everything else in `skipped`."""
     from memtrace_otel.graph.smartcomment import to_spans
     from memtrace_otel.otlp import encode_request
     from memtrace_otel.otlp.files import GraphDocument, InputError, Skipped, read_file
-    from memtrace_otel.sources.salvage import is_database, read_requests
 
     for number, path in enumerate(files):
         progress(number, len(files))
-        if is_database(path):
-            for body in read_requests(path):
-                if body is None:
-                    skipped[_UNREADABLE] += 1
-                else:
-                    yield body
-            continue
         for item in read_file(path):
             if isinstance(item, GraphDocument):
                 try:

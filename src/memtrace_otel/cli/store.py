@@ -14,12 +14,10 @@ import click
 
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
 from memtrace_otel.cli.options import check_scope, database_option, examples
-from memtrace_otel.semconv import ATTRIBUTION_SCOPE
 
 if TYPE_CHECKING:
     from memtrace_otel.sources import SqliteStore
 
-_READER = "another process reads them?"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
@@ -53,8 +51,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="JSON on stan
 def store() -> None:
     """Count, check, prune and compact the database; forget a memory.
 
-    All of it may run while other processes write. Programs and `serve` wait while `compact` and `forget` write the file
-    anew; what waits for more than ten seconds fails.
+    Other processes may write meanwhile. They wait while `compact` and `forget` write the file anew; a write that waits
+    for more than ten seconds fails.
     """
 
 
@@ -106,47 +104,41 @@ def check(database: Path, as_json: bool) -> None:
 @database_option
 @clear_errors
 def compact(database: Path) -> None:
-    """Pack the spans, to about a third, and give free space back to the file system."""
+    """Write the database anew without its free pages, and give their space back to the file system."""
     from memtrace_otel.sources import SqliteStore
 
     with SqliteStore.open(database, create=False) as opened:
         compaction = opened.compact()
-    given = compaction.bytes
-    click.echo(f"{given} bytes given back" if given >= 0 else f"the file grew by {-given} bytes meanwhile")
-    _tell_unfinished(compaction.finished, _READER)
+    freed = compaction.bytes
+    click.echo(f"{freed} bytes given back" if freed >= 0 else f"the file grew by {-freed} bytes meanwhile")
+    _tell_log(compaction.log_bytes, database)
 
 
 @store.command(
     epilog=examples("memtrace-otel store forget 8f14e45fceea167a", "memtrace-otel store forget 8f14e45fceea167a --yes")
 )
 @click.argument("scope", callback=check_scope)
-@click.option("--no-compact", is_flag=True, help="Do not write the file anew: copies stay in it until `compact`.")
 @database_option
 @_yes_option
 @clear_errors
-def forget(scope: str, no_compact: bool, database: Path, yes: bool) -> None:
-    """Erase the contents of a memory; who wrote and read what, and when, stays.
+def forget(scope: str, database: Path, yes: bool) -> None:
+    """Delete a memory: its spans, the other spans of its traces that have no memory, and the verdicts on these traces.
 
-    Addresses of whole contents in a content store are printed: they are yours to delete. What was interrupted is taken
-    up by the same command.
+    The file is written anew, so that the deleted text is gone. Spans of other memories stay.
     """
     from memtrace_otel.sources import SqliteStore
 
     if not yes:
-        click.confirm("The contents cannot be had back. Erase them?", abort=True)
+        click.confirm("The memory cannot be had back. Delete it?", abort=True)
     with SqliteStore.open(database, create=False) as opened:
         _tell_waiting(opened)
-        forgotten = opened.forget(scope, compact=not no_compact)
-    if not forgotten.spans and not forgotten.quarantined:
+        forgotten = opened.forget(scope)
+    if not forgotten.spans and not forgotten.quarantined and not forgotten.log_bytes:
         _fail_unknown(scope)
     click.echo(
-        f"erased: contents of {forgotten.spans} spans, what {forgotten.readers} spans of other scopes had read of them,"
-        f" {forgotten.verdicts} verdicts, {forgotten.quarantined} unreadable requests",
-        err=True,
+        f"deleted: {forgotten.spans} spans, {forgotten.verdicts} verdicts, {forgotten.quarantined} quarantined requests"
     )
-    for reference in forgotten.references:
-        click.echo(reference)
-    _tell_unfinished(forgotten.finished, "told not to compact" if no_compact else _READER)
+    _tell_log(forgotten.log_bytes, database)
 
 
 @store.command(
@@ -165,7 +157,12 @@ def forget(scope: str, no_compact: bool, database: Path, yes: bool) -> None:
     callback=_quantity(_BYTES),
     help="Unreadable requests, then the oldest traces, until no more is used: 500MB.",
 )
-@click.option("--scope", metavar="SCOPE", callback=check_scope, help="Only spans of this memory; alone: all of them.")
+@click.option(
+    "--scope",
+    metavar="SCOPE",
+    callback=check_scope,
+    help="Only traces of this memory and of no other; alone: all of them.",
+)
 @click.option("--all", "everything", is_flag=True, help="Also when by this clock every trace is older than AGE.")
 @database_option
 @_yes_option
@@ -186,9 +183,8 @@ def prune(
     before = None if older_than is None else max(0, time.time_ns() - older_than * 10**9)
     with SqliteStore.open(database, create=False) as opened:
         newest = opened.stats().last
-        if before is not None and newest and not everything and not _is_recorded_since(opened, before):
-            newer = f"the newest span is of {_moment(newest)}" if newest < before else "only verdicts are newer"
-            moments = f"{newer}, this clock says {_moment(time.time_ns())}"
+        if before is not None and newest and newest < before and not everything:
+            moments = f"the newest span is of {_moment(newest)}, this clock says {_moment(time.time_ns())}"
             fail(f"nothing removed: every trace is older than that ({moments}); --all removes them all")
         _tell_waiting(opened)
         pruned = opened.prune(before=before, max_bytes=max_size, scope=scope)
@@ -199,13 +195,7 @@ def prune(
     unreadable = f", {pruned.quarantined} unreadable requests" if pruned.quarantined else ""
     click.echo(f"removed {pruned.spans} spans of {pruned.traces} traces{unreadable}")
     if max_size is not None and used > max_size:
-        whose = "other memories, and pages that they share" if scope is not None else "what prune does not remove"
-        click.echo(f"{used} bytes are still used, of {whose}: `memtrace-otel store compact` may free some", err=True)
-
-
-def _is_recorded_since(opened: SqliteStore, since: int) -> bool:
-    """Tell whether any span but those of verdicts, which have the clock of this machine, started then or later."""
-    return any(span.instrumentation_scope != ATTRIBUTION_SCOPE for span in opened.indexed_since(since))
+        click.echo(f"{used} bytes are still used; `memtrace-otel store compact` may free some", err=True)
 
 
 def _tell_waiting(opened: SqliteStore) -> None:
@@ -228,6 +218,10 @@ def _moment(nanoseconds: int) -> str:
         return f"{nanoseconds} ns"
 
 
-def _tell_unfinished(finished: bool, reason: str) -> None:
-    if not finished:
-        click.echo(f"older pages are left ({reason}): run `memtrace-otel store compact` later", err=True)
+def _tell_log(log_bytes: int, database: Path) -> None:
+    if log_bytes:
+        click.echo(
+            f"{database} and {log_bytes} bytes of {database}-wal still hold deleted text, because another process reads"
+            " them: end that process, then run `memtrace-otel store compact`",
+            err=True,
+        )

@@ -13,7 +13,7 @@ from tempfile import TemporaryFile
 
 from memtrace_otel.doctor.finding import Finding, ok, problem, warning
 from memtrace_otel.sources import SqliteStore, StoreError
-from memtrace_otel.sources.connection import connect
+from memtrace_otel.sources.database import connect
 
 _ELSEWHERE = "export MEMTRACE_DB=~/memtrace.db"
 _LOCK_SECONDS = 1.0

@@ -49,7 +49,5 @@ def load_slice(source: SliceSource, origin: str) -> EvolutionGraph:
 
 
 def _load(source: SliceSource, origin: str) -> EvolutionGraph:
-    if not hasattr(source, "lineage"):  # until the file has the query
-        return build_graph(source.spans(), whole=False)  # type: ignore[attr-defined]
     traces = dict.fromkeys(found[:32] for found in source.lineage([origin]))
     return build_graph((span for trace_id in traces for span in source.trace(trace_id)), whole=False)

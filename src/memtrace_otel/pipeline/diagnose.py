@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from memtrace_otel.annotate import Annotation, AnnotationStore, AttributionMetrics, annotate
 from memtrace_otel.attribution import attribute, find_failures, read_verdict, verdict_json
 from memtrace_otel.graph import EvolutionGraph, load_graph, load_graphs
-from memtrace_otel.model import OperationSpan, Verdict, is_origin, make_origin, split_origin
+from memtrace_otel.model import OperationSpan, Verdict, is_origin, judged_traces, make_origin, split_origin
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, FailureType, Incomplete
 from memtrace_otel.sources import DamagedError, RemoteSource, SqliteStore, StoredVerdict
 from memtrace_otel.sources.ahead import TOGETHER, read_ahead
-from memtrace_otel.sources.wanted import indexed_judged_traces
 
 _logger = logging.getLogger(__name__)
 _ABSENT = "absent"
@@ -218,9 +217,9 @@ def _stored(origin: str, graph: EvolutionGraph, store: SqliteStore) -> Operation
 
 def _evaluated(store: SqliteStore) -> Iterator[str]:
     """The traces whose answers somebody has evaluated, there or in another trace."""
-    for span in store.indexed():
+    for span in store.evaluations():
         if span.instrumentation_scope != ATTRIBUTION_SCOPE:
-            yield from sorted(indexed_judged_traces(span.trace_id, span.fields))
+            yield from sorted(judged_traces(span))
 
 
 def record(

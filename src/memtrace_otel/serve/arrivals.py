@@ -6,25 +6,32 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from sqlite3 import Connection
 
 from memtrace_otel.model import is_unique
 from memtrace_otel.semconv import CHANGING_KINDS
 from memtrace_otel.sources import DamagedError, NewSpan, SqliteStore
-from memtrace_otel.sources.connection import unsynced
-from memtrace_otel.sources.inbox import Batch, drain_batch
-from memtrace_otel.sources.lineage import owner_scopes
-from memtrace_otel.sources.runs import RunPacker
-from memtrace_otel.sources.space import give_back, last_row, settle
+from memtrace_otel.sources.database import unsynced
+from memtrace_otel.sources.ingest import decode_batch
 
 _BATCH_BYTES = 1 << 18
+_PAGE_BYTES = 4 << 20
 _BURST_SECONDS = 10.0
 _OLDEST = "SELECT received FROM inbox ORDER BY id LIMIT 1"
 _BOUNDS = """
 SELECT coalesce((SELECT min(id) FROM inbox), seq + 1), seq FROM sqlite_sequence WHERE name = 'inbox'
 """
-_SCOPES = "SELECT DISTINCT scope FROM span WHERE trace_id = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """As `memtrace_otel.sources.ingest.Batch`, of spans as they are counted."""
+
+    spans: list[NewSpan]
+    quarantined: int
+    last: int = 0
 
 
 class WatchedStore(SqliteStore):
@@ -32,7 +39,6 @@ class WatchedStore(SqliteStore):
     gap tells of spans that another process decoded."""
 
     _seen = 0
-    _packer: RunPacker | None = None
 
     def __init__(self, connection: Connection, path: Path) -> None:
         super().__init__(connection, path)
@@ -50,7 +56,7 @@ class WatchedStore(SqliteStore):
         are lost with the power is in the inbox again.
         """
         with self._locked() as connection, unsynced(connection):
-            batch = drain_batch(connection, _BATCH_BYTES)
+            batch = decode_batch(connection, _BATCH_BYTES)
         if batch is None:
             self._burst = None
         if batch and batch.spans:
@@ -58,7 +64,7 @@ class WatchedStore(SqliteStore):
             if self._own and self._own[-1][1] == after:
                 after = self._own.pop()[0]
             self._own.append((after, batch.last))
-        return batch
+        return batch and Batch([NewSpan.of(span) for span in batch.spans], batch.quarantined, batch.last)
 
     def skip(self) -> None:
         """Take what is in the file as seen."""
@@ -105,12 +111,11 @@ class WatchedStore(SqliteStore):
             yield from page
 
     def scopes_of(self, trace_id: str) -> list[str]:
-        """Return the memories that spans of a trace are of, '' among them where one is of none; those that were read
-        where a page of the file cannot be."""
-        found: list[str] = []
-        with suppress(DamagedError), self._locked() as connection:
-            found += (scope for (scope,) in connection.execute(_SCOPES, (trace_id,)))
-        return found
+        """Return the memories that spans of a trace are of, '' among them where one is of none; none where a page of
+        the file cannot be read."""
+        with suppress(DamagedError):
+            return super().scopes_of(trace_id)
+        return []
 
     def changed_by(self, span: NewSpan) -> set[str]:
         """Return the memories that a span that changes records names: it may be of another one, or of none."""
@@ -119,25 +124,26 @@ class WatchedStore(SqliteStore):
         traces = {origin[:32] for origin in span.fields.origins}
         found = {scope for trace_id in traces for scope in self.scopes_of(trace_id)}
         if unique := [ref for ref in span.fields.written if is_unique(ref)]:
-            with suppress(DamagedError), self._locked() as connection:
-                found |= owner_scopes(connection, unique)
+            with suppress(DamagedError):
+                found |= {scope for ref in unique for scopes in self.writer_scopes(ref).values() for scope in scopes}
         return found
 
     def newest(self) -> int:
         """Return the highest row of a span."""
         with self._locked() as connection:
-            return last_row(connection)
+            return int(connection.execute("SELECT coalesce(max(id), 0) FROM span").fetchone()[0])
 
-    def pack(self, last: int) -> int:
-        """Pack the next few spans up to row `last`, not synced; return how many, 0 at the end."""
-        self._packer = self._packer or RunPacker(self._locked)
-        with self._locked() as connection, unsynced(connection):
-            return self._packer.pack(last)
+    def _indexed_pages(self, after: int, last: int) -> Iterator[tuple[int, list[NewSpan]]]:
+        """Yield the spans with row numbers behind `after`, up to `last`, page by page, each with its last number."""
+        while after < last:
+            with self._locked() as connection:
+                clause = "WHERE id > ? AND id <= ? ORDER BY id LIMIT 256"
+                page, _ = self._read(connection, clause, (after, last), _PAGE_BYTES)
+            if not page:
+                return
+            after = page[-1][0][1]
+            yield after, [NewSpan.of(span) for _, span in page if span]
 
-    def give_back(self) -> bool:
-        """Give a few free pages back to the file system; False when that is not worth it."""
-        return give_back(self._locked)
-
-    def settle(self) -> None:
-        """Bring what was written into the file itself, as far as nobody is kept waiting."""
-        settle(self._locked)
+    def indexed_since(self, since: int, kind: str = "") -> Iterator[NewSpan]:
+        """Yield the spans (of one kind) that started at `since` (ns) or later, by start time."""
+        yield from map(NewSpan.of, self.spans(since=since, kinds=(kind,) if kind else ()))

@@ -7,14 +7,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from memtrace_otel.sources.turn import Turn
+from memtrace_otel.sources.filelock import DatabaseLock
 
 
 class Counting:
     """The first server counts for as long as it lives, then the next one."""
 
     def __init__(self, database: Path) -> None:
-        self._turn = Turn(database, "-counts")
+        self._turn = DatabaseLock(database, "-counts")
         self._held: ExitStack | None = None
 
     def __enter__(self) -> Self:
@@ -30,6 +30,6 @@ class Counting:
         """Tell whether this process counts. Raises StoreError when that cannot be told."""
         if self._held is None:
             with ExitStack() as attempt:
-                if attempt.enter_context(self._turn.taken(wait=False)):
+                if attempt.enter_context(self._turn.held(wait=False)):
                     self._held = attempt.pop_all()
         return self._held is not None

@@ -1,5 +1,4 @@
-"""The decoding process: turns what waits in the inbox into spans, in order, counts what arrives, and packs spans when
-nothing else is to be done.
+"""The decoding process: turns what waits in the inbox into spans, in order, and counts what arrives.
 
 Started as `python -m memtrace_otel.serve.decoding FILE`.
 """
@@ -12,11 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from memtrace_otel import settings
 from memtrace_otel.serve.arrivals import WatchedStore
 from memtrace_otel.serve.background import Tell, set_up, work
 from memtrace_otel.serve.counting import Counting
-from memtrace_otel.serve.packing import Packing
 from memtrace_otel.serve.progress import Progress, seen_in
 from memtrace_otel.sources import NewSpan
 
@@ -24,19 +21,15 @@ _NICE = 5
 """Acknowledging comes first where both need the same core."""
 _LOOK_SECONDS = 2.0
 """Other processes write the same file without a word to this one."""
-_PAUSE_SECONDS = 0.003
 _MOST_SECONDS = 0.1
 """Of a pause in a burst: what took longer waited for the lock itself, or was a request of many megabytes."""
-_LOG_PAGES = 4096
-"""Copying the log into the file takes a tenth of a second: it is done here, long before who receives would do it."""
 
 
 def main(path: str) -> None:
     """Work until standard input ends."""
     tell = set_up(_NICE)
     with Counting(Path(path)) as counting, WatchedStore.open(path) as store:
-        store.copy_log_every(_LOG_PAGES)
-        work(store.skip, _Work(store, Packing(settings.PACK_SECONDS.read()), counting, tell).step, tell)
+        work(store.skip, _Work(store, counting, tell).step, tell)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +37,11 @@ class _Work:
     """What this process does, step by step, and whom it tells."""
 
     store: WatchedStore
-    packing: Packing
     counting: Counting
     tell: Tell
 
     def step(self) -> float:
-        """Decode one batch; when nothing waits, pack a few spans. Return after how many seconds there may be more."""
+        """Decode one batch; return after how many seconds there may be more."""
         started = time.monotonic()
         batch = self.store.decode_batch()
         if batch is not None:
@@ -59,13 +51,7 @@ class _Work:
             return 0.0
         for spans in self.store.arrived():
             self._count(spans)
-        started = time.monotonic()
-        if not self.packing.step(self.store):
-            self.tell(Progress(packed=self.packing.packed))
-            self.packing.packed = 0
-            return _LOOK_SECONDS
-        # The write lock is free for others as long as it was held.
-        return max(_PAUSE_SECONDS, time.monotonic() - started)
+        return _LOOK_SECONDS
 
     def _count(self, spans: Sequence[NewSpan], quarantined: int = 0) -> None:
         counted = spans if self.counting.is_mine() else ()

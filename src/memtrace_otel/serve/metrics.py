@@ -41,7 +41,6 @@ class Metrics(Collector):
         self.decoded_spans = 0
         self.quarantined = 0
         self.verdicts = 0
-        self.packed_spans = 0
         self.failed_sends = 0
         self._restarts = Counter(dict.fromkeys(Process, 0))
         self._damaged = -math.inf
@@ -86,7 +85,6 @@ class Metrics(Collector):
         self.decoded_spans += progress.spans
         self.quarantined += progress.quarantined
         self.verdicts += progress.verdicts
-        self.packed_spans += progress.packed
         self.failed_sends += progress.failed_sends
         seen = self._seen.copy()  # a scrape reads it in another thread
         for (what, *names), count in progress.seen.items():
@@ -120,7 +118,6 @@ class Metrics(Collector):
         yield _counter("quarantined_requests", "Requests, or parts of one, set aside as unreadable.", self.quarantined)
         yield _counter("verdicts", "New verdicts on failed answers.", self.verdicts)
         yield _counter("failed_sends", "Times that verdicts could not be sent, or looked for.", self.failed_sends)
-        yield _counter("packed_spans", "Spans packed.", self.packed_spans)
         restarts = CounterMetricFamily(f"{_PREFIX}restarts", "Restarts of a background process.", labels=("process",))
         for process, count in self._restarts.items():
             restarts.add_metric((process,), count)

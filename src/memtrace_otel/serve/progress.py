@@ -17,7 +17,7 @@ _MOST_CHARACTERS = 200
 """Of the name of a system or service; it comes from whoever sends spans."""
 
 
-_NUMBERS = ("spans", "quarantined", "verdicts", "errors", "packed", "failed_sends", "damaged")
+_NUMBERS = ("spans", "quarantined", "verdicts", "errors", "failed_sends", "damaged")
 
 
 class Process(StrEnum):
@@ -45,7 +45,7 @@ By = tuple[Seen, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """New spans and what is seen in them, requests set aside, new verdicts, attributions that broke, packed spans,
+    """New spans and what is seen in them, requests set aside, new verdicts, attributions that broke,
     traces whose verdicts the receiver did not take.
 
     `attributed` are those of the verdicts that telemetry can name. `answering`: systems and services not told of before
@@ -58,7 +58,6 @@ class Progress:
     errors: int = 0
     attributed: tuple[Attributed, ...] = ()
     seen: Counter[By] = field(default_factory=Counter[By])
-    packed: int = 0
     failed_sends: int = 0
     answering: frozenset[Pair] = frozenset()
     damaged: int = 0

@@ -35,8 +35,6 @@ _logger = logging.getLogger(__name__)
 _MEASURE_SECONDS = 0.5
 _GRACE_SECONDS = 10
 _CLOSING_SECONDS, _FLUSH_SECONDS = 0.5, 2.0
-_LOG_PAGES = 32768
-"""The decoding process copies the log into the file long before; this process does so for a log of 128 MiB."""
 MOST_CONNECTIONS = 512
 """Over HTTP, and the same number over gRPC."""
 _BACKLOG = 128
@@ -87,7 +85,6 @@ def serve(options: Options, ready: Callable[[Listening], None]) -> None:
     for warning in options.warnings():
         _logger.warning("%s", warning)
     with SqliteStore.open(options.database) as store:
-        store.copy_log_every(_LOG_PAGES)
         asyncio.run(_serve(options, store, ready))
 
 

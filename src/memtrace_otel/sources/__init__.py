@@ -1,13 +1,12 @@
 """Where spans live: the protocols every store keeps, the embedded store (one SQLite file), tracing backends."""
 
 from memtrace_otel.sources.errors import DamagedError, SourceLimitError, StoreError
+from memtrace_otel.sources.ingest import NewSpan
 from memtrace_otel.sources.nearby import NearbySources
 from memtrace_otel.sources.opening import SourceError, open_source
 from memtrace_otel.sources.protocols import RecordSource, SpanStore, StoredVerdict, StoreStats, TraceSource, VerdictLog
 from memtrace_otel.sources.remote import RemoteSource
-from memtrace_otel.sources.rows import NewSpan
 from memtrace_otel.sources.sqlite import SqliteStore
-from memtrace_otel.sources.upkeep import StoreUpkeep
 
 __all__ = [
     "DamagedError",
@@ -21,7 +20,6 @@ __all__ = [
     "SqliteStore",
     "StoreError",
     "StoreStats",
-    "StoreUpkeep",
     "StoredVerdict",
     "TraceSource",
     "VerdictLog",

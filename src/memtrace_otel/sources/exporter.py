@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sqlite3
 import threading
 import time
 from collections.abc import Sequence
@@ -20,9 +19,9 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from memtrace_otel import settings
 from memtrace_otel.otlp.sdk import encode_sdk_spans
-from memtrace_otel.sources.connection import BUSY_SECONDS, TranslatedErrors, connect
+from memtrace_otel.sources.database import BUSY_SECONDS, TranslatedErrors, connect, is_busy
 from memtrace_otel.sources.errors import StoreError
-from memtrace_otel.sources.inbox import add_bodies
+from memtrace_otel.sources.ingest import add_requests
 
 _logger = logging.getLogger(__name__)
 _TRY_SECONDS = 0.02
@@ -79,9 +78,9 @@ class MemtraceSpanExporter(SpanExporter):
                     _fork_gate,
                     closing(connect(self.path, create=True, busy_seconds=_TRY_SECONDS)) as connection,
                 ):
-                    return add_bodies(connection, (body,))
+                    return add_requests(connection, (body,))
             except StoreError as error:
-                if not _is_busy(error) or time.monotonic() > deadline:
+                if not is_busy(error.__cause__) or time.monotonic() > deadline:
                     raise
             time.sleep(_PAUSE_SECONDS)
 
@@ -91,12 +90,6 @@ class MemtraceSpanExporter(SpanExporter):
         if first:
             reason = str(error) if isinstance(error, StoreError) else f"{self.path}: {type(error).__name__}"
             _logger.warning("memtrace cannot write spans, further failures are only counted: %s", reason)
-
-
-def _is_busy(error: StoreError) -> bool:
-    """Tell whether another process was writing."""
-    cause = error.__cause__
-    return isinstance(cause, sqlite3.OperationalError) and cause.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
 
 
 class _ForkGate:

@@ -1,175 +1,205 @@
-"""The indexes of lineage: which spans read what a span produced, which spans list a variable among their outputs.
-
-A name is indexed by its hash, behind the number of the part of the file that the span is in: names are random, and with
-the hash alone every new span would write pages all over indexes that grow with the file. So it writes the pages of the
-newest part, and who asks looks into each part. Two names may share a hash: what is found is compared by name.
-"""
+"""SQL over the `variable` table: who read, wrote and changed what, and the operations behind or after an operation."""
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable
-from hashlib import blake2b
 from sqlite3 import Connection
+from typing import Literal
 
-from google.protobuf.message import DecodeError
-
-from memtrace_otel.otlp.decode import IndexedFields, indexed_fields
 from memtrace_otel.semconv import CHANGING_KINDS
+from memtrace_otel.sources.ingest import pack_origin
 
-PART_BITS, HASH_BITS = 15, 40
-_HASH_MASK = (1 << HASH_BITS) - 1
-"""A part has 2 ** 15 rows: of a million spans 31 are looked into, three microseconds each."""
-
-
-def key_of(name: str, id: int) -> int:
-    """Return the number by which a ref or an origin is indexed for the span of row `id`."""
-    return id >> PART_BITS << HASH_BITS | _hash_of(name)
+Direction = Literal["backward", "forward"]
 
 
-def add_to_indexes(connection: Connection, spans: Iterable[tuple[int, IndexedFields]]) -> None:
-    """Make the spans of rows be found by what they read and wrote."""
-    readers: list[tuple[int, int]] = []
-    writers: list[tuple[int, int]] = []
-    for id, fields in spans:
-        readers += [(key_of(origin, id), id) for origin in fields.origins]
-        writers += [(key_of(ref, id), id) for ref in fields.written]
-    connection.executemany("INSERT OR IGNORE INTO reader (origin, span) VALUES (?, ?)", readers)
-    connection.executemany("INSERT OR IGNORE INTO writer (ref, span) VALUES (?, ?)", writers)
+def lineage(connection: Connection, origins: Iterable[str], direction: Direction, most: int) -> list[str]:
+    """Return the origins of up to `most` operations that lie behind some operations, or after them; these first."""
+    starts = [id for origin in origins for id in _rows_of(connection, origin)]
+    if not starts:
+        return []
+    values = ", ".join(f"({id}, 0, 0)" for id in starts)
+    query = (_BACKWARD if direction == "backward" else _FORWARD).format(starts=values)
+    return [f"{trace.hex()}-{span.hex()}" for trace, span in connection.execute(query, (most,))]
 
 
-def remove_from_indexes(connection: Connection, id: int, body: bytes, kept: IndexedFields | None = None) -> None:
-    """Undo `add_to_indexes` for a span, but for what is `kept`; one that cannot be decoded is found only by looking
-    through all."""
-    try:
-        fields = indexed_fields(body)
-    except DecodeError:
-        connection.execute("DELETE FROM reader WHERE span = ?", (id,))
-        connection.execute("DELETE FROM writer WHERE span = ?", (id,))
-        return
-    gone = (fields.origins, fields.written)
-    if kept:
-        gone = (fields.origins - kept.origins, fields.written - kept.written)
-    origins, refs = [[(key_of(name, id), id) for name in names] for names in gone]
-    connection.executemany("DELETE FROM reader WHERE origin = ? AND span = ?", origins)
-    connection.executemany("DELETE FROM writer WHERE ref = ? AND span = ?", refs)
+def origins_of(connection: Connection, ref: str) -> list[str]:
+    """Return the origins of the spans that write a variable, or read it from an unknown origin, by start time."""
+    query = (
+        "SELECT DISTINCT trace, span.span FROM variable CROSS JOIN span ON id = variable.span"
+        " WHERE ref = ? AND origin = '' ORDER BY start, id"
+    )
+    return [f"{trace.hex()}-{span.hex()}" for trace, span in connection.execute(query, (ref,))]
 
 
-def readers_of(connection: Connection, origin: str) -> list[int]:
-    """Return the rows of the spans that read what `origin` produced; seldom one more."""
-    return [id for (id,) in connection.execute(_READERS, {"hash": _hash_of(origin)})]
+def writers(connection: Connection, ref: str) -> list[str]:
+    """Return the ids of the traces that list a variable among their outputs."""
+    query = (
+        "SELECT DISTINCT trace FROM variable CROSS JOIN span ON id = variable.span"
+        " WHERE ref = ? AND origin = '' AND direction = 1"
+    )
+    return [trace.hex() for (trace,) in connection.execute(query, (ref,))]
 
 
-def writers_of(connection: Connection, ref: str) -> list[str]:
-    """Return the traces of the spans that list `ref` among their outputs; seldom one more."""
-    return [trace_id for (trace_id,) in connection.execute(_WRITERS, {"hash": _hash_of(ref)})]
-
-
-def writers_before(connection: Connection, ref: str, trace_id: str, most: int) -> list[str]:
-    """Return the traces of up to `most` of them that arrived before the last span of a trace, the last first."""
-    found: list[str] = []
-    last, first = connection.execute(_BOUNDS, (trace_id,)).fetchone()
-    for part in range((last or 0) >> PART_BITS, (first or 0) - 1, -1):
-        key = part << HASH_BITS | _hash_of(ref)
-        found += [writer for (writer,) in connection.execute(_WRITERS_BEFORE, (key, last, most - len(found)))]
-        if len(found) >= most:
-            break
+def changed_elsewhere(connection: Connection, written: Iterable[tuple[str, str]], refs: Iterable[str]) -> set[str]:
+    """Return the ids of the traces with a span that changes a record, and that reads what a span (origin, scope) of
+    another scope wrote, or lists one of `refs` among its outputs."""
+    found: set[str] = set()
+    for origin, scope in written:
+        found.update(trace.hex() for (trace,) in connection.execute(_CHANGED, (pack_origin(origin), scope)))
+    for ref in refs:
+        found.update(trace.hex() for (trace,) in connection.execute(_CHANGED_REF, (ref,)))
     return found
 
 
 def writer_scopes(connection: Connection, ref: str) -> dict[str, set[str]]:
-    """Return the traces of the spans that list `ref` among their outputs, each with the scopes these may be of."""
-    rows = connection.execute(_WRITER_SCOPES, {"hash": _hash_of(ref)}).fetchall()
-    possible = _possible(connection, rows)
+    """Return the ids of the traces that list a variable among their outputs, each with the scopes of its writers.
+
+    A span without a scope may be of any scope of its trace, or of none ('').
+    """
+    query = (
+        "SELECT DISTINCT trace, scope FROM variable CROSS JOIN span ON id = variable.span"
+        " WHERE ref = ? AND origin = '' AND direction = 1"
+    )
     found: defaultdict[str, set[str]] = defaultdict(set)
-    for trace_id, scope in rows:
-        found[trace_id] |= {scope} if scope else possible[trace_id]
+    for trace, scope in connection.execute(query, (ref,)).fetchall():
+        found[trace.hex()] |= {scope} if scope else _scopes_around(connection, trace)
     return found
-
-
-def owner_scopes(connection: Connection, refs: Iterable[str]) -> set[str]:
-    """Return the scopes that the spans may be of that list one of `refs` among their outputs: of the first and of the
-    last one in each part of the file, so that what it costs does not go with the number of versions."""
-    rows = connection.execute(_OWNER_SCOPES, (json.dumps([_hash_of(ref) for ref in refs]),)).fetchall()
-    return {scope for _, scope in rows if scope}.union(*_possible(connection, rows).values())
 
 
 def reader_scopes(connection: Connection, trace_ids: Iterable[str]) -> list[tuple[str, str, set[str]]]:
-    """Return (one of these traces, a trace that read what a span of it produced, the scopes its span may be of), but
-    for readers of the very scope of that span."""
-    connection.create_function("hash_of", 1, _hash_of, deterministic=True)
-    rows = connection.execute(_READER_SCOPES, (json.dumps(list(trace_ids)),)).fetchall()
-    possible = _possible(connection, [row[1:] for row in rows])
-    return [(trace_id, reader, {scope} if scope else possible[reader]) for trace_id, reader, scope in rows]
+    """Return (one of these traces, a trace that read what a span of it wrote, the scopes that the reader may be of).
 
-
-def changed_elsewhere(connection: Connection, written: Iterable[tuple[str, str]], refs: Iterable[str]) -> set[str]:
-    """Return the traces of the spans that change a record and read what one of these spans (origin, scope), of another
-    scope or of none, wrote, or list one of `refs` among their outputs; seldom one more."""
-    connection.create_function("hash_of", 1, _hash_of, deterministic=True)
-    made = [(_hash_of(origin), scope) for origin, scope in written]
-    read = connection.execute(_CHANGED, (json.dumps(made),)).fetchall()
-    listed = connection.execute(_CHANGED_REFS, (json.dumps(list(refs)),)).fetchall()
-    return {trace_id for (trace_id,) in (*read, *listed)}
-
-
-def _possible(connection: Connection, rows: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
-    """Return what a span without a scope may be of, by trace: the scope of one around it, if any."""
-    found = {trace_id: {""} for trace_id, scope in rows if not scope}
-    for trace_id, scope in connection.execute(_SCOPES, (json.dumps(list(found)),)) if found else ():
-        found[trace_id].add(scope)
+    Readers of the same scope as the span that wrote are left out.
+    """
+    found: list[tuple[str, str, set[str]]] = []
+    for trace_id in trace_ids:
+        for reader, scope in connection.execute(_READER_SCOPES, (bytes.fromhex(trace_id),)).fetchall():
+            scopes = {scope} if scope else _scopes_around(connection, reader)
+            found.append((trace_id, reader.hex(), scopes))
     return found
 
 
-def _hash_of(name: str) -> int:
-    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest) & _HASH_MASK
+def scopes_of(connection: Connection, trace_id: str) -> list[str]:
+    """Return the scopes of the spans of a trace, '' among them where a span has none."""
+    query = "SELECT DISTINCT scope FROM span WHERE trace = ?"
+    return [scope for (scope,) in connection.execute(query, (bytes.fromhex(trace_id),))]
 
 
-_PARTS = """
-RECURSIVE part (base, least) AS (
-    SELECT max({0}) >> {1} << {1}, (SELECT min({0}) FROM {2}) >> {1} << {1} FROM {2}
-    UNION ALL SELECT base - (1 << {1}), least FROM part WHERE base > least
-)
-"""
-_READER_PARTS, _WRITER_PARTS = _PARTS.format("origin", HASH_BITS, "reader"), _PARTS.format("ref", HASH_BITS, "writer")
-_READERS = f"WITH {_READER_PARTS} SELECT span FROM part CROSS JOIN reader ON origin = base | :hash"
-_OF_WRITERS = "FROM part CROSS JOIN writer ON ref = base | :hash CROSS JOIN span ON id = span"
-_WRITERS = f"WITH {_WRITER_PARTS} SELECT DISTINCT trace_id {_OF_WRITERS}"
-_WRITER_SCOPES = f"WITH {_WRITER_PARTS} SELECT DISTINCT trace_id, scope {_OF_WRITERS}"
-_SCOPES = "SELECT DISTINCT trace_id, scope FROM span WHERE trace_id IN (SELECT value FROM json_each(?))"
-_MADE = """
-made (trace_id, scope, hash) AS MATERIALIZED (
-    SELECT trace_id, scope, hash_of(trace_id || '-' || span_id)
-    FROM span WHERE trace_id IN (SELECT value FROM json_each(?))
-)
-"""
-_OF_READERS = "FROM made CROSS JOIN part CROSS JOIN reader ON origin = base | hash CROSS JOIN span ON id = reader.span"
-_READER_SCOPES = f"""
-WITH {_READER_PARTS}, {_MADE}
-SELECT DISTINCT made.trace_id, span.trace_id, span.scope {_OF_READERS} WHERE span.scope <> made.scope OR span.scope = ''
-"""
+def _scopes_around(connection: Connection, trace: bytes) -> set[str]:
+    return {"", *scopes_of(connection, trace.hex())}
+
+
+def _rows_of(connection: Connection, origin: str) -> list[int]:
+    packed = pack_origin(origin)
+    if isinstance(packed, str):
+        return []
+    query = "SELECT id FROM span WHERE trace = ? AND span = ?"
+    return [id for (id,) in connection.execute(query, (packed[:16], packed[16:]))]
+
+
 _CHANGES = f"span.kind IN {tuple(sorted(map(str, CHANGING_KINDS)))}"
 _CHANGED = f"""
-WITH {_READER_PARTS}, made (hash, scope) AS MATERIALIZED (
-    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)
+SELECT DISTINCT trace FROM variable CROSS JOIN span ON id = variable.span
+WHERE origin = ? AND origin <> '' AND (scope <> ? OR scope = '') AND {_CHANGES}
+"""
+_CHANGED_REF = f"""
+SELECT DISTINCT trace FROM variable CROSS JOIN span ON id = variable.span
+WHERE ref = ? AND origin = '' AND direction = 1 AND {_CHANGES}
+"""
+_OWN_ORIGIN = "CAST(here.trace || here.span AS BLOB)"
+_READER_SCOPES = f"""
+SELECT DISTINCT reader.trace, reader.scope FROM span AS here
+CROSS JOIN variable ON variable.origin = {_OWN_ORIGIN} AND variable.origin <> ''
+CROSS JOIN span AS reader ON reader.id = variable.span
+WHERE here.trace = ? AND (reader.scope <> here.scope OR reader.scope = '')
+"""
+
+_KIND = "substr(v.ref, 1, instr(v.ref, ':') - 1)"
+_IS_RECORD = f"{_KIND} IN ('memory', 'state', 'chunk', 'document')"
+_IS_LASTING = f"{_KIND} IN ('memory', 'state', 'chunk', 'document', 'fact')"
+"""Kinds of refs that mean the same thing in several traces."""
+_ANSWERS = "IN ('respond', 'judge')"
+_WRITERS_BEFORE = f"""
+    UNION
+    SELECT writer.id, 0, by_record OR {_IS_RECORD} FROM reached
+    CROSS JOIN span AS here ON here.id = reached.id
+    CROSS JOIN variable AS v ON v.span = here.id AND v.origin = ''
+    CROSS JOIN span AS writer ON writer.id IN (
+        SELECT other.id FROM variable AS written CROSS JOIN span AS other ON other.id = written.span
+        WHERE written.ref = v.ref AND written.origin = '' AND written.direction = 1
+        AND other.start <= here.start AND other.id <> here.id AND {{same}} ORDER BY other.start DESC LIMIT 3
+    )
+    WHERE (v.direction = 0 OR v.action NOT IN ('ADD', 'UPDATE', 'DELETE'))
+    AND NOT (by_record AND {_KIND} = 'query')
+    AND NOT ((by_record OR {_IS_RECORD}) AND writer.kind {_ANSWERS})
+"""
+"""Of a read from an unknown origin, or an output that was not written: the last writers of the ref before the read."""
+
+# Columns: the row of the span; whether only its inputs are of interest; whether the way came by a record. Behind a
+# record no question and no answering operation is entered: they made an earlier answer, not this record.
+_BACKWARD = f"""
+WITH RECURSIVE reached (id, inputs_only, by_record) AS (
+    VALUES {{starts}}
+    -- by a recorded origin
+    UNION
+    SELECT writer.id, 0, by_record OR {_IS_RECORD} FROM reached
+    CROSS JOIN variable AS v ON v.span = reached.id AND v.direction = 0 AND v.origin <> ''
+    CROSS JOIN span AS writer ON writer.trace = substr(v.origin, 1, 16) AND writer.span = substr(v.origin, 17)
+    WHERE NOT (by_record AND {_KIND} = 'query')
+    AND NOT ((by_record OR {_IS_RECORD}) AND writer.kind {_ANSWERS})
+    -- by an unknown origin
+{_WRITERS_BEFORE.format(same="other.trace = here.trace")}
+{_WRITERS_BEFORE.format(same=f"other.scope = here.scope AND {_IS_LASTING}")}
+{_WRITERS_BEFORE.format(same=_IS_LASTING)}
+    -- inside: continuations, and operations that wrote what this operation lists
+    UNION
+    SELECT child.id, 0, by_record FROM reached
+    CROSS JOIN span AS here ON here.id = reached.id
+    CROSS JOIN span AS child ON child.trace = here.trace AND child.parent = here.span AND child.parent <> x''
+    WHERE child.part > 0 OR (NOT inputs_only AND (child.kind = '' OR EXISTS (
+        SELECT 1 FROM variable AS v CROSS JOIN variable AS listed
+        ON listed.ref = v.ref AND listed.origin = '' AND listed.span = here.id AND listed.direction = 1
+        WHERE v.span = child.id AND v.direction = 1
+    )))
+    -- around: a continuation belongs to its parent; a step without inputs worked on the inputs of the step around it
+    UNION
+    SELECT above.id, 1, by_record FROM reached
+    CROSS JOIN span AS here ON here.id = reached.id
+    CROSS JOIN span AS above ON above.trace = here.trace AND above.span = here.parent
+    WHERE here.part > 0 OR NOT EXISTS (SELECT 1 FROM variable AS v WHERE v.span = here.id AND v.direction = 0)
 )
-SELECT DISTINCT span.trace_id {_OF_READERS} WHERE (span.scope <> made.scope OR span.scope = '') AND {_CHANGES}
+SELECT DISTINCT span.trace, span.span FROM reached CROSS JOIN span USING (id) LIMIT ?
 """
-_CHANGED_REFS = f"""
-WITH {_WRITER_PARTS}, named (hash) AS MATERIALIZED (SELECT hash_of(value) FROM json_each(?))
-SELECT DISTINCT span.trace_id
-FROM named CROSS JOIN part CROSS JOIN writer ON ref = base | hash CROSS JOIN span ON id = writer.span WHERE {_CHANGES}
-"""
-_OWNER_SCOPES = f"""
-WITH {_WRITER_PARTS}, named (hash) AS MATERIALIZED (SELECT value FROM json_each(?)), owner (id) AS (
-    SELECT (SELECT min(span) FROM writer WHERE ref = base | hash) FROM named CROSS JOIN part
-    UNION SELECT (SELECT max(span) FROM writer WHERE ref = base | hash) FROM named CROSS JOIN part
+_FORWARD = f"""
+WITH RECURSIVE reached (id, inputs_only, by_record) AS (
+    VALUES {{starts}}
+    UNION
+    SELECT v.span, 0, 0 FROM reached
+    CROSS JOIN span AS here ON here.id = reached.id
+    CROSS JOIN variable AS v ON v.origin = {_OWN_ORIGIN} AND v.origin <> ''
+    UNION
+    SELECT reader.id, 0, 0 FROM reached
+    CROSS JOIN span AS here ON here.id = reached.id
+    CROSS JOIN variable AS written ON written.span = here.id AND written.direction = 1
+    CROSS JOIN variable AS v ON v.ref = written.ref AND v.origin = '' AND v.direction = 0
+    CROSS JOIN span AS reader ON reader.id = v.span
+    WHERE reader.start >= here.start AND (reader.trace = here.trace OR (reader.scope = here.scope AND {_IS_LASTING}))
+    UNION
+    SELECT child.id, 0, 0 FROM reached
+    CROSS JOIN span AS here ON here.id = reached.id
+    CROSS JOIN span AS child ON child.trace = here.trace AND child.parent = here.span AND child.parent <> x''
+    WHERE child.part > 0 OR child.kind = ''
+    OR NOT EXISTS (SELECT 1 FROM variable AS v WHERE v.span = child.id AND v.direction = 0)
+    UNION
+    SELECT above.id, 0, 0 FROM reached
+    CROSS JOIN span AS here ON here.id = reached.id
+    CROSS JOIN span AS above ON above.trace = here.trace AND above.span = here.parent
+    WHERE here.part > 0 OR above.kind <> '' AND EXISTS (
+        SELECT 1 FROM variable AS v CROSS JOIN variable AS listed
+        ON listed.ref = v.ref AND listed.origin = '' AND listed.span = above.id AND listed.direction = 1
+        WHERE v.span = here.id AND v.direction = 1
+    )
 )
-SELECT DISTINCT trace_id, scope FROM owner CROSS JOIN span USING (id)
+SELECT DISTINCT span.trace, span.span FROM reached CROSS JOIN span USING (id) LIMIT ?
 """
-_WRITERS_BEFORE = """
-SELECT trace_id FROM writer CROSS JOIN span ON id = span WHERE ref = ? AND span < ? ORDER BY span DESC LIMIT ?
-"""
-_BOUNDS = f"SELECT (SELECT max(id) FROM span WHERE trace_id = ?), (SELECT min(ref) >> {HASH_BITS} FROM writer)"

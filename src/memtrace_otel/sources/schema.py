@@ -1,68 +1,65 @@
-"""The tables of the embedded store. Another shape is another `VERSION`, and a step in `migrations` that leads to it."""
+"""The tables of the database file, and the check that a file has these tables and nothing else.
 
-VERSION = 6
+Ids and origins are bytes: a trace id 16, a span id 8, an origin 24 (trace id, then span id). `hex()` shows them in
+SQLite's shell. The file is of one version: another version is refused by name.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import cache
+from sqlite3 import Connection
+
+VERSION = 1
 APPLICATION_ID = 0x4D54_4F54
 """`MTOT`: tells our files from any other SQLite database."""
-
-# Which spans read a version that the span `origin` produced, and which list the variable `ref` among their outputs: by
-# `lineage.key_of` them, a sixth of the bytes of their names.
-READER_TABLE = """CREATE TABLE reader (
-    origin INTEGER NOT NULL, span INTEGER NOT NULL REFERENCES span (id), PRIMARY KEY (origin, span)
-) WITHOUT ROWID"""
-WRITER_TABLE = READER_TABLE.replace("reader", "writer").replace("origin", "ref")
-
-# The kinds that are looked for, and none, to count the others. With all of them the index takes 25 bytes more of a
-# span; it has them in files that version 5 or an older one made.
-INDEXED_KINDS = "kind IN ('', 'judge', 'respond')"
-
-PACKING_STATEMENTS = (
-    # What spans of a scope say, to pack others with; made when the scope had so many spans.
-    """CREATE TABLE dictionary (
-        number INTEGER PRIMARY KEY AUTOINCREMENT, scope TEXT NOT NULL, spans INTEGER NOT NULL, sample BLOB NOT NULL
-    )""",
-    "CREATE INDEX dictionary_scope ON dictionary (scope, number, spans)",
-    # Texts that grow: `size` bytes in pieces, found by `head` while it may grow.
-    "CREATE TABLE stream (id INTEGER PRIMARY KEY AUTOINCREMENT, head INTEGER, size INTEGER NOT NULL)",
-    "CREATE INDEX stream_head ON stream (head)",
-    # A piece of a stream, deflated: the id has the stream in front of the number of the piece.
-    "CREATE TABLE piece (id INTEGER PRIMARY KEY, text BLOB NOT NULL)",
-    # How many bytes of a stream a span needs.
-    """CREATE TABLE stream_use (
-        span INTEGER NOT NULL, stream INTEGER NOT NULL, size INTEGER NOT NULL, PRIMARY KEY (span, stream)
-    ) WITHOUT ROWID""",
-    "CREATE INDEX stream_use_size ON stream_use (stream, size)",
-    # Rows of spans up to this one are packed, as far as they can be.
-    "CREATE TABLE packing (up_to INTEGER NOT NULL)",
-    "INSERT INTO packing VALUES (0)",
-)
+INPUT, OUTPUT = 0, 1
+"""Values of `variable.direction`."""
 
 STATEMENTS = (
-    # Requests as received, committed before anything else happens to them; gone once their spans are rows.
+    # Requests as received, committed before they are acknowledged; deleted once their spans are rows.
     "CREATE TABLE inbox (id INTEGER PRIMARY KEY AUTOINCREMENT, body BLOB NOT NULL, received INTEGER NOT NULL)",
-    # What could not be read, kept whole: a later version may read it.
+    # Requests, or spans of one, that could not be decoded. They are kept: a later version may decode them.
     """CREATE TABLE quarantine (
         id INTEGER PRIMARY KEY, body BLOB NOT NULL, reason TEXT NOT NULL, received INTEGER NOT NULL
     )""",
     # Resource and instrumentation scope, shared by many spans: an OTLP request without spans.
-    "CREATE TABLE source (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, body BLOB NOT NULL)",
-    # One row per span: the columns that are asked for, and the span as received, so that nothing is lost.
+    "CREATE TABLE resource (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, body BLOB NOT NULL)",
+    # One row per span. `body` is the protobuf span, compressed (`compression`); the other columns are for queries.
     """CREATE TABLE span (
-        id INTEGER PRIMARY KEY,
-        trace_id TEXT NOT NULL,
-        span_id TEXT NOT NULL,
-        name TEXT NOT NULL,
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        trace BLOB NOT NULL,
+        span BLOB NOT NULL,
+        parent BLOB NOT NULL,
+        part INTEGER NOT NULL,
         kind TEXT NOT NULL,
         scope TEXT NOT NULL,
         start INTEGER NOT NULL,
-        source INTEGER NOT NULL REFERENCES source (id),
+        "end" INTEGER NOT NULL,
+        evaluates INTEGER NOT NULL,
+        resource INTEGER NOT NULL REFERENCES resource (id),
         body BLOB NOT NULL,
-        UNIQUE (trace_id, span_id)
+        UNIQUE (trace, span)
     )""",
     "CREATE INDEX span_start ON span (start)",
-    f"CREATE INDEX span_kind ON span (kind, start) WHERE {INDEXED_KINDS}",
     "CREATE INDEX span_scope ON span (scope, start)",
-    READER_TABLE,
-    WRITER_TABLE,
+    "CREATE INDEX span_kind ON span (kind, start)",
+    "CREATE INDEX span_parent ON span (trace, parent) WHERE parent <> x''",
+    "CREATE INDEX span_evaluates ON span (start) WHERE evaluates = 1",
+    # The inputs (direction 0) and outputs (direction 1) of spans. `origin` is '' for outputs and unknown origins.
+    """CREATE TABLE variable (
+        span INTEGER NOT NULL REFERENCES span (id),
+        direction INTEGER NOT NULL,
+        position INTEGER NOT NULL,
+        ref TEXT NOT NULL,
+        origin BLOB NOT NULL,
+        role TEXT NOT NULL,
+        action TEXT NOT NULL,
+        digest BLOB NOT NULL,
+        PRIMARY KEY (span, direction, position)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX variable_ref ON variable (ref) WHERE origin = ''",
+    "CREATE INDEX variable_origin ON variable (origin) WHERE origin <> ''",
     """CREATE TABLE verdict (
         attribution_id TEXT PRIMARY KEY, answer TEXT NOT NULL, document TEXT NOT NULL, created INTEGER NOT NULL
     )""",
@@ -71,7 +68,29 @@ STATEMENTS = (
     """CREATE TABLE sent (
         target TEXT NOT NULL, span_id TEXT NOT NULL, sent_at INTEGER NOT NULL, PRIMARY KEY (target, span_id)
     ) WITHOUT ROWID""",
-    *PACKING_STATEMENTS,
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {VERSION}",
 )
+
+
+def is_ours(connection: Connection) -> bool:
+    """Tell whether the file has exactly these tables and indexes: no view, no trigger, no computed column.
+
+    A view or computed column in the place of a table could make any number of rows of any size.
+    """
+    return _definitions(connection) == _expected()
+
+
+def _definitions(connection: Connection) -> set[tuple[str, str, str | None]]:
+    query = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite@_%' ESCAPE '@' LIMIT 100"
+    return set(connection.execute(query).fetchall())
+
+
+@cache
+def _expected() -> set[tuple[str, str, str | None]]:
+    connection = sqlite3.connect(":memory:")
+    for statement in STATEMENTS:
+        connection.execute(statement)
+    found = _definitions(connection)
+    connection.close()
+    return found

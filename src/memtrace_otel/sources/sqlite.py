@@ -2,212 +2,141 @@
 
 from __future__ import annotations
 
-import json
-import logging
-import math
 import os
 import threading
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from itertools import islice
+import time
+from collections.abc import Collection, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from copy import copy
 from pathlib import Path
-from sqlite3 import Connection, DatabaseError
-from typing import Any, Literal, Self
+from sqlite3 import Connection
+from types import TracebackType
+from typing import Any, Self
 
-from memtrace_otel.model import OperationSpan, make_origin
+from memtrace_otel import settings
+from memtrace_otel.model import OperationSpan, has_failing_evaluation, is_trace_id, judged_traces, make_origin
 from memtrace_otel.semconv import OpKind
-from memtrace_otel.sources import forgetting, ledger, retention, space
-from memtrace_otel.sources.bodies import UNDECODABLE, Bodies
-from memtrace_otel.sources.connection import TranslatedErrors, connect, copy_log_every, is_corrupt, snapshot
-from memtrace_otel.sources.damage import find_damage
+from memtrace_otel.sources import ingest, lineage, maintenance
+from memtrace_otel.sources.compression import BodyError, decompress
+from memtrace_otel.sources.database import TranslatedErrors, connect, snapshot, transaction
 from memtrace_otel.sources.errors import DamagedError, StoreError
-from memtrace_otel.sources.heads import Head
-from memtrace_otel.sources.inbox import Batch, add_bodies, drain_batch, waiting
-from memtrace_otel.sources.lineage import (
-    changed_elsewhere,
-    reader_scopes,
-    readers_of,
-    writer_scopes,
-    writers_before,
-    writers_of,
-)
-from memtrace_otel.sources.migrations import migrate
-from memtrace_otel.sources.outlines import Outline, read_outline
+from memtrace_otel.sources.filelock import DatabaseLock
+from memtrace_otel.sources.maintenance import Compaction, Damage, Forgotten, Pruned, ScopeStats, StoreSize
 from memtrace_otel.sources.protocols import StoredVerdict, StoreStats
 from memtrace_otel.sources.records import may_write, near_failures, unique_refs
-from memtrace_otel.sources.rows import NewSpan, Source, has_span, read_indexed, read_row, read_source
-from memtrace_otel.sources.schema import INDEXED_KINDS
-from memtrace_otel.sources.streams import NUMBER_BITS
-from memtrace_otel.sources.turn import Turn
-from memtrace_otel.sources.upkeep import Compaction, Damage, Forgotten, Pruned, ScopeStats, StoreSize
-from memtrace_otel.sources.wanted import find_failing
 
-_logger = logging.getLogger(__name__)
-_PAGE = 256
-_PAGE_BYTES = 4 << 20
-_SOURCES = 4096
-_FINDINGS = 1000
+_PAGE_SPANS, _PAGE_BYTES = 256, 4 << 20
+_TRACE_BYTES = 256 << 20
+"""Most bytes of spans, decompressed, that one answer may hold."""
+_RESOURCES = 4096
+_SENTENCES = 100
+"""Most sentences in `incomplete`."""
+_COLUMNS = "start, id, trace, span, resource, body"
 
 
 class SqliteStore:
-    """A `StoreUpkeep` (see there for the promises) that also remembers verdicts and what was sent where.
+    """Spans, verdicts and what was sent where, in one SQLite file: a `TraceSource` and a `VerdictLog`.
 
-    May be shared by threads, not across a fork.
+    A request that `add_request` acknowledged survives kill -9. Readers never block the writer. Every read first decodes
+    the requests that wait in the inbox. Threads may share a store; a fork may not. Methods raise StoreError when the
+    file cannot be read or written, and DamagedError for a damaged page. A span that cannot be decoded is left out and
+    named in `incomplete`.
     """
 
     def __init__(self, connection: Connection, path: Path) -> None:
         self._connection = connection
         self._path = path
         self._absolute = path.absolute()
-        self._file = _file_at(self._absolute)
-        self._lock = threading.RLock()
-        self._turn = Turn(path)
-        self._sources: dict[int, Source] = {}
+        self._file = _identity(self._absolute)
+        self._thread_lock = threading.RLock()
+        self._file_lock = DatabaseLock(path)
+        self._resources: dict[int, ingest.Resource] = {}
         self.incomplete: list[str] = []
-        self._bodies = Bodies(connection)
 
     @classmethod
     def open(cls, path: str | Path, create: bool = True) -> Self:
-        """Open the database file. Raises StoreError when it cannot be opened, is not ours or is of another version."""
-        path = Path(path)
-        connection = connect(path, create=create)
-        try:
-            migrate(connection, path)
-        except BaseException:
-            connection.close()
-            raise
-        return cls(connection, path)
+        """Open the database file; with `create` make a missing one, readable by its owner alone.
 
-    def copy_log_every(self, pages: int) -> None:
-        """Copy the log into the file when a commit of this store finds so many pages in it."""
-        with self._locked() as connection:
-            copy_log_every(connection, pages)
+        Raises StoreError when the file cannot be opened, is no database of memtrace-otel or has another schema version.
+        """
+        path = Path(path)
+        return cls(connect(path, create=create), path)
 
     def close(self) -> None:
-        """Close the file; the store is of no use afterwards."""
+        """Close the file. The store cannot be used afterwards."""
         with self._locked() as connection:
             connection.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.close()
 
+    # --- ingest --------------------------------------------------------------------------------------------------
     def add_request(self, body: bytes) -> None:
-        """Commit an OTLP trace request to the inbox, on disk when this returns."""
+        """Commit an OTLP trace request to the inbox; the request is on disk when this returns."""
         self.add_requests((body,))
 
     def add_requests(self, bodies: Iterable[bytes]) -> None:
-        """Commit several requests, all or none. Raises StoreError also where the file is no longer at its path."""
-        self._check_place()  # else who sends again fills what nobody finds
+        """Commit several requests, all or none. Raises StoreError also where the file was moved or removed."""
+        self._check_place()
         with self._locked() as connection:
-            add_bodies(connection, bodies)
+            ingest.add_requests(connection, bodies)
         self._check_place()
 
-    def is_in_place(self) -> bool:
-        """Tell whether the path still leads to the file that is open: nobody finds what another one is given."""
-        return _file_at(self._absolute) == self._file
-
-    def _check_place(self) -> None:
-        if not self.is_in_place():
-            raise StoreError(self._path, _NOT_IN_PLACE)
-
     def decode(self) -> int:
-        """Turn waiting requests into spans; return how many are new to the store."""
+        """Decode the requests of the inbox; return how many spans are new to the database."""
         new = 0
         while (batch := self.decode_batch()) is not None:
             new += len(batch.spans)
         return new
 
-    def decode_batch(self) -> Batch | None:
-        """Turn the oldest waiting requests into spans, in one transaction; None when nothing waits."""
+    def decode_batch(self) -> ingest.Batch | None:
+        """Decode the oldest requests of the inbox in one transaction; None when the inbox is empty."""
         with self._locked() as connection:
-            return drain_batch(connection)
-
-    def waiting_bytes(self) -> int:
-        """Return the size of the requests that wait to be decoded."""
-        with self._locked() as connection:
-            return waiting(connection)[0]
+            return ingest.decode_batch(connection)
 
     def waiting(self) -> tuple[int, int]:
-        """Return the bytes that wait, and the arrival of the oldest (ns since the epoch, 0 without any)."""
+        """Return the bytes in the inbox, and when the oldest request came (ns since the epoch, 0 without any)."""
         with self._locked() as connection:
-            return waiting(connection)
+            return connection.execute(
+                "SELECT coalesce(sum(length(body)), 0), coalesce(min(received), 0) FROM inbox"
+            ).fetchone()
 
-    def trace(self, trace_id: str) -> list[OperationSpan]:
-        """Return the spans of a trace by start time, [] when it is unknown."""
-        return self._select("WHERE trace_id = ? ORDER BY start, id", (trace_id,))
+    def quarantined(self) -> list[str]:
+        """Return why each quarantined request, or part of one, could not be decoded, oldest first."""
+        with self._locked() as connection:
+            return [reason for (reason,) in connection.execute("SELECT reason FROM quarantine ORDER BY id")]
 
-    def session(self, *, cases: int = 1) -> AbstractContextManager[Self]:
-        """Return a context that gives this store: a file needs no cache and no bounds."""
-        return nullcontext(self)
+    def is_in_place(self) -> bool:
+        """Tell whether the path still leads to the open file."""
+        return _identity(self._absolute) == self._file
+
+    def _check_place(self) -> None:
+        if not self.is_in_place():
+            raise StoreError(
+                self._path, "the file was moved, removed or replaced while it is open: start the program again"
+            )
+
+    # --- spans: TraceSource --------------------------------------------------------------------------------------
+    @contextmanager
+    def session(self, *, cases: int = 1) -> Generator[Self]:
+        """Give a reader of this file with an `incomplete` of its own: a file needs no cache and no bounds."""
+        reader = copy(self)
+        reader.incomplete = []
+        yield reader
 
     def prefetch(self, trace_ids: Collection[str]) -> None:
         """Do nothing: a file is read as it is needed."""
 
-    def failing(self, since: int, known: dict[str, None] | None = None) -> list[str]:
-        """Return the ids of the traces with a failing evaluation since `since` (ns); see `TraceSource`."""
-        return find_failing(self.indexed_since(since), self.trace, {} if known is None else known)
-
-    def readers(self, origin: str, *, kinds: Collection[str] = ()) -> list[OperationSpan]:
-        """Return the spans (of any of `kinds`) that read a version produced by `origin`, by start time."""
-        self.decode()
-        with self._locked() as connection:
-            ids = json.dumps(readers_of(connection, origin))
-            found = self._select("WHERE id IN (SELECT value FROM json_each(?)) ORDER BY start, id", (ids,))
-        found = [span for span in found if not kinds or span.kind in kinds]
-        return [span for span in found if any(variable.origin == origin for variable in span.inputs)]
-
-    def has_span(self, trace_id: str, span_id: str) -> bool:
-        """Tell whether a span is there."""
-        self.decode()
-        with self._locked() as connection:
-            return has_span(connection, make_origin(trace_id, span_id))
-
-    def outlines(self, trace_ids: Collection[str]) -> Iterator[Outline]:
-        """Yield the decoded spans of several traces, trace by trace, without contents."""
-        query = "SELECT trace_id, span_id, kind, scope, source, body FROM span WHERE trace_id "
-        one = len(trace_ids) == 1
-        query += "= ?" if one else "IN (SELECT value FROM json_each(?)) ORDER BY trace_id"
-        values = tuple(trace_ids) if one else (json.dumps(list(trace_ids)),)
-        with self._locked() as connection, snapshot(connection):
-            rows = connection.execute(query, values).fetchall()
-            found = [self._look(stored, trace_id, span_id) for trace_id, span_id, *_, stored in rows]
-            sources = {source: self._source(source) for source in {row[4] for row in rows}}
-        for (trace_id, span_id, kind, scope, source, _), looked in zip(rows, found, strict=True):
-            try:
-                outline = read_outline(trace_id, span_id, kind, scope, looked, sources[source])
-            except UNDECODABLE as error:
-                raise self._undecodable(trace_id, span_id) from error
-            yield outline
-
-    def writers(self, ref: str) -> list[str]:
-        """Return the ids of the traces that list a variable among their outputs; see `TraceSource`."""
-        with self._locked() as connection:
-            return writers_of(connection, ref)
-
-    def writers_before(self, ref: str, trace_id: str, most: int) -> list[str]:
-        """Return the ids of up to `most` traces that wrote a variable and arrived just before this one."""
-        with self._locked() as connection:
-            return writers_before(connection, ref, trace_id, most)
-
-    def changed_elsewhere(self, spans: Collection[OperationSpan]) -> set[str]:
-        readers = {reader.trace_id for origin in near_failures(spans) for reader in self.readers(origin)}
-        with self._locked() as connection:
-            written = [(span.origin, span.scope) for span in spans if may_write(span)]
-            changed = changed_elsewhere(connection, written, unique_refs(spans))
-        return readers | changed
-
-    def writer_scopes(self, ref: str) -> dict[str, set[str]]:
-        """Return the ids of the traces that list a variable among their outputs, each with the writers' scopes."""
-        with self._locked() as connection:
-            return writer_scopes(connection, ref)
-
-    def reader_scopes(self, trace_ids: Collection[str]) -> list[tuple[str, str, set[str]]]:
-        """Return (one of these traces, a trace that read what a span of it produced, scopes of the reader)."""
-        with self._locked() as connection:
-            return reader_scopes(connection, trace_ids)
+    def trace(self, trace_id: str) -> list[OperationSpan]:
+        """Return the spans of a trace by start time, [] when the trace is unknown."""
+        if not is_trace_id(trace_id):
+            return []
+        return self._select("WHERE trace = ? ORDER BY start, id", (bytes.fromhex(trace_id),))
 
     def spans(
         self,
@@ -217,7 +146,7 @@ class SqliteStore:
         since: int | None = None,
         until: int | None = None,
     ) -> Iterator[OperationSpan]:
-        """Yield spans by start time, page by page, so that neither memory nor a long read snapshot grows."""
+        """Yield spans by start time, page by page, so that neither memory nor a read snapshot grows."""
         conditions: list[str] = []
         values: list[str | int] = []
         if scope is not None:
@@ -232,234 +161,278 @@ class SqliteStore:
         if until is not None:
             conditions.append("start < ?")
             values.append(until)
-        last = (-1, -1)
-        where = " AND ".join([*conditions, "(start, id) > (?, ?)"])
-        while page := self._page(f"WHERE {where} ORDER BY start, id LIMIT {_PAGE}", (*values, *last), _PAGE_BYTES):
-            yield from (span for _, span in page)
-            last = page[-1][0]
+        return self._pages(conditions, values)
 
-    def is_known(self, trace_id: str) -> bool:
-        """Tell whether more of a trace than judgements has been decoded. What waits is left to wait."""
-        with self._locked() as connection:
-            (found,) = connection.execute(_IS_KNOWN, (trace_id, OpKind.JUDGE)).fetchone()
-            return bool(found)
+    def readers(self, origin: str, *, kinds: Collection[str] = ()) -> list[OperationSpan]:
+        """Return the spans (of any of `kinds`) that read a version produced by `origin`, by start time."""
+        query = "WHERE id IN (SELECT span FROM variable WHERE origin = ? AND origin <> '') ORDER BY start, id"
+        found = self._select(query, (ingest.pack_origin(origin),))
+        return [span for span in found if not kinds or span.kind in kinds]
+
+    def writers(self, ref: str) -> list[str]:
+        """Return the ids of the traces that list a variable among their outputs."""
+        with self._decoded() as connection:
+            return lineage.writers(connection, ref)
+
+    def changed_elsewhere(self, spans: Collection[OperationSpan]) -> set[str]:
+        """Return the ids of the traces that tell what others did to a record of these spans; see `TraceSource`."""
+        readers = {reader.trace_id for origin in near_failures(spans) for reader in self.readers(origin)}
+        written = [(span.origin, span.scope) for span in spans if may_write(span)]
+        with self._decoded() as connection:
+            return readers | lineage.changed_elsewhere(connection, written, unique_refs(spans))
 
     def trace_ids(self, *, scope: str | None = None) -> list[str]:
         """Return the id of every trace, or of those with a span of a scope, by the start of the first such span."""
-        self.decode()
         where, values = ("", ()) if scope is None else ("WHERE scope = ?", (scope,))
+        with self._decoded() as connection:
+            query = f"SELECT trace FROM span {where} GROUP BY trace ORDER BY min(start), min(id)"
+            return [trace.hex() for (trace,) in connection.execute(query, values)]
+
+    def failing(self, since: int, known: dict[str, None] | None = None) -> list[str]:
+        """Return the ids of the traces with a failing evaluation since `since` (ns); see `TraceSource`."""
+        known = {} if known is None else known
+        threshold = settings.EVALUATION_THRESHOLD.read()
+        found: dict[str, None] = {}
+        for span in self.evaluations(since):
+            if span.origin not in known and has_failing_evaluation(span, threshold):
+                found |= dict.fromkeys(sorted(judged_traces(span)))
+            known[span.origin] = None
+        return list(found)
+
+    def evaluations(self, since: int = 0) -> Iterator[OperationSpan]:
+        """Yield the spans with an evaluation that started at `since` (ns) or later, by start time."""
+        return self._pages(["evaluates = 1", "start >= ?"], [since])
+
+    # --- lineage -------------------------------------------------------------------------------------------------
+    def lineage(
+        self, origins: Iterable[str], direction: lineage.Direction = "backward", *, most: int = 500_000
+    ) -> list[str]:
+        """Return the origins of the operations that some operations came from ("backward") or led to ("forward").
+
+        `origins` are `<trace id>-<span id>`; those that are known come first. Up to `most` origins are returned.
+        The answer is one recursive query over recorded origins. Where an origin is unknown, the query takes the last
+        writers of the ref before the read. So the answer may hold a few operations too many: build a graph of the
+        traces (`origin[:32]`) of these operations to find the exact slice.
+        """
+        with self._decoded() as connection, snapshot(connection):
+            return lineage.lineage(connection, origins, direction, most)
+
+    def origins_of(self, ref: str) -> list[str]:
+        """Return the origins of the spans that write a variable, or read it from an unknown origin, by start time."""
+        with self._decoded() as connection:
+            return lineage.origins_of(connection, ref)
+
+    def writer_scopes(self, ref: str) -> dict[str, set[str]]:
+        """Return the ids of the traces that list a variable among their outputs, each with the scopes that its writers
+        may be of, '' for none."""
+        with self._decoded() as connection:
+            return lineage.writer_scopes(connection, ref)
+
+    def reader_scopes(self, trace_ids: Collection[str]) -> list[tuple[str, str, set[str]]]:
+        """Return (one of these traces, a trace that read from it, the scopes that the reader may be of)."""
+        with self._decoded() as connection:
+            return lineage.reader_scopes(connection, trace_ids)
+
+    def scopes_of(self, trace_id: str) -> list[str]:
+        """Return the scopes of the spans of a trace, '' among them where a span has none."""
+        with self._decoded() as connection:
+            return lineage.scopes_of(connection, trace_id)
+
+    def has_span(self, trace_id: str, span_id: str) -> bool:
+        """Tell whether the database has a span."""
+        origin = ingest.pack_origin(make_origin(trace_id, span_id))
+        if isinstance(origin, str):
+            return False
+        with self._decoded() as connection:
+            query = "SELECT 1 FROM span WHERE trace = ? AND span = ?"
+            return connection.execute(query, (origin[:16], origin[16:])).fetchone() is not None
+
+    def is_known(self, trace_id: str) -> bool:
+        """Tell whether more of a trace than judgements has been decoded; the inbox is left as it is."""
         with self._locked() as connection:
-            query = f"SELECT trace_id FROM span {where} GROUP BY trace_id ORDER BY min(start), min(id)"
-            return [trace_id for (trace_id,) in connection.execute(query, values)]
+            query = "SELECT 1 FROM span WHERE trace = ? AND kind <> ? LIMIT 1"
+            return connection.execute(query, (bytes.fromhex(trace_id), OpKind.JUDGE)).fetchone() is not None
 
-    def indexed(self) -> Iterator[NewSpan]:
-        """Yield the indexed fields of every span, in order of arrival, page by page."""
-        self.decode()
-        for _, page in self._indexed_pages(0, _LAST_ROW):
-            yield from page
-
-    def _indexed_pages(self, after: int, last: int) -> Iterator[tuple[int, list[NewSpan]]]:
-        """Yield the spans with row numbers behind `after`, up to `last`, page by page, each with its last number."""
-        while after < last:
-            rows, page = self._indexed(_BY_ROW, after, last)
-            if not rows:
-                return
-            after = rows[-1][0]
-            yield after, page
-
-    def _indexed(self, by: tuple[str, str], *values: object) -> tuple[list[tuple[Any, ...]], list[NewSpan]]:
-        """Return id and start of up to 256 rows, and the spans; what cannot be read is left out with a warning."""
-        index, clause = by
-        with self._locked() as connection, snapshot(connection):
-            try:
-                rows = connection.execute(f"{_INDEXED} {clause}", (*values, _PAGE)).fetchall()
-                places = [row[:2] for row in rows]
-            except DatabaseError as error:
-                if not is_corrupt(error):
-                    raise
-                query = f"SELECT id, start FROM span INDEXED BY {index} {clause}"
-                places = connection.execute(query, (*values, _PAGE)).fetchall()
-                rows = [row for id, _ in places for row in self._readable(id)]
-                if lost := len(places) - len(rows):
-                    _logger.warning("%s: %d spans unreadable; see `memtrace-otel store check`", self._path, lost)
-            return places, [span for row in rows if (span := self._new_span(*row[1:]))]
-
-    def _readable(self, id: int) -> list[tuple[Any, ...]]:
-        try:
-            return self._connection.execute(f"{_INDEXED} WHERE id = ?", (id,)).fetchall()
-        except DatabaseError as error:
-            if not is_corrupt(error):
-                raise
-            return []
-
-    def _new_span(
-        self, start: int, trace_id: str, span_id: str, name: str, source: int, stored: bytes
-    ) -> NewSpan | None:
-        try:
-            body = self._bodies.read(stored, trace_id, span_id)
-            return read_indexed(trace_id, span_id, name, start, self._source(source), body)
-        except (*UNDECODABLE, DatabaseError) as error:
-            if isinstance(error, DatabaseError) and not is_corrupt(error):
-                raise
-            _logger.warning("%s", self._undecodable(trace_id, span_id))
-            return None
-
-    def indexed_since(self, since: int, kind: Literal[OpKind.RESPOND, OpKind.JUDGE] | None = None) -> Iterator[NewSpan]:
-        """Yield the same of the spans (of one kind) that started at `since` (ns) or later, by start time."""
-        by, values = (_BY_KIND, (kind,)) if kind else (_BY_START, ())
-        self.decode()
-        last = (since, -1)
-        while True:
-            rows, page = self._indexed(by, *values, *last)
-            yield from page
-            if len(rows) < _PAGE:
-                return
-            last = rows[-1][1], rows[-1][0]
-
-    def stats(self) -> StoreStats:
-        """Count what the store holds."""
-        self.decode()
-        with self._locked() as connection:
-            return StoreStats(*connection.execute(_STATS).fetchone())
-
-    def scopes(self) -> list[ScopeStats]:
-        """Count by memory scope."""
-        self.decode()
-        with self._locked() as connection:
-            return [ScopeStats(*row) for row in connection.execute(_SCOPES)]
-
-    def size(self) -> StoreSize:
-        """Return the space that the database takes."""
-        with self._locked() as connection:
-            return space.size(connection)
-
-    def check(self) -> list[Damage]:
-        """Read everything and return what is damaged, at most 1,000 findings."""
-        with self._locked() as connection:
-            return list(islice(find_damage(connection), _FINDINGS))
-
-    def prune(self, *, before: int | None = None, max_bytes: int | None = None, scope: str | None = None) -> Pruned:
-        """Remove traces by age (ns), size and scope, in short transactions; the space is free for new spans. Waits for
-        an attribution that is under way: it would write what it has read."""
-        if before is None and max_bytes is None and scope is None:
-            raise ValueError("give an age, a size or a scope")
-        if scope == "":
-            raise ValueError("an empty scope is none")
-        with self.turn():
-            self.decode()
-            return retention.prune(self._locked, retention.Retention(before, max_bytes, scope))
-
-    def forget(self, scope: str, *, compact: bool = True) -> Forgotten:
-        """Erase the contents of a scope, in short transactions, and compact. Waits as `prune` does. Raises ValueError
-        without a scope."""
-        if not scope:
-            raise ValueError("give a scope")
-        with self.turn():
-            self.decode()
-            return forgetting.forget(self._locked, scope, rewrite=compact)
-
-    def compact(self) -> Compaction:
-        """Pack spans and give free space back; writers wait for as long as the file takes to be written anew."""
-        self.decode()
-        return space.compact(self._locked)
-
-    def quarantined(self) -> list[str]:
-        """Return why each request, or part of one, in quarantine could not be read, oldest first."""
-        with self._locked() as connection:
-            return [reason for (reason,) in connection.execute("SELECT reason FROM quarantine ORDER BY id")]
-
-    def turn(self, *, wait: bool = True) -> AbstractContextManager[bool]:
-        """Return a context in which nobody else has the turn at this file: what is concluded, kept and sent there is so
-        once. It may be entered within itself. Without `wait` it gives False when another process or thread is in it."""
-        return self._turn.taken(wait=wait)
-
+    # --- verdicts: VerdictLog ------------------------------------------------------------------------------------
+    # The newest verdict is the one saved last, whatever the clock says.
     def save_verdict(self, answer: str, attribution_id: str, document: str) -> bool:
-        """Keep the verdict on the answering span `answer` (an origin), and return whether it is new: the same
-        attribution id is kept once."""
+        """Save a verdict on the answering span `answer` (an origin), unless its attribution id is known; return whether
+        it was saved."""
         with self._locked() as connection:
-            return ledger.save_verdict(connection, answer, attribution_id, document)
+            query = f"INSERT OR IGNORE INTO verdict ({_VERDICT}) VALUES (?, ?, ?, ?)"
+            return connection.execute(query, (answer, attribution_id, document, time.time_ns())).rowcount > 0
 
     def verdict(self, answer: str) -> StoredVerdict | None:
         """Return the newest verdict on an answer."""
         with self._locked() as connection:
-            return ledger.verdict(connection, answer)
+            query = f"SELECT {_VERDICT} FROM verdict WHERE answer = ? ORDER BY rowid DESC LIMIT 1"
+            row = connection.execute(query, (answer,)).fetchone()
+        return StoredVerdict(*row) if row else None
 
     def verdicts(self, trace_id: str = "") -> list[StoredVerdict]:
         """Return the newest verdict on every answer, or on those of a trace, oldest first."""
+        where = "WHERE answer BETWEEN :trace || '-' AND :trace || '-g'" if trace_id else ""
+        query = f"SELECT {_VERDICT} FROM verdict {where} ORDER BY rowid"
+        newest: dict[str, StoredVerdict] = {}
         with self._locked() as connection:
-            return ledger.verdicts(connection, trace_id)
+            for row in connection.execute(query, {"trace": trace_id}):
+                newest.pop(row[0], None)
+                newest[row[0]] = StoredVerdict(*row)
+        return list(newest.values())
 
     def withdraw_verdicts(self, attribution_ids: Iterable[str]) -> None:
-        """Forget these verdicts, whose answers no longer fail, and those that they replaced."""
-        with self._locked() as connection:
-            ledger.withdraw(connection, attribution_ids)
+        """Delete these verdicts and the verdicts that they replaced."""
+        query = (
+            "DELETE FROM verdict WHERE (answer, rowid) IN (SELECT old.answer, old.rowid FROM verdict AS old"
+            " JOIN verdict AS given USING (answer) WHERE given.attribution_id = ? AND old.rowid <= given.rowid)"
+        )
+        with self._locked() as connection, transaction(connection):
+            connection.executemany(query, [(id,) for id in attribution_ids])
 
     def unsent(self, target: str, span_ids: Iterable[str]) -> list[str]:
-        """Return those of `span_ids` that were never marked as sent to `target`, in their order."""
+        """Return the ids that were never marked as sent to `target`, each once, in their order."""
+        query = "SELECT 1 FROM sent WHERE target = ? AND span_id = ?"
         with self._locked() as connection:
-            return ledger.unsent(connection, target, span_ids)
+            return [id for id in dict.fromkeys(span_ids) if not connection.execute(query, (target, id)).fetchone()]
 
     def has_sent(self, target: str) -> bool:
-        """Tell whether anything was ever marked as sent to `target`."""
+        """Tell whether any id was ever marked as sent to `target`."""
         with self._locked() as connection:
-            return ledger.has_sent(connection, target)
+            return connection.execute("SELECT 1 FROM sent WHERE target = ? LIMIT 1", (target,)).fetchone() is not None
 
     def mark_sent(self, target: str, span_ids: Iterable[str]) -> None:
-        """Remember that `span_ids` were sent to `target`."""
-        with self._locked() as connection:
-            ledger.mark_sent(connection, target, span_ids)
+        """Mark the ids as sent to `target`."""
+        now = time.time_ns()
+        query = "INSERT OR IGNORE INTO sent (target, span_id, sent_at) VALUES (?, ?, ?)"
+        with self._locked() as connection, transaction(connection):
+            connection.executemany(query, [(target, id, now) for id in span_ids])
 
+    def turn(self, *, wait: bool = True) -> AbstractContextManager[bool]:
+        """Hold the file lock under which verdicts are made, saved and sent; see `DatabaseLock.held`."""
+        return self._file_lock.held(wait=wait)
+
+    # --- maintenance ---------------------------------------------------------------------------------------------
+    def stats(self) -> StoreStats:
+        """Count what the database holds."""
+        with self._decoded() as connection:
+            return maintenance.stats(connection)
+
+    def scopes(self) -> list[ScopeStats]:
+        """Count by memory scope."""
+        with self._decoded() as connection:
+            return maintenance.scopes(connection)
+
+    def size(self) -> StoreSize:
+        """Return the space that the database takes."""
+        with self._locked() as connection:
+            return maintenance.size(connection)
+
+    def check(self) -> list[Damage]:
+        """Read the whole file and return what is damaged, [] when nothing is; changes nothing."""
+        with self._locked() as connection:
+            return maintenance.check(connection)
+
+    def prune(self, *, before: int | None = None, max_bytes: int | None = None, scope: str | None = None) -> Pruned:
+        """Delete whole traces, the trace with the oldest last span first; see `maintenance.prune`.
+
+        Waits for an attribution that runs. Raises ValueError when nothing is given.
+        """
+        if (before is None and max_bytes is None and scope is None) or scope == "":
+            raise ValueError("give an age, a size or a scope")
+        with self.turn():
+            self.decode()
+            return maintenance.prune(self._locked, before=before, max_bytes=max_bytes, scope=scope)
+
+    def forget(self, scope: str) -> Forgotten:
+        """Delete a memory and write the file anew, so that its text is gone; see `maintenance.forget`.
+
+        Waits for an attribution that runs. Raises ValueError without a scope.
+        """
+        if not scope:
+            raise ValueError("give a scope")
+        with self.turn():
+            self.decode()
+            return maintenance.forget(self._locked, self._absolute, scope)
+
+    def compact(self) -> Compaction:
+        """Write the file anew without its free pages; writers wait meanwhile, readers do not."""
+        self.decode()
+        with self._locked() as connection:
+            return maintenance.compact(connection, self._absolute)
+
+    # --- inside --------------------------------------------------------------------------------------------------
     @contextmanager
     def _locked(self) -> Generator[Connection]:
-        with self._lock, TranslatedErrors(self._path):
+        with self._thread_lock, TranslatedErrors(self._path):
             yield self._connection
 
-    def _select(self, clause: str, values: tuple[str | int, ...]) -> list[OperationSpan]:
-        return [span for _, span in self._page(clause, values)]
-
-    def _page(
-        self, clause: str, values: tuple[str | int, ...], most: float = math.inf
-    ) -> list[tuple[tuple[int, int], OperationSpan]]:
-        """Return ((start, row id), span) of the rows found, until `most` bytes of spans are reached; what waits in the
-        inbox is read first."""
+    @contextmanager
+    def _decoded(self) -> Generator[Connection]:
         self.decode()
-        page: list[tuple[tuple[int, int], OperationSpan]] = []
-        with self._locked() as connection, snapshot(connection):
-            query = f"SELECT start, id, trace_id, span_id, source, body FROM span {clause}"
-            with closing(connection.execute(query, values)) as rows:
-                for start, id, trace_id, span_id, source, stored in rows:
-                    try:
-                        body = self._bodies.read(stored, trace_id, span_id)
-                        page.append(((start, id), read_row(body, self._source(source))))
-                    except UNDECODABLE as error:
-                        raise self._undecodable(trace_id, span_id) from error
+        with self._locked() as connection:
+            yield connection
+
+    def _select(self, clause: str, values: tuple[Any, ...]) -> list[OperationSpan]:
+        """Return the spans of a query, as far as one answer may be large."""
+        with self._decoded() as connection, snapshot(connection):
+            rows, left = self._read(connection, clause, values, _TRACE_BYTES)
+        if left <= 0:
+            self._note(f"{self._path}: only the first {_TRACE_BYTES >> 20} MiB of spans of one trace were read")
+        return [span for _, span in rows if span]
+
+    def _pages(self, conditions: list[str], values: list[Any]) -> Iterator[OperationSpan]:
+        last = (-1, -1)
+        where = " AND ".join([*conditions, "(start, id) > (?, ?)"])
+        clause = f"WHERE {where} ORDER BY start, id LIMIT {_PAGE_SPANS}"
+        while True:
+            with self._decoded() as connection, snapshot(connection):
+                page, _ = self._read(connection, clause, (*values, *last), _PAGE_BYTES)
+            if not page:
+                return
+            yield from (span for _, span in page if span)
+            if page[-1][0] <= last:
+                raise DamagedError(self._path, "an index of the file is damaged: its rows are not in order")
+            last = page[-1][0]
+
+    def _read(
+        self, connection: Connection, clause: str, values: tuple[Any, ...], most: int
+    ) -> tuple[list[tuple[tuple[int, int], OperationSpan | None]], int]:
+        """Return ((start, row), span) of the rows found, until they have `most` bytes, and the bytes left of these.
+
+        A span that cannot be decoded is None, and noted.
+        """
+        rows: list[tuple[tuple[int, int], OperationSpan | None]] = []
+        with closing(connection.execute(f"SELECT {_COLUMNS} FROM span {clause}", values)) as cursor:
+            for start, id, trace, span, resource, stored in cursor:
+                try:
+                    body = decompress(stored)
                     most -= len(body)
-                    if most <= 0:
-                        break
-        return page
+                    rows.append(((start, id), ingest.decode_body(body, self._resource(connection, resource))))
+                except ingest.UNDECODABLE as error:
+                    self._note(f"{self._path}: span {trace.hex()}-{span.hex()} cannot be decoded: {error}")
+                    rows.append(((start, id), None))
+                if most <= 0:
+                    break
+        return rows, most
 
-    def _look(self, stored: bytes, trace_id: str, span_id: str) -> tuple[Head | None, Callable[[], bytes]]:
-        try:
-            return self._bodies.look(stored, trace_id, span_id)
-        except UNDECODABLE as error:
-            raise self._undecodable(trace_id, span_id) from error
+    def _note(self, sentence: str) -> None:
+        if sentence not in self.incomplete and len(self.incomplete) < _SENTENCES:
+            self.incomplete.append(sentence)
 
-    def _undecodable(self, trace_id: str, span_id: str) -> StoreError:
-        span = make_origin(trace_id, span_id)
-        reason = f"span {span} cannot be decoded; `memtrace-otel store check` names every such span"
-        return DamagedError(self._path, reason)
-
-    def _source(self, id: int) -> Source:
-        if id not in self._sources:
-            if len(self._sources) >= _SOURCES:
-                self._sources.clear()
-            row = self._connection.execute("SELECT body FROM source WHERE id = ?", (id,)).fetchone()
-            self._sources[id] = read_source(row[0])
-        return self._sources[id]
+    def _resource(self, connection: Connection, id: int) -> ingest.Resource:
+        found = self._resources.get(id)
+        if found is None:
+            row = connection.execute("SELECT body FROM resource WHERE id = ?", (id,)).fetchone()
+            if row is None:
+                raise BodyError(f"resource {id} is missing")
+            if len(self._resources) >= _RESOURCES:
+                self._resources.clear()
+            found = self._resources[id] = ingest.read_resource(row[0])
+        return found
 
 
-def _file_at(path: Path) -> tuple[int, int] | None:
-    """What tells one file from another; None where there is none."""
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return device and inode of a file; None where there is none."""
     try:
         found = os.stat(path)
     except OSError:
@@ -467,34 +440,4 @@ def _file_at(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-_NOT_IN_PLACE = "the file was moved, removed or replaced while it is open: nothing more is kept; start again"
-_IS_KNOWN = "SELECT EXISTS (SELECT 1 FROM span WHERE trace_id = ? AND kind <> ?)"
-_STATS = f"""
-SELECT
-    (SELECT count(*) FROM span),
-    (SELECT count(DISTINCT trace_id) FROM span),
-    (SELECT count(*) FROM span) - (SELECT count(*) FROM span WHERE {INDEXED_KINDS} AND kind = ''),
-    (SELECT count(DISTINCT scope) FROM span WHERE scope <> ''),
-    (SELECT count(*) FROM inbox),
-    (SELECT count(*) FROM quarantine),
-    (SELECT coalesce(min(start), 0) FROM span),
-    (SELECT coalesce(max(start), 0) FROM span)
-"""
-
-_LAST_ROW = (1 << 63) - 1
-_INDEXED = "SELECT id, start, trace_id, span_id, name, source, body FROM span"
-_BY_ROW = "span_start", "WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
-_BY_START = "span_start", "WHERE (start, id) > (?, ?) ORDER BY start, id LIMIT ?"
-_BY_KIND = "span_kind", f"WHERE {INDEXED_KINDS} AND kind = ? AND (start, id) > (?, ?) ORDER BY start, id LIMIT ?"
-"""Which rows to look up, and an index that still names them where their page cannot be read."""
-
-_SCOPES = f"""
-SELECT scope, count(*), count(DISTINCT trace_id), sum(length(body)) + coalesce(shared, 0), min(start), max(start)
-FROM span LEFT JOIN (
-    SELECT scope, sum(length(text)) AS shared
-    FROM (SELECT DISTINCT scope, stream FROM stream_use CROSS JOIN span ON id = span)
-    CROSS JOIN piece ON id >= stream << {NUMBER_BITS} AND id < (stream + 1) << {NUMBER_BITS}
-    GROUP BY scope
-) USING (scope)
-WHERE scope <> '' GROUP BY scope ORDER BY scope
-"""
+_VERDICT = "answer, attribution_id, document, created"

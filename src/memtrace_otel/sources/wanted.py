@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from memtrace_otel import semconv, settings
-from memtrace_otel.model import OperationSpan, has_failing_evaluation, is_origin, judged_traces, make_origin
+from memtrace_otel.model import OperationSpan, has_failing_evaluation, is_origin
 from memtrace_otel.otlp.decode import IndexedFields
-from memtrace_otel.sources.rows import NewSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +45,3 @@ def indexed_judged_traces(trace_id: str, fields: IndexedFields) -> set[str]:
     """Return the same, and more, of what is indexed of a span: its origins may have any role."""
     others = () if fields.kind == semconv.OpKind.RESPOND else filter(is_origin, fields.origins)
     return {trace_id, *(origin[:32] for origin in others)} if fields.evaluations else set()
-
-
-def find_failing(
-    spans: Iterable[NewSpan], read: Callable[[str], list[OperationSpan]], known: dict[str, None]
-) -> list[str]:
-    """Return the ids of the traces with a failing evaluation among these spans, by their order."""
-    threshold = settings.EVALUATION_THRESHOLD.read()
-    found: dict[str, None] = {}
-    for new in spans:
-        origin = make_origin(new.trace_id, new.span_id)
-        if new.fields.evaluations and origin not in known:
-            judging = [span for span in read(new.trace_id) if span.origin == origin]
-            failing = [span for span in judging if has_failing_evaluation(span, threshold)]
-            found |= dict.fromkeys(trace_id for span in failing for trace_id in sorted(judged_traces(span)))
-            known[origin] = None
-    return list(found)

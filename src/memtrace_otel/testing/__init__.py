@@ -20,7 +20,6 @@ from memtrace_otel.testing.stores import (
     StoreContract,
     contract_span,
 )
-from memtrace_otel.testing.upkeep import UpkeepContract
 from memtrace_otel.testing.ways import (
     CancelledContract,
     ReentrantContract,
@@ -48,7 +47,6 @@ __all__ = [
     "StreamingProgram",
     "SynchronousContract",
     "ThreadedContract",
-    "UpkeepContract",
     "contract_span",
     "violations",
 ]

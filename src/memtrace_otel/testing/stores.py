@@ -6,7 +6,7 @@
 
 A source that is only read (a tracing backend) takes `SourceContract` and a fixture `fill` that delivers requests to it;
 one that also finds what others did to records takes `RecordContract`.
-One that outlives its process takes `DurableContract` as well, one that is kept small and clean `UpkeepContract`.
+One that outlives its process takes `DurableContract` as well.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import pytest
 
 from memtrace_otel.sources import SqliteStore
 from tests.integration.serve.conftest import Server, Start
-from tests.integration.sources.works import life, request
+from tests.integration.sources.lives import life, request
 
 SMALL, LARGE = 600_000, 64 << 20
 

@@ -20,9 +20,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from memtrace_otel.sources import SqliteStore
-from memtrace_otel.sources.connection import BUSY_SECONDS
+from memtrace_otel.sources.database import BUSY_SECONDS
 from memtrace_otel.sources.exporter import MemtraceSpanExporter
-from memtrace_otel.sources.inbox import add_bodies
+from memtrace_otel.sources.ingest import add_requests
 
 
 def finished_spans(*names: str) -> tuple[ReadableSpan, ...]:
@@ -185,9 +185,9 @@ def test_a_child_forked_amid_an_export_that_does_not_end_writes_nothing(
     def write_slowly(connection: sqlite3.Connection, bodies: Iterable[bytes]) -> None:
         writing.set()
         go_on.wait()
-        add_bodies(connection, bodies)
+        add_requests(connection, bodies)
 
-    monkeypatch.setattr("memtrace_otel.sources.exporter.add_bodies", write_slowly)
+    monkeypatch.setattr("memtrace_otel.sources.exporter.add_requests", write_slowly)
     worker = threading.Thread(target=exporter.export, args=(finished_spans("parent"),))
     worker.start()
     writing.wait()
