@@ -12,7 +12,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from memtrace_otel.capture import origins, read_config, recall, use_config
 from memtrace_otel.capture.guard import drops
-from memtrace_otel.instrumentation import slowness
 
 pytest_plugins = ["pytester"]
 
@@ -60,12 +59,6 @@ def fresh_capture(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     use_config(None)
     print("dropped in this test:", dict(drops - before))  # shown with a failure
-
-
-@pytest.fixture(autouse=True)
-def patient_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No step rests because the machine stood still for a moment; tests of slow steps bring a clock of their own."""
-    monkeypatch.setattr(slowness, "clock", float)
 
 
 @pytest.fixture(autouse=True)

@@ -3,68 +3,47 @@
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 from collections import Counter
 from collections.abc import Callable
-from functools import partial, wraps
-from traceback import walk_tb
-from types import CodeType, FunctionType, MethodType, TracebackType
-from typing import ParamSpec, TypeVar, cast
+from functools import wraps
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+from memtrace_otel.capture.fork import after_fork
 
 P = ParamSpec("P")
 R = TypeVar("R")
 D = TypeVar("D")
-K = TypeVar("K")
 
 _logger = logging.getLogger("memtrace_otel.capture")
 
-
-class Tally(Counter[K]):
-    """A `Counter` that threads lose no count of: `+= 1` for a new key runs no Python code, so none comes in between."""
-
-    __missing__ = staticmethod(().count)  # 0  # pyright: ignore[reportAssignmentType]
-
-
-drops: Tally[str] = Tally()
-"""What capture lost in this process, by reason. Only ever grows."""
-
-
-drops_by_system: Tally[tuple[str, str]] = Tally()
-"""Those of them that were of one memory system: (reason, system)."""
+drops: Counter[str] = Counter()
+"""Counts of what capture lost in this process, by reason. A count never shrinks."""
+drops_by_system: Counter[tuple[str, str]] = Counter()
+"""Counts by (reason, memory system), where the system is known."""
 _MAX_SERIES = 256  # programs make up names of systems
+_counting = threading.RLock()  # re-entrant: a signal handler may come in between
 
 
 def note_drop(reason: str, amount: int = 1, system: str = "") -> None:
-    """Count something that was not recorded, of an operation of this system where that is known."""
-    drops[reason] += amount
-    if system and (len(drops_by_system) < _MAX_SERIES or (reason, system) in drops_by_system):
-        drops_by_system[reason, system] += amount
+    """Count something that was not recorded, of this memory system if it is known."""
+    with _counting:
+        drops[reason] += amount
+        if system and (len(drops_by_system) < _MAX_SERIES or (reason, system) in drops_by_system):
+            drops_by_system[reason, system] += amount
 
 
-def let_through(error: BaseException) -> None:
-    """Raise it again when a signal handler of the program raised it (a time limit, say) while our code ran."""
-    if threading.current_thread() is not threading.main_thread():  # no handler runs there
-        return
-    handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()}
-    if any(frame.f_code in handlers for frame, _ in walk_tb(error.__traceback__)):
-        raise error
-
-
-def _code(handler: object) -> CodeType | None:
-    """What a frame of a signal handler runs; None for one that is not written in Python."""
-    while isinstance(handler, partial):
-        handler = cast("partial[object]", handler).func
-    if isinstance(handler, MethodType):
-        handler = handler.__func__
-    if not isinstance(handler, FunctionType):
-        handler = getattr(type(handler), "__call__", None)  # noqa: B004  # of an object that can be called
-    return handler.__code__ if isinstance(handler, FunctionType) else None
+@after_fork
+def _after_fork() -> None:
+    global _counting
+    _counting = threading.RLock()
+    drops.clear()
+    drops_by_system.clear()
 
 
 def note_error(where: str, error: Exception, system: str = "") -> None:
     """Count an error of ours and log it the first time (type only: the message may hold content)."""
-    let_through(error)
     note_drop(f"error:{where}", system=system)
     if drops[f"error:{where}"] == 1:
         _logger.warning(

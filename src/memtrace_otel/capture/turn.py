@@ -49,12 +49,16 @@ _NEWEST = 64
 """Answers that may be judged, stored or summarised: the newest."""
 _BEFORE = 16
 """Searches that a context hands to its next turn."""
+_TOLD = 256
+"""Telling answers that a context hands to its next turn."""
 _ANSWERED_HERE = 256
 _WRITING = frozenset({OpKind.INGEST, OpKind.EXTRACT, OpKind.DECIDE, OpKind.CREATE, OpKind.UPDATE, OpKind.DELETE})
 _FROM_MEMORY = frozenset({Role.HIT, Role.CONTEXT})
 
 answered_here: ContextVar[tuple[str, ...]] = ContextVar("memtrace_answered_here", default=())
 """Origins of the latest answers of this context."""
+_searched_here: ContextVar[tuple[str, ...]] = ContextVar("memtrace_searched_here", default=())
+"""Origins of the latest searches of this context."""
 
 
 # --- turns ---------------------------------------------------------------------------------------------
@@ -74,17 +78,25 @@ class InPrompt(NamedTuple):
 class Turn:
     """The searches, answers and tool calls of one turn, oldest first; the oldest are forgotten first.
 
-    `before`: searches that the execution context made before the turn. `trace_id` '' is a turn outside traces.
+    `before` and `told`: searches and telling answers of the execution context before the turn. `trace_id` '' is a turn
+    outside traces.
     """
 
     __slots__ = (
-        *("__weakref__", "_answers", "_before", "_calls", "_entries", "_retrievals"),
+        *("__weakref__", "_answers", "_before", "_calls", "_entries", "_retrievals", "_told"),
         *("forgot_answers", "number", "of_trace", "size", "trace_id", "used"),
     )
 
-    def __init__(self, before: tuple[Retrieval, ...] = (), trace_id: str = "", *, of_trace: bool = False) -> None:
+    def __init__(
+        self,
+        before: tuple[Retrieval, ...] = (),
+        trace_id: str = "",
+        *,
+        told: tuple[Answer, ...] = (),
+        of_trace: bool = False,
+    ) -> None:
         self.number = next(_numbers)
-        self._before, self.trace_id, self.of_trace = before, trace_id, of_trace
+        self._before, self._told, self.trace_id, self.of_trace = before, told, trace_id, of_trace
         self._retrievals: list[Retrieval] = []
         self._answers: list[Answer] = []
         self._calls: list[Recalled] = []
@@ -99,6 +111,7 @@ class Turn:
         """Add a search: the inputs of its operation, and the ref of the context that it made."""
         read = read[:_ENTRIES]
         done = Retrieval(origin, scope, read, place.get(), perf_counter(), context, {}, certain)
+        _searched_here.set((*_searched_here.get()[1 - _BEFORE :], origin))
         with _turns.lock:
             self._retrievals.append(done)
             self._entries += len(read)
@@ -147,7 +160,8 @@ class Turn:
     def telling_answers(self) -> list[Answer]:
         """The answers that a later prompt identifies by their words, newest first."""
         with _turns.lock:
-            return [answer for answer in self._answers[::-1] if answer.telling]
+            own = [answer for answer in self._answers[::-1] if answer.telling]
+        return [*own, *self._told]
 
     def found_in(self, prompt: str, trace_id: str = "") -> InPrompt:
         """The queries and hits that the prompt of a model call in this trace ('': outside any) quotes.
@@ -163,11 +177,12 @@ class Turn:
         own = {done.origin for done in searched if not done.given_to or asker in done.given_to}
         searched = [done for done in searched if done.origin in own or asked_for(done) in refs]
         hits, all_hits = found_in(folded, [hit for done in searched for hit in done.hits()])
+        here = _searched_here.get()
         returned = Counter(search for search, _ in {(hit.retrieved_by, fold(hit.text)) for hit in hits})
         rank = {
             done.origin: (
                 *(asked_for(done) == question != "", done.origin in own, common_runs(done.place)),
-                returned[done.origin],
+                *(done.origin in here, returned[done.origin]),
             )
             for done in searched
         }
@@ -235,7 +250,7 @@ class Turn:
 
     def forget(self) -> None:
         """Drop everything."""
-        self._before = ()
+        self._before, self._told = (), ()
         for entries in (self._retrievals, self._answers, self._calls):
             entries.clear()
         self._entries = self.size = 0
@@ -357,7 +372,7 @@ def _next_turn(trace_id: str = "") -> Turn:
         return Turn(trace_id=trace_id)
     if trace_id and outside.trace_id == trace_id:
         return outside
-    return Turn(outside.newest_retrievals(), trace_id)
+    return Turn(outside.newest_retrievals(), trace_id, told=tuple(outside.telling_answers()[:_TOLD]))
 
 
 def recall(trace_id: str) -> Turn | None:
@@ -455,5 +470,5 @@ def forget() -> None:
     waiting.clear()
     for known in (_recent, _outside, shared):
         known.set(None)
-    for here in (place, answered_here):
+    for here in (place, answered_here, _searched_here):
         here.set(())

@@ -20,27 +20,35 @@ from contextlib import suppress
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from opentelemetry.context import Context
-from opentelemetry.trace import SpanKind
+from opentelemetry.trace import SpanKind, Tracer
 from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, guard
-from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.capture.tracing import active_tracer
-from memtrace_otel.instrumentation import slowness
-from memtrace_otel.instrumentation.slowness import Slowness
 from memtrace_otel.semconv import Incomplete
 
-if TYPE_CHECKING:
-    from memtrace_otel.instrumentation.patches import Patches
-
 T = TypeVar("T")
-PatchesT = TypeVar("PatchesT", bound="Patches")
 Step = Generator[None, Any, None]
 StepFunction = Callable[[Any], Step]
+
+RECORDED: ContextVar[bool] = ContextVar("memtrace_store_is_recorded", default=False)
+"""Whether an instrumented memory system records what happens in its store: an instrumented store leaves that to it.
+The steps of the memory system carry the variable."""
+
+
+class Owner(Protocol):
+    """What a step asks of the patches that it belongs to."""
+
+    tracer: Tracer
+    system: str
+    active: bool
+
+
+PatchesT = TypeVar("PatchesT", bound=Owner)
 
 _inside: ContextVar[frozenset[tuple[str, int]]] = ContextVar("memtrace_inside", default=frozenset())
 
@@ -58,10 +66,6 @@ class Call(Generic[PatchesT]):
     _carried: list[tuple[ContextVar[Any], Token[Any]]] = field(default_factory=list[tuple[ContextVar[Any], Token[Any]]])
     _handed: tuple[object, ...] = ()
     _on_error: Callable[[], None] | None = None
-    began: float = 0.0
-    """When the observed function was called."""
-    spent_before: float = 0.0
-    """Seconds that all steps had taken of the thread until then."""
 
     @property
     def name(self) -> str:
@@ -161,103 +165,74 @@ class Call(Generic[PatchesT]):
             operation.mark(Incomplete.GUARD)
 
 
-def observed(step: StepFunction, patches: Patches) -> Callable[..., Any]:
+def observed(step: StepFunction, owner: Owner) -> Callable[..., Any]:
     """Return the wrapt wrapper that runs `step` around each call."""
-    hook = _Hook(step, patches.system, patches.slowness)
+    name = getattr(step, "__name__", "step")
+    shield = guard(f"{owner.system}.{name}", owner.system)
 
     def wrapper(wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not patches.active or active_tracer(patches.tracer) is None or hook.rests():
+        if not owner.active or active_tracer(owner.tracer) is None:
             return wrapped(*args, **kwargs)
-        call = Call(wrapped, instance, args, kwargs, patches)
+        call = Call(wrapped, instance, args, kwargs, owner)
         if _is_async(getattr(wrapped, "__func__", wrapped)):
-            return _run_async(hook, call)
-        return _run(hook, call)
+            return _run_async(step, shield, call)
+        return _run(step, shield, call)
 
     return wrapper
 
 
-def _run(hook: _Hook, call: Call[Any]) -> Any:
+def _run(step: StepFunction, shield: guard, call: Call[Any]) -> Any:
     try:
-        running = hook.begin(call)
+        running = _begin(step, shield, call)
         result = call.wrapped(*call.args, **call.kwargs)
     except BaseException as error:
-        hook.end(call, error)
+        call.end(error)
         raise
-    hook.finish(running, result, call)
+    _finish(running, shield, call, result)
     return call.result(result)
 
 
-async def _run_async(hook: _Hook, call: Call[Any]) -> Any:
+async def _run_async(step: StepFunction, shield: guard, call: Call[Any]) -> Any:
     try:
-        running = hook.begin(call)
+        running = _begin(step, shield, call)
         result = await call.wrapped(*call.args, **call.kwargs)
     except BaseException as error:
-        hook.end(call, error)
+        call.end(error)
         raise
-    hook.finish(running, result, call)
+    _finish(running, shield, call, result)
     return call.result(result)
 
 
-class _Hook:
-    """A step with its name in the drop counts, and its account, wherever it is wrapped."""
-
-    __slots__ = ("_guard", "_slowness", "_step")
-
-    def __init__(self, step: StepFunction, system: str, accounts: dict[tuple[str, str], Slowness]) -> None:
-        self._step, self._guard = step, guard(f"{system}.{getattr(step, '__name__', 'step')}", system)
-        self._slowness = accounts.setdefault((getattr(step, "__module__", ""), self._guard.where), Slowness())
-
-    def rests(self) -> bool:
-        """Whether the step has cost too much lately; every call left out is counted."""
-        if not self._slowness.rests():
-            return False
-        self._slowness.left_out += 1
-        note_drop(f"slow:{self._guard.where}", system=self._guard.system)
-        return True
-
-    def begin(self, call: Call[Any]) -> Step | None:
-        """Run the step up to its yield; None when it records nothing."""
-        running: Step | None = None
-        call.began = started = slowness.starts()
-        with self._guard:
-            try:
-                running = self._step(call)
-                next(running)
-            except StopIteration:
-                running = None
-            except BaseException:
-                running = None
-                call.fail()
-                raise
-        call.began = self._slowness.spend(started)  # calls below may be of the same step: they are to know
-        call.spent_before = slowness.spent_here()
-        return running
-
-    def finish(self, running: Step | None, result: Any, call: Call[Any]) -> None:
-        """Run the rest of the step and end what it opened."""
-        started = slowness.starts()
+def _begin(step: StepFunction, shield: guard, call: Call[Any]) -> Step | None:
+    """Run the step up to its yield; None if the step records nothing or fails."""
+    running: Step | None = None
+    with shield:
         try:
-            if running is not None:
-                with self._guard:
-                    try:
-                        running.send(result)
-                    except StopIteration:
-                        pass
-                    except BaseException:
-                        call.fail()
-                        raise
-        finally:
-            self.end(call, None, started)
+            running = step(call)
+            next(running)
+        except StopIteration:
+            running = None
+        except BaseException:
+            running = None
+            call.fail()
+            raise
+    return running
 
-    def end(self, call: Call[Any], error: BaseException | None, started: float | None = None) -> None:
-        """End what the step opened, and settle what it has cost since `started`."""
-        started = started or slowness.starts()
-        own = started - call.began - (slowness.spent_here() - call.spent_before)
-        if self._slowness.left_out and call.operations:
-            call.operations[0].set(semconv.LOST, self._slowness.left_out)
-            self._slowness.left_out = 0
-        call.end(error)
-        self._slowness.spend(started, max(0.0, own) * slowness.SHARE_OF_CALL)
+
+def _finish(running: Step | None, shield: guard, call: Call[Any], result: object) -> None:
+    """Run the rest of the step and end the operations that it opened."""
+    try:
+        if running is not None:
+            with shield:
+                try:
+                    running.send(result)
+                except StopIteration:
+                    pass
+                except BaseException:
+                    call.fail()
+                    raise
+    finally:
+        call.end(None)
 
 
 @lru_cache(maxsize=512)

@@ -1,9 +1,6 @@
 """Makes every hook of an instrumentor misbehave: proof that observing never harms.
 
-A step runs in the thread of the program: it waits for nothing, and one that is slow all the same rests afterwards. The
-hangs of `STEP_FAULTS` are told by the clock of the accounts that steps have, a minute each that no test waits for;
-`hang_one` really sleeps. What a hook hands things to can wait for ever (a redaction callback, an
-exporter), really does here, and holds nobody up.
+A redaction callback or an exporter may wait for ever: the faults of `ENDLESS_FAULTS` do so, and hold nothing up.
 """
 
 from __future__ import annotations
@@ -13,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from functools import wraps
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
@@ -25,10 +21,10 @@ from memtrace_otel import semconv, settings
 from memtrace_otel.capture import operations, use_config, use_redaction, writing
 from memtrace_otel.capture.origins import OriginTable
 from memtrace_otel.capture.processor import LosslessSpanProcessor
-from memtrace_otel.instrumentation import patches, slowness
+from memtrace_otel.instrumentation import base
 from memtrace_otel.instrumentation.steps import Call, Step, StepFunction
 
-STEP_FAULTS = ("raise before", "raise after", "garbage before", "garbage after", "hang before", "hang after")
+STEP_FAULTS = ("raise before", "raise after", "garbage before", "garbage after")
 """What is done to the steps."""
 SEAM_FAULTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "tracer raises": ((Tracer, "start_span"),),
@@ -41,11 +37,6 @@ SEAM_FAULTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
 ENDLESS_FAULTS = ("redaction hangs", "exporter hangs")
 """What never answers until the test is over."""
 FAULTS = (*STEP_FAULTS, *SEAM_FAULTS, *ENDLESS_FAULTS)
-
-_HANG_SECONDS = 60.0
-"""What a hang takes by the clock of the accounts that steps have; no test waits for it."""
-REAL_SECONDS = 1.0
-"""What a hang takes that is waited for."""
 
 
 class HookError(Exception):
@@ -78,52 +69,14 @@ def inject(fault: str, monkeypatch: pytest.MonkeyPatch, provider: TracerProvider
     if fault in ENDLESS_FAULTS:
         _hang_for_ever(fault, monkeypatch, provider, undo, hits.met)
         return hits
-    clock = _Clock()
-    monkeypatch.setattr(slowness, "clock", clock)
-    make = patches.observed
+    make = base.observed
 
-    def observed(step: StepFunction, owner: patches.Patches) -> Callable[..., Any]:
+    def observed(step: StepFunction, owner: base.Patches) -> Callable[..., Any]:
         hits.placed.add(name_of(step))
-        return make(_broken(step, fault, hits.met, clock), owner)
+        return make(_broken(step, fault, hits.met), owner)
 
-    monkeypatch.setattr(patches, "observed", observed)
+    monkeypatch.setattr(base, "observed", observed)
     return hits
-
-
-def hang_one(monkeypatch: pytest.MonkeyPatch) -> Hits:
-    """Let the step that is met first take a second at each call, of the steps that are wrapped from now on."""
-    hits = Hits()
-    make = patches.observed
-    monkeypatch.setattr(slowness, "clock", time.monotonic)  # whatever the tests around go by
-
-    def observed(step: StepFunction, owner: patches.Patches) -> Callable[..., Any]:
-        name = name_of(step)
-
-        @wraps(step)
-        def hanging(call: Call[Any]) -> Step:
-            if not hits.met or name in hits.met:
-                hits.met[name] += 1
-                time.sleep(REAL_SECONDS)
-            yield from step(call)
-
-        return make(hanging, owner)
-
-    monkeypatch.setattr(patches, "observed", observed)
-    return hits
-
-
-class _Clock(threading.local):
-    """The clock, which a hang of its thread puts on for whoever looks at it next: the account of the step that hung."""
-
-    late = 0.0
-
-    def __call__(self) -> float:
-        late, self.late = self.late, 0.0
-        return time.monotonic() + late
-
-    def hang(self) -> None:
-        time.sleep(0)  # others get their turn
-        self.late = _HANG_SECONDS
 
 
 def name_of(step: StepFunction) -> str:
@@ -182,7 +135,7 @@ class _Silent(SpanExporter):
         return SpanExportResult.SUCCESS
 
 
-def _broken(step: StepFunction, fault: str, met: Counter[str], clock: _Clock) -> StepFunction:
+def _broken(step: StepFunction, fault: str, met: Counter[str]) -> StepFunction:
     name = name_of(step)
 
     def broken(call: Call[Any]) -> Step:
@@ -197,25 +150,20 @@ def _broken(step: StepFunction, fault: str, met: Counter[str], clock: _Clock) ->
         if fault.endswith("before"):
             met[name] += 1
             next(running, None)  # half of its work is done
-            if fault == "raise before":
-                raise HookError(name)
-            clock.hang()
-        else:
-            try:
-                next(running)
-            except StopIteration:
-                return  # it records nothing of this call
+            raise HookError(name)
+        try:
+            next(running)
+        except StopIteration:
+            return  # it records nothing of this call
         returned = yield
         if fault.endswith("after"):
             met[name] += 1
         if fault == "raise after":
             raise HookError(name)
-        if fault == "hang after":
-            clock.hang()
         while fault == "garbage after":  # a step that never comes to its end
             yield cast(None, object())
         with suppress(StopIteration):
             running.send(returned)
 
-    broken.__name__, broken.__module__ = getattr(step, "__name__", "step"), step.__module__  # the account of the step
+    broken.__name__, broken.__module__ = getattr(step, "__name__", "step"), step.__module__
     return broken

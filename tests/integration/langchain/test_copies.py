@@ -12,7 +12,7 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from opentelemetry.trace import use_span
 
 from memtrace_otel.capture import operation
-from memtrace_otel.instrumentation.recorded_stores import RECORDED
+from memtrace_otel.instrumentation.steps import RECORDED
 from tests.conftest import Recording
 from tests.integration.langchain.conftest import Hashed, Notes, by_line, kinds
 

@@ -52,7 +52,6 @@ class Relations(Notebook):
 class TestGraph(HarmlessContract):
     instrumentor = Mem0Instrumentor
     in_parts = False
-    at_once = 2
     beyond = {
         **dict.fromkeys(OWN, "tests.integration.mem0.test_contract:TestMemory"),
         "client": "tests.integration.mem0.test_client_contract:TestMemoryClient",

@@ -366,12 +366,3 @@ def test_an_answer_made_of_a_hundred(program: Program, server: ModelServer) -> N
         server.says = lambda asked: "All is well."
         program.ask(put_together(summaries))
     assert program.read() == ({f"all-{name}" for name in houses}, [])
-
-
-@pytest.mark.usefixtures("summarising")
-def test_summaries_made_in_threads_that_are_over(program: Program) -> None:
-    with ThreadPoolExecutor() as threads:  # each has a context of its own
-        summaries = list(threads.map(program.summary, DOCUMENTS))
-    with ThreadPoolExecutor() as threads:
-        threads.submit(program.ask, put_together(summaries)).result()
-    assert program.read() == (all_of(), ["inferred"])

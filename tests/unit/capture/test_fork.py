@@ -24,12 +24,12 @@ from memtrace_otel.capture import fork, operation
 from memtrace_otel.capture.config import use_redaction
 from memtrace_otel.capture.processor import LosslessSpanProcessor
 from memtrace_otel.capture.redaction.callback import Watched
+from memtrace_otel.instrumentation.base import Patches
 from memtrace_otel.instrumentation.langchain.documents import KnownTexts
 from memtrace_otel.instrumentation.langchain.identity import Records
 from memtrace_otel.instrumentation.langchain.langgraph.threads import Threads
 from memtrace_otel.instrumentation.langchain.langmem.reflection import Delayed
-from memtrace_otel.instrumentation.object_names import ObjectNames
-from memtrace_otel.instrumentation.patches import Patches
+from memtrace_otel.instrumentation.store_location import ObjectNames
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
 
@@ -40,7 +40,7 @@ SECONDS = 10
 ELSEWHERE = {
     ("memtrace_otel.capture.processor.in_memory", "Flight"),  # of a delivery, which a child makes anew
     ("memtrace_otel.capture.fork", ""),  # held by nobody: it is there for its type
-    ("memtrace_otel.instrumentation.places", ""),  # so are these
+    ("memtrace_otel.instrumentation.store_location", ""),  # so are these
 }
 Place = tuple[str, str]
 """Module, and the class whose instances hold a lock there ('': the module does)."""

@@ -9,7 +9,7 @@ import pytest
 
 from memtrace_otel import settings
 from memtrace_otel.capture import config
-from memtrace_otel.instrumentation.instrumentor import Configuration
+from memtrace_otel.instrumentation.base import Configuration
 from tests.unit.testing.toy import ToyInstrumentor
 
 

@@ -18,7 +18,7 @@ from memtrace_otel.instrumentation.llamaindex.nodes import Piece, message_text, 
 from memtrace_otel.instrumentation.llamaindex.owners import store_behind, store_name
 from memtrace_otel.instrumentation.llamaindex.patches import LlamaIndexPatches
 from memtrace_otel.instrumentation.llamaindex.streams import observed
-from memtrace_otel.instrumentation.object_names import ObjectNames
+from memtrace_otel.instrumentation.store_location import ObjectNames
 from tests.conftest import Recording
 
 Ended = list[tuple[str, bool, BaseException | None]]

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from memtrace_otel.capture import operation, scope_id
-from memtrace_otel.instrumentation import instrumentor
 from memtrace_otel.instrumentation.mem0 import Mem0Instrumentor, graph, state
 from memtrace_otel.instrumentation.mem0.state import (
     EarlierMessages,

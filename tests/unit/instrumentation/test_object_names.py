@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from memtrace_otel.instrumentation.object_names import ObjectNames
+from memtrace_otel.instrumentation.store_location import ObjectNames
 
 
 class Store:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memtrace_otel.instrumentation.patches import Patches
+from memtrace_otel.instrumentation.base import Patches
 from memtrace_otel.instrumentation.steps import Call, Step
 from tests.conftest import Recording
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from memtrace_otel.instrumentation.places import Places, postgresql_of
+from memtrace_otel.instrumentation.store_location import Places, postgresql_of
 
 
 @dataclass(eq=False)

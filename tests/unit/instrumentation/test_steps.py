@@ -16,8 +16,7 @@ from opentelemetry.trace import StatusCode
 from memtrace_otel import semconv
 from memtrace_otel.capture import current_operation, drops
 from memtrace_otel.capture.guard import drops_by_system
-from memtrace_otel.instrumentation import slowness
-from memtrace_otel.instrumentation.patches import Patches
+from memtrace_otel.instrumentation.base import Patches
 from memtrace_otel.instrumentation.steps import Call, Step, StepFunction, observed
 from memtrace_otel.instrumentation.threads import ContextThreads
 from memtrace_otel.semconv import OpKind
@@ -148,132 +147,6 @@ def test_jobs_of_a_pool_run_in_the_context_of_their_submitter() -> None:
             assert list(pool.map(lambda _: PLACE.get(), range(3))) == ["submitter"] * 3
     finally:
         PLACE.reset(token)
-
-
-class Clock:
-    """Time that passes when it is told to."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def taking(self, before: float, after: float = 0.0) -> StepFunction:
-        """A step that takes so many seconds before and after its call."""
-
-        def slow(call: Call[Any]) -> Step:
-            call.open(None, OpKind.OTHER, scope="s")
-            self.now += before
-            yield
-            self.now += after
-
-        return slow
-
-    def lasting(self, seconds: float) -> Callable[[], None]:
-        """A call that takes so many seconds."""
-
-        def call() -> None:
-            self.now += seconds
-
-        return call
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(slowness, "clock", clock)
-    return clock
-
-
-@pytest.mark.parametrize(
-    ("step", "asked"), [((0.45, 0.0), 5), ((0.0, 0.45), 5), ((1.0, 0.0), 3), ((0.1, 0.0), 41), ((30.0, 0.0), 1)]
-)
-def test_a_slow_step_takes_little_of_a_minute(
-    recording: Recording, clock: Clock, step: tuple[float, float], asked: int
-) -> None:
-    wrapped, left_out = wrap(clock.lasting(0.001), clock.taking(*step), recording), drops["slow:test.slow"]
-    calls, end = 0, clock.now + 60.0
-    while clock.now < end:
-        wrapped()
-        calls += 1
-    assert len(recording.spans()) == asked
-    assert drops["slow:test.slow"] == left_out + calls - len(recording.spans())
-
-
-def test_a_step_that_hangs_is_not_asked_again_at_once(recording: Recording, clock: Clock) -> None:
-    wrapped = wrap(clock.lasting(0.001), clock.taking(1.0), recording)
-    for _ in range(10_000):
-        wrapped()
-    assert len(recording.spans()) == 1
-
-
-def test_calls_below_know_of_a_step_that_hangs(recording: Recording, clock: Clock) -> None:
-    wrapped = wrap(lambda depth: depth and wrapped(depth - 1), clock.taking(1.0), recording)
-    wrapped(5)
-    assert len(recording.spans()) == 1
-
-
-@pytest.mark.parametrize(("step", "call"), [(0.09, 0.0), (0.29, 1.0), (5.0, 26.0)])
-def test_a_step_that_takes_little_or_a_little_of_its_call_never_rests(
-    recording: Recording, clock: Clock, step: float, call: float
-) -> None:
-    wrapped = wrap(clock.lasting(call), clock.taking(step / 2, step / 2), recording)
-    for _ in range(1000):
-        wrapped()
-    assert len(recording.spans()) == 1000
-
-
-def test_what_steps_take_is_not_the_time_of_the_call_around_them(recording: Recording, clock: Clock) -> None:
-    below = [wrap(clock.lasting(0.0), clock.taking(1.0), recording) for _ in range(5)]
-    wrapped = wrap(lambda: [call() for call in below], clock.taking(1.0), recording)
-    for _ in range(2):
-        wrapped()
-    assert len(recording.spans()) == 6
-
-
-def test_a_step_that_is_slow_now_and_then_goes_on(recording: Recording, clock: Clock) -> None:
-    waits = [0.4, *[0.0] * 39] * 10
-
-    def sometimes(call: Call[Any]) -> Step:
-        call.open(None, OpKind.OTHER, scope="s")
-        clock.now += waits.pop()
-        yield
-
-    wrapped = wrap(clock.lasting(0.0), sometimes, recording)
-    for _ in range(400):
-        wrapped()
-        clock.now += 0.4
-    assert len(recording.spans()) == 400
-
-
-def test_no_hang_is_rested_for_longer_than_a_minute(recording: Recording, clock: Clock) -> None:
-    wrapped = wrap(clock.lasting(0.0), clock.taking(600.0), recording)
-    wrapped()
-    clock.now += 60.0
-    wrapped()
-    assert len(recording.spans()) == 2
-
-
-def test_threads_that_wait_for_each_other_are_not_slow(
-    recording: Recording, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slowness, "_working", dict.fromkeys(range(16)))
-    wrapped = wrap(clock.lasting(0.0), clock.taking(0.6), recording)
-    for _ in range(100):
-        wrapped()
-    assert len(recording.spans()) == 100
-
-
-def test_after_its_rest_a_step_says_what_it_left_out(recording: Recording, clock: Clock) -> None:
-    wrapped = wrap(clock.lasting(0.0), clock.taking(1.0), recording)
-    counted = drops_by_system.copy()
-    for _ in range(5):
-        wrapped()
-    clock.now += 60.0
-    wrapped()
-    [((reason, system), left_out)] = (drops_by_system - counted).items()
-    assert (reason.startswith("slow:test."), system, left_out) == (True, "test", 4)
-    assert (recording.spans()[-1].attributes or {})[semconv.LOST] == 4
 
 
 def test_an_interrupt_within_a_step_leaves_no_operation_behind(recording: Recording) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from memtrace_otel.instrumentation.patches import Patches
+from memtrace_otel.instrumentation.base import Patches
 from memtrace_otel.instrumentation.steps import Call, Step
 from tests.conftest import Recording
 from tests.unit.instrumentation import toy_notes

@@ -241,26 +241,6 @@ def test_a_function_that_nothing_guards_is_caught(pytester: pytest.Pytester, in_
     assert ("toy:note" in harmful) != in_parts  # in shared runs it is one of those that raised
 
 
-def test_a_step_that_is_never_left_out_is_caught(pytester: pytest.Pytester) -> None:
-    pytester.syspathinsert(Path(__file__).parents[3])
-    pytester.makepyfile("""
-        import pytest
-        from memtrace_otel.instrumentation.slowness import Slowness
-        from memtrace_otel.testing import HarmlessContract
-        from tests.unit.testing.toy import ToyInstrumentor, ToyProgram
-
-        class TestTireless(HarmlessContract):
-            instrumentor = ToyInstrumentor
-
-            @pytest.fixture
-            def program(self, monkeypatch):
-                monkeypatch.setattr(Slowness, "rests", lambda self: False)
-                return ToyProgram
-    """)
-    result = pytester.runpytest("-p", "no:cacheprovider", "-k", "account_holds")
-    result.assert_outcomes(failed=1)
-
-
 def test_origins_that_raise_are_met_by_what_an_operation_reads(
     recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,8 +11,7 @@ from opentelemetry.instrumentation.instrumentor import (
 )
 
 from memtrace_otel.capture import guard, scope_id, variable_ref
-from memtrace_otel.instrumentation.instrumentor import MemoryInstrumentor
-from memtrace_otel.instrumentation.patches import Patches
+from memtrace_otel.instrumentation.base import MemoryInstrumentor, Patches
 from memtrace_otel.instrumentation.steps import Call, Step
 from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role

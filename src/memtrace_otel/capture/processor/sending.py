@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from memtrace_otel.capture.guard import guard, let_through, note_drop, note_error
+from memtrace_otel.capture.guard import guard, note_drop, note_error
 from memtrace_otel.capture.processor.loss import Losses
 from memtrace_otel.capture.processor.rebuild import rebuild_spans
 from memtrace_otel.capture.processor.segment import Record
@@ -91,7 +91,6 @@ class Sender:
         except BaseException as error:  # a CancelledError or SystemExit of the exporter would end our thread
             if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
                 raise  # of the user, while the program flushes
-            let_through(error)
             if not self.failures:  # no loss: what was to be exported is tried again
                 _logger.warning("memtrace: the exporter raised %s; its spans are kept", type(error).__name__)
             delivered = False

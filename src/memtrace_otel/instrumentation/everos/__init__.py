@@ -6,12 +6,12 @@ from typing import Any
 
 from opentelemetry.trace import Tracer, TracerProvider
 
+from memtrace_otel.instrumentation.base import MemoryInstrumentor
 from memtrace_otel.instrumentation.everos.ingest import memorize
 from memtrace_otel.instrumentation.everos.patches import SYSTEM, EverosPatches
 from memtrace_otel.instrumentation.everos.points import IMPORTERS, POINTS
 from memtrace_otel.instrumentation.everos.queues import Queues
 from memtrace_otel.instrumentation.everos.tracing import TRACING, join
-from memtrace_otel.instrumentation.instrumentor import MemoryInstrumentor
 
 __all__ = ["EverosInstrumentor"]
 

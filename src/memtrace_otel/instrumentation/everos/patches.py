@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from opentelemetry.trace import Tracer, TracerProvider
 
+from memtrace_otel.instrumentation.base import Patches
 from memtrace_otel.instrumentation.everos.variables import Cell, Space, value
-from memtrace_otel.instrumentation.patches import Patches
 from memtrace_otel.instrumentation.steps import StepFunction
 from memtrace_otel.model import content_digest
 

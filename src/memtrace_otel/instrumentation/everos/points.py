@@ -5,6 +5,7 @@ A function is wrapped where it is used, since modules take names over with `from
 
 from __future__ import annotations
 
+from memtrace_otel.instrumentation.base import Points
 from memtrace_otel.instrumentation.everos import (
     clusters,
     decisions,
@@ -18,7 +19,6 @@ from memtrace_otel.instrumentation.everos import (
     strategies,
     writes,
 )
-from memtrace_otel.instrumentation.patches import Points
 
 _TABLES = "everos.infra.persistence.sqlite.repos"
 _HANDLERS = "everos.memory.cascade.handlers"

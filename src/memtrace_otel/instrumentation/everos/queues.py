@@ -12,7 +12,7 @@ from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 
 from memtrace_otel.capture import guard
-from memtrace_otel.instrumentation.patches import Patches
+from memtrace_otel.instrumentation.base import Patches
 from memtrace_otel.instrumentation.wrapped import Wrapped
 
 ENGINE = "everos.infra.ome.engine"

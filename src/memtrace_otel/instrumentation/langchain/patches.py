@@ -8,13 +8,12 @@ from typing import Any
 from opentelemetry.trace import Tracer
 
 from memtrace_otel.capture import scope_id
+from memtrace_otel.instrumentation.base import Patches
 from memtrace_otel.instrumentation.langchain.documents import KnownTexts, store_name
 from memtrace_otel.instrumentation.langchain.identity import Records
 from memtrace_otel.instrumentation.langchain.points import FAMILIES, POINTS
 from memtrace_otel.instrumentation.langchain.runs import Runs
-from memtrace_otel.instrumentation.object_names import ObjectNames
-from memtrace_otel.instrumentation.patches import Patches
-from memtrace_otel.instrumentation.places import Places
+from memtrace_otel.instrumentation.store_location import ObjectNames, Places
 
 SYSTEM = "langchain"
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from memtrace_otel.instrumentation.base import Points
 from memtrace_otel.instrumentation.langchain import chat, loaders, retrieval, runs, splitters, stores
-from memtrace_otel.instrumentation.patches import Points
 from memtrace_otel.instrumentation.steps import StepFunction
 
 _STORES: Mapping[str, StepFunction] = {

@@ -19,8 +19,7 @@ from memtrace_otel.instrumentation.langchain.calls import Call, first, purpose
 from memtrace_otel.instrumentation.langchain.documents import Known, Text, chunk_of_store, store_name, text_of
 from memtrace_otel.instrumentation.langchain.runs import span_of_run
 from memtrace_otel.instrumentation.langchain.stores import WRITE
-from memtrace_otel.instrumentation.recorded_stores import RECORDED
-from memtrace_otel.instrumentation.steps import Step
+from memtrace_otel.instrumentation.steps import RECORDED, Step
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
 _CANDIDATES = 256

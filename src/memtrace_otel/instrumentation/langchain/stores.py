@@ -24,8 +24,7 @@ from memtrace_otel.instrumentation.langchain.documents import (
     store_name,
     texts_of,
 )
-from memtrace_otel.instrumentation.recorded_stores import RECORDED
-from memtrace_otel.instrumentation.steps import Step
+from memtrace_otel.instrumentation.steps import RECORDED, Step
 from memtrace_otel.semconv import Incomplete, OpKind
 
 

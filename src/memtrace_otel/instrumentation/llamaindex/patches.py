@@ -11,14 +11,13 @@ from opentelemetry.trace import Tracer
 
 from memtrace_otel.capture import scope_id
 from memtrace_otel.capture.finalizers import report_waiting
+from memtrace_otel.instrumentation.base import Patches
 from memtrace_otel.instrumentation.llamaindex.ledger import Ledger
 from memtrace_otel.instrumentation.llamaindex.messages import Queues
 from memtrace_otel.instrumentation.llamaindex.owners import chat_store_of, session_of, store_name
 from memtrace_otel.instrumentation.llamaindex.points import AGENT, POINTS, RETRIEVER, VECTOR_STORE
-from memtrace_otel.instrumentation.object_names import ObjectNames
-from memtrace_otel.instrumentation.patches import Patches
-from memtrace_otel.instrumentation.places import Places
 from memtrace_otel.instrumentation.steps import StepFunction
+from memtrace_otel.instrumentation.store_location import ObjectNames, Places
 from memtrace_otel.instrumentation.threads import with_context_executor, with_context_threads
 
 SYSTEM = "llamaindex"

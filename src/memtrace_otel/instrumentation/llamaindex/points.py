@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from memtrace_otel.instrumentation.base import Points
 from memtrace_otel.instrumentation.llamaindex import agents, answers, blocks, ingestion, memory, retrieval, stores
-from memtrace_otel.instrumentation.patches import Points
 from memtrace_otel.instrumentation.steps import StepFunction
 
 _CORE = "llama_index.core"

@@ -11,7 +11,7 @@ from typing import Any
 
 from opentelemetry.trace import Tracer
 
-from memtrace_otel.instrumentation.instrumentor import MemoryInstrumentor
+from memtrace_otel.instrumentation.base import MemoryInstrumentor
 from memtrace_otel.instrumentation.mem0 import client, extraction, graph, memory, stores, writes
 from memtrace_otel.instrumentation.mem0.state import Mem0Patches
 from memtrace_otel.instrumentation.steps import StepFunction

@@ -24,8 +24,8 @@ from memtrace_otel.instrumentation.mem0.state import (
 )
 from memtrace_otel.instrumentation.mem0.values import Record, collection_of, mappings, model_of, owner_scope, turns
 from memtrace_otel.instrumentation.mem0.writes import record_deleted
-from memtrace_otel.instrumentation.places import Places
 from memtrace_otel.instrumentation.steps import Step
+from memtrace_otel.instrumentation.store_location import Places
 from memtrace_otel.model import make_ref, split_ref
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 

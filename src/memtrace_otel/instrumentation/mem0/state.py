@@ -14,11 +14,10 @@ from opentelemetry.trace import Tracer
 from memtrace_otel.capture import Operation, variable_ref
 from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.instrumentation import steps
+from memtrace_otel.instrumentation.base import Patches
 from memtrace_otel.instrumentation.mem0 import record_origins
 from memtrace_otel.instrumentation.mem0.values import Record, Turn, collection_of, turns
-from memtrace_otel.instrumentation.patches import Patches
-from memtrace_otel.instrumentation.recorded_stores import RECORDED
-from memtrace_otel.instrumentation.steps import StepFunction
+from memtrace_otel.instrumentation.steps import RECORDED, StepFunction
 from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
 
 _SCORED = (OpKind.RETRIEVE, OpKind.RERANK)

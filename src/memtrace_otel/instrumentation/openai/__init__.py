@@ -12,13 +12,12 @@ from typing import Any
 from memtrace_otel.capture import current_operation, guard
 from memtrace_otel.capture.adoption import mark_step
 from memtrace_otel.capture.finalizers import report_waiting
+from memtrace_otel.instrumentation.base import MemoryInstrumentor, Patches
 from memtrace_otel.instrumentation.chat_history.caller import ABOVE, RECORDED_PACKAGES
 from memtrace_otel.instrumentation.chat_history.messages import ModelReply
 from memtrace_otel.instrumentation.chat_history.model_call import SYSTEM, Compaction, ModelCall, is_answer
-from memtrace_otel.instrumentation.instrumentor import MemoryInstrumentor
 from memtrace_otel.instrumentation.openai.payloads import compacted, parsed, read_reply, read_request
 from memtrace_otel.instrumentation.openai.streams import Done, observed
-from memtrace_otel.instrumentation.patches import Patches
 from memtrace_otel.instrumentation.steps import Call, Step
 from memtrace_otel.semconv import Incomplete
 

@@ -8,6 +8,7 @@ from typing import Any
 from opentelemetry.trace import Tracer
 
 from memtrace_otel.capture import scope_id
+from memtrace_otel.instrumentation.base import Patches
 from memtrace_otel.instrumentation.chat_history.history import Kept, keepers
 from memtrace_otel.instrumentation.chat_history.messages import Message
 from memtrace_otel.instrumentation.langchain.identity import Records
@@ -15,9 +16,8 @@ from memtrace_otel.instrumentation.langchain.langgraph import checkpoints, store
 from memtrace_otel.instrumentation.langchain.langgraph.replies import Replies
 from memtrace_otel.instrumentation.langchain.langgraph.runs import kept_by_thread
 from memtrace_otel.instrumentation.langchain.langgraph.threads import Threads
-from memtrace_otel.instrumentation.patches import Patches
-from memtrace_otel.instrumentation.places import Places
 from memtrace_otel.instrumentation.steps import StepFunction
+from memtrace_otel.instrumentation.store_location import Places
 
 SYSTEM = "langgraph"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opentelemetry.trace import Tracer
 
-from memtrace_otel.instrumentation.instrumentor import MemoryInstrumentor
+from memtrace_otel.instrumentation.base import MemoryInstrumentor
 from memtrace_otel.instrumentation.langchain.langmem.patches import SYSTEM, LangMemPatches
 
 __all__ = ["LangMemInstrumentor"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from opentelemetry.trace import Tracer
 
+from memtrace_otel.instrumentation.base import Patches, Points
 from memtrace_otel.instrumentation.langchain.langmem import decisions, managers, reflection
 from memtrace_otel.instrumentation.langchain.langmem.reflection import Delayed
-from memtrace_otel.instrumentation.patches import Patches, Points
 
 SYSTEM = "langmem"
 

@@ -1,11 +1,11 @@
-"""Where the holders of memory (stores, clients, checkpointers, graphs) keep it: two places are two memories, whatever
-the names in them are."""
+"""Where a store, client, checkpointer or graph keeps its data: two places are two memories, whatever their names."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import os
+import secrets
 import sqlite3
 import sys
 from collections import OrderedDict, defaultdict, deque
@@ -15,12 +15,32 @@ from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 from weakref import finalize
 
-from memtrace_otel.instrumentation.object_names import ObjectNames
-
 _CLIENTS = ("_async_engine", "_client", "_aclient", "client", "conn", "db")
 _IN_MEMORY = (("langgraph.store.memory", "InMemoryStore"), ("langgraph.checkpoint.memory", "InMemorySaver"))
 _PLAIN = (dict, defaultdict, OrderedDict, list, set, deque, bool, int, float, type(None), type(Lock()), type(RLock()))
 """What reaches nothing outside of the object that holds it."""
+
+
+class ObjectNames:
+    """A name for every object, as long as it lives. Objects are told apart by identity: equal ones are not the same.
+
+    Without a lock: a finalizer of the program may ask for a name while its thread is in here.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+
+    def name(self, value: Any, new: str = "") -> str:
+        """The name of this object, '' for one whose end nobody is told of; `new` is the name of one that has none yet
+        (made up if empty)."""
+        known = self._names.get(id(value))
+        if known is not None:
+            return known
+        try:
+            finalize(value, self._names.pop, id(value), None).atexit = False  # twice, if two threads ask, is no harm
+        except TypeError:
+            return ""
+        return self._names.setdefault(id(value), new or secrets.token_hex(8))
 
 
 class Places:
