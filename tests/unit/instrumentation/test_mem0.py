@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from memtrace_otel.capture import operation, scope_id
+from memtrace_otel.instrumentation import base
 from memtrace_otel.instrumentation.mem0 import Mem0Instrumentor, graph, state
 from memtrace_otel.instrumentation.mem0.state import (
     EarlierMessages,
@@ -43,7 +44,7 @@ def test_missing_mem0_raises_module_not_found(monkeypatch: pytest.MonkeyPatch) -
     def absent(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(instrumentor, "version", absent)
+    monkeypatch.setattr(base, "version", absent)
     with pytest.raises(ModuleNotFoundError, match="mem0ai"):
         Mem0Instrumentor().instrument(skip_dep_check=True)
     assert not Mem0Instrumentor().is_instrumented_by_opentelemetry
@@ -53,7 +54,7 @@ def test_missing_mem0_raises_module_not_found(monkeypatch: pytest.MonkeyPatch) -
 def test_a_version_out_of_range_is_logged_and_not_instrumented(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, found: str
 ) -> None:
-    monkeypatch.setattr(instrumentor, "version", lambda name: found)
+    monkeypatch.setattr(base, "version", lambda name: found)
     Mem0Instrumentor().instrument(skip_dep_check=True)
     assert Mem0Instrumentor().patches is None
     Mem0Instrumentor().uninstrument()
