@@ -1,8 +1,7 @@
-"""`score`: how often attribution agrees with the people who annotated a benchmark."""
+"""`score`: how often attribution agrees with the annotations of a benchmark."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,12 +10,13 @@ import click
 
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, fail
 from memtrace_otel.cli.options import database_option, examples
+from memtrace_otel.model.printable import printable_json
 
 if TYPE_CHECKING:
     from memtrace_otel.graph.smartcomment import Label
 
-_NAMED = 3
-"""Files that are named when they are not in the database."""
+_MOST_FILES = 3
+"""Most files in a message."""
 
 
 @click.command(
@@ -32,9 +32,9 @@ _NAMED = 3
 def score(files: tuple[Path, ...], database: Path, as_json: bool) -> None:
     """Compare verdicts with the annotations in MemTraceBench FILES that were imported into the database.
 
-    ETA is the share of the annotated memory failures whose type is named, OIA of those whose operation is named. What
-    attribution finds does not depend on the annotations: they are read here alone. A case without a verdict counts as
-    wrong; how many there are is told on standard error.
+    ETA is the share of the annotated memory failures with the right type, OIA the share with the right operation.
+    Attribution never reads the annotations. A case without a verdict counts as wrong; standard error names the number
+    of these cases.
     """
     from memtrace_otel.graph.smartcomment import score
     from memtrace_otel.pipeline.diagnose import UnknownTraceError, diagnose
@@ -49,13 +49,16 @@ def score(files: tuple[Path, ...], database: Path, as_json: bool) -> None:
         try:
             verdicts = [verdict for diagnosis in diagnose(store, traces) for verdict in diagnosis.verdicts]
         except UnknownTraceError:
-            lacking = dict.fromkeys(path for path, label in annotated if not store.trace(label.trace_id))
-            fail(_not_imported(list(lacking), database))
+            missing = list(dict.fromkeys(path for path, label in annotated if not store.trace(label.trace_id)))
+            named = " ".join(map(str, missing[:_MOST_FILES]))
+            more = f" and {len(missing) - _MOST_FILES} more" if len(missing) > _MOST_FILES else ""
+            are = "is" if len(missing) == 1 else "are"
+            fail(f"{named}{more} {are} not in {database}: `memtrace-otel import FILES --db {database}` first")
     result = score(labels, verdicts)
     found = {verdict.failure.trace_id: verdict for verdict in verdicts}
     if silent := sum(label.trace_id not in found for label in labels):
-        told = "without a verdict: no evaluation calls the answer a failure. They count as wrong"
-        click.secho(f"memtrace-otel: {silent} of {result.cases} cases {told}", fg="yellow", err=True)
+        reason = "without a verdict: no evaluation calls the answer a failure. They count as wrong"
+        click.secho(f"memtrace-otel: {silent} of {result.cases} cases {reason}", fg="yellow", err=True)
     if not as_json:
         click.echo(f"{result.cases} cases: ETA {result.eta:.2%}, OIA {result.oia:.2%}")
         return
@@ -70,23 +73,13 @@ def score(files: tuple[Path, ...], database: Path, as_json: bool) -> None:
         for label in labels
         for verdict in (found.get(label.trace_id),)
     ]
-    click.echo(
-        json.dumps(
-            {
-                "total_cases": result.cases,
-                "error_type_prediction_accuracy": result.eta,
-                "operation_identifier_prediction_accuracy": result.oia,
-                "results": cases,
-            }
-        )
-    )
-
-
-def _not_imported(files: list[Path], database: Path) -> str:
-    named = " ".join(map(str, files[:_NAMED]))
-    more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
-    held = "is" if len(files) == 1 else "are"
-    return f"{named}{more} {held} not in {database}: `memtrace-otel import FILES --db {database}` first"
+    document = {
+        "total_cases": result.cases,
+        "error_type_prediction_accuracy": result.eta,
+        "operation_identifier_prediction_accuracy": result.oia,
+        "results": cases,
+    }
+    click.echo(printable_json(document))
 
 
 def _labels(path: Path) -> Iterator[Label]:

@@ -12,8 +12,7 @@ import networkx as nx
 import pytest
 
 from memtrace_otel.graph import EvolutionGraph, VersionKey, build_graph
-from memtrace_otel.graph.export import SCHEMA, SCHEMA_VERSION, node_id, nodes_named, render, to_document
-from memtrace_otel.graph.parquet import write_parquet
+from memtrace_otel.graph.export import SCHEMA, SCHEMA_VERSION, node_id, nodes_named, render, to_document, write_parquet
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.model.printable import escape_invisible
 from memtrace_otel.semconv import Action, OpKind, Role
