@@ -1,4 +1,4 @@
-"""OTLP bytes to operation spans and back: the border between the wire and everything after it."""
+"""OTLP bytes to operation spans and back. Everything after this package sees operation spans only."""
 
 from memtrace_otel.otlp.decode import DecodeError, decode_request, parse_request
 from memtrace_otel.otlp.encode import encode_request

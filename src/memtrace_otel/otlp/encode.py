@@ -21,9 +21,9 @@ _STATUS: dict[str, Status.StatusCode.ValueType] = {
 
 
 def encode_request(spans: Sequence[OperationSpan]) -> bytes:
-    """Return an ExportTraceServiceRequest: `decode_request` gives the same spans in the same order.
+    """Return an ExportTraceServiceRequest; `decode_request` gives the same spans in the same order.
 
-    The span kind is INTERNAL: an operation span does not carry it. Raises ValueError for an id that is not hexadecimal.
+    The span kind is INTERNAL, because operation spans have none. Raises ValueError for an id that is not hexadecimal.
     """
     request = ExportTraceServiceRequest()
     for (resource, scope), group in groupby(spans, key=lambda span: (span.resource, span.instrumentation_scope)):
@@ -37,7 +37,7 @@ def encode_request(spans: Sequence[OperationSpan]) -> bytes:
 
 
 def encode_span(span: OperationSpan) -> Span:
-    """Return one span without its resource and instrumentation scope."""
+    """Return one span, without resource and instrumentation scope."""
     return Span(
         trace_id=bytes.fromhex(span.trace_id),
         span_id=bytes.fromhex(span.span_id),

@@ -1,5 +1,7 @@
-"""Feedback from outside the observed program: the judge span that `memtrace_otel.feedback` writes inside it, but for
-the answer. That may be known later; the graph fills it in.
+"""Feedback from outside the observed program, as a judge span.
+
+`memtrace_otel.feedback` writes the same span inside the program, with the judged answer. Here the answer may be unknown
+until later; the graph fills it in.
 """
 
 from __future__ import annotations
@@ -27,15 +29,15 @@ TEXT_BYTES = 16_384
 """Longest expected answer, and longest explanation."""
 NAME_BYTES = 256
 _AHEAD_NANOSECONDS = 24 * 3600 * 10**9
-"""How far the clock of who gives feedback may be ahead."""
+"""How far the clock of the sender may be ahead."""
 
 
 class FeedbackError(ValueError):
-    """Feedback that cannot be taken; says why, never quoting a content."""
+    """Feedback that is refused. The message gives the reason and never quotes a content."""
 
 
 class Text(NamedTuple):
-    """What of a text may be kept: its digest, what is shown of it, where the whole is, why less is shown than given."""
+    """The part of a text that may be kept: digest, shown text, address of the whole text, reasons for less text."""
 
     digest: str = ""
     shown: str = ""
@@ -44,7 +46,7 @@ class Text(NamedTuple):
 
 
 def as_given(text: str) -> Text:
-    """Keep all of it."""
+    """Keep the whole text."""
     return Text(shown=text)
 
 
@@ -59,11 +61,11 @@ def encode_feedback(
     time: str = "",
     described: Callable[[str], Text] = as_given,
 ) -> bytes:
-    """Return an ExportTraceServiceRequest with a judge span on the newest answer that the trace holds before `time`.
+    """Return an ExportTraceServiceRequest with a judge span on the newest answer of the trace before `time`.
 
-    `label` is one of the labels of the conventions, `score` fails below MEMTRACE_EVALUATION_THRESHOLD; one of the two
-    is needed. `time` is RFC 3339, UTC without a zone, now by default. Of two for the same time the one given later
-    decides: its span id is the greater one. `described` says what of the texts may be kept. Raises FeedbackError.
+    A `label` of the conventions or a `score` is needed; a score below MEMTRACE_EVALUATION_THRESHOLD is a failure.
+    `time` is RFC 3339, in UTC when it has no zone; the default is now. Of two judgements at the same time the later
+    call counts, which has the greater span id. `described` says what of the texts may be kept. Raises FeedbackError.
     """
     trace_id = trace_id.lower()
     _check(trace_id, label, score, expected, explanation, name)

@@ -1,7 +1,7 @@
-"""The fields of an operation span in its attributes: section 3 of the wire contract, read and written.
+"""Fields of an operation span from and to its attributes, by section 3 of the wire contract.
 
-Parallel arrays that are ragged or wrongly typed never raise: a missing entry becomes the default and the span is marked
-`malformed`. On the wire NaN stands for "no score" and -1 for "no size" when only some variables have one.
+Parallel arrays of different length or of wrong types never raise: a missing entry becomes the default, and the span is
+marked `malformed`. On the wire NaN means "no score" and -1 means "no size", where only some variables have one.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _NUMBER = (int, float)
 
 
 class FieldReader:
-    """Takes typed fields out of plain attribute values; `rest` is what was not taken."""
+    """Takes typed fields out of plain attribute values; `rest` holds the other attributes."""
 
     def __init__(self, plain: Mapping[str, object]) -> None:
         self.rest = dict(plain)
         self.malformed = False
 
     def text(self, key: str) -> str:
-        """Take a string, '' when absent."""
+        """Take a string; '' without the attribute."""
         value = self.rest.pop(key, None)
         return value if type(value) is str else self._checked(value, (str,), "")
 
     def integer(self, key: str) -> int | None:
-        """Take an integer, None when absent."""
+        """Take an integer; None without the attribute."""
         return self._checked(self.rest.pop(key, None), (int,), None)
 
     def texts(self, key: str) -> list[str]:
@@ -87,10 +87,10 @@ class FieldReader:
         )
 
     def flow(self, inputs: list[int], outputs: list[int], part: int) -> tuple[tuple[int, int], ...] | None:
-        """Take the flow pairs, given the wire indices of the variables kept. In a continuation (`part` > 0) they count
-        over all parts of the operation and stay as they are.
+        """Take the flow pairs, given the wire indices of the variables with a ref.
 
-        An array without pairs says that nothing fed the outputs; None when there is no array, or none of it readable.
+        In a continuation (`part` > 0) the indices count over all parts of the operation and are not changed. An empty
+        array says that no input fed an output. None: there is no array, or no pair can be read.
         """
         sources = {wire: kept for kept, wire in enumerate(inputs)}
         targets = {wire: kept for kept, wire in enumerate(outputs)}
@@ -106,12 +106,12 @@ class FieldReader:
         return tuple(pairs) if pairs or says_nothing else None
 
     def _named(self, variables: Iterable[Variable]) -> tuple[list[Variable], list[int]]:
-        """Leave out variables without a ref: nothing can be said about them, and they would all look like one."""
+        """Leave out variables without a ref, which would all look like one variable."""
         kept = [(variable, index) for index, variable in enumerate(variables) if variable.ref]
         return [variable for variable, _ in kept], [index for _, index in kept]
 
     def _column(self, key: str, refs: list[str], types: tuple[type[T], ...], default: T) -> list[T]:
-        """Take the array parallel to `refs`, cut or filled to its length; absent or empty means all defaults."""
+        """Take the array parallel to `refs`, cut or filled to the same length; without it, all are defaults."""
         items = self._array(key)
         if items and len(items) != len(refs):
             self.malformed = True
@@ -120,7 +120,7 @@ class FieldReader:
 
     def _array(self, key: str) -> list[object]:
         value = self.rest.pop(key, None)
-        if type(value) is list:  # nearly always
+        if type(value) is list:  # the usual case
             return cast("list[object]", value)
         if isinstance(value, str):
             value = array_of_text(value)
@@ -142,9 +142,10 @@ class FieldReader:
 
 
 def array_of_text(text: str) -> object:
-    """Return the array that a text is the JSON form of, the text itself when it is none.
+    """Return the array of a JSON text, or the text itself when it holds no array.
 
-    Stores of Jaeger's older model (Badger, Elasticsearch, Cassandra) keep arrays so; one with a NaN becomes ''.
+    Jaeger's stores of the older model (Badger, Elasticsearch, Cassandra) keep arrays as text; an array with a NaN is ''
+    there.
     """
     if not text:
         return None
@@ -156,7 +157,7 @@ def array_of_text(text: str) -> object:
 
 
 def write_fields(span: OperationSpan) -> dict[str, AttributeValue]:
-    """Return the attributes of `span`, its fields included; what is empty is left out."""
+    """Return the attributes of `span` with its fields; empty fields are left out."""
     values: dict[str, AttributeValue] = dict(span.attributes)
     named: list[tuple[str, AttributeValue]] = [
         (semconv.OP_KIND, span.kind),

@@ -1,7 +1,7 @@
-"""Files of spans: OTLP/JSON (one request per line or per file), OTLP protobuf, graph JSON; gzip of each.
+"""Reads files of spans: OTLP/JSON (one request per line or per file), OTLP protobuf, graph JSON; gzip of each.
 
-A Collector's file holds logs and metrics, too: evaluations among the logs are taken, as by the receiver. Everything is
-checked here, so that an import can be refused before anything is written.
+A file of the Collector may also hold logs and metrics: evaluations among the logs are taken, as by the receiver.
+Everything is checked here, so that an import can be refused before anything is written.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from memtrace_otel.otlp.json import Json, json_to_logs, json_to_request
 from memtrace_otel.otlp.receiver import Limits, RequestError, check_logs
 
 MAX_DOCUMENT_BYTES = 256 << 20
-"""Largest single request or graph: it is held in memory, unlike the file."""
+"""Largest single request or graph, which is held in memory; the file is not."""
 
 OTHER_LOGS = f"log records other than {semconv.EVALUATION_EVENT} in the context of a span"
 METRICS = "requests of metrics"
 
 _ALL = Limits(MAX_DOCUMENT_BYTES, MAX_DOCUMENT_BYTES, sys.maxsize, sys.maxsize)
-"""An import takes what there is, or nothing: it drops no record that is large."""
+"""An import is all or nothing: no record is dropped for its size."""
 _TRACES, _LOGS = ("resourceSpans", "resource_spans"), ("resourceLogs", "resource_logs")
 _METRICS = ("resourceMetrics", "resource_metrics")
 _SNIFFED_BYTES = 1024
@@ -42,7 +42,7 @@ _JSON = re.compile(rb'(\xef\xbb\xbf)?\s*(\{\s*("[^\x00-\x1f"]|\})|\[)')
 
 
 class InputError(ValueError):
-    """A file that cannot be imported: which, where (`line` counts from 1; 0 = the file as a whole) and why."""
+    """A file that cannot be imported: path, line (from 1; 0 is the file as a whole) and reason."""
 
     def __init__(self, path: str | Path, line: int, reason: str) -> None:
         super().__init__(f"{path}:{line}: {reason}" if line else f"{path}: {reason}")
@@ -61,7 +61,7 @@ class OtlpBody:
 
 @dataclass(frozen=True, slots=True)
 class GraphDocument:
-    """A smartcomment or MemTraceBench graph (its root holds `graph_id` and `data`), not yet checked further."""
+    """A smartcomment or MemTraceBench graph. Only the keys `graph_id` and `data` of its root are checked."""
 
     graph: Json
     line: int = 0
@@ -69,7 +69,7 @@ class GraphDocument:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What was found at `line` and holds nothing of memory: so many `OTHER_LOGS` or `METRICS`."""
+    """Items at `line` that say nothing about memory: `count` of `OTHER_LOGS` or `METRICS`."""
 
     what: str
     count: int
@@ -80,7 +80,7 @@ Item = OtlpBody | GraphDocument | Skipped
 
 
 def read_file(path: str | Path) -> Iterator[Item]:
-    """Yield what the file holds, checked piece by piece. Raises InputError at the first fault.
+    """Yield the items of the file, each one checked. Raises InputError at the first fault.
 
     Memory is bounded by the largest single request; the file, unpacked, by the setting `MEMTRACE_MAX_IMPORT_BYTES`.
     """
@@ -95,7 +95,7 @@ def read_file(path: str | Path) -> Iterator[Item]:
 
 
 class _Source:
-    """Reads a file up to a limit, whatever a compressed one unpacks to."""
+    """Reads a file up to a limit of inflated bytes."""
 
     def __init__(self, path: Path, stream: BufferedReader | gzip.GzipFile, limit: int) -> None:
         self.path = path
@@ -137,7 +137,7 @@ def _read_protobuf(source: _Source) -> Iterator[OtlpBody | Skipped]:
 
 
 def _read_json(source: _Source) -> Iterator[Item]:
-    """Read one document per line, or one that fills the file: its first line is no document, nor is its second."""
+    """Read one document per line, or a document over several lines: then neither of the first two lines is one."""
     first = True
     lines = source.lines()
     for number, line in lines:
@@ -197,7 +197,7 @@ def _items(path: Path, line: int, document: object) -> Iterator[Item]:
 
 
 def _evaluations(path: Path, line: int, body: bytes) -> Iterator[OtlpBody | Skipped]:
-    """Yield those of a logs request, and how many of its records are none."""
+    """Yield the evaluations of a logs request, and the number of its other records."""
     try:
         checked = check_logs(body, _ALL)
     except RequestError as error:
@@ -209,7 +209,7 @@ def _evaluations(path: Path, line: int, body: bytes) -> Iterator[OtlpBody | Skip
 
 
 def _is_logs(body: bytes) -> bool:
-    """Tell a logs request from a faulty trace request: neither time nor event of a record is anything in a span."""
+    """Tell a logs request from a faulty trace request: a span has no field with the number of a time or event name."""
     try:
         request = ExportLogsServiceRequest.FromString(body)
     except ProtobufError:
@@ -232,7 +232,7 @@ def _check(body: bytes) -> None:
 
 @contextmanager
 def _named_errors(path: Path) -> Generator[None]:
-    """Raise what the file system and gzip report as InputError."""
+    """Raise errors of the file system and of gzip as InputError."""
     try:
         yield
     except EOFError:

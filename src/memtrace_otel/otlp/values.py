@@ -1,7 +1,7 @@
-"""OTLP AnyValue to Python and back.
+"""OTLP attribute values (AnyValue) to Python values and back.
 
-A span attribute of ours is a scalar or a homogeneous list. OTLP allows more (maps, bytes, mixed and nested arrays):
-those become JSON text, bytes inside them base64. Nothing is nested deeper than protobuf takes, 100 messages.
+An attribute of an operation span is a scalar or a homogeneous list. OTLP also allows maps, bytes, mixed and nested
+arrays: these become JSON text, with bytes in base64. protobuf refuses values nested deeper than 100 messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _INT64 = range(-(2**63), 2**63)
 
 def decode_any(value: AnyValue) -> object:
     """Return `value` as plain Python: str, bool, int, float, list, dict or None."""
-    if text := value.string_value:  # nearly all are
+    if text := value.string_value:  # most values are texts
         return text
     match value.WhichOneof("value"):
         case "string_value":
@@ -42,12 +42,12 @@ def decode_any(value: AnyValue) -> object:
 
 
 def decode_pairs(pairs: Iterable[KeyValue]) -> dict[str, object]:
-    """Return key-value pairs as plain Python values; of equal keys the last one wins."""
+    """Return key-value pairs as plain Python values; the last pair of a key counts."""
     return {pair.key: decode_any(pair.value) for pair in pairs}
 
 
 def attribute_value(value: object) -> AttributeValue | None:
-    """Return a plain value in the form attributes have here; None stays None (an attribute without a value)."""
+    """Return a plain value in the form of an attribute; None, an attribute without a value, stays None."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, list):
@@ -61,18 +61,18 @@ def attribute_value(value: object) -> AttributeValue | None:
 
 
 def attributes(plain: Mapping[str, object]) -> dict[str, AttributeValue]:
-    """Return plain values as attributes, without the empty ones."""
+    """Return plain values as attributes, without those that have no value."""
     found = ((key, attribute_value(value)) for key, value in plain.items())
     return {key: value for key, value in found if value is not None}
 
 
 def encode_pairs(values: Mapping[str, AttributeValue]) -> list[KeyValue]:
-    """Inverse of `attributes(decode_pairs(...))`."""
+    """Return attributes as key-value pairs: the inverse of `attributes(decode_pairs(...))`."""
     return [KeyValue(key=text(key), value=encode_any(value)) for key, value in values.items()]
 
 
 def encode_any(value: AttributeValue) -> AnyValue:
-    """Return a scalar or list as AnyValue; an integer past 64 bits becomes its decimal text."""
+    """Return a scalar or list as AnyValue. An integer past 64 bits becomes decimal text."""
     match value:
         case bool():
             return AnyValue(bool_value=value)
@@ -88,5 +88,5 @@ def encode_any(value: AttributeValue) -> AnyValue:
 
 
 def text(value: str) -> str:
-    """Return `value` as protobuf takes it: lone surrogates, which UTF-8 cannot hold, become question marks."""
+    """Return text that UTF-8 can hold: a lone surrogate becomes a question mark."""
     return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
