@@ -55,8 +55,8 @@ class Connections:
                     self._idle_since[made] = now
                 elif now > self._idle_since[made] + flush_seconds:
                     made.transport.abort()
-                elif now > self._idle_since[made] + seconds:
-                    made.transport.close()
+                elif now > self._idle_since[made] + seconds and not made.transport.is_closing():
+                    made.transport.close()  # a second `close` of an encrypted connection would make `abort` do nothing
 
     def _close_oldest(self) -> None:
         """Close the oldest connection without a request, else the oldest one whose body has not arrived."""

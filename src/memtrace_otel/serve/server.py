@@ -52,7 +52,7 @@ class Listening:
     http_port: int
 
 
-class _RepeatedLines(logging.Filter):
+class RepeatedLines(logging.Filter):
     """Lets the same message through once in ten seconds, with the number of those left out."""
 
     def __init__(self, seconds: float = 10.0) -> None:
@@ -79,11 +79,11 @@ def serve(options: Options, ready: Callable[[Listening], None]) -> None:
     address of the backend to look into.
     """
     handler = logging.StreamHandler()
-    handler.addFilter(_RepeatedLines())
+    handler.addFilter(RepeatedLines())
     logging.basicConfig(format="memtrace-otel: %(message)s", handlers=[handler])
     options.check()
     for warning in options.warnings():
-        _logger.warning("%s", warning)
+        _logger.warning(warning)
     with SqliteStore.open(options.database) as store:
         asyncio.run(_serve(options, store, ready))
 

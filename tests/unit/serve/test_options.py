@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
 
 from memtrace_otel.serve.options import Options, ServeError, listen
-from memtrace_otel.serve.server import serve
+from memtrace_otel.serve.server import RepeatedLines, serve
 from memtrace_otel.sources import SourceError
 
 
@@ -60,3 +61,18 @@ def test_off_loopback_plain_text_and_a_weak_token_are_warned_of(tmp_path: Path) 
     assert "secret" not in plain + weak
     assert len(Options(tmp_path / "a.db", "0.0.0.0", token="a" * 40, certificate=tmp_path).warnings()) == 1
     assert Options(tmp_path / "a.db", "0.0.0.0", token=strong, certificate=tmp_path).warnings() == []
+
+
+def test_a_repeated_log_line_is_written_once_in_ten_seconds() -> None:
+    repeated = RepeatedLines()
+
+    def written(message: str, seconds: float) -> str:
+        record = logging.LogRecord("name", logging.WARNING, "", 0, message, (), None)
+        record.created = seconds
+        return record.getMessage() if repeated.filter(record) else ""
+
+    assert written("full", 100.0) == "full"
+    assert [written("full", 101.0 + n) for n in range(3)] == ["", "", ""]
+    assert written("other", 104.0) == "other"
+    assert written("full", 111.0) == "full (3 such lines left out)"
+    assert written("full", 122.0) == "full"
