@@ -167,7 +167,7 @@ DIGEST_KEY = Setting(
     secret=True,
 )
 PREVIEW_BYTES = Setting(
-    "MEMTRACE_PREVIEW_BYTES", 1900, "Longest content kept on a span, in UTF-8 bytes per variable.", least=1
+    "MEMTRACE_PREVIEW_BYTES", 16_384, "Longest content kept on a span, in UTF-8 bytes per variable.", least=1
 )
 REDACT_PATTERNS = Setting(
     "MEMTRACE_REDACT_PATTERNS",

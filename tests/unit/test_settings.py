@@ -36,7 +36,7 @@ def test_every_default_is_a_value_that_its_row_accepts() -> None:
 def test_an_argument_wins_over_the_environment_and_the_environment_over_the_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert settings.PREVIEW_BYTES.find() == settings.Found(1900, "default")
+    assert settings.PREVIEW_BYTES.find() == settings.Found(16_384, "default")
     monkeypatch.setenv("MEMTRACE_PREVIEW_BYTES", "500")
     assert settings.PREVIEW_BYTES.find() == settings.Found(500, "environment")
     memtrace_otel.configure(preview_bytes=7)

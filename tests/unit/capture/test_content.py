@@ -23,7 +23,7 @@ from memtrace_otel.model import content_digest
 from tests.conftest import Recording
 
 KEY = "sk-proj-" + "a1B2c3D4" * 4
-LONG = "Ana moved to Lisbon in March. " * 200
+LONG = "Ana moved to Lisbon in March. " * 1000
 
 
 def limits(**values: object) -> CaptureConfig:
@@ -54,9 +54,9 @@ def test_with_contents_off_nothing_leaves_but_digest_and_size() -> None:
     assert describe("é" + KEY, limits(), inline=True) == (whole("é" + KEY), 42, "", ())
 
 
-@pytest.mark.parametrize("odd", [KEY, "password: hunter2", "é", "\ud800", "a" * 1901])
+@pytest.mark.parametrize("odd", [KEY, "password: hunter2", "é", "\ud800", "a" * 16_385])
 def test_texts_are_looked_at_together_and_one_that_cannot_be_shown_as_it_is_tells(odd: str) -> None:
-    used, texts = limits(capture_content="SPAN_ONLY"), ["", "Ana", "co-working", "1900" * 475]
+    used, texts = limits(capture_content="SPAN_ONLY"), ["", "Ana", "co-working", "1900" * 4096]
     assert plain(texts, used)
     for text in texts:
         assert describe(text, used, inline=True) == (text and whole(text), len(text), text, ())
@@ -152,7 +152,7 @@ def test_other_texts_are_shown_redacted_and_cut() -> None:
     used = limits(capture_content="SPAN_ONLY")
     assert show(f"ValueError: {KEY} refused", used, 200) == "ValueError: [redacted: api_key] refused"
     assert show("é" * 200, used, 9) == "éééé"
-    assert show("x" * 5000, used) == "x" * 1900
+    assert show("x" * 50_000, used) == "x" * 16_384
 
 
 def test_a_span_names_the_rules_that_removed_something(recording: Recording) -> None:
@@ -178,7 +178,7 @@ def test_a_structured_content_loses_its_secrets(recording: Recording, content_on
 def test_configuration_is_read_once_and_again_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert config() is config()
     monkeypatch.setenv("MEMTRACE_PREVIEW_BYTES", "10")
-    assert config().preview_bytes == 1900
+    assert config().preview_bytes == 16_384
     use_config(read_config())
     assert config().preview_bytes == 10
 
