@@ -340,8 +340,6 @@ RETRIEVAL_SCORERS = "memtrace.retrieval.scorers"
 """What took part in the ranking: `semantic`, `bm25`, `entity` (string[])."""
 
 # --- span events -------------------------------------------------------------------------------------------------
-HISTORY_EVENT = "memtrace.history"
-"""Rows written to a memory system's own history table; carries OUTPUTS and OUTPUTS_ACTIONS."""
 RETRY_EVENT = "memtrace.retry"
 """A memory system does something again that failed, in silence; carries RETRY_ATTEMPT."""
 DEAD_LETTER_EVENT = "memtrace.dead_letter"

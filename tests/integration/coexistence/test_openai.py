@@ -94,7 +94,7 @@ WAYS: dict[str, Callable[[openai.OpenAI], Any]] = {
 
 @ORDERS
 @pytest.mark.parametrize("way", WAYS)
-def test_their_span_stays_what_it_is_and_carries_ours(
+def test_the_span_of_the_other_instrumentation_keeps_its_attributes_and_gets_ours(
     server: ModelServer, client: openai.OpenAI, order: tuple[Any, Any], way: str
 ) -> None:
     def call() -> None:
@@ -115,7 +115,7 @@ def test_their_span_stays_what_it_is_and_carries_ours(
     assert violations(span) == []
 
 
-def test_the_rest_of_a_stream_that_is_thrown_away_is_a_part_of_their_span(
+def test_a_dropped_stream_is_recorded_as_part_of_the_other_span(
     both: Recording, server: ModelServer, client: openai.OpenAI
 ) -> None:
     """They end it when their wrapper dies, before ours can tell what was said."""
@@ -129,7 +129,7 @@ def test_the_rest_of_a_stream_that_is_thrown_away_is_a_part_of_their_span(
     assert "truncated" in answer.incomplete
 
 
-async def test_async_responses_are_told_before_their_span_ends(
+async def test_async_responses_are_recorded_before_the_other_span_ends(
     both: Recording, server: ModelServer, async_client: openai.AsyncOpenAI
 ) -> None:
     server.replies = ["Green tea."] * 2
@@ -152,7 +152,9 @@ async def test_async_calls_and_streams(both: Recording, server: ModelServer, asy
     assert all((span.attributes or {})[semconv.OP_KIND] == "respond" for span in both.spans())
 
 
-def test_the_links_of_an_answer_are_on_their_span(both: Recording, server: ModelServer, client: openai.OpenAI) -> None:
+def test_the_links_of_an_answer_are_on_the_other_span(
+    both: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
     scope = scope_id("store", user="ana")
     with both.tracer.start_as_current_span("turn"):
         with operation("create_memory", kind="create", system="t", scope=scope, tracer=both.tracer) as created:
@@ -167,7 +169,9 @@ def test_the_links_of_an_answer_are_on_their_span(both: Recording, server: Model
     assert {f"{link.context.span_id:016x}" for link in chat.links} == {created.origin[33:], search.origin[33:]}
 
 
-def test_a_conversation_goes_on_beside_their_spans(both: Recording, server: ModelServer, client: openai.OpenAI) -> None:
+def test_a_conversation_continues_across_the_other_spans(
+    both: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
     server.replies = ["Noted.", "Green tea."]
     messages: list[Any] = [{"role": "user", "content": "Ana likes green tea."}]
     with both.tracer.start_as_current_span("turn"):
@@ -180,7 +184,9 @@ def test_a_conversation_goes_on_beside_their_spans(both: Recording, server: Mode
     assert {span.parent.span_id for span in both.spans() if span.parent} == {turn.context.span_id}
 
 
-def test_errors_are_told_by_them(both: Recording, server: ModelServer, client: openai.OpenAI) -> None:
+def test_errors_are_recorded_by_the_other_instrumentation(
+    both: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
     server.replies = [503]
     with pytest.raises(openai.InternalServerError):
         client.chat.completions.create(model="m1", messages=QUESTION)
@@ -189,7 +195,9 @@ def test_errors_are_told_by_them(both: Recording, server: ModelServer, client: o
     assert (span.attributes or {})[semconv.OP_KIND] == "respond"
 
 
-def test_a_call_inside_an_operation_answers_nobody(both: Recording, server: ModelServer, client: openai.OpenAI) -> None:
+def test_a_call_inside_an_operation_is_not_an_answer(
+    both: Recording, server: ModelServer, client: openai.OpenAI
+) -> None:
     server.replies = ["likes green tea"]
     with operation(kind="extract", system="mine", purpose="facts", tracer=both.tracer):
         client.chat.completions.create(model="m1", messages=QUESTION)

@@ -29,7 +29,7 @@ async def test_an_unusable_boundary_reply_is_asked_for_again(
     assert tokens(boundary) == (2, 2)  # one of the prompt and one of the reply, both times
 
 
-async def test_a_boundary_that_cannot_be_found_sets_the_buffer_aside(
+async def test_a_buffer_without_a_boundary_is_quarantined(
     ann: Memory, models: EverosModels, recording: Recording
 ) -> None:
     for number in range(3):
@@ -45,7 +45,7 @@ async def test_a_boundary_that_cannot_be_found_sets_the_buffer_aside(
     )
 
 
-async def test_a_strategy_that_gives_up_is_seen(ann: Memory, models: EverosModels, recording: Recording) -> None:
+async def test_a_strategy_that_gives_up_is_recorded(ann: Memory, models: EverosModels, recording: Recording) -> None:
     models.by_kind["facts"] = ["no JSON"] * 9
     await ann.tell("I live in Paris.")
     seen = recorded(recording)
@@ -67,7 +67,7 @@ async def test_a_strategy_that_gives_up_is_seen(ann: Memory, models: EverosModel
     assert "dead_letter" in str(runs[0].status).lower()
 
 
-async def test_a_strategy_that_gets_over_it_is_seen(ann: Memory, models: EverosModels, recording: Recording) -> None:
+async def test_a_retried_strategy_is_recorded(ann: Memory, models: EverosModels, recording: Recording) -> None:
     models.by_kind["facts"] = ["no JSON"]
     await ann.tell("I live in Paris.")
     seen = recorded(recording)
@@ -78,7 +78,7 @@ async def test_a_strategy_that_gets_over_it_is_seen(ann: Memory, models: EverosM
     ) == 1
 
 
-async def test_numpy_in_clusters_harms_nobody(ann: Memory, recording: Recording) -> None:
+async def test_numpy_arrays_in_clusters_cause_no_drop(ann: Memory, recording: Recording) -> None:
     before = dict(drops)
     await ann.tell("I live in Paris.")
     await ann.tell("TOPIC I like tea.")

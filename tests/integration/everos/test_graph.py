@@ -31,7 +31,7 @@ def ancestors(graph: EvolutionGraph, version: VersionKey, kind: str) -> set[str]
     }
 
 
-async def test_no_version_has_a_later_ancestor_and_none_a_question(ann: Memory, recording: Recording) -> None:
+async def test_no_version_descends_from_a_later_version_or_a_query(ann: Memory, recording: Recording) -> None:
     """The long conversation: 16 messages in two sessions, an episode ends at every TOPIC; searched all the while."""
     for session, numbers in (("a", range(9)), ("b", range(9, 16))):
         for number in numbers:
@@ -60,7 +60,7 @@ async def test_no_version_has_a_later_ancestor_and_none_a_question(ann: Memory, 
     assert sorted(len(ancestors(graph, episode, "message")) for episode in episodes) == [1, 3, 4, 4, 4]
 
 
-async def test_an_answer_is_followed_back_to_its_messages(
+async def test_an_answer_descends_from_its_messages(
     ann: Memory, models: EverosModels, recording: Recording, content_on: None
 ) -> None:
     await ann.tell("I live in Paris near the river.", "> Nice.")
@@ -93,7 +93,7 @@ async def test_an_answer_is_followed_back_to_its_messages(
         assert {"create", "extract"} <= {span.kind for span in chain if span is not None}
 
 
-async def test_equal_texts_of_two_turns_stay_two(ann: Memory, recording: Recording) -> None:
+async def test_equal_texts_of_two_turns_stay_separate(ann: Memory, recording: Recording) -> None:
     await ann.tell("moments later", session=f"{ann.user}1")
     await ann.tell("moments later", session=f"{ann.user}2")
     seen = recorded(recording)
@@ -105,7 +105,7 @@ async def test_equal_texts_of_two_turns_stay_two(ann: Memory, recording: Recordi
     assert [ancestors(seen.graph, record, "message") for record in records] == [{first}, {second}]
 
 
-async def test_two_users_of_one_session_have_a_copy_each(ann: Memory, recording: Recording) -> None:
+async def test_each_user_of_a_session_has_a_copy(ann: Memory, recording: Recording) -> None:
     bob = ann.everos.memory()
     messages = [ann.turn("I live in Paris."), ann.turn("I live in Rome.", user=bob.user)]
     await ann.everos.post("add", session_id=ann.session, messages=messages)
@@ -125,7 +125,7 @@ async def test_two_users_of_one_session_have_a_copy_each(ann: Memory, recording:
             assert hit.ref in [out.ref for out in writer.outputs]
 
 
-async def test_a_user_has_the_messages_of_others_in_own_episodes_only(ann: Memory, recording: Recording) -> None:
+async def test_a_user_has_messages_of_others_only_in_own_episodes(ann: Memory, recording: Recording) -> None:
     bob = ann.everos.memory()
     texts = ((ann, "I live in Paris."), (bob, "I live in Rome."), (ann, "TOPIC I like tea."))
     turns = [ann.turn(text, user=speaker.user) for speaker, text in texts]
@@ -147,7 +147,7 @@ async def test_a_user_has_the_messages_of_others_in_own_episodes_only(ann: Memor
     assert list(told.values()) == [[set(messages[:2])]]
 
 
-async def test_the_profile_comes_from_its_memcells(ann: Memory, models: EverosModels, recording: Recording) -> None:
+async def test_the_profile_descends_from_its_memcells(ann: Memory, models: EverosModels, recording: Recording) -> None:
     for text in ("I live in Paris.", "TOPIC I like tea.", "TOPIC I have a dog."):
         await ann.tell(text)
     seen = recorded(recording)

@@ -110,7 +110,6 @@ class TestEverything(HarmlessContract):
     instrumentor = EverosInstrumentor
     in_parts = False
     outcomes = 4
-    declining = frozenset({"recall.embed"})  # a release with `embed_query` searches by that alone
     carriers = CARRIERS
 
     @pytest.fixture

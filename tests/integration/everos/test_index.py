@@ -16,7 +16,7 @@ from tests.integration.everos.host import Memory
 pytestmark = pytest.mark.usefixtures("instrumented")
 
 
-async def test_indexing_belongs_to_the_write(ann: Memory, recording: Recording) -> None:
+async def test_the_index_operation_is_in_the_trace_of_the_write(ann: Memory, recording: Recording) -> None:
     await ann.tell("I live in Paris.")
     seen = recorded(recording)
     episodes = next(span for span in seen.all("cascade") if inputs(span, kind="memory:ep_"))
@@ -62,7 +62,7 @@ async def test_an_entry_removed_by_hand_has_a_tombstone(ann: Memory, recording: 
     assert seen.graph.is_tombstone(VersionKey(tombstone.ref, gone.origin))
 
 
-async def test_a_removed_file_takes_its_entries_along(ann: Memory, recording: Recording) -> None:
+async def test_the_entries_of_a_deleted_file_have_tombstones(ann: Memory, recording: Recording) -> None:
     await ann.tell("I live in Paris.", "> Nice.")
     (file,) = ann.files(".atomic_facts")
     file.unlink()
@@ -72,7 +72,7 @@ async def test_a_removed_file_takes_its_entries_along(ann: Memory, recording: Re
     assert all(v.origin for v in inputs(gone, "previous"))
 
 
-async def test_origins_survive_the_process_when_records_carry_them(
+async def test_origins_in_records_are_found_after_a_restart(
     ann: Memory, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MEMTRACE_RECORD_ORIGIN", "true")
@@ -92,6 +92,6 @@ async def test_origins_survive_the_process_when_records_carry_them(
     assert [v.origin for v in inputs(edit, "previous")] == [writer.origin]
 
 
-async def test_files_do_not_carry_origins_unless_asked(ann: Memory) -> None:
+async def test_files_contain_no_origins_by_default(ann: Memory) -> None:
     await ann.tell("I live in Paris.")
     assert not any(semconv.RECORD_ORIGIN_KEY in file.read_text() for file in ann.files("*"))

@@ -39,7 +39,9 @@ def names_above(seen: Recorded, purpose: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("instrumented")
-async def test_both_make_one_tree(tmp_path: Path, models: EverosModels, recording: Recording) -> None:
+async def test_spans_of_everos_and_ours_are_one_tree(
+    tmp_path: Path, models: EverosModels, recording: Recording
+) -> None:
     await run(tmp_path, models, **{ON: "true", EXPORTER: "none"})
     seen = recorded(recording)
     assert names_above(seen, "evermemos.boundary_detection")[:3] == [
@@ -66,7 +68,7 @@ async def test_both_make_one_tree(tmp_path: Path, models: EverosModels, recordin
 
 
 @pytest.mark.usefixtures("instrumented")
-async def test_without_its_tracing_there_are_only_ours(
+async def test_without_tracing_of_everos_there_are_only_our_spans(
     tmp_path: Path, models: EverosModels, recording: Recording
 ) -> None:
     await run(tmp_path, models)
@@ -76,7 +78,7 @@ async def test_without_its_tracing_there_are_only_ours(
 
 
 @pytest.mark.usefixtures("instrumented")
-async def test_its_own_export_goes_on(
+async def test_the_export_of_everos_continues(
     tmp_path: Path, models: EverosModels, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import everos.core.observability.tracing.provider as provider
@@ -93,7 +95,9 @@ async def test_its_own_export_goes_on(
     assert names_above(recorded(recording), "memory_system.bm25_retrieval")[0] == "everos.search.recall"
 
 
-async def test_uninstrumented_it_is_as_before(tmp_path: Path, models: EverosModels, recording: Recording) -> None:
+async def test_uninstrument_restores_the_tracing_of_everos(
+    tmp_path: Path, models: EverosModels, recording: Recording
+) -> None:
     attributes = sys.modules["everos.core.observability.tracing.attributes"]
     before = attributes.get_tracer
     EverosInstrumentor().instrument(tracer_provider=recording.provider, skip_dep_check=True)

@@ -28,7 +28,7 @@ async def test_a_queued_request_stays_in_its_trace(ann: Memory, recording: Recor
     assert {span.kind for span in seen.spans} >= {"ingest", "segment", "create", "extract", "index"}
 
 
-async def test_requests_that_wait_together_keep_apart(ann: Memory, recording: Recording) -> None:
+async def test_queued_requests_stay_separate(ann: Memory, recording: Recording) -> None:
     ann.everos.models.stall.clear()  # the first is not done before the others wait
     traces = [await put(ann, recording, session) for session in ("a", "a", "b")]
     ann.everos.models.stall.set()

@@ -21,7 +21,7 @@ async def searched(ann: Memory, recording: Recording) -> Recorded:
     return recorded(recording)
 
 
-async def test_a_round_asks_what_the_one_before_wanted_to_know(ann: Memory, recording: Recording) -> None:
+async def test_a_round_searches_the_queries_of_the_round_before(ann: Memory, recording: Recording) -> None:
     seen = await searched(ann, recording)
     (search,) = seen.named("search_memory")
     (query,) = inputs(search, "query")
@@ -36,9 +36,7 @@ async def test_a_round_asks_what_the_one_before_wanted_to_know(ann: Memory, reco
     assert shown[0] in outputs(first, "fact")[0].content  # what it chose to keep
 
 
-async def test_a_fixed_choice_in_place_of_a_decision_is_seen(
-    ann: Memory, models: EverosModels, recording: Recording
-) -> None:
+async def test_a_fallback_decision_is_recorded(ann: Memory, models: EverosModels, recording: Recording) -> None:
     models.by_kind["round"] = ["no JSON"] * 9
     seen = await searched(ann, recording)
     (only,) = seen.all("llm_multiround")

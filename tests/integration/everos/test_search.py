@@ -21,7 +21,7 @@ async def told(ann: Memory) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_what_is_returned_is_what_is_recorded(ann: Memory, recording: Recording, method: str) -> None:
+async def test_returned_records_are_the_recorded_hits(ann: Memory, recording: Recording, method: str) -> None:
     await told(ann)
     recording.clear()
     found = await ann.search(QUESTION, method=method, top_k=1)
@@ -43,7 +43,7 @@ async def test_what_is_returned_is_what_is_recorded(ann: Memory, recording: Reco
     assert search.attributes[semconv.GEN_AI_RETRIEVAL_TOP_K] == 1
 
 
-async def test_hybrid_shows_why_a_place_was_lost(ann: Memory, recording: Recording) -> None:
+async def test_a_hybrid_search_records_the_candidates_of_its_ranking(ann: Memory, recording: Recording) -> None:
     await told(ann)
     recording.clear()
     await ann.search(QUESTION, top_k=1)
@@ -58,7 +58,7 @@ async def test_hybrid_shows_why_a_place_was_lost(ann: Memory, recording: Recordi
     assert {span.scope for span in seen.spans} == {search.scope}
 
 
-async def test_nothing_found_is_recorded_as_nothing(ann: Memory, recording: Recording) -> None:
+async def test_a_search_without_hits_is_recorded(ann: Memory, recording: Recording) -> None:
     for method in METHODS:
         await ann.search(QUESTION, method=method)
     searches = recorded(recording).named("search_memory")
@@ -67,7 +67,7 @@ async def test_nothing_found_is_recorded_as_nothing(ann: Memory, recording: Reco
     assert all(search.attributes[semconv.GEN_AI_MEMORY_RECORD_COUNT] == 0 for search in searches)
 
 
-async def test_waiting_messages_are_returned_beside(ann: Memory, recording: Recording) -> None:
+async def test_waiting_messages_are_hits(ann: Memory, recording: Recording) -> None:
     await told(ann)
     await ann.add("By the way, I moved.")
     recording.clear()

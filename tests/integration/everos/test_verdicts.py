@@ -54,14 +54,16 @@ async def verdict(ann: Memory, recording: Recording, question: str, answer: str,
     return given, str(blamed.attributes.get(semconv.OP_PURPOSE, ""))
 
 
-async def test_an_episode_that_dropped_the_fact(ann: Memory, models: EverosModels, recording: Recording) -> None:
+async def test_an_episode_without_the_fact_is_an_extraction_failure(
+    ann: Memory, models: EverosModels, recording: Recording
+) -> None:
     models.by_kind["episode"] = [{"title": "home", "content": "Ann told where she lives.", "summary": ""}]
     await ann.tell(*TOLD)
     given, purpose = await verdict(ann, recording, "In which city does Ann live?", "I do not know.")
     assert (given.failure_type, purpose) == ("extraction", "memory_system.extract_memory")
 
 
-async def test_an_episode_that_dropped_what_the_second_user_of_a_session_said(
+async def test_an_episode_without_a_fact_of_the_second_user_is_an_extraction_failure(
     ann: Memory, models: EverosModels, recording: Recording
 ) -> None:
     models.by_kind["episode"] = [{"title": "home", "content": "They told where they live.", "summary": ""}] * 2
@@ -74,14 +76,14 @@ async def test_an_episode_that_dropped_what_the_second_user_of_a_session_said(
     assert (given.failure_type, purpose) == ("extraction", "memory_system.extract_memory")
 
 
-async def test_a_search_that_returned_something_else(ann: Memory, recording: Recording) -> None:
+async def test_a_search_without_the_fact_is_a_retrieval_failure(ann: Memory, recording: Recording) -> None:
     await ann.tell(*TOLD)
     await ann.tell("TOPIC In which city does Rex live. In which city does Rex eat.")
     given, purpose = await verdict(ann, recording, "In which city does Rex or Ann live?", "I do not know.", top_k=1)
     assert (given.failure_type, purpose) == ("retrieval", "search.hybrid")
 
 
-async def test_a_model_that_misread_its_memories(ann: Memory, recording: Recording) -> None:
+async def test_a_model_that_misreads_its_memories_is_a_response_failure(ann: Memory, recording: Recording) -> None:
     await ann.tell(*TOLD)
     given, _ = await verdict(ann, recording, "In which city does Ann live?", "In Rome.")
     assert (given.failure_type, given.operation) == ("response", "chat m")

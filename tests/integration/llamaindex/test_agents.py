@@ -64,7 +64,7 @@ def chunks(answer: OperationSpan) -> list[str]:
 
 @pytest.mark.parametrize("search", [look_up, alook_up], ids=["plain function", "coroutine function"])
 @pytest.mark.parametrize("kind", ["function agent", "react agent", "workflow"])
-async def test_what_a_tool_has_retrieved_is_in_the_answer(
+async def test_the_retrieval_of_a_tool_is_in_the_answer(
     kind: str,
     search: Any,
     index: VectorStoreIndex,
@@ -96,7 +96,7 @@ async def test_what_a_tool_has_retrieved_is_in_the_answer(
     assert queries == {QUESTION, "Where does Alice live?"}
 
 
-async def test_each_of_several_tools_gives_what_it_has_found(
+async def test_the_answer_reads_the_retrievals_of_several_tools(
     index: VectorStoreIndex, calling: LLM, recording: Recording, model: RagModel
 ) -> None:
     def ignore(question: str) -> str:
@@ -111,7 +111,7 @@ async def test_each_of_several_tools_gives_what_it_has_found(
     assert sorted(chunks(answer_of(recording))) == [PARIS, CHESS]
 
 
-async def test_what_no_tool_returned_is_not_read(
+async def test_chunks_that_no_tool_returned_are_not_read(
     index: VectorStoreIndex, calling: LLM, recording: Recording, model: RagModel
 ) -> None:
     def best(question: str) -> str:
@@ -123,7 +123,7 @@ async def test_what_no_tool_returned_is_not_read(
     assert chunks(answer_of(recording)) == [PARIS]
 
 
-async def test_what_a_tool_says_in_other_words_comes_from_its_search(
+async def test_a_tool_output_in_other_words_descends_from_its_search(
     index: VectorStoreIndex, calling: LLM, recording: Recording, model: RagModel
 ) -> None:
     def place(question: str) -> str:
@@ -138,7 +138,7 @@ async def test_what_a_tool_says_in_other_words_comes_from_its_search(
     assert "inferred" in answer.incomplete
 
 
-async def test_a_reranked_list_is_where_the_model_got_it_from(
+async def test_the_answer_reads_the_reranked_list(
     index: VectorStoreIndex, calling: LLM, recording: Recording, model: RagModel
 ) -> None:
     def best(question: str) -> str:
@@ -154,7 +154,7 @@ async def test_a_reranked_list_is_where_the_model_got_it_from(
     assert chunks(answer) == [PARIS]
 
 
-async def test_turns_at_the_same_time_and_in_sequence_keep_apart(
+async def test_concurrent_and_sequential_turns_are_separate(
     index: VectorStoreIndex, calling: LLM, recording: Recording, model: RagModel
 ) -> None:
     def reply(prompt: str) -> Any:
@@ -173,7 +173,7 @@ async def test_turns_at_the_same_time_and_in_sequence_keep_apart(
     assert sorted(found) == sorted([(asked[0], [PARIS]), (asked[1], [CHESS])] * 2)
 
 
-async def test_what_the_program_puts_into_the_message_is_read(
+async def test_chunks_that_the_program_puts_into_the_message_are_read(
     index: VectorStoreIndex, calling: LLM, recording: Recording, model: RagModel
 ) -> None:
     index_of(PARIS).as_retriever().retrieve("Alice lives where?")  # an equal text of somebody else

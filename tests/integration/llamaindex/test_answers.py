@@ -54,7 +54,9 @@ def the_answer(recording: Recording) -> tuple[OperationSpan, Variable]:
     return found[0]
 
 
-def test_a_streamed_answer_is_whole_at_its_end(index: VectorStoreIndex, recording: Recording, model: RagModel) -> None:
+def test_a_streamed_answer_is_recorded_at_its_end(
+    index: VectorStoreIndex, recording: Recording, model: RagModel
+) -> None:
     model.script.append("She lives in Paris.")
     response: Any = index.as_query_engine(streaming=True, similarity_top_k=1).query(QUESTION)
     assert type(response.response_gen) is GeneratorType
@@ -65,7 +67,9 @@ def test_a_streamed_answer_is_whole_at_its_end(index: VectorStoreIndex, recordin
     assert [v.ref.partition(":")[0] for v in reads(chat, "context")] == ["context", "chunk"]
 
 
-async def test_an_asynchronous_stream(index: VectorStoreIndex, recording: Recording, model: RagModel) -> None:
+async def test_an_asynchronous_streamed_answer_is_recorded(
+    index: VectorStoreIndex, recording: Recording, model: RagModel
+) -> None:
     model.script.append("She lives in Paris.")
     response: Any = await index.as_query_engine(streaming=True).aquery(QUESTION)
     assert type(response.response_gen) is AsyncGeneratorType
@@ -74,7 +78,7 @@ async def test_an_asynchronous_stream(index: VectorStoreIndex, recording: Record
 
 
 @pytest.mark.parametrize("taken", [0, 2])
-def test_a_stream_left_half_way_says_so(
+def test_a_stream_that_is_not_read_to_its_end_is_truncated(
     taken: int, index: VectorStoreIndex, recording: Recording, model: RagModel
 ) -> None:
     model.script.append("She lives in Paris.")
@@ -89,7 +93,9 @@ def test_a_stream_left_half_way_says_so(
     assert [v.content for v in chat.outputs] == (["She lives"] if taken else [])
 
 
-def test_a_failing_stream_raises_and_ends(index: VectorStoreIndex, recording: Recording, model: RagModel) -> None:
+def test_a_failing_stream_raises_and_ends_its_operation(
+    index: VectorStoreIndex, recording: Recording, model: RagModel
+) -> None:
     model.script.append(500)
     with pytest.raises(Exception, match="scripted failure"):
         list(index.as_query_engine(streaming=True).query(QUESTION).response_gen)  # type: ignore[union-attr]
@@ -160,7 +166,7 @@ def test_a_router_answers_once(index: VectorStoreIndex, recording: Recording, mo
 
 
 @pytest.mark.parametrize("use_async", [False, True])
-def test_sub_questions_are_steps(
+def test_sub_questions_are_steps_of_the_answer(
     use_async: bool, index: VectorStoreIndex, recording: Recording, model: RagModel
 ) -> None:
     tool = QueryEngineTool.from_defaults(index.as_query_engine(similarity_top_k=1), name="people", description="people")
@@ -189,7 +195,9 @@ def test_sub_questions_are_steps(
     assert "unknown_origin" not in chat.incomplete
 
 
-def test_a_hypothetical_answer_is_none(index: VectorStoreIndex, recording: Recording, model: RagModel) -> None:
+def test_a_hypothetical_answer_is_not_recorded_as_an_answer(
+    index: VectorStoreIndex, recording: Recording, model: RagModel
+) -> None:
     engine = TransformQueryEngine(index.as_query_engine(similarity_top_k=1), HyDEQueryTransform(llm=Settings.llm))
     model.script += ["Alice may live in Oslo.", "In Paris."]
     assert str(engine.query(QUESTION)) == "In Paris."
@@ -225,7 +233,7 @@ async def test_the_turn_of_an_agent_is_one_answer(agent: ReActAgent, recording: 
     assert not any(span.origin in read for span in operations(recording, "search_memory") if span.start > puts[-1].end)
 
 
-async def test_an_agent_that_fails_ends(agent: ReActAgent, recording: Recording, model: RagModel) -> None:
+async def test_a_failing_agent_ends_its_operation(agent: ReActAgent, recording: Recording, model: RagModel) -> None:
     model.script.append(500)
     with pytest.raises(Exception, match="scripted failure"):
         await agent.run("Where does she live?", memory=memory())

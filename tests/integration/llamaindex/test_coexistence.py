@@ -80,7 +80,7 @@ def theirs_in(recording: Recording) -> Counter[str]:
 
 @PEERS
 @ORDERS
-def test_their_spans_stay_what_they_are(theirs: Any, first: str) -> None:
+def test_the_spans_of_the_other_instrumentation_are_unchanged(theirs: Any, first: str) -> None:
     alone, together = record(theirs), record(*in_order(theirs, first))
     assert alone.spans()
     assert theirs_in(together) == theirs_in(alone)
@@ -88,7 +88,7 @@ def test_their_spans_stay_what_they_are(theirs: Any, first: str) -> None:
 
 @PEERS
 @ORDERS
-def test_ours_are_the_same_and_not_doubled(theirs: Any, first: str) -> None:
+def test_our_spans_are_equal_and_recorded_once(theirs: Any, first: str) -> None:
     alone, together = record(*OURS), record(*in_order(theirs, first))
     kinds = [(span.attributes or {})[semconv.OP_KIND] for span in enriched_in(alone)]
     assert [(span.attributes or {})[semconv.OP_KIND] for span in enriched_in(together)] == kinds
@@ -99,7 +99,7 @@ def test_ours_are_the_same_and_not_doubled(theirs: Any, first: str) -> None:
 @PEERS
 @ORDERS
 @pytest.mark.parametrize("call", ["plain", "async", "fused"])
-async def test_a_retrieval_is_one_span_theirs_with_our_attributes(theirs: Any, first: str, call: str) -> None:
+async def test_a_retrieval_is_one_span_of_the_other_with_our_attributes(theirs: Any, first: str, call: str) -> None:
     """The one of a fusion is that of the whole; the searches inside it are its steps."""
 
     async def program() -> None:
@@ -127,7 +127,7 @@ async def test_a_retrieval_is_one_span_theirs_with_our_attributes(theirs: Any, f
 
 @PEERS
 @ORDERS
-def test_an_error_is_told_by_their_span(theirs: Any, first: str) -> None:
+def test_an_error_is_recorded_by_the_other_span(theirs: Any, first: str) -> None:
     with instrumented(*in_order(theirs, first)) as together:
         retriever = index_of(PARIS).as_retriever()
         retriever._embed_model = None

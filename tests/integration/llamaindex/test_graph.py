@@ -128,7 +128,7 @@ def test_questions_asked_before_either_is_answered_do_not_leak(recording: Record
         assert f"query:{content_digest(foreign)}" not in refs_of(graph, answer)
 
 
-def test_equal_chunks_stay_two(recording: Recording) -> None:
+def test_equal_chunks_of_two_documents_stay_separate(recording: Recording) -> None:
     index = index_of("Moments later.", "Moments later.")
     graph = graph_of(recording)
     nodes = list(index.docstore.docs.values())
@@ -252,7 +252,7 @@ def test_another_process_finds_what_this_one_stored(recording: Recording, tmp_pa
     assert graph.operation(read.version.origin).name == "create_memory"
 
 
-def test_a_document_given_again_is_the_same_version(recording: Recording) -> None:
+def test_an_unchanged_document_is_the_same_version(recording: Recording) -> None:
     index_of(PARIS).insert(Document(text=PARIS, id_="d1"))
     first, second = operations(recording, "upsert_memory")
     assert [(v.ref, v.action) for v in (*first.outputs, *second.outputs)] == [
@@ -263,7 +263,7 @@ def test_a_document_given_again_is_the_same_version(recording: Recording) -> Non
     assert [cut.inputs[0].origin for cut in cuts] == [first.origin, first.origin]
 
 
-def test_two_indexes_in_memory_are_two_owners(recording: Recording) -> None:
+def test_two_indexes_in_memory_have_two_scopes(recording: Recording) -> None:
     ann, bob = index_of(PARIS), index_of(CHESS)
     ann_wrote, bob_wrote = operations(recording, "create_memory")
     assert ann_wrote.scope != bob_wrote.scope
@@ -286,7 +286,7 @@ def test_one_node_id_in_two_indexes_is_two_records(recording: Recording) -> None
         assert [v.origin for v in reads(answer, "context") if v.ref == "chunk:n"] == [written.origin]
 
 
-def test_files_are_documents(recording: Recording, tmp_path: Any) -> None:
+def test_documents_of_a_file_reader_are_recorded(recording: Recording, tmp_path: Any) -> None:
     (tmp_path / "alice.txt").write_text(PARIS)
     documents = SimpleDirectoryReader(str(tmp_path)).load_data()
     VectorStoreIndex.from_documents(documents)

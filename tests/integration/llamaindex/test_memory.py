@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +23,7 @@ from llama_index.core.vector_stores import SimpleVectorStore
 
 from memtrace_otel.capture.guard import drops
 from memtrace_otel.graph import VersionKey
-from memtrace_otel.instrumentation.llamaindex import ledger, messages
+from memtrace_otel.instrumentation.llamaindex import messages
 from memtrace_otel.model import OperationSpan, content_digest
 from tests.conftest import Recording
 from tests.integration.llamaindex.conftest import RagModel, graph_of, operations, purpose, reads, tree
@@ -153,7 +152,7 @@ async def test_the_next_prompt_comes_from_queue_and_blocks(recording: Recording,
     assert f"fact:{content_digest('Lives in Paris')}" in refs
 
 
-async def test_the_whole_history_is_read_and_stays_what_it_is(recording: Recording) -> None:
+async def test_get_all_reads_the_whole_history_with_equal_refs(recording: Recording) -> None:
     """It holds messages that have left the queue, which goes on without them."""
     memory = memory_of()
     for text in ("My dog is Rex.", "I live in Paris.", "I have a red bicycle.", "And what of it?"):
@@ -173,7 +172,7 @@ async def test_the_whole_history_is_read_and_stays_what_it_is(recording: Recordi
 
 
 @pytest.mark.parametrize("kind", [ChatMemoryBuffer, ChatSummaryMemoryBuffer])
-async def test_the_whole_history_of_a_buffer(kind: Any, recording: Recording) -> None:
+async def test_get_all_of_a_buffer_reads_the_whole_history(kind: Any, recording: Recording) -> None:
     memory = kind.from_defaults(chat_store_key="s1", token_limit=20, tokenizer_fn=str.split)
     memory.put(said("I live in Paris."))
     memory.get_all()
@@ -219,7 +218,7 @@ def test_synchronous_calls_inside_a_running_loop_keep_their_parent(recording: Re
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-async def test_a_buffer_leaves_out_what_does_not_fit(kind: str, recording: Recording) -> None:
+async def test_messages_that_do_not_fit_into_a_buffer_are_candidates(kind: str, recording: Recording) -> None:
     memory = ChatMemoryBuffer.from_defaults(token_limit=6, tokenizer_fn=str.split, chat_store_key="s1")
     for text in ("I live in Paris.", "My dog is Rex."):
         await memory.aput(said(text)) if kind == "async" else memory.put(said(text))
@@ -247,7 +246,9 @@ async def read(memory: Any, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-async def test_a_summary_stands_for_what_it_was_made_of(kind: str, recording: Recording, model: RagModel) -> None:
+async def test_a_summary_descends_from_the_summarised_messages(
+    kind: str, recording: Recording, model: RagModel
+) -> None:
     """Also where a model says of more what it has said before."""
     memory = summarised(Settings.llm)
     memory.put(said("I live in Paris."))
@@ -286,7 +287,7 @@ async def test_a_summary_stands_for_what_it_was_made_of(kind: str, recording: Re
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-async def test_a_reading_that_summarises_nothing_writes_nothing(kind: str, recording: Recording) -> None:
+async def test_a_read_without_a_summary_writes_nothing(kind: str, recording: Recording) -> None:
     memory = summarised(Settings.llm)
     memory.put(said("I live in Paris."))
     await read(memory, kind)
@@ -297,7 +298,7 @@ async def test_a_reading_that_summarises_nothing_writes_nothing(kind: str, recor
     assert messages_of(second) == [*messages_of(put), *messages_of(other)]
 
 
-async def test_what_makes_room_without_a_summary_is_what_was_said(recording: Recording) -> None:
+async def test_messages_keep_their_refs_when_older_ones_are_dropped(recording: Recording) -> None:
     memory = summarised()
     for text in ("I live in Paris.", "My dog is Rex."):
         memory.put(said(text))
@@ -309,7 +310,7 @@ async def test_what_makes_room_without_a_summary_is_what_was_said(recording: Rec
     assert messages_of(get) == messages_of(rex)
 
 
-def test_one_object_that_was_said_twice_is_no_summary_when_room_is_made(recording: Recording) -> None:
+def test_one_message_object_in_two_places_is_not_a_summary(recording: Recording) -> None:
     memory, again = summarised(), said("Yes.")
     for message in (said("I live in Paris."), again, said("Done then.", "assistant"), again, said("Ok.", "assistant")):
         memory.put(message)
@@ -329,7 +330,7 @@ async def test_a_reset_leaves_a_tombstone(recording: Recording) -> None:
     assert reads(reset, "previous")[0].origin == put.origin
 
 
-async def test_two_sessions_are_two_owners(recording: Recording) -> None:
+async def test_two_sessions_have_two_scopes(recording: Recording) -> None:
     for session in ("s1", "s2"):
         await Memory.from_defaults(session_id=session, tokenizer_fn=str.split).aput(said("Moments later."))
     one, other = operations(recording)
@@ -337,7 +338,7 @@ async def test_two_sessions_are_two_owners(recording: Recording) -> None:
     assert {v.ref for span in (one, other) for v in span.outputs} == {STATE, "state:s2"}
 
 
-def test_two_memories_that_nobody_named_are_two(recording: Recording) -> None:
+def test_two_memories_without_a_name_have_two_scopes(recording: Recording) -> None:
     for name in ("Ada", "Bob"):
         memory = ChatMemoryBuffer.from_defaults(tokenizer_fn=str.split)
         memory.put(said(f"I am {name}."))
@@ -361,7 +362,7 @@ def messages_of(span: OperationSpan) -> list[str]:
 
 
 @MEMORIES
-async def test_equal_messages_are_two_and_stay_what_they_are(make: Callable[[], Any], recording: Recording) -> None:
+async def test_equal_messages_have_two_refs_and_keep_them(make: Callable[[], Any], recording: Recording) -> None:
     memory = make()
     for text in ("Shall we?", "Yes.", "And tea?", "Yes."):
         await memory.aput(said(text))
@@ -376,7 +377,7 @@ async def test_equal_messages_are_two_and_stay_what_they_are(make: Callable[[], 
 
 
 @MEMORIES
-async def test_a_slice_holds_the_message_of_its_own_turn(make: Callable[[], Any], recording: Recording) -> None:
+async def test_a_slice_contains_the_message_of_its_own_turn(make: Callable[[], Any], recording: Recording) -> None:
     memory = make()
     await memory.aput(said("Yes."))
     await memory.aget()
@@ -394,7 +395,7 @@ async def test_a_slice_holds_the_message_of_its_own_turn(make: Callable[[], Any]
     assert len(graph.messages()) == 2
 
 
-async def test_equal_messages_leave_the_queue_as_what_they_were(recording: Recording, model: RagModel) -> None:
+async def test_equal_messages_keep_their_refs_when_they_leave_the_queue(recording: Recording, model: RagModel) -> None:
     """Of two equal ones the older is archived; the newer is what the queue still holds."""
     model.script.append("<facts></facts>")
     memory = memory_of(FactExtractionMemoryBlock(name="facts", llm=Settings.llm))
@@ -429,7 +430,7 @@ async def test_a_memory_made_again_on_its_store_keeps_the_messages(recording: Re
     assert len({*messages_of(get), *messages_of(alone)}) == 3
 
 
-async def test_what_was_said_before_this_process_goes_by_text_and_place(recording: Recording) -> None:
+async def test_messages_of_an_earlier_process_are_named_by_text_and_number(recording: Recording) -> None:
     store = SimpleChatStore(store={"s1": [said("Yes."), said("Tea?", "assistant"), said("Yes.")]})
     memory = buffer(chat_store=store)
     await memory.aget()
@@ -468,7 +469,7 @@ class Table(BaseChatStore):
         return list(self.rows)
 
 
-def test_a_queue_that_nobody_told_is_written_without_content(recording: Recording) -> None:
+def test_an_unknown_queue_is_written_without_content(recording: Recording) -> None:
     memory = buffer(chat_store=Table())
     memory.set([said("I live in Paris."), said("Nice!", "assistant")])
     memory.put(said("My dog is Rex."))
@@ -479,7 +480,7 @@ def test_a_queue_that_nobody_told_is_written_without_content(recording: Recordin
     assert [v.origin for v in reads(get, "hit")] == [put.origin]
 
 
-def test_a_message_that_another_process_adds_is_none_of_those_known(recording: Recording) -> None:
+def test_a_message_of_another_process_gets_a_ref_of_its_own(recording: Recording) -> None:
     store = SimpleChatStore()
     memory = buffer(chat_store=store)
     for text in ("Yes.", "Yes."):
@@ -493,7 +494,7 @@ def test_a_message_that_another_process_adds_is_none_of_those_known(recording: R
     assert set(last) == {*second, *put, f"{first[0]}.3"}
 
 
-def test_a_queue_that_moved_on_elsewhere_keeps_its_messages() -> None:
+def test_a_queue_changed_by_another_process_keeps_its_known_messages() -> None:
     queues = messages.Queues()
     known = queues.append("s", [said(text) for text in ("Hi.", "Tea?", "Yes.", "Green?")])
     *old, new = queues.recognise("s", [said(text) for text in ("Yes.", "Green?", "Black.")])
@@ -501,7 +502,7 @@ def test_a_queue_that_moved_on_elsewhere_keeps_its_messages() -> None:
     assert new.ref == f"message:{content_digest('Black.')}"
 
 
-def test_equal_messages_of_a_growing_and_of_a_shrinking_queue_keep_their_names() -> None:
+def test_equal_messages_keep_their_refs_when_a_queue_grows_or_shrinks() -> None:
     queues = messages.Queues()
     (first,) = queues.recognise("s", [said("ok")])
     one, second = queues.recognise("s", [said("ok"), said("ok")])
@@ -511,7 +512,7 @@ def test_equal_messages_of_a_growing_and_of_a_shrinking_queue_keep_their_names()
 
 
 # --- what this process knows of queues ------------------------------------------------------------------------------
-def test_queues_are_bounded_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_queues_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "_PLACES", 5)
     dropped, queues = drops["llamaindex.queues"], messages.Queues()
     one, two = [said("a"), said("b")], [said("c"), said("d")]
@@ -521,14 +522,3 @@ def test_queues_are_bounded_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drops["llamaindex.queues"] == dropped + 1
     assert queues.recognise("one", one) == first
     assert queues.recognise("two", two) != second
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks")
-@pytest.mark.parametrize("module", [messages, ledger])
-def test_a_forked_child_does_not_wait_for_a_lock_of_its_parent(module: Any) -> None:
-    held = module._lock
-    with held:
-        if (child := os.fork()) == 0:
-            os._exit(0 if module._lock.acquire(timeout=5) else 1)
-    assert os.waitpid(child, 0)[1] == 0
-    assert module._lock is held

@@ -61,7 +61,7 @@ def router(_: str) -> Any:
 
 
 @pytest.mark.parametrize("engine_of", [simple, finding_nothing, empty_index, router])
-def test_equal_questions_of_three_users_are_three(
+def test_equal_questions_of_three_users_have_three_scopes(
     engine_of: Callable[[str], Any], recording: Recording, model: RagModel
 ) -> None:
     model.echo = '[{"choice": 1, "reason": "notes"}]'  # whatever is asked: a router asks, too
@@ -77,7 +77,7 @@ def test_equal_questions_of_three_users_are_three(
 
 @pytest.mark.parametrize("given", ["a session", "none"])
 @pytest.mark.parametrize("kind", [FunctionAgent, ReActAgent])
-async def test_an_agent_answers_for_whom_its_memory_is(
+async def test_the_scope_of_an_agent_is_that_of_its_memory(
     kind: Any, given: str, recording: Recording, model: RagModel
 ) -> None:
     model.echo = "Thought: I can answer.\nAnswer: In Paris."
@@ -92,14 +92,14 @@ async def test_an_agent_answers_for_whom_its_memory_is(
         assert written == {answer.scope}
 
 
-def test_users_of_one_index_ask_one_question(recording: Recording, model: RagModel) -> None:
+def test_users_of_one_index_share_a_scope(recording: Recording, model: RagModel) -> None:
     index = index_of(PARIS)
     for _ in USERS:
         index.as_query_engine().query(QUESTION)
     assert len(questions(recording)) == 1
 
 
-def test_an_operation_around_tells_whose_it_is(recording: Recording, model: RagModel) -> None:
+def test_the_operation_around_gives_the_scope(recording: Recording, model: RagModel) -> None:
     node = NodeWithScore(node=TextNode(text=PARIS, id_="n1"))
     for user in USERS:
         with Operation(kind="other", system="own", scope=user, tracer=recording.tracer):
@@ -128,7 +128,7 @@ def conversations(kind: str, folder: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", ["chat stores", "databases in memory", "engines", "files"])
-def test_one_session_in_two_places_is_two_conversations(kind: str, tmp_path: Path, recording: Recording) -> None:
+def test_equal_sessions_of_two_stores_have_two_scopes(kind: str, tmp_path: Path, recording: Recording) -> None:
     memories = conversations(kind, tmp_path)
     for memory in memories:
         memory.put(ChatMessage(role="user", content="I live in Paris."))
@@ -142,7 +142,7 @@ def test_one_session_in_two_places_is_two_conversations(kind: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("where", ["in memory", "in folders"])
-def test_collections_of_one_name_in_two_places_are_two(where: str, tmp_path: Path, recording: Recording) -> None:
+def test_equal_collections_of_two_stores_have_two_scopes(where: str, tmp_path: Path, recording: Recording) -> None:
     places = [{"location": ":memory:"}] * 2 if where == "in memory" else [{"path": str(tmp_path / n)} for n in "ab"]
     ann, bob = (QdrantClient(**place) for place in places)
     for client in (ann, bob):

@@ -80,7 +80,7 @@ async def test_a_query_is_one_answer_with_its_retrieval(
 
 
 @pytest.mark.parametrize("mode", [ResponseMode.COMPACT, ResponseMode.REFINE, ResponseMode.TREE_SUMMARIZE])
-def test_many_model_calls_make_one_answer(mode: ResponseMode, recording: Recording, model: RagModel) -> None:
+def test_several_model_calls_are_one_answer(mode: ResponseMode, recording: Recording, model: RagModel) -> None:
     index = index_of(PARIS, CHESS)
     recording.clear()
     OpenAIInstrumentor().instrument(tracer_provider=recording.provider)
@@ -146,7 +146,7 @@ def test_postprocessors_and_synthesizers_work_without_an_engine(recording: Recor
     assert len(reads(chat, "context")) == 2
 
 
-def test_nothing_found_is_an_answer_without_context(recording: Recording) -> None:
+def test_an_answer_without_hits_has_no_context(recording: Recording) -> None:
     response = get_response_synthesizer().synthesize(QUESTION, [])
     (chat,) = operations(recording)
     assert str(response) == "Empty Response"

@@ -63,7 +63,7 @@ def engine_of(kind: str, index: VectorStoreIndex) -> Any:
 
 @pytest.mark.parametrize("way", ["sync", "async", "stream", "async stream"])
 @pytest.mark.parametrize("kind", ["simple", "context", "condense question", "condense"])
-async def test_a_chat_engine_keeps_its_answers(
+async def test_a_reply_in_the_memory_of_a_chat_engine_is_the_recorded_answer(
     kind: str, way: str, index: VectorStoreIndex, recording: Recording, model: RagModel
 ) -> None:
     if EARLY and "stream" in way and kind in ("context", "condense"):
@@ -83,7 +83,7 @@ async def test_a_chat_engine_keeps_its_answers(
     assert messages(recording) == [QUESTION, "And her dog?"]
 
 
-def test_the_next_answer_goes_back_to_the_chunks_of_the_last(
+def test_the_next_answer_descends_from_the_chunks_of_the_last_answer(
     index: VectorStoreIndex, recording: Recording, model: RagModel
 ) -> None:
     engine = engine_of("context", index)
@@ -109,7 +109,7 @@ def ask(index: VectorStoreIndex, model: RagModel, text: str) -> str:
 
 
 @pytest.mark.parametrize("traced", [True, False])
-async def test_a_program_puts_an_answer_into_a_memory(
+async def test_a_reply_that_the_program_stores_is_the_recorded_answer(
     traced: bool, index: VectorStoreIndex, recording: Recording, model: RagModel
 ) -> None:
     async def turn() -> None:
@@ -125,7 +125,7 @@ async def test_a_program_puts_an_answer_into_a_memory(
     assert messages(recording) == [QUESTION, "In Paris."]
 
 
-async def test_equal_answers_stay_two(index: VectorStoreIndex, recording: Recording, model: RagModel) -> None:
+async def test_equal_answers_stay_separate(index: VectorStoreIndex, recording: Recording, model: RagModel) -> None:
     kept = memory()
     with recording.tracer.start_as_current_span("turn"):
         for _ in range(2):
@@ -134,7 +134,7 @@ async def test_equal_answers_stay_two(index: VectorStoreIndex, recording: Record
     assert len(set(put(recording))) == 2
 
 
-async def test_of_two_equal_answers_none_is_guessed(
+async def test_a_reply_equal_to_two_answers_is_a_new_message(
     index: VectorStoreIndex, recording: Recording, model: RagModel
 ) -> None:
     with recording.tracer.start_as_current_span("turn"):
@@ -143,7 +143,7 @@ async def test_of_two_equal_answers_none_is_guessed(
     assert (put(recording), messages(recording)) == ([], ["Yes."])
 
 
-async def test_what_a_tool_puts_elsewhere_is_not_the_answer(recording: Recording, model: RagModel) -> None:
+async def test_a_message_that_a_tool_stores_is_not_the_answer(recording: Recording, model: RagModel) -> None:
     other = Memory.from_defaults(session_id="other", tokenizer_fn=str.split)
 
     class Noting(SimpleChatEngine):
@@ -158,7 +158,7 @@ async def test_what_a_tool_puts_elsewhere_is_not_the_answer(recording: Recording
 
 @pytest.mark.parametrize("buffered", [True, False])
 @pytest.mark.parametrize("kind", [FunctionAgent, ReActAgent, AgentWorkflow])
-async def test_an_agent_keeps_its_answers(
+async def test_a_reply_in_the_memory_of_an_agent_is_the_recorded_answer(
     kind: Any, buffered: bool, index: VectorStoreIndex, recording: Recording, model: RagModel
 ) -> None:
     def look_up(question: str) -> str:
@@ -184,7 +184,7 @@ async def test_an_agent_keeps_its_answers(
     assert [text for text in messages(recording) if text != PARIS] == [QUESTION, "And her pet?"]
 
 
-async def test_an_agent_that_works_for_another_does_not_give_its_answer(recording: Recording, model: RagModel) -> None:
+async def test_the_reply_of_an_inner_agent_is_not_the_answer(recording: Recording, model: RagModel) -> None:
     llm: Any = Settings.llm
     llm.is_function_calling_model = True
 

@@ -33,7 +33,7 @@ def embedded(text: str, id: str) -> TextNode:
     return TextNode(text=text, id_=id, embedding=Settings.embed_model.get_text_embedding(text))
 
 
-def test_a_collection_is_an_owner(recording: Recording, tmp_path: Path) -> None:
+def test_a_collection_has_a_scope(recording: Recording, tmp_path: Path) -> None:
     store = qdrant(tmp_path)
     index = VectorStoreIndex.from_documents(
         [Document(text=text, doc_id=f"d{number}") for number, text in enumerate((PARIS, CHESS), 1)],
@@ -56,7 +56,7 @@ def test_a_collection_is_an_owner(recording: Recording, tmp_path: Path) -> None:
     store.client.close()
 
 
-def test_a_store_without_an_index(recording: Recording) -> None:
+def test_a_store_is_recorded_without_an_index(recording: Recording) -> None:
     store = SimpleVectorStore()
     store.add([embedded(PARIS, "one"), embedded(CHESS, "two")])
     store.add([embedded(PARIS, "one"), embedded(f"{CHESS} And cards.", "two"), embedded("Carol.", "three")])
@@ -84,7 +84,7 @@ def test_a_store_without_an_index(recording: Recording) -> None:
     assert all(graph.is_tombstone(graph.history(f"chunk:{id}")[-1]) for id in ("one", "two", "three"))
 
 
-def test_what_never_was_leaves_no_tombstone(recording: Recording, tmp_path: Path) -> None:
+def test_deleting_an_unknown_record_leaves_no_tombstone(recording: Recording, tmp_path: Path) -> None:
     store = SimpleVectorStore()
     store.add([embedded(PARIS, "one")])
     store.delete_nodes(["one", "never"])
@@ -101,7 +101,7 @@ def test_what_never_was_leaves_no_tombstone(recording: Recording, tmp_path: Path
     named.client.close()
 
 
-def test_a_node_of_a_loaded_store_has_a_tombstone(recording: Recording, tmp_path: Path) -> None:
+def test_deleting_a_node_of_a_loaded_store_leaves_a_tombstone(recording: Recording, tmp_path: Path) -> None:
     saved, path = SimpleVectorStore(), str(tmp_path / "vectors.json")
     saved.add([embedded(PARIS, "one")])
     saved.persist(path)
@@ -117,7 +117,7 @@ def about(whom: str, among: list[str] | None = None) -> dict[str, Any]:
     return {"node_ids": among, "filters": MetadataFilters(filters=[MetadataFilter(key="who", value=whom)])}
 
 
-def test_what_a_filter_deletes_in_memory_has_a_tombstone(recording: Recording) -> None:
+def test_records_deleted_by_a_filter_in_memory_have_tombstones(recording: Recording) -> None:
     store = SimpleVectorStore()
     nodes = [embedded(text, id) for id, text in (("one", PARIS), ("two", CHESS), ("three", PARIS))]
     for node, who in zip(nodes, ("alice", "alice", "bob"), strict=True):
@@ -135,7 +135,7 @@ def test_what_a_filter_deletes_in_memory_has_a_tombstone(recording: Recording) -
     assert (again.name, [v.action for v in again.outputs]) == ("create_memory", ["ADD"])
 
 
-def test_what_a_filter_deletes_elsewhere_is_unknown(recording: Recording, tmp_path: Path) -> None:
+def test_records_deleted_by_a_filter_in_a_server_are_unknown(recording: Recording, tmp_path: Path) -> None:
     store, other = qdrant(tmp_path), qdrant(tmp_path, "other")
     node = embedded(PARIS, str(uuid.uuid4()))
     node.metadata["who"] = "alice"
@@ -177,7 +177,7 @@ def test_a_class_defined_later_is_wrapped_and_given_back(recording: Recording) -
     assert len(operations(recording)) == 1
 
 
-def test_a_big_batch_loses_nothing(recording: Recording, content_on: None) -> None:
+def test_a_large_batch_is_recorded_completely(recording: Recording, content_on: None) -> None:
     text = "Alice said that this is a fact of some length, longer than most. " * 20
     documents = [Document(text=f"{number} {text}", doc_id=f"d{number}") for number in range(230)]
     index = VectorStoreIndex.from_documents(documents, transformations=[splitter(2000)], embed_model=MockEmbedding(4))

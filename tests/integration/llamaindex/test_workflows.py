@@ -59,7 +59,7 @@ class Prompting(Retrieving):
 
 @pytest.mark.parametrize("around", ["no span", "a span"])
 @pytest.mark.parametrize("kind", [Synthesizing, Prompting])
-async def test_a_step_answers_from_what_another_has_retrieved(
+async def test_a_workflow_step_answers_from_the_retrieval_of_another_step(
     kind: type[Retrieving], around: str, index: VectorStoreIndex, recording: Recording
 ) -> None:
     async def turn(question: str) -> None:

@@ -161,7 +161,9 @@ async def test_calls_are_client_spans_with_refs_and_origins(hosted: Hosted, reco
 
 
 @pytest.mark.usefixtures("instrumented")
-async def test_what_the_service_decided_and_batches(hosted: Hosted, recording: Recording) -> None:
+async def test_add_records_the_actions_of_the_service_and_batches_record_each_record(
+    hosted: Hosted, recording: Recording
+) -> None:
     await hosted.add("a", {"id": "r1", "event": "ADD", "memory": "one"}, {"id": "r2", "event": "ADD", "memory": "two"})
     changes = [{"id": "r1", "event": "UPDATE", "memory": "uno"}, {"id": "r2", "event": "DELETE", "memory": "two"}]
     await hosted.add("b", *changes)
@@ -185,7 +187,7 @@ async def test_what_the_service_decided_and_batches(hosted: Hosted, recording: R
 
 
 @pytest.mark.usefixtures("instrumented")
-async def test_what_is_done_later_is_said_to_be(hosted: Hosted, recording: Recording) -> None:
+async def test_an_add_that_the_service_only_queues_is_pending(hosted: Hosted, recording: Recording) -> None:
     await hosted.add("I live in Paris.", {"message": "queued", "status": "PENDING", "event_id": "e1"})
     (added,) = seen(recording)
     assert added.outputs() == []
@@ -193,7 +195,7 @@ async def test_what_is_done_later_is_said_to_be(hosted: Hosted, recording: Recor
 
 
 @pytest.mark.usefixtures("instrumented")
-async def test_what_goes_at_once_leaves_tombstones(hosted: Hosted, recording: Recording) -> None:
+async def test_bulk_deletes_record_tombstones(hosted: Hosted, recording: Recording) -> None:
     hosted.platform.answers["DELETE", "/memories/"] = {"message": "ok"}
     hosted.platform.answers["DELETE", "/entities/user/bob/"] = {"message": "ok"}
     hosted.platform.answers["GET", "/entities/"] = {"results": [{"type": "user", "name": "bob"}]}
@@ -264,16 +266,8 @@ async def test_options_objects(hosted: Hosted, recording: Recording) -> None:
     assert search.scope
 
 
-@pytest.mark.usefixtures("instrumented", "content_on")
-async def test_equal_messages_of_two_calls_are_two(hosted: Hosted, recording: Recording) -> None:
-    for id in ("r1", "r2"):
-        await hosted.add("Yes.", {"id": id, "event": "ADD", "memory": id})
-    first, second = [span.inputs("message")[0]["ref"] for span in seen(recording)]
-    assert first != second
-
-
 @pytest.mark.usefixtures("instrumented")
-async def test_a_record_that_was_never_seen_is_whose_the_service_says_or_of_unknown_origin(
+async def test_an_unseen_record_gets_the_owner_in_the_reply_or_an_unknown_origin(
     hosted: Hosted, recording: Recording
 ) -> None:
     hosted.platform.answers["PUT", "/v1/memories/n9/"] = item("n9", "Likes coffee.")
@@ -291,7 +285,7 @@ async def test_a_record_that_was_never_seen_is_whose_the_service_says_or_of_unkn
 
 
 @pytest.mark.usefixtures("instrumented")
-async def test_a_record_in_a_batch_is_not_of_the_owner_of_another_one(hosted: Hosted, recording: Recording) -> None:
+async def test_a_batch_does_not_give_one_record_the_owner_of_another(hosted: Hosted, recording: Recording) -> None:
     hosted.platform.answers["PUT", "/batch/"] = {"message": "ok"}
     hosted.platform.answers["DELETE", "/v1/memories/n9/"] = {"message": "ok"}
     await hosted.add("I like tea.", {"id": "r1", "event": "ADD", "memory": "Likes tea."})

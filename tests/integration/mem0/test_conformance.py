@@ -140,14 +140,14 @@ async def told(program: Program, model: ModelStub, answering: Recording, whole_c
     return Told(graph, [span for span in graph.operations() if span.name == "search_memory"])
 
 
-def test_every_operation_is_there_by_its_purpose(told: Told) -> None:
+def test_every_operation_is_recorded_with_its_purpose(told: Told) -> None:
     assert {
         purpose: len(told.operations(purpose))
         for purpose in ("extract_facts", "update_memory_decision", "search_vector_store")
     } == {"extract_facts": 7, "update_memory_decision": 7, "search_vector_store": 2}
 
 
-def test_m1_messages_and_prompt_to_reply_to_facts(told: Told) -> None:
+def test_m1_facts_come_from_reply_prompt_and_messages(told: Told) -> None:
     cleaned = 0
     for name in MESSAGES:
         steps = told.added(name)
@@ -172,7 +172,7 @@ def test_m1_messages_and_prompt_to_reply_to_facts(told: Told) -> None:
     assert cleaned == 1
 
 
-def test_m4_facts_memories_and_prompt_to_instruction_to_reply_to_decision(told: Told) -> None:
+def test_m4_a_decision_comes_from_facts_memories_and_prompt(told: Told) -> None:
     seen_before: set[VersionKey] = set()
     for name in FACTS:
         steps = told.added(name)
@@ -207,7 +207,7 @@ def memories(told: Told, steps: dict[str, OperationSpan]) -> list[VersionKey]:
     return [version for span in writes for version in told.made(span, "memory:")]
 
 
-def test_m5_without_facts_nothing_is_decided(told: Told) -> None:
+def test_m5_without_facts_there_is_an_empty_decision(told: Told) -> None:
     for name in ("m3", "m7"):
         steps = told.added(name)
         decision = steps["update_memory_decision"]
@@ -217,7 +217,7 @@ def test_m5_without_facts_nothing_is_decided(told: Told) -> None:
         assert "get_update_memory_messages" not in steps
 
 
-def test_m6_m7_m8_decisions_to_versions_and_tombstones(told: Told) -> None:
+def test_m6_m7_m8_versions_and_tombstones_come_from_decisions(told: Told) -> None:
     made: dict[str, VersionKey] = {}
     for name in FACTS:
         steps = told.added(name)
@@ -253,7 +253,7 @@ def is_memory(node: object) -> bool:
     return isinstance(node, VersionKey) and ref_kind(node.ref) == "memory"
 
 
-def test_w3_equal_texts_stay_two_and_no_memory_has_a_later_ancestor(told: Told) -> None:
+def test_w3_equal_texts_stay_separate_and_no_memory_has_a_later_ancestor(told: Told) -> None:
     thanks = [v for v in told.graph if isinstance(v, VersionKey) and v.ref in ("message:m3", "message:m7")]
     assert len(thanks) == 2
     replies = [told.made(told.added(name)["generate_response"])[0] for name in ("m3", "m7")]
@@ -282,7 +282,7 @@ def test_w4_the_slice_of_an_answer_holds_its_own_question_only(told: Told) -> No
         assert "query" not in {ref_kind(v.ref) for v in told.graph.ancestors(version) if isinstance(v, VersionKey)}
 
 
-async def test_m2_json_inside_other_text(
+async def test_m2_facts_are_read_from_json_inside_other_text(
     program: Program, model: ModelStub, instrumented: Recording, content_on: None
 ) -> None:
     model.script += ['Here you are: {"facts": ["Lives in Paris"]} Done.', decide("ADD", "Lives in Paris")]
@@ -300,7 +300,7 @@ async def test_m2_json_inside_other_text(
     assert told.fed(fact, "completion:") == [cut]
 
 
-async def test_m3_m4_m5_failing_calls_and_broken_replies(
+async def test_m3_m4_m5_failed_calls_and_broken_replies_are_recorded(
     program: Program, model: ModelStub, instrumented: Recording
 ) -> None:
     async def add(name: str) -> None:
@@ -329,7 +329,7 @@ async def test_m3_m4_m5_failing_calls_and_broken_replies(
     assert not [v for v in told.graph if is_memory(v)]
 
 
-async def test_m10_b2_a_message_is_stored_as_it_is(program: Program, instrumented: Recording) -> None:
+async def test_m10_b2_a_message_is_stored_unchanged(program: Program, instrumented: Recording) -> None:
     message = {"id": "m1", "role": "user", "content": "I live in Paris."}
     result = await program.call("add", [message], user_id="ann", infer=False)
     told = Told(graph_of(instrumented), [])
@@ -339,7 +339,7 @@ async def test_m10_b2_a_message_is_stored_as_it_is(program: Program, instrumente
     assert [v.ref for v in told.fed(memory)] == ["message:m1"]
 
 
-async def test_b1_an_update_by_the_user_works_alone(
+async def test_b1_a_public_update_needs_no_earlier_call(
     program: Program, model: ModelStub, instrumented: Recording
 ) -> None:
     id = ids(await program.call("add", "I live in Paris.", user_id="ann", infer=False))["I live in Paris."]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import Any
 
 import pytest
@@ -35,7 +34,9 @@ def given(span: Seen) -> list[str]:
     return [item["ref"] for item in span.inputs("message")]
 
 
-async def test_two_calls_say_two_messages(program: Program, recording: Recording, model: ModelStub) -> None:
+async def test_equal_messages_of_two_calls_have_two_refs(
+    program: Program, recording: Recording, model: ModelStub
+) -> None:
     model.script.append(said("Ann drinks coffee"))
     first = ids(await program.call("add", YES, user_id="ann", run_id="one"))
     model.script.append(said("Ann owns bicycles"))
@@ -61,7 +62,7 @@ async def test_every_step_of_a_call_reads_the_same_message(
     assert len([span for span in spans if given(span)]) >= 3  # the call, its extraction, the call of the model
 
 
-async def test_equal_messages_of_one_call_are_two(program: Program, recording: Recording) -> None:
+async def test_equal_messages_of_one_call_have_two_refs(program: Program, recording: Recording) -> None:
     conversation = [*YES, {"role": "assistant", "content": "And tea?"}, *YES]
     added = await program.call("add", conversation, user_id="ann", infer=False)
     (create, *_) = seen(recording, "create_memory")
@@ -74,17 +75,7 @@ async def test_equal_messages_of_one_call_are_two(program: Program, recording: R
         assert messages_of(recording, seen(recording, "search_memory")[number]) == set(sources[number])
 
 
-async def test_each_of_equal_messages_is_embedded_as_itself(program: Program, recording: Recording) -> None:
-    conversation = [*YES, {"role": "assistant", "content": "And tea?"}, *YES]
-    await program.call("add", conversation, user_id="ann", infer=False)
-    (create, *_) = seen(recording, "create_memory")
-    embedded = [span.inputs("message") for span in seen(recording, "memtrace.index")]
-    assert {len(items) for items in embedded} == {1}
-    in_turn = [ref for ref, _ in groupby(items[0]["ref"] for items in embedded)]  # 1.x embeds each text twice
-    assert in_turn == given(create)
-
-
-async def test_a_fact_in_the_words_of_its_message_is_embedded_as_the_fact(
+async def test_a_fact_equal_to_its_message_is_embedded_as_the_fact(
     program: Program, recording: Recording, model: ModelStub
 ) -> None:
     model.script.append(said("Ann drinks coffee"))
@@ -95,23 +86,7 @@ async def test_a_fact_in_the_words_of_its_message_is_embedded_as_the_fact(
     assert set(embedded) == {item["ref"] for item in extract.outputs("fact")}
 
 
-async def test_a_message_with_an_id_is_one_wherever_it_is_said(program: Program, recording: Recording) -> None:
-    named = [{"role": "user", "content": "Yes.", "id": "m7"}]
-    for _ in range(2):
-        await program.call("add", named, user_id="ann", infer=False)
-    assert [given(span) for span in seen(recording, "create_memory")] == [["message:m7"], ["message:m7"]]
-
-
-async def test_procedures_of_equal_messages_are_two(program: Program, recording: Recording, model: ModelStub) -> None:
-    for summary in ("Ann agreed to coffee", "Ann agreed to bicycles"):
-        model.script.append(summary)
-        await program.call("add", YES, agent_id="bot", memory_type="procedural_memory")
-    first, second = [given(span) for span in seen(recording, "upsert_memory")]
-    assert [given(span) for span in seen(recording, "memtrace.extract")] == [first, second]
-    assert first != second
-
-
-async def test_texts_of_two_updates_are_two(program: Program, recording: Recording) -> None:
+async def test_equal_texts_of_two_updates_have_two_refs(program: Program, recording: Recording) -> None:
     added = await program.call("add", "I live in Paris.", user_id="ann", infer=False)
     id = added["results"][0]["id"]
     for text in ("Yes.", "No.", "Yes."):
@@ -121,7 +96,7 @@ async def test_texts_of_two_updates_are_two(program: Program, recording: Recordi
     assert len(facts) == len(set(facts)) == 3
 
 
-async def test_an_update_in_the_words_of_an_older_fact_does_not_come_from_it(
+async def test_an_update_equal_to_an_older_fact_does_not_descend_from_the_fact(
     program: Program, recording: Recording, model: ModelStub
 ) -> None:
     """What the program says is said anew: the message that the fact was read from has no part in it."""
@@ -136,7 +111,7 @@ async def test_an_update_in_the_words_of_an_older_fact_does_not_come_from_it(
     assert fact["ref"] not in [item["ref"] for item in extracted.outputs()]
 
 
-async def test_earlier_messages_stay_who_they_were(program: Program, recording: Recording, model: ModelStub) -> None:
+async def test_earlier_messages_keep_their_refs(program: Program, recording: Recording, model: ModelStub) -> None:
     """2.x shows the texts of the last ten messages to an extraction: equal ones keep their identity, in their order."""
     if IS_V1:
         return
@@ -148,7 +123,7 @@ async def test_earlier_messages_stay_who_they_were(program: Program, recording: 
     assert shown == [[], told[:1], told[:2]]
 
 
-async def test_earlier_messages_of_another_process_are_themselves(
+async def test_earlier_messages_of_another_process_have_refs_of_their_own(
     program: Program, recording: Recording, model: ModelStub
 ) -> None:
     """A row that this process did not save is named by its text and time: not one of ours, and the same each time."""
@@ -163,19 +138,3 @@ async def test_earlier_messages_of_another_process_are_themselves(
     (other,) = shown[0]
     assert other not in (first, second)
     assert shown[1] == [other, first]
-
-
-async def test_of_a_long_call_mem0_keeps_messages_that_stay_who_they_were(
-    program: Program, recording: Recording, model: ModelStub
-) -> None:
-    """2.x keeps ten messages: which ones of a call of more is its choice, and they are known here."""
-    if IS_V1:
-        return
-    talk = [{"role": "user", "content": f"I saw film {number}."} for number in range(25)]
-    for fact in ("Ann watches films", "Ann owns bicycles"):
-        model.script.append(said(fact))
-        await program.call("add", talk if fact == "Ann watches films" else YES, user_id="ann")
-    told = given(seen(recording, "upsert_memory")[0])
-    shown = [item["ref"] for item in seen(recording, "memtrace.extract")[1].inputs("history")]
-    assert len(shown) == 10
-    assert set(shown) <= set(told)

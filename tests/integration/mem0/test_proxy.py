@@ -45,9 +45,7 @@ def chat(proxy: ModuleType, platform: Platform) -> Any:
     return result
 
 
-def test_what_the_proxy_adds_is_in_the_trace_of_its_caller(
-    proxy: ModuleType, platform: Platform, recording: Recording
-) -> None:
+def test_the_proxy_adds_in_the_trace_of_its_caller(proxy: ModuleType, platform: Platform, recording: Recording) -> None:
     platform.answers["POST", "/memories/search/"] = {"results": [{"id": "r1", "memory": "Ann", "user_id": "ann"}]}
     platform.answers["POST", "/memories/add/"] = {"results": [{"id": "r2", "event": "ADD", "memory": "Lives in Paris"}]}
     platform.answers["POST", "/v1/memories/"] = platform.answers["POST", "/memories/add/"]

@@ -66,7 +66,7 @@ async def test_every_public_call_is_one_trace_with_a_conformant_root(program: Pr
 
 
 @pytest.mark.usefixtures("content_on")
-async def test_what_somebody_else_has_changed_is_not_the_version_written_here(
+async def test_a_record_changed_by_another_process_has_an_unknown_origin(
     program: Program, recording: Recording
 ) -> None:
     id = ids(await program.call("add", "I live in Paris.", user_id="ann"))["I live in Paris."]
@@ -120,7 +120,7 @@ async def test_an_empty_search_is_recorded(program: Program, recording: Recordin
 
 
 @pytest.mark.parametrize("kind", ["Memory", "AsyncMemory"])
-async def test_a_reset_leaves_a_store_of_the_same_name_alone(
+async def test_a_reset_records_no_tombstones_in_another_store_of_the_same_name(
     kind: str, model: ModelStub, recording: Recording, tmp_path: Path
 ) -> None:
     programs: list[Program] = []
@@ -137,7 +137,7 @@ async def test_a_reset_leaves_a_store_of_the_same_name_alone(
         recording.clear()
 
 
-async def test_messages_stored_as_they_are(program: Program, recording: Recording) -> None:
+async def test_unchanged_messages_are_the_sources_of_their_records(program: Program, recording: Recording) -> None:
     messages = [
         {"role": "user", "content": text, "id": id} for id, text in [("m/1", "one"), ("m/2", "two"), ("m/3", "one")]
     ]
@@ -171,7 +171,7 @@ async def test_update_and_delete_have_one_producer_each_and_read_the_true_previo
     assert {link.attributes[semconv.LINK_TYPE] for link in updated.span.links} == {"supersedes"}
 
 
-async def test_a_store_that_calls_itself_writes_one_version(program: Program, recording: Recording) -> None:
+async def test_a_store_that_calls_its_own_methods_writes_one_version(program: Program, recording: Recording) -> None:
     """FAISS updates by calling its own `delete` and `insert`, positionally."""
     store = program.memory.vector_store
 
@@ -200,7 +200,7 @@ async def test_delete_all_leaves_one_tombstone_per_record(program: Program, reco
     assert all(child.inputs("previous")[0]["origin"] for child in children)
 
 
-async def test_get_all_and_get_read_what_they_return(program: Program, recording: Recording) -> None:
+async def test_get_all_and_get_read_the_returned_records(program: Program, recording: Recording) -> None:
     await program.call("add", "I live in Paris. I play chess.", user_id="ann")
     listed = await program.get_all()
     one = await program.call("get", listed["results"][0]["id"])
@@ -287,7 +287,7 @@ async def test_metadata_filters_are_conditions_of_the_search(program: Program, r
     assert f"place={content_digest('Lisbon')}" in search.attributes[semconv.RETRIEVAL_FILTERS]
 
 
-async def test_contents_change_no_lineage(
+async def test_lineage_is_equal_with_and_without_contents(
     program: Program, recording: Recording, model: ModelStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With content off no text reaches a span, and the same refs, roles, digests and actions do."""

@@ -51,7 +51,9 @@ if IS_V1 and not hasattr(main, "normalize_facts"):  # up to 1.0.6 Mem0 fails on 
 
 
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES.keys())
-async def test_facts(program: Program, instrumented: Recording, model: ModelStub, content_on: None, reply: str) -> None:
+async def test_recorded_facts_are_the_facts_that_mem0_parsed(
+    program: Program, instrumented: Recording, model: ModelStub, content_on: None, reply: str
+) -> None:
     model.script.append(reply)
     added = await program.call("add", "I like tea and chess.", user_id="ann")
     if IS_V1:  # what Mem0 then asks the model to decide upon

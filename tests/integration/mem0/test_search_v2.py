@@ -63,7 +63,7 @@ async def test_entities_link_memories_and_move_them_up(program: Program, recordi
     assert [item["ref"] for item in update.outputs()] == [home]
 
 
-async def test_words_are_searched_where_the_store_can(
+async def test_a_keyword_search_is_recorded_when_the_store_supports_it(
     program: Program, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     added = ids(await program.call("add", "I live in Paris. I play chess.", user_id="ann"))
@@ -90,7 +90,7 @@ async def test_words_are_searched_where_the_store_can(
 
 
 @pytest.mark.parametrize("shown", [False, True])
-async def test_filters_are_conditions_and_their_values_digests(
+async def test_filters_are_recorded_as_conditions_with_digests(
     program: Program, recording: Recording, shown: bool, request: pytest.FixtureRequest
 ) -> None:
     if shown:

@@ -119,7 +119,7 @@ async def test_a_decision_names_what_it_saw_and_each_write_names_its_decision(
     assert hits[f"memory:{known['I like tea.']}"] == writers[f"memory:{known['I like tea.']}"]  # NONE wrote nothing
 
 
-async def test_a_decision_that_fails_is_swallowed_by_mem0_and_visible_here(
+async def test_a_failed_decision_that_mem0_ignores_is_recorded(
     program: Program, recording: Recording, model: ModelStub
 ) -> None:
     model.script += [{"facts": ["I live in Paris."]}, 400]

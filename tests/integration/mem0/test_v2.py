@@ -90,7 +90,7 @@ async def test_from_message_to_hit_every_step_names_its_producer(
     assert search.attributes[semconv.RETRIEVAL_SCORERS] == ("semantic",)
 
 
-async def test_a_duplicate_dropped_in_silence_is_visible(program: Program, recording: Recording) -> None:
+async def test_a_dropped_duplicate_is_recorded(program: Program, recording: Recording) -> None:
     added = ids(await program.call("add", "I live in Paris.", user_id="ann"))
     assert (await program.call("add", "I live in Paris. I play chess.", user_id="ann"))["results"][0][
         "memory"
@@ -113,7 +113,7 @@ async def test_a_reply_that_is_no_json_yields_no_fact(program: Program, recordin
     assert "unparsed" in extract.attributes[semconv.INCOMPLETE]
 
 
-async def test_a_failed_batch_is_visible_and_its_retries_produce(
+async def test_a_failed_batch_and_its_retries_are_recorded(
     program: Program, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = type(program.memory.vector_store)

@@ -15,11 +15,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from memtrace_otel.instrumentation.everos import queues, tracing
-from memtrace_otel.instrumentation.everos.patches import EverosPatches
-from memtrace_otel.instrumentation.everos.points import POINTS
-from memtrace_otel.instrumentation.everos.queues import Queues
-from memtrace_otel.instrumentation.everos.variables import (
+from memtrace_otel.instrumentation.everos import POINTS, contexts
+from memtrace_otel.instrumentation.everos.contexts import Queues
+from memtrace_otel.instrumentation.everos.state import EverosPatches
+from memtrace_otel.instrumentation.everos.values import (
     Cell,
     Space,
     candidate_ref,
@@ -39,7 +38,7 @@ def patches(recording: Recording) -> EverosPatches:
     return EverosPatches(recording.tracer, recording.provider)
 
 
-def test_owners_are_told_apart_by_space_and_kind() -> None:
+def test_scopes_differ_by_space_and_kind_of_owner() -> None:
     space = space_of({"app_id": "shop", "project_id": None})
     assert space == Space("shop", "default")
     scopes = {space.owner("ann"), space.owner("ann", "agents"), space.session("ann"), Space().owner("ann")}
@@ -49,7 +48,7 @@ def test_owners_are_told_apart_by_space_and_kind() -> None:
 
 
 def test_a_session_in_use_is_not_forgotten(patches: EverosPatches, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memtrace_otel.instrumentation.everos.patches._REMEMBERED", 2)
+    monkeypatch.setattr("memtrace_otel.instrumentation.everos.state._REMEMBERED", 2)
     space, said = Space(), {name: [{"role": "user", "sender_id": name}] for name in ("ann", "bob", "eve")}
     for session in ("ann", "bob", "ann", "eve"):
         assert patches.scope_of_session(space, session, said[session]) == space.owner(session)
@@ -58,14 +57,14 @@ def test_a_session_in_use_is_not_forgotten(patches: EverosPatches, monkeypatch: 
 
 
 def test_a_file_in_use_is_not_forgotten(patches: EverosPatches, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memtrace_otel.instrumentation.everos.patches._REMEMBERED", 2)
+    monkeypatch.setattr("memtrace_otel.instrumentation.everos.state._REMEMBERED", 2)
     patches.indexed("a.md").add("ep_1")
     for path in ("b.md", "a.md", "c.md"):
         patches.indexed(path)
     assert patches.indexed("a.md") == {"ep_1"}
 
 
-def test_rows_and_candidates_lead_back_to_entries() -> None:
+def test_rows_and_candidates_have_the_ref_of_their_entry() -> None:
     assert row_ref("ann_lee_ep_20260101_00000001", "ann_lee") == "memory:ep_20260101_00000001"
     row = SimpleNamespace(id="ann_ep_1", metadata={"entry_id": "ep_1", "owner_id": "ann"})
     assert candidate_ref(row) == "memory:ep_1"
@@ -73,7 +72,7 @@ def test_rows_and_candidates_lead_back_to_entries() -> None:
     assert candidate_ref(skill) == "memory:repair"
 
 
-def test_a_text_is_the_same_where_it_is_written_and_where_it_is_found() -> None:
+def test_the_text_of_an_entry_is_equal_in_file_and_result() -> None:
     assert (
         entry_text({"Subject": "s", "Content": " told \n"})
         == record_text({"episode": "told", "summary": "x"})
@@ -88,14 +87,14 @@ def test_a_text_is_the_same_where_it_is_written_and_where_it_is_found() -> None:
     assert record_text(SimpleNamespace()) == ""
 
 
-def test_profiles_are_equal_by_what_they_say() -> None:
+def test_profiles_with_equal_contents_have_equal_texts() -> None:
     stored = {"summary": "s", "explicit_info": [{"b": 1, "a": 2}], "implicit_traits": [], "profile_timestamp_ms": 7}
     written = SimpleNamespace(summary="s", explicit_info=[{"a": 2, "b": 1}], implicit_traits=None)
     assert profile_text(stored) == profile_text(written)
     assert json.loads(profile_text(stored))["summary"] == "s"
 
 
-def test_messages_without_an_id_go_by_their_text() -> None:
+def test_messages_without_an_id_are_named_by_their_text() -> None:
     assert message_ref("m 1", "x") == "message:m%201"
     assert message_ref(None, "x") == message_ref("", "x") != message_ref(None, "y")
     parts = SimpleNamespace(content=[SimpleNamespace(text="a"), {"text": "b"}, SimpleNamespace(url="u")])
@@ -103,7 +102,7 @@ def test_messages_without_an_id_go_by_their_text() -> None:
     assert message_text(SimpleNamespace(content=None)) == ""
 
 
-def test_a_session_belongs_to_the_first_user_who_speaks(patches: EverosPatches) -> None:
+def test_the_owner_of_a_session_is_its_first_user(patches: EverosPatches) -> None:
     space, bot = Space(), {"role": "assistant", "sender_id": "bot"}
     ann, bob = {"role": "user", "sender_id": "ann"}, {"role": "user", "sender_id": "bob"}
     assert patches.scope_of_session(space, "s", [bot]) == space.session("s")
@@ -112,7 +111,7 @@ def test_a_session_belongs_to_the_first_user_who_speaks(patches: EverosPatches) 
     assert patches.scope_of_session(space, "t", [bob]) == space.owner("bob")
 
 
-def test_memcells_are_known_by_their_content(patches: EverosPatches) -> None:
+def test_memcells_are_recognised_by_their_content(patches: EverosPatches) -> None:
     cell = Cell("mc_1", "scope", ("m1",))
     patches.learn_cell('{"items": []}', cell)
     assert patches.cell_of(SimpleNamespace(model_dump_json=lambda: '{"items": []}')) is cell
@@ -134,7 +133,7 @@ def module_of(name: str, monkeypatch: pytest.MonkeyPatch, **names: Any) -> Any:
     return module
 
 
-def test_a_function_is_wrapped_once_wherever_it_was_taken_over(
+def test_a_function_is_wrapped_once_in_every_module_that_imports_it(
     patches: EverosPatches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def work() -> str:
@@ -161,21 +160,21 @@ def test_a_function_is_wrapped_once_wherever_it_was_taken_over(
 
 
 def own_tracing(monkeypatch: pytest.MonkeyPatch, provider: Any, enabled: bool) -> Any:
-    module_of(tracing._PROVIDER, monkeypatch, _provider=provider)
+    module_of(contexts._PROVIDER, monkeypatch, _provider=provider)
     settings = SimpleNamespace(observability=SimpleNamespace(enabled=enabled))
-    module_of(tracing._SETTINGS, monkeypatch, load_settings=lambda: settings)
+    module_of(contexts._SETTINGS, monkeypatch, load_settings=lambda: settings)
     off = SimpleNamespace(start_as_current_span=None)
     return module_of(
-        tracing.TRACING, monkeypatch, get_tracer=lambda name: provider.get_tracer(name) if provider else off
+        contexts.TRACING, monkeypatch, get_tracer=lambda name: provider.get_tracer(name) if provider else off
     )
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_spans_that_would_go_nowhere_go_to_the_application(
+def test_spans_that_everos_does_not_export_go_to_the_application(
     patches: EverosPatches, recording: Recording, monkeypatch: pytest.MonkeyPatch, enabled: bool
 ) -> None:
     module = own_tracing(monkeypatch, None, enabled)
-    tracing.join(patches, module)
+    contexts.join(patches, module)
     tracer = module.get_tracer("everos")
     assert (tracer.start_as_current_span is not None) == enabled
     if enabled:
@@ -185,13 +184,13 @@ def test_spans_that_would_go_nowhere_go_to_the_application(
     assert module.get_tracer("everos").start_as_current_span is None
 
 
-def test_spans_that_everos_exports_go_both_ways(
+def test_spans_that_everos_exports_also_go_to_the_application(
     patches: EverosPatches, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exporter, theirs = InMemorySpanExporter(), TracerProvider()
     theirs.add_span_processor(SimpleSpanProcessor(exporter))
     module = own_tracing(monkeypatch, theirs, True)
-    tracing.join(patches, module)
+    contexts.join(patches, module)
     for name in ("one", "two"):
         module.get_tracer("everos").start_span(name).end()
     assert [span.name for span in exporter.get_finished_spans()] == ["one", "two"]
@@ -202,7 +201,7 @@ def test_spans_that_everos_exports_go_both_ways(
     assert len(recording.spans()) == 2
 
 
-def test_work_that_was_put_off_runs_in_its_context(
+def test_deferred_work_runs_in_the_context_of_its_submitter(
     patches: EverosPatches, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[str, bool, int]] = []
@@ -225,9 +224,9 @@ def test_work_that_was_put_off_runs_in_its_context(
         async def _process(self, row: Any) -> None:
             note(row.request_id)
 
-    module_of(queues.ENGINE, monkeypatch, OfflineEngine=OfflineEngine)
-    module_of(queues.RUNNER, monkeypatch, Runner=Runner)
-    module_of(queues.REQUESTS, monkeypatch, MemorizeQueueWorker=MemorizeQueueWorker)
+    module_of(contexts.ENGINE, monkeypatch, OfflineEngine=OfflineEngine)
+    module_of(contexts.RUNNER, monkeypatch, Runner=Runner)
+    module_of(contexts.REQUESTS, monkeypatch, MemorizeQueueWorker=MemorizeQueueWorker)
     Queues().join(patches)
     with suppress_instrumentation():
         assert OfflineEngine()._enqueue_run("m", "e", "silent") == "silent"

@@ -11,12 +11,10 @@ import pytest
 
 from memtrace_otel.capture import current_operation, operation, scope_id
 from memtrace_otel.capture.finalizers import report_waiting
-from memtrace_otel.instrumentation.llamaindex import ledger
-from memtrace_otel.instrumentation.llamaindex.ledger import Ledger
+from memtrace_otel.instrumentation.llamaindex import state
 from memtrace_otel.instrumentation.llamaindex.memory import queue_text
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, message_text, pieces, query_text
-from memtrace_otel.instrumentation.llamaindex.owners import store_behind, store_name
-from memtrace_otel.instrumentation.llamaindex.patches import LlamaIndexPatches
+from memtrace_otel.instrumentation.llamaindex.state import Ledger, LlamaIndexPatches, store_behind, store_name
 from memtrace_otel.instrumentation.llamaindex.streams import observed
 from memtrace_otel.instrumentation.store_location import ObjectNames
 from tests.conftest import Recording
@@ -45,7 +43,7 @@ def test_a_ledger_knows_versions_by_owner() -> None:
 
 
 def test_a_ledger_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "_RECORDS", 3)
+    monkeypatch.setattr(state, "_RECORDS", 3)
     known = Ledger()
     for number in range(5):
         known.put("s", piece(str(number), document=f"d{number}"))
@@ -69,7 +67,7 @@ def test_a_chunk_that_moves_leaves_the_document_it_was_cut_from() -> None:
 
 
 # --- names -----------------------------------------------------------------------------------------------------------
-def test_a_store_goes_by_its_name_or_its_class() -> None:
+def test_the_name_of_a_store_is_its_collection_or_its_class() -> None:
     class FlatFiles:
         pass
 
@@ -84,7 +82,7 @@ def test_a_store_goes_by_its_name_or_its_class() -> None:
     assert store_behind(circle) is None
 
 
-def test_a_store_without_a_name_is_an_owner_of_its_own(recording: Recording) -> None:
+def test_a_store_without_a_name_has_a_scope_of_its_own(recording: Recording) -> None:
     class FlatFiles:
         def __eq__(self, other: object) -> bool:  # and therefore not hashable, as stores of LlamaIndex are
             return True
@@ -98,7 +96,7 @@ def test_a_store_without_a_name_is_an_owner_of_its_own(recording: Recording) -> 
     assert patches.scope_of(FlatFiles(), "new") == patches.scope_of_nameless("FlatFiles", "new")
 
 
-def test_an_object_goes_by_one_name_while_it_lives() -> None:
+def test_an_object_keeps_its_name_while_it_lives() -> None:
     class Store:
         pass
 
@@ -110,7 +108,7 @@ def test_an_object_goes_by_one_name_while_it_lives() -> None:
     assert not names._names
 
 
-def test_what_is_no_list_of_nodes_has_no_pieces() -> None:
+def test_a_value_that_is_not_a_list_of_nodes_has_no_pieces() -> None:
     def consumed() -> Generator[Any]:
         raise AssertionError("an iterator of the program was consumed")
         yield
@@ -134,7 +132,7 @@ class Asked(list[SimpleNamespace]):
         raise AssertionError("the whole queue was read")
 
 
-def test_a_long_queue_costs_no_more_than_a_short_one() -> None:
+def test_the_text_of_a_long_queue_reads_fifty_messages() -> None:
     queue = Asked(SimpleNamespace(content=f"message {number}") for number in range(1000))
     first, *shown = queue_text(queue).split("\n")
     assert (first, shown[0], shown[-1]) == ("(950 older messages)", "message 950", "message 999")
@@ -181,7 +179,7 @@ async def test_an_asynchronous_stream_passes_through(recording: Recording) -> No
 
 
 @pytest.mark.parametrize("taken", [0, 1])
-def test_a_stream_thrown_away_is_reported_later(taken: int, recording: Recording) -> None:
+def test_a_dropped_stream_is_reported_later(taken: int, recording: Recording) -> None:
     ended: Ended = []
     stream = watch(recording, words(), ended)
     for _ in range(taken):
@@ -193,7 +191,7 @@ def test_a_stream_thrown_away_is_reported_later(taken: int, recording: Recording
     assert ended == [("She " * taken, False, None)]
 
 
-def test_a_closed_stream_closes_the_program_s_own(recording: Recording) -> None:
+def test_closing_a_stream_closes_the_stream_of_the_program(recording: Recording) -> None:
     closed: list[bool] = []
 
     def closing() -> Generator[str]:
@@ -221,6 +219,6 @@ def test_an_error_of_the_stream_is_raised_and_reported(recording: Recording) -> 
     assert current_operation() is None
 
 
-def test_what_is_no_generator_is_left_alone(recording: Recording) -> None:
+def test_a_value_that_is_not_a_generator_is_not_wrapped(recording: Recording) -> None:
     assert watch(recording, iter(["a"]), []) is None
     assert watch(recording, None, []) is None

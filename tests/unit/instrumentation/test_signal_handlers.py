@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from memtrace_otel import instrumentation
-from memtrace_otel.instrumentation.llamaindex import ledger
-from memtrace_otel.instrumentation.llamaindex.ledger import Ledger
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece
+from memtrace_otel.instrumentation.llamaindex.state import Ledger
 
 PLAIN = re.compile(r"\bLock\b")
 
@@ -23,7 +22,7 @@ def test_what_is_known_can_be_changed_by_who_is_changing_it() -> None:
     known = Ledger()
     if (child := os.fork()) == 0:
         signal.alarm(10)  # ends a child that waits
-        with ledger._lock:  # pyright: ignore[reportPrivateUsage]
+        with known._lock:  # pyright: ignore[reportPrivateUsage]
             known.put("of ann", Piece("chunk:a", "a", "x", "x"))
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0

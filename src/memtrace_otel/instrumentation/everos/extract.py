@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from memtrace_otel.capture import Operation, variable_ref
-from memtrace_otel.instrumentation.everos.calls import Call
-from memtrace_otel.instrumentation.everos.session import SESSION, Session, ask
-from memtrace_otel.instrumentation.everos.variables import (
+from memtrace_otel.instrumentation.everos.state import SESSION, Call, Session, ask
+from memtrace_otel.instrumentation.everos.values import (
     case_text,
     entry_ref,
     message_ref,

@@ -10,9 +10,8 @@ from typing import Any, cast
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins
-from memtrace_otel.instrumentation.everos.calls import Call
-from memtrace_otel.instrumentation.everos.session import SESSION, Session, ask
-from memtrace_otel.instrumentation.everos.variables import (
+from memtrace_otel.instrumentation.everos.state import SESSION, Call, Session, ask
+from memtrace_otel.instrumentation.everos.values import (
     Cell,
     buffer_ref,
     ids_text,

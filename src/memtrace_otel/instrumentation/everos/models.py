@@ -7,9 +7,8 @@ from typing import cast
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, current_operation, variable_ref
-from memtrace_otel.instrumentation.everos.calls import Call
-from memtrace_otel.instrumentation.everos.session import ASKING, Asking
-from memtrace_otel.instrumentation.everos.variables import message_text, value
+from memtrace_otel.instrumentation.everos.state import ASKING, Asking, Call
+from memtrace_otel.instrumentation.everos.values import message_text, value
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import Incomplete, RefKind, Role

@@ -12,9 +12,9 @@ from opentelemetry import trace
 
 from memtrace_otel.capture import guard, recall
 from memtrace_otel.instrumentation.llamaindex.answers import ANSWERING, REPLY, Answering, Reply, open_answer
-from memtrace_otel.instrumentation.llamaindex.calls import Call
 from memtrace_otel.instrumentation.llamaindex.nodes import message_text
 from memtrace_otel.instrumentation.llamaindex.retrieval import SEARCHES, Served, served_here
+from memtrace_otel.instrumentation.llamaindex.state import Call
 from memtrace_otel.instrumentation.steps import Step
 
 _SEARCHES = 256  # of a turn that are looked for in what its tools return

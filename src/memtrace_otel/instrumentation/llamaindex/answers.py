@@ -19,9 +19,7 @@ from opentelemetry.util.types import AttributeValue
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, current_operation, guard, recall
 from memtrace_otel.capture.finalizers import report_waiting
-from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, pieces, query_ref, query_text
-from memtrace_otel.instrumentation.llamaindex.owners import store_behind
 from memtrace_otel.instrumentation.llamaindex.retrieval import (
     Served,
     Version,
@@ -30,6 +28,7 @@ from memtrace_otel.instrumentation.llamaindex.retrieval import (
     served_for,
     version_of,
 )
+from memtrace_otel.instrumentation.llamaindex.state import Call, purpose, store_behind
 from memtrace_otel.instrumentation.llamaindex.streams import observed, operation_of
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref, split_origin

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins, scope_id, variable_ref
-from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
+from memtrace_otel.instrumentation.llamaindex.ingestion import MESSAGES
 from memtrace_otel.instrumentation.llamaindex.memory import (
     CONVERSATION,
     read_messages,
@@ -23,7 +23,7 @@ from memtrace_otel.instrumentation.llamaindex.memory import (
 from memtrace_otel.instrumentation.llamaindex.messages import Message, said_now
 from memtrace_otel.instrumentation.llamaindex.nodes import message_text
 from memtrace_otel.instrumentation.llamaindex.retrieval import INNER, Served
-from memtrace_otel.instrumentation.llamaindex.sources import MESSAGES
+from memtrace_otel.instrumentation.llamaindex.state import Call, purpose
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role

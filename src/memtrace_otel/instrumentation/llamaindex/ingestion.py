@@ -16,9 +16,17 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins
-from memtrace_otel.instrumentation.llamaindex.calls import BATCH, Call, batches, purpose
-from memtrace_otel.instrumentation.llamaindex.nodes import Piece, pieces
-from memtrace_otel.instrumentation.llamaindex.owners import store_behind, store_name, store_of_new
+from memtrace_otel.instrumentation.llamaindex.messages import Message
+from memtrace_otel.instrumentation.llamaindex.nodes import Piece, document_ref, pieces
+from memtrace_otel.instrumentation.llamaindex.state import (
+    BATCH,
+    Call,
+    batches,
+    purpose,
+    store_behind,
+    store_name,
+    store_of_new,
+)
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import ref_kind
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role
@@ -190,3 +198,29 @@ def _above(node: Any, piece: Piece) -> list[str]:
 
 def _list(values: Any) -> list[Any]:
     return list(cast(list[Any], values)) if isinstance(values, list | tuple) else []
+
+
+MESSAGES: ContextVar[tuple[Message, ...]] = ContextVar("memtrace_llamaindex_messages", default=())
+"""Messages that a memory block is about to store as one node."""
+
+
+def read_sources(operation: Operation, piece: Piece) -> list[int]:
+    """Record the sources of a node or document that `operation` stores; returns the input indices.
+
+    The source is the chunk that a parser cut, else the named document, else the messages that the node holds. A node
+    without any of them was made by the application: its source is a document of the same id.
+    """
+    cut = origins().find("", piece.ref)
+    if cut:
+        return [operation.read(piece.ref, origin=cut, content=piece.text)]
+    if piece.document:
+        ingestion = INGESTION.get()
+        origin = ingestion.use(piece.document) if ingestion else None
+        if origin is None:
+            origin = origins().find(operation.scope, document_ref(piece.document))
+        return [operation.read(document_ref(piece.document), origin=origin)]
+    if ref_kind(piece.ref) == RefKind.DOCUMENT:
+        return []
+    if messages := MESSAGES.get():
+        return [operation.read(one.ref, role=Role.MESSAGE, content=one.text) for one in messages]
+    return [operation.read(document_ref(piece.id), origin="", content=piece.text)]

@@ -17,10 +17,9 @@ from typing import Any, cast
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins, recall, variable_ref
 from memtrace_otel.instrumentation.llamaindex.answers import ANSWERING, REPLY
-from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
 from memtrace_otel.instrumentation.llamaindex.messages import Message, is_reply
 from memtrace_otel.instrumentation.llamaindex.nodes import message_text, query_ref
-from memtrace_otel.instrumentation.llamaindex.owners import chat_store_of, session_of, store_name
+from memtrace_otel.instrumentation.llamaindex.state import Call, chat_store_of, purpose, session_of, store_name
 from memtrace_otel.instrumentation.steps import Step, StepFunction
 from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role

@@ -1,16 +1,15 @@
-"""Which message is which: LlamaIndex gives messages no ids, and equal ones said twice are two.
+"""Identity of chat messages: LlamaIndex gives messages no ids, and two equal messages are two.
 
-What is put into a chat memory is said anew, but for a reply that this process has recorded as an answer: it is that.
-What a chat store tells later is recognised by its place in the queue.
+A message that is put into a chat memory gets a new ref; a reply gets the ref of the recorded answer with its text. A
+message that a chat store returns later is recognised by its text and its place in the queue.
 """
 
 from __future__ import annotations
 
 import secrets
-import sys
 import threading
-from collections import Counter, OrderedDict
-from collections.abc import Container, Generator, Iterable, Mapping, Sequence
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,28 +25,25 @@ _QUEUES = 1024
 _MESSAGES = 10_000
 _PLACES = 100_000  # of all queues, about 17 MB
 _ROLES: Mapping[str, str] = {RefKind.MESSAGE: Role.MESSAGE, RefKind.ANSWER: Role.ANSWER}
-_lock = threading.RLock()
-new_lock_after_fork(sys.modules[__name__])
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message with a text; `ref` is its own, whoever else said the same. `origin` is that of the answer which a
-    reply is, or of what has summarised others as this; '' when it is none of ours."""
+    """One message with a text. `origin`: the operation of the answer or summary that the message is, else ''."""
 
     ref: str
     text: str
     origin: str = ""
 
     def read_by(self, operation: Operation, role: str = "") -> int:
-        """Record it as an input of `operation`."""
+        """Record the message as an input of `operation`; returns the index of the input."""
         role = role or _ROLES.get(ref_kind(self.ref), Role.OTHER)
         return operation.read(self.ref, role=role, content=self.text, origin=self.origin)
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A place in a queue: the message that stands there, and what its text is recognised by."""
+    """A place in a queue: the message there, by a hash of its text."""
 
     ref: str
     key: int
@@ -55,26 +51,30 @@ class _Place:
 
 
 def said_now(messages: Iterable[Any]) -> list[Message]:
-    """Messages said just now; those without text (tool calls) are left out."""
+    """New messages; messages without text (tool calls) are left out."""
     return [Message(f"{message_ref(text)}.{secrets.token_hex(8)}", text) for text in _texts(messages)]
 
 
 def is_reply(message: Any) -> bool:
-    """Whether the assistant said it."""
+    """Whether the role of a message is the assistant."""
     role = getattr(message, "role", "")
     return getattr(role, "value", role) == "assistant"
 
 
 class Queues:
-    """The active messages of conversations, oldest first, as far as this process knows. Bounded in number and in all;
-    the conversation that was asked for longest ago is forgotten first."""
+    """The active messages of conversations, oldest first. The least recently used conversation is forgotten first."""
 
     def __init__(self) -> None:
         self._queues: OrderedDict[str, list[_Place]] = OrderedDict()
+        self._lock = threading.RLock()
+        new_lock_after_fork(self)
 
     def append(self, name: str, messages: Iterable[Any], answers: Sequence[Message] = ()) -> list[Message]:
-        """Messages that are put at the end of a queue. A reply is the one of `answers` that has its text and is not in
-        the queue yet; where several could be meant it is none."""
+        """Put messages at the end of a queue.
+
+        A reply is the one of `answers` that has its text and is not in the queue. With several such answers the reply
+        is a new message.
+        """
         said = [(one, is_reply(message)) for message in messages for one in said_now([message])]
         with self._queue(name) as queue:
             found: list[Message] = []
@@ -84,32 +84,34 @@ class Queues:
         return found
 
     def replace(self, name: str, messages: Iterable[Any]) -> list[Message]:
-        """Messages that make the queue from now on: those that stood in it stay what they are."""
+        """Set the messages of a queue; messages that were in the queue keep their refs."""
         said = said_now(messages)
         with self._queue(name) as queue:
-            refs = _aligned(queue, [message.text for message in said])
-            made = [ref or message.ref for ref, message in zip(refs, said, strict=True)]
-            found = _found(queue, made, [message.text for message in said])
+            places = _match(queue, [message.text for message in said])
+            found = [_message(place, one.text) if place else one for place, one in zip(places, said, strict=True)]
             queue[:] = _places(found)
         return found
 
     def keep(self, name: str, messages: Sequence[Message]) -> None:
-        """Messages that are known make the queue from now on."""
+        """Set a queue to known messages."""
         with self._queue(name) as queue:
             queue[:] = _places(messages)
 
     def recognise(self, name: str, messages: Iterable[Any], *, archived: bool = False) -> list[Message]:
-        """The messages that a chat store tells. Those put in elsewhere go by their text and their number among equal
-        ones; a number that is taken is another's. With `archived` there may be some that have left the queue."""
+        """The messages that a chat store returns.
+
+        A message of another process gets a ref of its text and its number among equal texts. With `archived` the store
+        also returns messages that have left the queue.
+        """
         texts = _texts(messages)
         with self._queue(name) as queue:
-            refs = _aligned(queue, texts)
-            known = all(refs)
-            if not known:
-                _find_moved(refs, queue, texts)
-                _number(refs, {place.ref for place in queue}, texts)
-            found = _found(queue, refs, texts)
-            if not known and not archived:
+            places, taken = _match(queue, texts, archived=archived), {place.ref for place in queue}
+            numbers = Counter[str]()
+            found = [
+                _message(place, text) if place else Message(_numbered(text, numbers, taken), text)
+                for place, text in zip(places, texts, strict=True)
+            ]
+            if not all(places) and not archived:
                 queue[:] = _places(found)
         return found
 
@@ -120,8 +122,8 @@ class Queues:
 
     @contextmanager
     def _queue(self, name: str) -> Generator[list[_Place]]:
-        """A queue to look at and to change."""
-        with _lock:
+        """A queue for reads and changes."""
+        with self._lock:
             queue = self._queues.setdefault(name, [])
             self._queues.move_to_end(name)
             yield queue
@@ -142,53 +144,34 @@ def _places(messages: Sequence[Message]) -> list[_Place]:
     return [_Place(message.ref, hash(message.text), message.origin) for message in messages[-_MESSAGES:]]
 
 
+def _message(place: _Place, text: str) -> Message:
+    return Message(place.ref, text, place.origin)
+
+
 def _answer(reply: Message, answers: Sequence[Message], queue: Sequence[_Place]) -> Message:
     held = {place.ref for place in queue}
     equal = [one for one in answers if one.text.strip() == reply.text.strip() and one.ref not in held]
     return replace(equal[0], text=reply.text) if len(equal) == 1 else reply
 
 
-def _found(queue: Sequence[_Place], refs: Sequence[str], texts: Sequence[str]) -> list[Message]:
-    origins = {place.ref: place.origin for place in queue if place.origin}
-    return [Message(ref, text, origins.get(ref, "")) for ref, text in zip(refs, texts, strict=True)]
+def _match(queue: Sequence[_Place], texts: Sequence[str], *, archived: bool = False) -> list[_Place | None]:
+    """The place of each text in a queue, None for an unknown text.
+
+    Of equal texts the oldest are matched first in a queue that has grown, else the newest.
+    """
+    grown = len(texts) > len(queue) and not archived
+    left: defaultdict[int, list[_Place]] = defaultdict(list)
+    for place in reversed(queue) if grown else queue:
+        left[place.key].append(place)
+    keys = [hash(text) for text in (texts if grown else reversed(texts))]
+    found = [left[key].pop() if left[key] else None for key in keys]
+    return found if grown else found[::-1]
 
 
-def _aligned(queue: Sequence[_Place], texts: Sequence[str]) -> list[str]:
-    """The ref of each text, '' for one that is not known: what both have at the end, and at the start, is the same; the
-    longer of these goes first. Of two as long, a queue that has grown has kept its start, another its end."""
-    known, keys = [place.key for place in queue], [hash(text) for text in texts]
-    start, end = _common(known, keys), _common(known[::-1], keys[::-1])
-    most = min(len(known), len(keys))
-    if start > end or (start == end and len(keys) > len(known)):
-        end = min(end, most - start)
-    else:
-        start = min(start, most - end)
-    refs = [place.ref for place in queue]
-    return refs[:start] + [""] * (len(texts) - start - end) + refs[len(refs) - end :]
-
-
-def _find_moved(refs: list[str], queue: Sequence[_Place], texts: Sequence[str]) -> None:
-    """Fill in places of the queue with the same text that nothing stands for yet, the newest first."""
-    used, left = set(refs), dict[int, list[str]]()
-    for place in queue:
-        if place.ref not in used:
-            left.setdefault(place.key, []).append(place.ref)
-    for index in reversed(range(len(refs))):
-        if not refs[index] and (same := left.get(hash(texts[index]))):
-            refs[index] = same.pop()
-
-
-def _number(refs: list[str], taken: Container[str], texts: Sequence[str]) -> None:
-    """Fill in what still has no ref."""
-    numbers = Counter[str]()
-    for index, text in enumerate(texts):
-        while not refs[index]:
-            numbers[text] += 1
-            ref = message_ref(text) + (f".{numbers[text]}" if numbers[text] > 1 else "")
-            refs[index] = "" if ref in taken else ref
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many elements at the start are the same."""
-    length = min(len(one), len(other))
-    return next((index for index in range(length) if one[index] != other[index]), length)
+def _numbered(text: str, numbers: Counter[str], taken: set[str]) -> str:
+    """The next ref of a text that is not taken."""
+    while True:
+        numbers[text] += 1
+        ref = message_ref(text) + (f".{numbers[text]}" if numbers[text] > 1 else "")
+        if ref not in taken:
+            return ref

@@ -13,9 +13,8 @@ from typing import Any, cast
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, current_operation, origins
 from memtrace_otel.capture.adoption import AdoptingTracer, retrieval_of_another
-from memtrace_otel.instrumentation.llamaindex.calls import Call, purpose
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, chunk_ref, pieces, query_ref, query_text
-from memtrace_otel.instrumentation.llamaindex.owners import store_behind, store_name
+from memtrace_otel.instrumentation.llamaindex.state import Call, purpose, store_behind, store_name
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import OpKind, Role
 

@@ -13,12 +13,9 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins
-from memtrace_otel.instrumentation.llamaindex.calls import BATCH, Call, batches, purpose
-from memtrace_otel.instrumentation.llamaindex.ingestion import INGESTION
-from memtrace_otel.instrumentation.llamaindex.ledger import Ledger, Stored
+from memtrace_otel.instrumentation.llamaindex.ingestion import INGESTION, read_sources
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, chunk_ref, document_ref, pieces
-from memtrace_otel.instrumentation.llamaindex.owners import store_name
-from memtrace_otel.instrumentation.llamaindex.sources import read_sources
+from memtrace_otel.instrumentation.llamaindex.state import BATCH, Call, Ledger, Stored, batches, purpose, store_name
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import ref_kind
 from memtrace_otel.semconv import Action, Incomplete, OpKind, RefKind, Role

@@ -46,8 +46,7 @@ def add(call: Call) -> Step:
     session = open_session(call, operation, produces=as_is)
     session.event_time = event_time(cast("Mapping[str, Any] | None", arguments.get("metadata")))
     for turn in turns(arguments.get("messages"), session.said_in):
-        place = operation.read(turn.ref, role=Role.MESSAGE, content=turn.content, origin="")
-        session.gave(turn.content, Known(turn.ref, turn.content, Role.MESSAGE, "", place))
+        session.gave(turn.content, Known(turn.ref, turn.content, Role.MESSAGE, ""))
         session.event_time = session.event_time or turn.time
     written = results((yield))
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(written))
@@ -126,7 +125,7 @@ def update(call: Call) -> Step:
     session.event_time = event_time(cast("Mapping[str, Any] | None", arguments.get("metadata")))
     if isinstance(text, str):
         ref = said(variable_ref(RefKind.FACT, text), session.said_in)  # a statement to store, not a message
-        session.gave(text, Known(ref, text, origin="", place=operation.read(ref, content=text, origin="")))
+        session.gave(text, Known(ref, text, origin=""))
     yield
 
 

@@ -39,10 +39,10 @@ def facts(main: Any, reply: object) -> list[Fact] | None:
         normalize = getattr(main, "normalize_facts", None)
         items = cast(list[object], normalize(value.get("facts")) if normalize else value.get("facts") or [])
         return [Fact(item) for item in items if isinstance(item, str) and item]
-    items = value.get("memory") or []
-    if not isinstance(items, list):
+    additive: object = value.get("memory") or []
+    if not isinstance(additive, list):
         return None
-    return [_additive(item) for item in mappings(cast("list[object]", items)) if item.get("text")]
+    return [_additive(item) for item in mappings(cast("list[object]", additive)) if item.get("text")]
 
 
 def _additive(item: Mapping[str, Any]) -> Fact:

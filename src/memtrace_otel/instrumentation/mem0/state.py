@@ -157,13 +157,12 @@ Call = steps.Call[Mem0Patches]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A variable that Mem0 passes on as bare text. `place`: the index among the inputs of the public operation."""
+    """A variable that Mem0 passes on as bare text."""
 
     ref: str
     content: object
     role: str = Role.OTHER
     origin: str | None = None
-    place: int = -1
 
     def read_by(self, operation: Operation, role: str | None = None) -> int:
         """Record the variable as an input of `operation`; returns the index of the input."""
@@ -181,15 +180,11 @@ class Decision:
 
 @dataclass(slots=True)
 class Write:
-    """A create, update or delete in progress: the operation that owns the new version, and its sources.
-
-    `given`: the source that is a text given to the public operation, if there is one.
-    """
+    """A create, update or delete in progress: the operation that owns the new version, and its sources."""
 
     operation: Operation
     record_id: str
     sources: list[int] = field(default_factory=list[int])
-    given: Known | None = None
     replaced: bool = False
 
 
@@ -198,7 +193,7 @@ class Session:
     """State of one public call; carried in the context, so worker threads and tasks share the session.
 
     `produces`: the public operation is the producer of the written records, its inner steps open no operation.
-    `given`: the texts given to the public operation; of equal texts those not yet written.
+    `given`: the input indices of the texts given to the public operation; of equal texts those not yet written.
     `known`: the variables behind the texts that Mem0 passes on.
     `neighbours`: what the searches inside an `add` found, by query text (None elsewhere).
     `considered`: the records that a prompt shows to the model, by temporary id.
@@ -214,7 +209,7 @@ class Session:
     query: Known | None = None
     turns: list[Turn] = field(default_factory=list[Turn])
     history: list[Turn] = field(default_factory=list[Turn])
-    given: dict[str, list[Known]] = field(default_factory=dict[str, list[Known]])
+    given: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     known: dict[str, Known] = field(default_factory=dict[str, Known])
     facts: list[str] = field(default_factory=list[str])
     candidates: list[Record] = field(default_factory=list[Record])
@@ -277,28 +272,16 @@ class Session:
             self.known[text] = known
 
     def gave(self, text: object, known: Known) -> None:
-        """Remember a text given to the public operation."""
+        """Record a text given to the public operation as its input."""
+        place = known.read_by(self.operation)
         self.learn(text, known)
         if isinstance(text, str):
-            self.given.setdefault(text, []).append(known)
+            self.given.setdefault(text, []).append(place)
 
     def writes(self, record_id: str, text: object) -> Write:
         """The public operation's write of a given text; equal texts are taken in their order."""
-        equal = self.given.get(text, []) if isinstance(text, str) else []
-        taken = equal.pop(0) if len(equal) > 1 else next(iter(equal), None)
-        return Write(self.operation, record_id, [] if taken is None else [taken.place], taken)
-
-    def embeds(self, text: object) -> list[Known]:
-        """The variables behind an embedded text: of equal given texts the one in the write, or the next to write.
-
-        An extracted fact in the words of its message is the fact.
-        """
-        write, given = WRITE.get(), None
-        if write is not None:
-            given = write.given
-        elif isinstance(text, str) and text not in self.facts:
-            given = next(iter(self.given.get(text, [])), None)
-        return [given] if given is not None and given.content == text else self.knows(text)
+        places = self.given.get(text, []) if isinstance(text, str) else []
+        return Write(self.operation, record_id, [places.pop(0)] if len(places) > 1 else list(places))
 
     def decided(self, event: str, *, record_id: str = "", text: object = None) -> Known | None:
         """The fact of the decision that led to a write; None when no decision reply asked for the write."""

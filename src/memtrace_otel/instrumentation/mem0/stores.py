@@ -189,7 +189,7 @@ def embed(call: Call) -> Step:
     arguments = call.arguments()
     given = arguments.get("texts", arguments.get("text"))
     texts = cast(list[object], given) if isinstance(given, list) else [given]
-    embedded = [known for text in texts for known in session.embeds(text)]
+    embedded = [known for text in texts for known in session.knows(text)]
     if not embedded and session.turns and arguments.get("memory_action") == "search":
         embedded = [Known(turn.ref, turn.content, Role.MESSAGE, "") for turn in session.turns]
     if not embedded:

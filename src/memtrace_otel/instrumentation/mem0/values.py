@@ -107,9 +107,10 @@ def owner_scope(store: str, ids: Mapping[str, Any]) -> str:
 
 def record_of(memory: Any, found: Any) -> Record:
     """A row of a vector store (id, payload, score) or an item of Mem0's results."""
-    payload = field(found, "payload")
+    payload: Mapping[str, Any] | None = field(found, "payload")
     if payload is None:
-        payload = {**cast(Mapping[str, Any], found), "data": found.get("memory")} if isinstance(found, Mapping) else {}
+        is_item = isinstance(cast(object, found), Mapping)
+        payload = {**cast(Mapping[str, Any], found), "data": field(found, "memory")} if is_item else {}
     score = field(found, "rerank_score")
     score = number(field(found, "score") if score is None else score)
     scope = owner_scope(collection_of(memory), payload)
