@@ -1,10 +1,10 @@
-"""OTLP protobuf to operation spans."""
+"""OTLP protobuf to operation spans: the reading side of the wire contract."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError as ProtobufError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -13,25 +13,21 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from memtrace_otel import semconv
-from memtrace_otel.model import AttributeValue, Event, Link, OperationSpan, label_and_score
+from memtrace_otel.model import AttributeValue, Event, Link, OperationSpan
 from memtrace_otel.otlp.fields import FieldReader
-from memtrace_otel.otlp.mapped import map_span, mapped_attributes, read_any, short_texts
 from memtrace_otel.otlp.values import attributes, decode_pairs
 
 _STATUS = ("unset", "ok", "error")
 _NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
-_RARE = (semconv.PART, semconv.INCOMPLETE, semconv.LOST)
-"""Few spans have these."""
-_LABEL, _SCORE = _EVALUATES = (semconv.EVALUATION_LABEL, semconv.EVALUATION_SCORE)
 
 
 class DecodeError(ValueError):
-    """Bytes that are no OTLP trace request, or a span without valid ids. The message says which and why."""
+    """Bytes that are not an OTLP trace request, or a span without valid ids. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpanGroup:
-    """Spans of one request that share resource and instrumentation scope."""
+    """Spans of one request with the same resource and instrumentation scope."""
 
     resource: Resource
     scope: InstrumentationScope
@@ -40,7 +36,7 @@ class SpanGroup:
 
 
 def parse_request(body: bytes) -> list[SpanGroup]:
-    """Parse an ExportTraceServiceRequest (or TracesData: the same bytes). Raises DecodeError."""
+    """Parse an ExportTraceServiceRequest, or TracesData, which has the same form. Raises DecodeError."""
     try:
         request = ExportTraceServiceRequest.FromString(body)
     except ProtobufError as error:
@@ -73,7 +69,7 @@ class IndexedFields(NamedTuple):
 
 
 def check_ids(span: Span) -> str:
-    """Return what is wrong with the ids of `span`, '' when nothing is."""
+    """Return why the ids of `span` are invalid, '' for valid ids."""
     trace_id, span_id = span.trace_id, span.span_id
     if len(trace_id) == 16 and len(span_id) == 8 and trace_id != _NO_TRACE and span_id != _NO_SPAN:
         return ""
@@ -86,7 +82,7 @@ def check_ids(span: Span) -> str:
 
 
 def check_wire_version(group: SpanGroup) -> str:
-    """Return why the spans cannot be read faithfully: they say that they follow a later wire contract. '' otherwise."""
+    """Return why the spans cannot be read: they follow a later wire contract. '' when they can."""
     url, _, version = group.schema_url.rpartition("/")
     if url != semconv.SCHEMA_URL.rpartition("/")[0]:
         return ""
@@ -98,7 +94,7 @@ def check_wire_version(group: SpanGroup) -> str:
 
 
 def decode_request(body: bytes) -> list[OperationSpan]:
-    """Return the spans of an OTLP request in their order. Raises DecodeError, also for one span with invalid ids."""
+    """Return the spans of an OTLP request in order. Raises DecodeError, also when a single span has invalid ids."""
     spans: list[OperationSpan] = []
     for group in parse_request(body):
         resource = attributes(decode_pairs(group.resource.attributes))
@@ -110,7 +106,7 @@ def decode_request(body: bytes) -> list[OperationSpan]:
 
 
 def decode_span(span: Span, resource: Mapping[str, AttributeValue], scope: str) -> OperationSpan:
-    """Read one span with valid ids by the wire contract."""
+    """Return the operation span of a span with valid ids."""
     reader = FieldReader(decode_pairs(span.attributes))
     kind = reader.text(semconv.OP_KIND) or _standard_kind(reader.rest.get(semconv.GEN_AI_OPERATION_NAME))
     inputs, input_indices = reader.inputs()
@@ -157,58 +153,6 @@ def decode_span(span: Span, resource: Mapping[str, AttributeValue], scope: str) 
     )
 
 
-def indexed_fields(body: bytes) -> IndexedFields:
-    """Read these fields alone of a Span, in a small part of the time that `decode_span` takes. Raises ProtobufError."""
-    return indexed_in(map_span(body), body)
-
-
-def indexed_in(span: Any, body: bytes) -> IndexedFields:
-    """Read these fields of a span that `map_span` made of `body`."""
-    found, events = mapped_attributes(span, body)
-    refs, origins = _texts(found, semconv.INPUTS), _texts(found, semconv.INPUTS_ORIGINS)
-    usual = (
-        _text(found, semconv.OP_KIND) or _standard_kind(_text(found, semconv.GEN_AI_OPERATION_NAME)),
-        _text(found, semconv.SCOPE),
-        {origin for ref, origin in zip(refs, origins, strict=False) if ref and origin},
-        tuple(_evaluations(found, events)) if events or _LABEL in found or _SCORE in found else (),
-        frozenset(filter(None, _texts(found, semconv.OUTPUTS))),
-        _text(found, semconv.SYSTEM),
-    )
-    rare = [key for key in _RARE if key in found]
-    if not rare:
-        return IndexedFields(*usual)
-    reader = FieldReader({key: read_any(found[key]) for key in rare})
-    part, lost = reader.integer(semconv.PART) or 0, reader.integer(semconv.LOST) or 0
-    return IndexedFields(*usual, part, frozenset(reader.texts(semconv.INCOMPLETE)), max(0, lost))
-
-
-def _text(found: Mapping[str, bytes], key: str) -> str:
-    """Read what `FieldReader.text` takes."""
-    value = found.get(key)
-    text = None if value is None else read_any(value)
-    return text if isinstance(text, str) else ""
-
-
-def _texts(found: Mapping[str, bytes], key: str) -> list[str]:
-    """Read what `FieldReader.texts` takes."""
-    value = found.get(key)
-    if value is None:
-        return []
-    try:
-        return short_texts(value)
-    except (LookupError, ValueError):
-        return FieldReader({key: read_any(value)}).texts(key)
-
-
-def _evaluations(found: Mapping[str, bytes], events: Sequence[bytes]) -> Iterator[tuple[str, float | None]]:
-    """Yield label and score of the evaluations in the attributes of a span and in its events."""
-    if own := {key: read_any(found[key]) for key in _EVALUATES if key in found}:
-        yield label_and_score(own)
-    for event in map(Span.Event.FromString, events):
-        if event.name == semconv.EVALUATION_EVENT:
-            yield label_and_score(decode_pairs(event.attributes))
-
-
 def _standard_kind(operation: object) -> str:
-    """Return the kind of a GenAI operation that another instrumentation names, '' for any other."""
+    """Return the kind for a GenAI operation name of another instrumentation, '' for an unknown name."""
     return str(semconv.KIND_OF_OPERATION.get(operation, "")) if isinstance(operation, str) else ""

@@ -11,7 +11,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from memtrace_otel import semconv
 from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.otlp import DecodeError, decode_request, encode_request
-from memtrace_otel.otlp.decode import decode_span, indexed_fields
 from memtrace_otel.otlp.json import json_to_request
 from tests.unit.otlp.spans import random_span
 
@@ -194,24 +193,6 @@ def test_damaged_requests_give_spans_or_a_decode_error_and_nothing_else() -> Non
         except DecodeError:
             continue
         assert all(isinstance(span, OperationSpan) for span in spans)
-
-
-def test_the_indexed_fields_are_those_of_the_whole_span() -> None:
-    rng = random.Random(11)
-    spans = [random_span(rng) for _ in range(200)]
-    request = ExportTraceServiceRequest.FromString(encode_request(spans))
-    raw = [span for group in request.resource_spans for scope in group.scope_spans for span in scope.spans]
-    for span, encoded in zip(spans, raw, strict=True):
-        if rng.random() < 0.3:  # ragged and wrongly typed
-            encoded.attributes.add(key=semconv.INPUTS_ORIGINS).value.array_value.values.add(int_value=3)
-            encoded.attributes.add(key=semconv.SCOPE).value.int_value = 7
-        whole = decode_span(encoded, span.resource, span.instrumentation_scope)
-        fields = indexed_fields(encoded.SerializeToString())
-        assert (fields.kind, fields.scope) == (whole.kind, whole.scope)
-        assert fields.origins == {variable.origin for variable in whole.inputs if variable.origin}
-        assert fields.written == {variable.ref for variable in whole.outputs}
-        assert (fields.system, fields.part, fields.lost) == (whole.system, whole.part, 0)
-        assert fields.incomplete == set(whole.incomplete) - {semconv.Incomplete.MALFORMED}
 
 
 @pytest.mark.parametrize("said", ['["memory:1", "memory:\\u00e9"]', '["memory:1","memory:é"]'])
