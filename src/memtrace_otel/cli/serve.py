@@ -1,4 +1,4 @@
-"""`serve`: the receiver."""
+"""The command `serve`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @database_option
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; past loopback with a token."
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; any but loopback needs a token."
 )
 @click.option("--grpc-port", type=click.IntRange(0, 65535), default=4317, show_default=True, help="OTLP over gRPC.")
 @click.option("--http-port", type=click.IntRange(0, 65535), default=4318, show_default=True, help="OTLP over HTTP.")
@@ -42,8 +42,9 @@ def serve(
 ) -> None:
     """Receive spans over OTLP into the database and attribute failed answers.
 
-    What is acknowledged is on disk. Verdicts also go to OTEL_EXPORTER_OTLP_ENDPOINT when that is set. GET /health and
-    /metrics are on the HTTP port. Ends in order on SIGTERM and SIGINT. Needs `pip install 'memtrace-otel[serve]'`.
+    An acknowledged request is on disk. Verdicts also go to OTEL_EXPORTER_OTLP_ENDPOINT when it is set. GET /health and
+    /metrics are on the HTTP port. SIGTERM and SIGINT end the server in order. Needs `pip install
+    'memtrace-otel[serve]'`.
     """
     try:
         from memtrace_otel.serve.server import Listening

@@ -1,6 +1,6 @@
-"""A background process, seen from within: it works step by step, tells of it, and ends when the server has ended.
+"""The inside of a background process: work in steps, reports to the server, an end with the server.
 
-A line on standard input says that there may be something to do, its end that the server has ended. Each line on
+A line on standard input wakes the process; the end of standard input means that the server has ended. Each line on
 standard output is a `Progress`.
 """
 
@@ -21,15 +21,15 @@ _logger = logging.getLogger(__name__)
 _RETRY_SECONDS = 1.0
 
 Tell = Callable[[Progress], None]
-"""Tells the server; what is empty is not told."""
+"""Reports to the server; an empty report is not sent."""
 
 
 def set_up(niceness: int) -> Tell:
-    """Begin as a background process; return what tells the server."""
+    """Set up this process; return the function that reports to the server."""
     told = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever else is printed, metrics perhaps, is no progress
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # other output, of metrics for example, is no report
     for ignored in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(ignored, signal.SIG_IGN)  # a whole group is told at once; the server says when to end
+        signal.signal(ignored, signal.SIG_IGN)  # the terminal signals the whole process group; the server decides
     os.nice(niceness)
     logging.basicConfig(format="memtrace-otel: %(message)s")
 
@@ -41,8 +41,10 @@ def set_up(niceness: int) -> Tell:
 
 
 def work(start: Callable[[], None], step: Callable[[], float], tell: Tell) -> None:
-    """Start, then work until standard input ends. A step returns after how many seconds, unless woken, there may be
-    more. As long as a damaged page of the file keeps it from working, that is told each second."""
+    """Run `start`, then `step` until standard input ends. A step returns the seconds until the next step is needed.
+
+    While a damaged page of the file prevents the work, a report says so each second.
+    """
     wait, started, told = 0.0, False, ""
     while _is_wanted(wait):
         try:
@@ -50,7 +52,7 @@ def work(start: Callable[[], None], step: Callable[[], float], tell: Tell) -> No
                 start()
                 started = True
             wait, told = step(), ""
-        except BrokenPipeError:  # nobody is told any more: the server was killed
+        except BrokenPipeError:  # the server was killed
             return
         except StoreError as error:
             if str(error) != told:
@@ -62,6 +64,6 @@ def work(start: Callable[[], None], step: Callable[[], float], tell: Tell) -> No
 
 
 def _is_wanted(seconds: float) -> bool:
-    """Wait for a word of the server; False when it has ended."""
+    """Wait to be woken, for so many seconds; return False when the server has ended."""
     ready, _, _ = select.select([0], [], [], seconds)
     return not ready or bool(os.read(0, 65536))

@@ -1,4 +1,4 @@
-"""A background process, seen from the server: started, woken, started again when it dies, ended."""
+"""A background process as the server sees it: started, woken, restarted when it dies, and ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STOP_SECONDS = 10.0
 
 
 class Child:
-    """Runs the module of a background process, which ends by itself when this process does."""
+    """Runs the module of a background process, which ends when this process ends."""
 
     def __init__(self, name: Process, arguments: tuple[str, ...], metrics: Metrics) -> None:
         self._name = name
@@ -31,14 +31,16 @@ class Child:
         self._thread.start()
 
     def wake(self) -> None:
-        """Say that there may be something to do."""
+        """Wake the process."""
         pipe = self._process.stdin
         assert pipe is not None
-        with suppress(OSError, ValueError):  # told often enough, or just ended: the next one looks by itself
+        with suppress(
+            OSError, ValueError
+        ):  # the pipe is full, or the process has ended; the next one starts with a step
             os.write(pipe.fileno(), b"\n")
 
     def stop(self) -> None:
-        """Let it finish its step; what waits then stays where it is, on disk."""
+        """Wait for the end of the present step, then end the process; its next work stays on disk."""
         self._stopping = True
         pipe = self._process.stdin
         assert pipe is not None
@@ -54,7 +56,7 @@ class Child:
         command = [sys.executable, "-P", "-m", f"memtrace_otel.serve.{self._name}", *self._arguments]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdin is not None
-        os.set_blocking(process.stdin.fileno(), False)  # who commits does not wait for a process that hangs
+        os.set_blocking(process.stdin.fileno(), False)  # a commit does not wait for a process that hangs
         return process
 
     def _follow(self) -> None:
@@ -65,7 +67,7 @@ class Child:
                 try:
                     self._metrics.progressed(Progress.read(line))
                 except (ValueError, KeyError, TypeError):
-                    _logger.warning("the %s process said something else than its progress", self._name)
+                    _logger.warning("the %s process wrote a line that is no report", self._name)
             status = self._process.wait()
             if self._stopping:
                 return
@@ -76,9 +78,9 @@ class Child:
                 return
             try:
                 self._process = self._start()
-            except OSError as error:  # no memory, no process left: the one that ended is met again
+            except OSError as error:  # no memory or process left; the next round tries again
                 _logger.warning("the %s process cannot be started: %s", self._name, error)
                 continue
-            if self._stopping:  # `stop` saw the one before
+            if self._stopping:  # `stop` closed the pipe of the process before
                 assert self._process.stdin is not None
                 self._process.stdin.close()

@@ -1,4 +1,4 @@
-"""What a server is started with, checked before anything is opened."""
+"""Options of `serve`, checked before anything is opened."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _TOKEN_CHARACTERS = 16
 
 
 class ServeError(Exception):
-    """A server that cannot be started; says what to change."""
+    """A server that cannot start. The message says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Where to listen (port 0: any free one), which file to write, who may send, the TLS files (PEM), and the backend
-    to look into before verdicts are sent (as for `open_source`; empty: none)."""
+    """Addresses (port 0 is any free port), database, token, TLS files (PEM), and the backend to look into before
+    verdicts are sent (as for `open_source`; empty for none)."""
 
     database: Path
     host: str = "127.0.0.1"
@@ -34,8 +34,7 @@ class Options:
     look_in: str = ""
 
     def check(self) -> None:
-        """Raise ServeError for an open door, a database in no folder, unusable TLS files and a look for nothing;
-        SourceError, TargetError for what cannot be a backend, or receiver."""
+        """Raise ServeError for options that cannot be used, SourceError or TargetError for a wrong backend address."""
         if not is_loopback(self.host) and not self.token:
             raise ServeError(
                 f"{self.host} can be reached from other machines: set a token ({settings.SERVE_TOKEN.env}), "
@@ -43,26 +42,26 @@ class Options:
             )
         if not (self.token.isascii() and self.token.isprintable() and self.token.strip() == self.token):
             raise ServeError(
-                f"{settings.SERVE_TOKEN.env}: a token is of printable ASCII, without a blank at an end, "
-                "or no header can bear it"
+                f"{settings.SERVE_TOKEN.env}: a token is of printable ASCII without blanks at its ends, "
+                "because a header cannot hold any other"
             )
         if not self.database.parent.is_dir():
-            raise ServeError(f"{self.database}: there is no folder {self.database.parent}")
+            raise ServeError(f"{self.database}: the folder {self.database.parent} does not exist")
         if (self.certificate is None) != (self.key is None):
-            raise ServeError("--tls-cert and --tls-key belong together")
+            raise ServeError("--tls-cert and --tls-key are only used together")
         if self.certificate:
             try:
                 ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.certificate, self.key)
             except OSError as error:
                 reason = error.strerror or str(error)
                 if isinstance(error, ssl.SSLError):
-                    reason = "no certificate and key in PEM that belong together, without a password"
+                    reason = "not a certificate in PEM with its key without a password"
                 raise ServeError(f"{self.certificate}, {self.key}: {reason}") from None
         target, _ = read_targets()
         if self.look_in:
             open_source(self.look_in)
             if target is None:
-                raise ServeError("--look-in is for verdicts that are sent: OTEL_EXPORTER_OTLP_ENDPOINT is not set")
+                raise ServeError("--look-in needs a receiver of verdicts: OTEL_EXPORTER_OTLP_ENDPOINT is not set")
 
     def warnings(self) -> list[str]:
         """Return what makes a server that other machines reach unsafe."""
@@ -83,7 +82,7 @@ class Options:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises ServeError when the address is taken or not ours."""
+    """Return a listening socket. Raises ServeError when the address is in use, or not one of this machine."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=1024)

@@ -272,7 +272,7 @@ def refused_start(tmp_path: Path, *options: str) -> str:
 
 def test_a_server_that_cannot_run_says_what_to_change(tmp_path: Path) -> None:
     assert "MEMTRACE_SERVE_TOKEN" in refused_start(tmp_path, "--host", "0.0.0.0")
-    assert "there is no folder" in refused_start(tmp_path, "--db", str(tmp_path / "mistyped" / "a.db"))
+    assert "does not exist" in refused_start(tmp_path, "--db", str(tmp_path / "mistyped" / "a.db"))
     assert "--tls-key" in refused_start(tmp_path, "--tls-cert", __file__)
     assert list(tmp_path.iterdir()) == []
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -18,9 +18,7 @@ def test_a_certificate_that_is_no_pem_is_refused_by_its_file(tmp_path: Path) -> 
     key.write_text("a key")
     with pytest.raises(ServeError) as caught:
         Options(tmp_path / "a.db", certificate=certificate, key=key).check()
-    assert str(caught.value) == (
-        f"{certificate}, {key}: no certificate and key in PEM that belong together, without a password"
-    )
+    assert str(caught.value) == (f"{certificate}, {key}: not a certificate in PEM with its key without a password")
 
 
 @pytest.mark.parametrize("token", ["t\u00f6k", "a\nb", "   ", "secret ", " secret", "secret\n"])
