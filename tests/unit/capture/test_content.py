@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -156,6 +156,7 @@ def test_other_texts_are_shown_redacted_and_cut() -> None:
 
 
 def test_a_span_names_the_rules_that_removed_something(recording: Recording) -> None:
+    use_config(replace(config(), preview_bytes=1900))
     configure(capture_content="SPAN_ONLY", redact_patterns="secrets,email")
     with operation("create_memory", kind="create", system="test", tracer=recording.tracer) as op:
         op.read("message:1", role="message", content=f"write to ana@example.org, {KEY}")

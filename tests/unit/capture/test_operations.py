@@ -183,6 +183,7 @@ def test_content_is_off_by_default_but_lineage_flows(recording: Recording) -> No
 
 @pytest.mark.usefixtures("content_on")
 def test_content_is_cut_at_the_preview_and_the_digest_covers_the_whole(recording: Recording) -> None:
+    use_config(replace(config(), preview_bytes=1900))
     text = "ä" * (1 << 19)  # 1 MiB
     write_memory(recording, text=text)
     span = recording.named("create_memory")[0]
@@ -382,6 +383,7 @@ def test_an_operation_that_cannot_be_written_keeps_its_number(
 
 @pytest.mark.usefixtures("content_on")
 def test_texts_of_attributes_are_redacted_also_in_a_list_and_cut(recording: Recording) -> None:
+    use_config(replace(config(), preview_bytes=1900))
     with operation(kind="retrieve", system="t", tracer=recording.tracer) as op:
         op.set("filters", ["user = ana", "password=hunter2-long-enough"])
         op.set("limits", [1, 2])
