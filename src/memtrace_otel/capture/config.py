@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from memtrace_otel import settings
 
 if TYPE_CHECKING:  # imported by programs whose contents may leave
-    from memtrace_otel.capture.redaction import Callback, Redaction
+    from memtrace_otel.capture.redact import Callback, Redaction
 
 _MOST_SYSTEMS = 256  # programs make up names of systems
 
@@ -75,7 +75,7 @@ def read_config() -> CaptureConfig:
 @cache
 def redaction() -> Redaction | None:
     """What every text goes through that may leave; importing it takes some milliseconds."""
-    from memtrace_otel.capture.redaction import read_redaction
+    from memtrace_otel.capture.redact import read_redaction
 
     return read_redaction(_callback)
 

@@ -16,7 +16,7 @@ from memtrace_otel.model import content_digest, make_ref, split_ref
 from memtrace_otel.semconv import Incomplete, RefKind
 
 if TYPE_CHECKING:  # imported by programs whose contents may leave
-    from memtrace_otel.capture.redaction import Redaction
+    from memtrace_otel.capture.redact import Redaction
 
 _OWN_KEY = secrets.token_hex(16)  # of this process and its forked children
 

@@ -16,9 +16,9 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from memtrace_otel import settings
 from memtrace_otel.capture import CaptureConfig, as_text, config, configure, operation, read_config, use_config
 from memtrace_otel.capture.content import describe, plain, scope_id, show, show_value, variable_ref
-from memtrace_otel.capture.redaction.callback import THREADS, WAIT
-from memtrace_otel.capture.redaction.patterns import NAMES
-from memtrace_otel.capture.redaction.redact import EDGE, SEARCHED
+from memtrace_otel.capture.redact import EDGE, SEARCHED
+from memtrace_otel.capture.redact_patterns import NAMES
+from memtrace_otel.capture.redaction_callback import THREADS, WAIT
 from memtrace_otel.model import content_digest
 from tests.conftest import Recording
 

@@ -23,7 +23,7 @@ import memtrace_otel
 from memtrace_otel.capture import fork, operation
 from memtrace_otel.capture.config import use_redaction
 from memtrace_otel.capture.processor import LosslessSpanProcessor
-from memtrace_otel.capture.redaction.callback import Watched
+from memtrace_otel.capture.redaction_callback import Watched
 from memtrace_otel.instrumentation.base import Patches
 from memtrace_otel.instrumentation.langchain.documents import KnownTexts
 from memtrace_otel.instrumentation.langchain.identity import Records

@@ -16,12 +16,12 @@ import pytest
 from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 
 from memtrace_otel.capture import config, drops, operation, use_config, use_redaction, variable_ref
+from memtrace_otel.capture import redaction_callback as callback
 from memtrace_otel.capture.content import describe
-from memtrace_otel.capture.redaction import Redaction, callback, read_redaction
-from memtrace_otel.capture.redaction.callback import PAUSE, THREADS, Watched
-from memtrace_otel.capture.redaction.keys import read_keys
-from memtrace_otel.capture.redaction.patterns import NAMES, read_patterns
-from memtrace_otel.capture.redaction.redact import EDGE, SEARCHED
+from memtrace_otel.capture.redact import EDGE, SEARCHED, Redaction, read_redaction
+from memtrace_otel.capture.redact_keys import read_keys
+from memtrace_otel.capture.redact_patterns import NAMES, read_patterns
+from memtrace_otel.capture.redaction_callback import PAUSE, THREADS, Watched
 from tests.conftest import Recording
 from tests.hang import guarded_against_hanging
 
@@ -73,6 +73,30 @@ def refuses(text: str) -> None:
         ("api_key", "figd_" + "1a" * 20, "{}"),
         ("api_key", "123456789:AA" + "Hd" * 16, "bot {}"),
         ("api_key", "hooks.slack.com/services/T00000000/B00000000/XXXX", "https://{}"),
+        ("api_key", "ya29.a0AfH6SMB" + "x1" * 12, "token {} expires"),
+        ("api_key", "GOCSPX-" + "aB1-" * 7, "{}"),
+        ("api_key", "AQ.Ab8RN6" + "x1" * 12, "gemini {}"),
+        ("api_key", "xapp-1-A0123456789-1234567890-" + "ab12" * 8, "{}"),
+        ("api_key", "whsec_" + "aB1+" * 8, "{}"),
+        ("api_key", "dckr_pat_" + "aB1-" * 7, "docker login -p {}"),
+        ("api_key", "glrt-" + "aB1-" * 5, "{}"),
+        ("api_key", "glsa_" + "aB1c" * 8 + "_0a1b2c3d", "grafana {}"),
+        ("api_key", "NRAK-" + "A1B2C3D4E" * 3, "{}"),
+        ("api_key", "0a1b" * 9 + "NRAL", "license {}"),
+        ("api_key", "secret_" + "aB1c" * 11, "notion {}"),
+        ("api_key", "patAbCdEfGh123456." + "0a1b" * 16, "airtable {}"),
+        ("api_key", "AbCdEfGh123456.atlasv1." + "aB1c" * 17, "terraform {}"),
+        ("api_key", "MTA1NTY3ODkwMTIzNDU2Nzg5.GaBcDe." + "aB1-" * 7, "discord {}"),
+        ("api_key", "discord.com/api/webhooks/1055678901234567890/" + "aB1-" * 17, "https://{}"),
+        ("api_key", "abc8Q~" + "aB1~" * 9, "azure {}"),
+        ("api_key", "SK" + "0a1b" * 8, "twilio {}"),
+        ("api_key", "key-" + "0a1b" * 8, "mailgun {}"),
+        ("api_key", "sq0atp-" + "aB1-" * 6, "square {}"),
+        ("api_key", "access_token$production$" + "0a1b" * 4 + "$" + "0a1b" * 8, "{}"),
+        ("api_key", "AGE-SECRET-KEY-1" + "QPZRY9X8" * 7, "{}"),
+        ("api_key", "0a1b2c3d" * 4, "https://{}@o123.ingest.sentry.io/456"),
+        ("curl_password", "s3cr3t", "curl -sS -u ana:{} https://h/x"),
+        ("curl_password", "s3cr3t", "curl https://h/x --user 'ana:{}'"),
         ("jwt", JWT, "cookie was {} yesterday"),
         ("private_key", "-----BEGIN RSA PRIVATE KEY-----\nMIIB\n-----END RSA PRIVATE KEY-----", "before {} after"),
         ("private_key", "-----BEGIN OPENSSH PRIVATE KEY-----\nMIIB", "cut off {}"),
@@ -121,6 +145,8 @@ def test_a_built_in_rule_removes_the_secret_and_leaves_a_note(rule: str, secret:
     ("rule", "text"),
     [
         ("api_key", "a risk-adjusted sk-learn pipeline"),
+        ("api_key", "a patient SKETCH of AC and MTV keys, secret_santa key-value AQ.A"),
+        ("curl_password", "curl the hair -u, curl https://h:80/x --user-agent a:b"),
         ("jwt", "eyJust.a.word"),
         ("bearer", "the bearer of bad news, basic training"),
         ("url_password", "see https://example.org:8080/a@b"),
@@ -226,12 +252,13 @@ def test_another_key_stays(key: str) -> None:
         ('so {\\"key\\": \\"db token\\", \\"value\\": \\"S\\"}', 'so {\\"key\\": \\"db token\\", \\"value\\": #}'),
         ("columns ('password', 'email', 'city')", "columns ('password', 'email', 'city')"),
         ("login(user, ('password', password))", "login(user, ('password', password))"),
+        ("Passwort: geheim 1\nnext", "Passwort: #\nnext"),
         ("my password is hunter2", "my password is hunter2"),  # prose is not understood
     ],
 )
 def test_keys_are_found_in_text_that_is_no_json(text: str, left: str) -> None:
     shown = redaction(keys="secrets").apply(text).text
-    for name in ("password", "api_key", "authorization", "token", "credentials"):
+    for name in ("password", "passwort", "api_key", "authorization", "token", "credentials"):
         shown = shown.replace(f"[redacted: {name}]", "#")
     assert shown == left
 
@@ -381,7 +408,7 @@ def test_an_ordinary_expression_is_accepted(expression: str) -> None:
 def test_a_slow_expression_is_given_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
     slow, before = redaction(r"key=\d+", searched=20_000), drops["redaction_slow"]
     clock = iter((0.0, 0.11, 1.0, 1.11, 2.0, 2.09, 3.0, 3.09))  # begin and end of each search
-    monkeypatch.setattr("memtrace_otel.capture.redaction.redact.time", SimpleNamespace(thread_time=lambda: next(clock)))
+    monkeypatch.setattr("memtrace_otel.capture.redact.time", SimpleNamespace(thread_time=lambda: next(clock)))
     shown = [len(slow.apply("a" * 19_000 + str(n)).text) for n in range(4)]
     assert drops["redaction_slow"] == before + 2
     assert slow.searched == 19_001 // 8 // 8
@@ -426,6 +453,7 @@ REPEATED = (
     *("token:", "token=", '"token":', '"token": "', "'key': {", "password: \\\\\\"),
     *("password:\n", " password:\n", "password:\n a\n", "password: a, ", "token: a;", "--token ", "<token>", "\\n"),
     *("['token',", '("token", "', "'name': 'token', 'value': ", '"name":"', "'value': "),
+    *("curl -u", "curl -u a:", "MTA1", "0a1b", "pat", "NRAK-", "AQ.", "://0a1b2c3d@", "a.", "secret_", "ab1Q~"),
     *("token:\n\n", "password: |\n  ", "\\npassword: ", "a b: ", "**"),
 )
 

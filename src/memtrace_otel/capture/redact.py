@@ -1,4 +1,4 @@
-"""All rules of redaction together: one content in, what of it may leave and what was removed out."""
+"""Redaction: removes secrets from a content before it leaves the process, and says which rules removed something."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from memtrace_otel import settings
 from memtrace_otel.capture.guard import note_drop, note_error
-from memtrace_otel.capture.redaction.callback import Callback, Watched, load_callback
-from memtrace_otel.capture.redaction.keys import Keys, read_keys
-from memtrace_otel.capture.redaction.patterns import Patterns, read_patterns
+from memtrace_otel.capture.redact_keys import Keys, read_keys
+from memtrace_otel.capture.redact_patterns import Patterns, read_patterns
+from memtrace_otel.capture.redaction_callback import Callback, Watched, load_callback
 from memtrace_otel.semconv import Incomplete
 
 CALLBACK = "callback"
