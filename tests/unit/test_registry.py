@@ -22,8 +22,8 @@ from memtrace_otel.annotate.marker import marker
 from memtrace_otel.canary import Outcome, Stage
 from memtrace_otel.canary.metrics import CanaryMetrics
 from memtrace_otel.capture import configure, metrics, operation
+from memtrace_otel.capture.delivery.losses import Losses
 from memtrace_otel.capture.guard import drops
-from memtrace_otel.capture.processor.loss import Losses
 from memtrace_otel.graph.smartcomment import to_spans
 from memtrace_otel.otlp import decode_request, encode_request
 from tests.conftest import Recording

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 
-from memtrace_otel.capture.child_exit import before_child_exits
 from memtrace_otel.capture.guard import guard, note_drop
+from memtrace_otel.capture.process_exit import before_child_exits
 
 _MOST = 1024
 _BEFORE_DELIVERY = -800

@@ -16,6 +16,6 @@ def post_instrument() -> None:
             let_program_set_providers()
     with guard("post_instrument"):
         if settings.PROCESSOR.read() == "lossless":
-            from memtrace_otel.capture.processor.replacement import replace_batch_processors
+            from memtrace_otel.capture.delivery.replacement import replace_batch_processors
 
             replace_batch_processors()

@@ -12,8 +12,8 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 
+from memtrace_otel.capture.delivery.spool import destination
 from memtrace_otel.capture.guard import guard
-from memtrace_otel.capture.processor.spool import destination
 
 _logger = logging.getLogger(__name__)
 _FLUSH_MS = 3000

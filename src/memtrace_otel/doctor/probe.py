@@ -144,7 +144,7 @@ def not_a_receiver(endpoint: str) -> str:
 def spool(exporter: Any) -> str:
     """Directory of the spans that wait for this exporter; empty when this package is too old to have one."""
     try:
-        from memtrace_otel.capture.processor.spool import spool_directory
+        from memtrace_otel.capture.delivery.spool import spool_directory
     except ImportError:
         return ""
     return str(spool_directory(exporter))

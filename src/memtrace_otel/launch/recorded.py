@@ -58,7 +58,7 @@ def read_recorded(database: Path, since: int) -> Recorded:
 
 def _waiting_bytes(database: Path, since: int) -> int:
     """Return the bytes in the spools of exporters to a database that were written at `since` (ns) or later."""
-    from memtrace_otel.capture.processor.spool import spool_directory
+    from memtrace_otel.capture.delivery.spool import spool_directory
     from memtrace_otel.sources.exporter import MemtraceSpanExporter
 
     # The service name of the program is part of the folder's name.

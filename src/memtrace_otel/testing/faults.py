@@ -19,8 +19,8 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from memtrace_otel import semconv, settings
 from memtrace_otel.capture import operations, use_config, use_redaction, writing
+from memtrace_otel.capture.delivery import LosslessSpanProcessor
 from memtrace_otel.capture.origins import OriginTable
-from memtrace_otel.capture.processor import LosslessSpanProcessor
 from memtrace_otel.instrumentation import base
 from memtrace_otel.instrumentation.steps import Call, Step, StepFunction
 

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from memtrace_otel.capture.processor import LosslessSpanProcessor
+from memtrace_otel.capture.delivery import LosslessSpanProcessor
 from memtrace_otel.otlp.sdk import encode_sdk_spans
 from tests.bench.measure import Measure, at_most, progress
 

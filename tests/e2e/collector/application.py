@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import format_span_id, format_trace_id
 
 from memtrace_otel.capture import operation
-from memtrace_otel.capture.processor import LosslessSpanProcessor
+from memtrace_otel.capture.delivery import LosslessSpanProcessor
 
 _PAUSE = 0.02
 

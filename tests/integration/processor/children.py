@@ -15,7 +15,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from program import Exporter
 
-from memtrace_otel.capture.processor import LosslessSpanProcessor
+from memtrace_otel.capture.delivery import LosslessSpanProcessor
 
 METHOD, WHERE, FILE, SPOOL = sys.argv[1:]
 SPANS = 100

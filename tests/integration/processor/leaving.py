@@ -22,7 +22,7 @@ def work() -> None:
     provider = TracerProvider(**json.loads(OPTIONS)) if "early" in WAYS else None
     from program import exporter
 
-    from memtrace_otel.capture.processor import LosslessSpanProcessor
+    from memtrace_otel.capture.delivery import LosslessSpanProcessor
 
     provider = provider or TracerProvider(**json.loads(OPTIONS))
     processor = LosslessSpanProcessor(exporter(BEHAVIOUR, FILE), spool_dir=SPOOL, delay_seconds=60.0)

@@ -27,7 +27,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import drops
-from memtrace_otel.capture.processor import LosslessSpanProcessor
+from memtrace_otel.capture.delivery import LosslessSpanProcessor
 from memtrace_otel.sources.exporter import MemtraceSpanExporter
 
 ATTRIBUTES = {f"memtrace.test.{n}": ["memory:abc", "memory:def"] if n % 2 else f"some value {n}" for n in range(11)}

@@ -16,7 +16,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from memtrace_otel import operation
-from memtrace_otel.capture.processor import LosslessSpanProcessor
+from memtrace_otel.capture.delivery import LosslessSpanProcessor
 from memtrace_otel.sources.exporter import MemtraceSpanExporter
 
 class Losing(MemtraceSpanExporter):

@@ -22,13 +22,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import memtrace_otel
 from memtrace_otel.capture import fork, operation
 from memtrace_otel.capture.config import use_redaction
-from memtrace_otel.capture.processor import LosslessSpanProcessor
+from memtrace_otel.capture.delivery import LosslessSpanProcessor
 from memtrace_otel.capture.redaction_callback import Watched
 from memtrace_otel.instrumentation.base import Patches
 from memtrace_otel.instrumentation.langchain.documents import KnownTexts
 from memtrace_otel.instrumentation.langchain.identity import Records
 from memtrace_otel.instrumentation.langchain.langgraph.threads import Threads
 from memtrace_otel.instrumentation.langchain.langmem.reflection import Delayed
+from memtrace_otel.instrumentation.mem0.state import EarlierMessages, KnownRecords
 from memtrace_otel.instrumentation.store_location import ObjectNames
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
@@ -38,7 +39,7 @@ KINDS = {"Lock", "RLock", "Condition"}
 SECONDS = 10
 """Until a child that hangs says where, and ends."""
 ELSEWHERE = {
-    ("memtrace_otel.capture.processor.in_memory", "Flight"),  # of a delivery, which a child makes anew
+    ("memtrace_otel.capture.delivery.queue", "Flight"),  # of a delivery, which a child makes anew
     ("memtrace_otel.capture.fork", ""),  # held by nobody: it is there for its type
     ("memtrace_otel.instrumentation.store_location", ""),  # so are these
 }
@@ -104,7 +105,9 @@ class Process:
             "processor": self.processor,
             "callback": Watched(str.upper),
             "patches": Patches(self.tracer, "test"),
-            **{kind.__name__: kind() for kind in (KnownTexts, Records, Threads, Delayed)},
+            **{
+                kind.__name__: kind() for kind in (KnownTexts, Records, Threads, Delayed, KnownRecords, EarlierMessages)
+            },
         }
 
     def locks(self) -> dict[str, tuple[Place, Any]]:

@@ -22,8 +22,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from memtrace_otel import semconv
 from memtrace_otel.capture import drops, metrics, operation
 from memtrace_otel.capture.config import use_config, use_redaction
+from memtrace_otel.capture.delivery import LosslessSpanProcessor
 from memtrace_otel.capture.guard import drops_by_system, note_drop
-from memtrace_otel.capture.processor import LosslessSpanProcessor
 
 Points = dict[str, dict[tuple[str, ...], Any]]
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"

@@ -19,11 +19,10 @@ from opentelemetry.trace import set_span_in_context
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import drops, operation
-from memtrace_otel.capture.processor import LosslessSpanProcessor
-from memtrace_otel.capture.processor.in_memory import InMemory
-from memtrace_otel.capture.processor.loss import Losses
-from memtrace_otel.capture.processor.spool import Spool, SpoolFull
-from memtrace_otel.capture.processor.stowing import stow
+from memtrace_otel.capture.delivery import LosslessSpanProcessor
+from memtrace_otel.capture.delivery.losses import Losses
+from memtrace_otel.capture.delivery.queue import InMemory, stow
+from memtrace_otel.capture.delivery.spool import Spool, SpoolFull
 from memtrace_otel.graph import build_graph
 from memtrace_otel.otlp import decode_request
 
@@ -97,7 +96,7 @@ MakePipeline = Callable[..., Pipeline]
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("memtrace_otel.capture.processor.processor.time", clock)
+    monkeypatch.setattr("memtrace_otel.capture.delivery.processor.time", clock)
     return clock
 
 
@@ -185,7 +184,7 @@ def test_a_disk_that_hangs_in_a_write_does_not_hold_the_end_up(
         raise OSError
 
     monkeypatch.setattr(Spool, "_write", hang)
-    monkeypatch.setattr("memtrace_otel.capture.processor.spool._HUNG_SECONDS", 0.1)
+    monkeypatch.setattr("memtrace_otel.capture.delivery.spool._HUNG_SECONDS", 0.1)
     receiver = Receiver(lambda spans: SpanExportResult.FAILURE)
     ours = pipeline(receiver, delay_seconds=0.02 if before_the_end else 30.0)
 
@@ -219,8 +218,8 @@ def test_a_disk_that_hangs_over_what_was_delivered_does_not_hold_the_end_up(
         acknowledging.set()
         disk.wait(120)
 
-    monkeypatch.setattr("memtrace_otel.capture.processor.segment.Segment.acknowledge", hang)
-    monkeypatch.setattr("memtrace_otel.capture.processor.spool._HUNG_SECONDS", 0.1)
+    monkeypatch.setattr("memtrace_otel.capture.delivery.segment.Segment.acknowledge", hang)
+    monkeypatch.setattr("memtrace_otel.capture.delivery.spool._HUNG_SECONDS", 0.1)
     ours = pipeline(Receiver(lambda spans: answer.wait(60)))
     try:
         ours.make(10)
@@ -246,7 +245,7 @@ def test_a_flush_waits_for_losses_that_are_on_their_way_to_the_spool(
         go_on.wait(60)
         return [], spans
 
-    monkeypatch.setattr("memtrace_otel.capture.processor.in_memory.stow", refuse)
+    monkeypatch.setattr("memtrace_otel.capture.delivery.queue.stow", refuse)
     watcher = threading.Thread(target=delivery.in_memory.stow_told, args=(0,))
     watcher.start()
     assert telling.wait(60)
@@ -371,7 +370,7 @@ def test_a_lack_of_threads_holds_nobody_up_and_a_later_span_tries_again(
 
     hanging = threading.Event()
     receiver = Receiver(lambda spans: hanging.wait(30))
-    monkeypatch.setattr("memtrace_otel.capture.processor.delivery._START_SECONDS", 1000.0)
+    monkeypatch.setattr("memtrace_otel.capture.delivery.worker._START_SECONDS", 1000.0)
     monkeypatch.setattr(threading.Thread, "start", refuse)
     ours = pipeline(receiver, queue_size=10, batch_size=5)
     assert not any(ours.make_watched(50, clock))
@@ -525,7 +524,7 @@ def test_nobody_waits_for_a_slow_disk_and_memory_is_bounded(
     made = ours.make(5, "first")
     eventually(lambda: ours.processor._delivery.in_memory.in_flight)
     monkeypatch.setattr("os.pwrite", slow)
-    monkeypatch.setattr("memtrace_otel.capture.processor.spool._STUCK_SECONDS", 1000.0)  # slow, that is, not stuck
+    monkeypatch.setattr("memtrace_otel.capture.delivery.spool._STUCK_SECONDS", 1000.0)  # slow, that is, not stuck
     waits = asyncio.run(make_on_a_loop()) if loop else ours.make_watched(100, clock)
     most = len(ours.processor._queue)
     disk.set()
@@ -597,7 +596,7 @@ def test_a_batch_that_comes_back_amid_the_watchers_work_is_kept(
         stowed.update(span.name for span in spans)
         return [], ()
 
-    monkeypatch.setattr("memtrace_otel.capture.processor.in_memory.stow", append)
+    monkeypatch.setattr("memtrace_otel.capture.delivery.queue.stow", append)
     in_memory.stow()
     give_back.join()
     monkeypatch.undo()
@@ -692,7 +691,7 @@ def test_what_ends_while_the_process_leaves_and_finds_no_room_is_told_on_disk(pi
 
 
 def test_the_traces_that_are_told_of_are_bounded(pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memtrace_otel.capture.processor.loss.MAX_TRACES", 10)
+    monkeypatch.setattr("memtrace_otel.capture.delivery.losses.MAX_TRACES", 10)
     ours = pipeline(Receiver())
     ours.processor.shutdown()
     ours.make(50)
@@ -812,7 +811,7 @@ def test_a_flush_in_vain_does_not_wait_for_a_disk_that_hangs(
         return write(descriptor, data, offset)
 
     monkeypatch.setattr("os.pwrite", hang)
-    monkeypatch.setattr("memtrace_otel.capture.processor.delivery._SAVE_SECONDS", 0.1)
+    monkeypatch.setattr("memtrace_otel.capture.delivery.worker._SAVE_SECONDS", 0.1)
     receiver = Receiver(down)
     ours = pipeline(receiver, delay_seconds=60.0)
     made = ours.make(10)

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
-from memtrace_otel.capture.processor.rebuild import rebuild_spans
+from memtrace_otel.capture.delivery.rebuild import rebuild_spans
 
 
 def rich_spans() -> list[ReadableSpan]:

@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, SpanProcessor,
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from memtrace_otel.capture.delivery import LosslessSpanProcessor, replace_batch_processors
 from memtrace_otel.capture.hooks import post_instrument
-from memtrace_otel.capture.processor import LosslessSpanProcessor, replace_batch_processors
 
 
 @pytest.fixture(autouse=True)
@@ -122,7 +122,7 @@ def test_the_hook_follows_the_setting(monkeypatch: pytest.MonkeyPatch, provider:
 SIGTERM_RULES = """
 import signal, sys, threading
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter
-from memtrace_otel.capture.processor import LosslessSpanProcessor
+from memtrace_otel.capture.delivery import LosslessSpanProcessor
 make = lambda: LosslessSpanProcessor(ConsoleSpanExporter(), spool_dir=sys.argv[2])
 own = lambda number, frame: None
 if sys.argv[1] == "handled":

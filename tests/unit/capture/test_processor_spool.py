@@ -16,11 +16,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter
 
 from memtrace_otel.capture import drops
-from memtrace_otel.capture.processor import LosslessSpanProcessor
-from memtrace_otel.capture.processor.loss import Losses
-from memtrace_otel.capture.processor.segment import MAGIC, Segment
-from memtrace_otel.capture.processor.spool import Spool, SpoolFull, spool_directory
-from memtrace_otel.capture.processor.stowing import stow
+from memtrace_otel.capture.delivery import LosslessSpanProcessor
+from memtrace_otel.capture.delivery.losses import Losses
+from memtrace_otel.capture.delivery.queue import stow
+from memtrace_otel.capture.delivery.segment import MAGIC, Segment
+from memtrace_otel.capture.delivery.spool import Spool, SpoolFull, spool_directory
 from memtrace_otel.sources.exporter import MemtraceSpanExporter
 
 MANY = 1000
@@ -230,7 +230,7 @@ def test_a_damaged_record_costs_itself_only(tmp_path: Path) -> None:
 def test_a_record_that_nobody_would_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "s").mkdir(mode=0o700)
     left_behind(tmp_path / "s", b"x" * 1001, b"behind it")  # by a version that did
-    monkeypatch.setattr("memtrace_otel.capture.processor.segment.MAX_RECORD", 1000)
+    monkeypatch.setattr("memtrace_otel.capture.delivery.segment.MAX_RECORD", 1000)
     spool = Spool(tmp_path / "s", 1 << 20)
     with pytest.raises(OSError, match="too long"):
         spool.append(b"one", b"x" * 1001)
@@ -243,7 +243,7 @@ def test_a_record_that_nobody_would_read_is_not_written(tmp_path: Path, monkeypa
 def test_a_span_too_long_for_the_spool_is_counted_and_the_others_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memtrace_otel.capture.processor.stowing.MAX_RECORD", 1000)
+    monkeypatch.setattr("memtrace_otel.capture.delivery.queue.MAX_RECORD", 1000)
     tracer, spool = TracerProvider(shutdown_on_exit=False).get_tracer("tests"), Spool(tmp_path / "s", 1 << 20)
     made = [tracer.start_span(name) for name in ("one", "x" * 1000, "three")]
     records, left = stow([span._readable_span() for span in made], spool, Losses())  # type: ignore[attr-defined]

@@ -11,9 +11,9 @@ from weakref import WeakSet
 import wrapt
 
 from memtrace_otel.capture import guard
-from memtrace_otel.capture.child_exit import before_child_exits
 from memtrace_otel.capture.finalizers import report_later
 from memtrace_otel.capture.fork import after_fork
+from memtrace_otel.capture.process_exit import before_child_exits
 from memtrace_otel.instrumentation.chat_history.messages import ModelReply, Part, call_text, choices_of, get
 from memtrace_otel.instrumentation.openai.payloads import choices_in, delta_calls, delta_texts, is_raw, reply_of
 

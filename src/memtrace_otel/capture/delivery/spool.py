@@ -17,8 +17,8 @@ from typing import Any
 from opentelemetry.sdk.trace.export import SpanExporter
 
 from memtrace_otel import settings
+from memtrace_otel.capture.delivery.segment import Record, Segment, is_own
 from memtrace_otel.capture.guard import guard, note_drop
-from memtrace_otel.capture.processor.segment import Record, Segment, is_own
 
 _SEGMENT_BYTES = 8 << 20
 _RESERVE_BYTES = 64 << 10

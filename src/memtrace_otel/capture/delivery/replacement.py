@@ -9,8 +9,8 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+from memtrace_otel.capture.delivery.processor import LosslessSpanProcessor
 from memtrace_otel.capture.guard import guard
-from memtrace_otel.capture.processor.processor import LosslessSpanProcessor
 
 _STOCK_QUEUE, _STOCK_BATCH, _STOCK_DELAY_MS = 2048, 512, 5000
 """Defaults of the SDK: a processor that has them was not configured by anybody, so ours apply."""

@@ -19,12 +19,11 @@ from queue import Empty, SimpleQueue
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 from opentelemetry.sdk.trace import ReadableSpan
 
+from memtrace_otel.capture.delivery.losses import Losses
+from memtrace_otel.capture.delivery.queue import Flight, InMemory, stow
+from memtrace_otel.capture.delivery.sender import Sender
+from memtrace_otel.capture.delivery.spool import Spool
 from memtrace_otel.capture.guard import guard, note_error
-from memtrace_otel.capture.processor.in_memory import Flight, InMemory
-from memtrace_otel.capture.processor.loss import Losses
-from memtrace_otel.capture.processor.sending import Sender
-from memtrace_otel.capture.processor.spool import Spool
-from memtrace_otel.capture.processor.stowing import stow
 
 _ADOPT_SECONDS = 60.0
 _LEFTOVER_SECONDS = 5.0  # at exit, for what dead processes left

@@ -6,15 +6,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from typing import Any
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from memtrace_otel.capture.delivery.losses import Losses
+from memtrace_otel.capture.delivery.rebuild import rebuild_spans
+from memtrace_otel.capture.delivery.segment import Record
+from memtrace_otel.capture.delivery.spool import Spool
 from memtrace_otel.capture.guard import guard, note_drop, note_error
-from memtrace_otel.capture.processor.loss import Losses
-from memtrace_otel.capture.processor.rebuild import rebuild_spans
-from memtrace_otel.capture.processor.segment import Record
-from memtrace_otel.capture.processor.spool import Spool
+from memtrace_otel.otlp.reply import refusal
 
 _logger = logging.getLogger(__name__)
 
@@ -37,6 +40,7 @@ class Sender:
         self.retry_at = 0.0
         """Monotonic time before which another attempt makes no sense."""
         self._exporter = exporter
+        check_replies(exporter)
         self._batch_size = batch_size
         self._busy_since = 0.0
         # Hash of a span that failed alone -> how often while others went in between, and the successes before that.
@@ -124,6 +128,29 @@ class Sender:
             if len(self._suspects) < _MOST_SUSPECTS:
                 self._suspects[key] = times, self.exports
             spool.put_last(record)
+
+
+def check_replies(exporter: SpanExporter) -> None:
+    """Make an OTLP/HTTP exporter count a redirect, and a web page with status 200, as a failure: its spans are kept.
+
+    The exporter has no public way to do this. Exporters of other kinds stay as they are.
+    """
+    with guard("exporter.replies"):
+        transport: Any = getattr(getattr(exporter, "_client", None), "_transport", None)
+        session: Any = getattr(exporter, "_session", None) or getattr(transport, "_session", None)
+        hooks = getattr(session, "hooks", None)
+        if isinstance(hooks, dict) and _refuse not in hooks.setdefault("response", []):
+            hooks["response"].append(_refuse)
+
+
+def _refuse(response: Any, *_: Any, **__: Any) -> Any:
+    """A hook of `requests`: give a reply that is no success a status that the exporter takes for a failure."""
+    with guard("exporter.replies"):
+        if response.status_code < 400 and (
+            why := refusal(response.status_code, response.headers.get("content-type", ""), response.content)
+        ):
+            response.status_code, response.reason = HTTPStatus.BAD_REQUEST, why
+    return response
 
 
 def _spans(records: Sequence[Record]) -> list[ReadableSpan]:

@@ -20,14 +20,13 @@ from opentelemetry.sdk.trace.export import SpanExporter
 
 from memtrace_otel import semconv, settings
 from memtrace_otel.capture import metrics
-from memtrace_otel.capture.child_exit import before_child_exits, renew
+from memtrace_otel.capture.delivery.losses import Losses
+from memtrace_otel.capture.delivery.sender import Sender
+from memtrace_otel.capture.delivery.spool import Spool, spool_directory
+from memtrace_otel.capture.delivery.worker import Delivery
 from memtrace_otel.capture.fork import after_fork
 from memtrace_otel.capture.guard import guard, note_error
-from memtrace_otel.capture.processor.delivery import Delivery
-from memtrace_otel.capture.processor.loss import Losses
-from memtrace_otel.capture.processor.sending import Sender
-from memtrace_otel.capture.processor.spool import Spool, spool_directory
-from memtrace_otel.capture.sigterm import save_before_sigterm
+from memtrace_otel.capture.process_exit import before_child_exits, register_with_multiprocessing, save_before_sigterm
 
 _QUEUE_SIZE, _BATCH_SIZE, _DELAY_SECONDS = 2048, 256, 0.5
 _POLL_SECONDS = 0.002
@@ -86,7 +85,7 @@ class LosslessSpanProcessor(SpanProcessor):
         with guard("processor.environment"):
             metrics.publish()
             save_before_sigterm(_leave_all, _hurry_all)
-            renew()
+            register_with_multiprocessing()
         if os.path.isdir(self._spool_dir):  # somebody may have left spans there
             self._delivery.start()
 
