@@ -60,6 +60,7 @@ def _set_up(connection: sqlite3.Connection, path: Path, *, create: bool, busy_se
             raise StoreError(path, "an empty file, no memtrace-otel database")
         _create_tables(connection, busy_seconds)
     _check_schema(connection, path)
+    connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(f"PRAGMA cache_size = {-_CACHE_KIB}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
@@ -143,7 +144,7 @@ class TranslatedErrors:
 
 _ACCESS = "; the file and its folder have to be writable, also for reading: SQLite keeps the log beside the file"
 _ADVICE = {
-    sqlite3.SQLITE_CORRUPT: "; `memtrace-otel store check` names the damage; `sqlite3 FILE .recover` saves the rest",
+    sqlite3.SQLITE_CORRUPT: "; `memtrace-otel store check` names the damage; docs/guide/store.md: saving the rest",
     sqlite3.SQLITE_READONLY: _ACCESS,
     sqlite3.SQLITE_CANTOPEN: _ACCESS,
     sqlite3.SQLITE_BUSY: "; another process holds the write lock",

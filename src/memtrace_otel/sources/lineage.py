@@ -18,9 +18,9 @@ def lineage(connection: Connection, origins: Iterable[str], direction: Direction
     starts = [id for origin in origins for id in _rows_of(connection, origin)]
     if not starts:
         return []
-    values = ", ".join(f"({id}, 0, 0)" for id in starts)
+    values = ", ".join(["(?, 0, 0)"] * len(starts))
     query = (_BACKWARD if direction == "backward" else _FORWARD).format(starts=values)
-    return [f"{trace.hex()}-{span.hex()}" for trace, span in connection.execute(query, (most,))]
+    return [f"{trace.hex()}-{span.hex()}" for trace, span in connection.execute(query, (*starts, most))]
 
 
 def origins_of(connection: Connection, ref: str) -> list[str]:
@@ -157,7 +157,7 @@ WITH RECURSIVE reached (id, inputs_only, by_record) AS (
     SELECT child.id, 0, by_record FROM reached
     CROSS JOIN span AS here ON here.id = reached.id
     CROSS JOIN span AS child ON child.trace = here.trace AND child.parent = here.span AND child.parent <> x''
-    WHERE child.part > 0 OR (NOT inputs_only AND (child.kind = '' OR EXISTS (
+    WHERE child.part > 0 OR (NOT inputs_only AND ('' IN (child.kind, here.kind) OR EXISTS (
         SELECT 1 FROM variable AS v CROSS JOIN variable AS listed
         ON listed.ref = v.ref AND listed.origin = '' AND listed.span = here.id AND listed.direction = 1
         WHERE v.span = child.id AND v.direction = 1
