@@ -29,13 +29,13 @@ _WAITING = 10_000
 
 
 class Queues:
-    """The contexts of runs and requests that wait, by their ids; past a bound the oldest are forgotten."""
+    """The contexts of waiting runs and requests, by their ids; at most 10,000, the oldest are forgotten first."""
 
     def __init__(self) -> None:
         self._contexts: OrderedDict[str, Context] = OrderedDict()
 
     def join(self, patches: Patches) -> None:
-        """Wrap where work is put into a queue and where it is taken out."""
+        """Wrap the functions that put work into a queue and take work out of a queue."""
         for module, owner, name, wrapper in (
             (ENGINE, "OfflineEngine", "_enqueue_run", self._put_run),
             (RUNNER, "Runner", "run", self._take_run),
@@ -90,12 +90,12 @@ _SETTINGS = "everos.config.settings"
 
 
 def join(patches: EverosPatches, attributes: Any) -> None:
-    """Let `memory_span` of EverOS find a tracer whose spans reach the application's pipeline."""
+    """Give `memory_span` of EverOS a tracer whose spans reach the pipeline of the application."""
     original = attributes.get_tracer
     joined: list[Any] = []
 
     def processors() -> tuple[SpanProcessor, ...]:
-        """Those of the application, while EverOS is instrumented."""
+        """The processors of the application, while EverOS is instrumented."""
         provider = patches.provider or trace.get_tracer_provider()
         found = getattr(provider, "_active_span_processor", None)
         return (found,) if found is not None and patches.active else ()

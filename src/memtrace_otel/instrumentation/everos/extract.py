@@ -48,7 +48,7 @@ def atomic_facts(call: Call) -> Step:
 
 
 def foresight(call: Call) -> Step:
-    """`ForesightExtractor.aextract`: what a memcell lets expect of a user."""
+    """`ForesightExtractor.aextract`: expected events in the life of a user, from a memcell."""
     opened = _open(call, "foresight_extraction")
     if opened is None:
         return
@@ -60,7 +60,7 @@ def foresight(call: Call) -> Step:
 
 
 def profile(call: Call) -> Step:
-    """`ProfileExtractor.aextract`: memcells and the profile so far in, the new profile out."""
+    """`ProfileExtractor.aextract`: memcells and the old profile in, the new profile out."""
     opened = _open(call, "profile_extraction", purpose="extract_user_profile", once=False)
     if opened is None:
         return
@@ -76,7 +76,7 @@ def profile(call: Call) -> Step:
 
 
 def case(call: Call) -> Step:
-    """`AgentCaseExtractor.aextract`: what an agent's trajectory teaches; several prompts, or none when it is short."""
+    """`AgentCaseExtractor.aextract`: the cases in an agent's trajectory; a short trajectory needs no prompt."""
     opened = _open(call, "agent_case_extraction", purpose="extract_agent_case", once=False)
     if opened is None:
         return
@@ -88,7 +88,7 @@ def case(call: Call) -> Step:
 
 
 def skill(call: Call) -> Step:
-    """`AgentSkillExtractor.aextract`: a case, the skills so far and the cases behind them in, new skills out."""
+    """`AgentSkillExtractor.aextract`: a case, the known skills and their cases in, new skills out."""
     opened = _open(call, "agent_skill_extraction", purpose="extract_agent_skill", once=False)
     if opened is None:
         return
@@ -106,14 +106,14 @@ def skill(call: Call) -> Step:
 
 def _open(call: Call, prompt: str, *, purpose: str = _UNIT, once: bool = True) -> tuple[Operation, Session] | None:
     session = SESSION.get()
-    if session is None:  # the algorithms used without EverOS
+    if session is None:  # the algorithms are used without EverOS
         return None
     ask(call, prompt, once=once)
     return call.open(None, OpKind.EXTRACT, scope=session.scope, purpose=purpose), session
 
 
 def _read_cell(call: Call, operation: Operation, memcell: Any) -> None:
-    """Record a memcell and the messages in it, which is what the model is shown."""
+    """Record a memcell and its messages, which the model is shown."""
     cell = call.patches.cell_of(memcell)
     ids: Iterable[str] = ()
     if cell is not None:

@@ -1,4 +1,4 @@
-"""`memorize`: messages come in, wait in the session's buffer and are cut into memcells."""
+"""`memorize`: new messages, the message buffer of a session, and the cut of messages into memcells."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from memtrace_otel.semconv import Action, OpKind, Role
 
 @dataclass(slots=True)
 class Intake:
-    """One add or flush: its operations, the messages it works on and those that were in the buffer before."""
+    """One add or flush: its operations, the merged messages and the messages in the buffer before."""
 
     session_id: str
     operation: Operation
@@ -38,7 +38,7 @@ _INTAKE: ContextVar[Intake | None] = ContextVar("memtrace_everos_intake", defaul
 
 
 def memorize(call: Call) -> Step:
-    """`memorize`: the whole of one add or flush."""
+    """`memorize`: one add or flush."""
     arguments = call.arguments()
     payload = arguments.get("payload")
     space, session_id = space_of(payload), str(value(payload, "session_id") or "")
@@ -66,7 +66,7 @@ def ingest_process(call: Call) -> Step:
 
 
 def prepare_cells(call: Call) -> Step:
-    """`prepare_cells`: the model is shown the buffered and the new messages and says where an episode ends."""
+    """`prepare_cells`: the model sees the buffered and the new messages and returns the ends of episodes."""
     session, intake = SESSION.get(), _INTAKE.get()
     if session is None or intake is None:
         return
@@ -76,7 +76,7 @@ def prepare_cells(call: Call) -> Step:
 
 
 def merge(call: Call) -> Step:
-    """`_merge_dedupe_sort`: what the boundary stage works on. In a flush only the buffer tells the owner."""
+    """`_merge_dedupe_sort`: the messages of the boundary stage. In a flush only the buffer names the owner."""
     intake, session = _INTAKE.get(), SESSION.get()
     if intake is None or session is None:
         return
@@ -92,7 +92,7 @@ def merge(call: Call) -> Step:
 
 
 def insert_memcells(call: Call) -> Step:
-    """`insert_many` of the memcell ledger: each cell is made of its messages and of no others."""
+    """`insert_many` of the memcell ledger: the sources of a cell are its messages."""
     intake, session = _INTAKE.get(), SESSION.get()
     if intake is None or session is None:
         return
@@ -113,7 +113,7 @@ def insert_memcells(call: Call) -> Step:
 
 
 def find_memcells(call: Call) -> Step:
-    """`find_by_ids` of the memcell ledger: contents that a strategy hands on without their ids."""
+    """`find_by_ids` of the memcell ledger: a strategy passes the found contents on without their ids."""
     rows = yield
     for row in rows:
         scope = call.patches.scope_of_session(space_of(row), str(row.session_id), _turns(row.payload_json))
@@ -122,7 +122,7 @@ def find_memcells(call: Call) -> Step:
 
 
 def replace_buffer(call: Call) -> Step:
-    """`_replace_buffer`: the messages left for the next call; a state that holds their ids."""
+    """`_replace_buffer`: the messages that wait for the next call; the state holds their ids."""
     session, intake = SESSION.get(), _INTAKE.get()
     if session is None or intake is None:
         return
@@ -131,7 +131,7 @@ def replace_buffer(call: Call) -> Step:
     ref = buffer_ref(session_id)
     before = [message.message_id for message in intake.buffered]
     if not rows and not before and not origins().find(session.scope, ref):
-        return  # empty it was and stays
+        return  # an empty buffer stays empty
     operation = call.open(None, OpKind.UPDATE, scope=session.scope, purpose="memory_system.message_buffer_update")
     if before or origins().find(session.scope, ref):
         operation.read(ref, role=Role.PREVIOUS, content=ids_text(before))
@@ -144,7 +144,7 @@ def replace_buffer(call: Call) -> Step:
 
 
 def quarantine(call: Call) -> Step:
-    """`quarantine`: the buffer that the model could not cut is set aside, the session goes on without it."""
+    """`quarantine`: a buffer that the model could not cut is removed from the session."""
     session = SESSION.get()
     if session is None:
         return
@@ -158,5 +158,5 @@ def quarantine(call: Call) -> Step:
 
 
 def _turns(payload: str) -> Iterator[Any]:
-    """The items of a stored memcell, read when they are needed."""
+    """The items of a stored memcell, parsed on demand."""
     yield from json.loads(payload).get("items") or ()

@@ -32,7 +32,7 @@ Entry = tuple[Mapping[str, Any], Mapping[str, str]]
 
 
 def append_entries(call: Call) -> Step:
-    """`BaseDailyWriter.append_entries`: one record per entry; the ids that it returns name them."""
+    """`BaseDailyWriter.append_entries`: one record per entry, named by the returned ids."""
     arguments = call.arguments()
     items = cast(Sequence[Entry], arguments.get("items"))
     entries = [(inline, entry_text(sections)) for inline, sections in items]
@@ -80,7 +80,7 @@ def write_skill(call: Call) -> Step:
 
 
 def delete_skill(call: Call) -> Step:
-    """`AgentSkillWriter.delete_skill`: the directory of a renamed skill goes."""
+    """`AgentSkillWriter.delete_skill`: the directory of a renamed skill is deleted."""
     arguments = call.arguments()
     name, space = arguments.get("skill_name"), space_of(arguments)
     scope = space.owner(arguments.get("agent_id"), "agent")
@@ -99,7 +99,7 @@ def _open(call: Call, name: str | None, kind: OpKind, scope: str, space: Space, 
 
 
 def _overwrite(operation: Operation, ref: str, text: str) -> Step:
-    """The extracted text in, over the version before; a new version out."""
+    """The extracted text and the old version in, a new version out."""
     known = _known(text)
     if known is not None:
         known.read_by(operation)
@@ -116,7 +116,7 @@ def _known(text: str) -> Known | None:
 
 
 def _read_source(operation: Operation, inline: Mapping[str, Any], text: str) -> int:
-    """Read the extracted text that an entry holds; after a restart what is left is the parent that the entry names."""
+    """Read the extracted text of an entry; after a restart only the named parent of the entry is known."""
     known = _known(text)
     if known is not None:
         return known.read_by(operation)
@@ -132,7 +132,7 @@ _DEFAULT = {"default_app": "default", "default_project": "default"}
 
 @dataclass(slots=True)
 class File:
-    """A markdown file on its way into the index: `<app>/<project>/users|agents/<owner>/...`."""
+    """A changed markdown file: `<app>/<project>/users|agents/<owner>/...`."""
 
     call: Call
     path: str
@@ -146,7 +146,7 @@ _FILE: ContextVar[File | None] = ContextVar("memtrace_everos_file", default=None
 
 
 def handle_changed(call: Call) -> Step:
-    """`BaseDailyLogHandler.handle_added_or_modified`: a file was written; nothing is recorded when nothing changed."""
+    """`BaseDailyLogHandler.handle_added_or_modified`: a written file; without changed entries nothing is recorded."""
     file = _file(call)
     if file is not None:
         call.carry(_FILE, file)
@@ -154,9 +154,9 @@ def handle_changed(call: Call) -> Step:
 
 
 def diff_entries(call: Call) -> Step:
-    """`_diff_entries`: the entries to embed and index; those that were indexed before were edited by hand.
+    """`_diff_entries`: the entries to embed and index; a person edited the entries that were indexed before.
 
-    A new entry without a known writer was written elsewhere or unobserved: indexing it says nothing about its origin.
+    A new entry without a known writer is left out: another process wrote it.
     """
     file = _FILE.get()
     if file is None:
@@ -183,7 +183,7 @@ def diff_entries(call: Call) -> Step:
 
 
 def apply_changes(call: Call) -> Step:
-    """`_apply_lance_changes`: rows written and rows deleted; the entries of deleted rows are no more."""
+    """`_apply_lance_changes`: written rows and deleted rows; the entries of deleted rows get tombstones."""
     file = _FILE.get()
     if file is None:
         return
@@ -197,7 +197,7 @@ def apply_changes(call: Call) -> Step:
 
 
 def handle_deleted(call: Call) -> Step:
-    """`handle_deleted`: the whole file is gone, with the entries that this process knows to have been in it."""
+    """`handle_deleted`: a deleted file; the entries that this process has indexed get tombstones."""
     file = _file(call)
     if file is None:
         return
@@ -209,7 +209,7 @@ def handle_deleted(call: Call) -> Step:
 
 
 def handle_profile(call: Call) -> Step:
-    """`UserProfileHandler.handle_added_or_modified`: a profile is indexed when it changed."""
+    """`UserProfileHandler.handle_added_or_modified`: a changed profile is indexed."""
     file = _file(call)
     if file is not None:
         outcome = yield
@@ -217,7 +217,7 @@ def handle_profile(call: Call) -> Step:
 
 
 def handle_skill(call: Call) -> Step:
-    """`AgentSkillHandler.handle_added_or_modified`: a skill is indexed when it changed."""
+    """`AgentSkillHandler.handle_added_or_modified`: a changed skill is indexed."""
     file = _file(call)
     if file is not None:
         outcome = yield
@@ -268,13 +268,16 @@ def _has_writer(scope: str, entry_id: object) -> bool:
 
 
 def _parent(scope: str, refs: Iterable[str]) -> Context | None:
-    """The writer of the last of these entries, when all were written in one trace."""
+    """The context of the last writer, when all writers of these entries are in one trace.
+
+    The background worker has no context of its own. Without a common trace the index operation has links only.
+    """
     writers = [origin for ref in refs if (origin := origins().find(scope, ref))]
     traces = {split_origin(origin)[0] for origin in writers}
     return context_of(writers[-1]) if len(traces) == 1 else None
 
 
 def _adopt(scope: str, ref: str, origin: object) -> None:
-    """Take over the origin that another process wrote into the entry (MEMTRACE_RECORD_ORIGIN)."""
+    """Use the origin that another process wrote into the entry (MEMTRACE_RECORD_ORIGIN)."""
     if isinstance(origin, str) and is_origin(origin) and not origins().find(scope, ref):
         origins().wrote(scope, ref, origin)

@@ -1,4 +1,4 @@
-"""The model calls of EverOS: prompt and reply belong to the step that asks."""
+"""The model calls of EverOS: prompt, reply and tokens are recorded on the operation that asks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from memtrace_otel.semconv import Incomplete, RefKind, Role
 
 
 def chat(call: Call) -> Step:
-    """`chat` of an LLM client: the prompt as it was sent in, the completion out.
+    """`chat` of an LLM client: the sent prompt in, the completion out.
 
-    EverOS asks again when a reply cannot be parsed or the call failed, and says so in its log at most.
+    EverOS asks again, without an error, when a call fails or a reply cannot be parsed.
     """
     step = _step(call)
     if step is None:
@@ -44,7 +44,7 @@ def chat(call: Call) -> Step:
 
 
 def chat_counted(call: Call) -> Step:
-    """`UsageRecordingClient.chat`: EverOS, when it traces, adds the tokens to the current span, which counted them."""
+    """`UsageRecordingClient.chat`: sets the tokens again, because EverOS overwrites them on the current span."""
     step = _step(call)
     if step is not None:
         yield
@@ -52,7 +52,7 @@ def chat_counted(call: Call) -> Step:
 
 
 def _step(call: Call) -> tuple[Operation, Asking] | None:
-    """The operation of EverOS that asks a model, and what it has asked so far."""
+    """The operation of EverOS that asks a model, and its calls."""
     operation, asking = current_operation(), ASKING.get()
     if operation is None or asking is None or operation.system != call.patches.system:
         return None

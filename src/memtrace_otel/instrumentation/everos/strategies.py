@@ -20,7 +20,7 @@ from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt of a strategy; `error` is what ended it, `final` whether there is no other one."""
+    """One attempt of a strategy: its error ('' without one), and whether the attempt is the last."""
 
     error: str = ""
     final: bool = False
@@ -30,7 +30,7 @@ _ATTEMPT: ContextVar[Attempt | None] = ContextVar("memtrace_everos_attempt", def
 
 
 def run_attempt(call: Call) -> Step:
-    """`Runner._run_one_attempt`: EverOS catches what a strategy raises, tries again and gives up in silence."""
+    """`Runner._run_one_attempt`: EverOS catches the error of a strategy, tries again and gives up without an error."""
     arguments = call.arguments()
     event, attempt = arguments.get("event"), Attempt()
     space = space_of(event)
@@ -57,12 +57,12 @@ def run_attempt(call: Call) -> Step:
 
 
 def mark_failed(call: Call) -> Step:
-    """`RunRecordStore.mark_failed`: there will be another attempt."""
+    """`RunRecordStore.mark_failed`: another attempt follows."""
     yield from _end_attempt(call, final=False)
 
 
 def mark_dead_letter(call: Call) -> Step:
-    """`RunRecordStore.mark_dead_letter`: the strategy has failed for good."""
+    """`RunRecordStore.mark_dead_letter`: the last attempt failed."""
     yield from _end_attempt(call, final=True)
 
 
@@ -74,7 +74,7 @@ def _end_attempt(call: Call, *, final: bool) -> Step:
 
 
 def _scope(call: Call, space: Space, event: Any) -> str:
-    """Scope of whom an event is about; one that names no owner is about the session of its memcell."""
+    """Scope of an event: of its owner, else of the session of its memcell."""
     owner, agent = value(event, "owner_id"), value(event, "agent_id")
     if owner or agent:
         return space.owner(owner or agent, "user" if owner else "agent")
@@ -85,7 +85,7 @@ def _scope(call: Call, space: Space, event: Any) -> str:
 def choose_cluster(call: Call) -> Step:
     """`cluster_by_geometry`, `cluster_by_llm`: the new member and the owner's clusters in, the decision out.
 
-    The clusters carry numpy arrays: only their ids and members are looked at.
+    Only ids and members of the clusters are read, because clusters hold numpy arrays.
     """
     session = SESSION.get()
     if session is None:
@@ -114,7 +114,7 @@ def choose_cluster(call: Call) -> Step:
 
 
 def upsert_cluster(call: Call) -> Step:
-    """`upsert_with_members`: a cluster with its members, as a new version of the one before."""
+    """`upsert_with_members`: a new version of a cluster with its members."""
     arguments = call.arguments()
     cluster, session = arguments.get("algo_cluster"), SESSION.get()
     if cluster is None:

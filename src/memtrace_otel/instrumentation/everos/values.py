@@ -13,21 +13,21 @@ from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import RefKind
 
 _SECTIONS = (("Content",), ("Fact",), ("Foresight",), ("TaskIntent", "Approach"))
-"""Which sections of a markdown entry are its text, by kind of entry."""
+"""The sections of a markdown entry that hold its text, by kind of entry."""
 _COLUMNS = (("episode",), ("fact",), ("foresight",), ("task_intent", "approach"), ("content",))
-"""The same in rows of the index and in results."""
+"""The columns that hold the text in rows of the index and in results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Where EverOS keeps a memory: the store id is the folder of the memory root, the app and the project."""
+    """The location of a memory: the store id is the folder of the memory root, the app and the project."""
 
     app: str = "default"
     project: str = "default"
 
     @property
     def store(self) -> str:
-        """`gen_ai.memory.store.id`, alike in every process that opens this memory root."""
+        """`gen_ai.memory.store.id`, equal in every process that opens this memory root."""
         return f"{_root_name()}/{self.app}/{self.project}"
 
     def owner(self, id: object, kind: str = "user") -> str:
@@ -41,7 +41,7 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A memcell: its id, the ids of its messages in order, the scope that wrote it."""
+    """A memcell: its id, its scope, the ids of its messages in order."""
 
     id: str
     scope: str
@@ -54,19 +54,19 @@ class Cell:
 
 
 def space_of(values: Any) -> Space:
-    """The space that a request, an event, a row or arguments of a call name."""
+    """The space of a request, an event, a row or the arguments of a call."""
     return Space(str(value(values, "app_id") or "default"), str(value(values, "project_id") or "default"))
 
 
 def value(values: Any, name: str) -> Any:
-    """A field of a mapping or an attribute of an object, None when it has none."""
+    """A field of a mapping or an attribute of an object; None when it is missing."""
     if isinstance(values, Mapping):
         return cast(Mapping[str, Any], values).get(name)
     return getattr(values, name, None)
 
 
 def _root_name() -> str:
-    """Name of the folder of the memory root; its path is nobody's business."""
+    """Name of the folder of the memory root, without its private path."""
     module = sys.modules.get("everos.core.persistence.memory_root")
     root = getattr(module, "MemoryRoot", None)
     resolve = getattr(root, "resolve", None) or getattr(root, "default", None)
@@ -84,7 +84,7 @@ def row_ref(row_id: object, owner_id: object) -> str:
 
 
 def candidate_ref(candidate: Any) -> str:
-    """Ref of what a search looked at."""
+    """Ref of a candidate of a search."""
     metadata = cast(Mapping[str, Any], value(candidate, "metadata") or {})
     entry_id = metadata.get("entry_id")
     return entry_ref(entry_id) if entry_id else row_ref(value(candidate, "id"), metadata.get("owner_id"))
@@ -101,33 +101,33 @@ def profile_ref(owner_id: object) -> str:
 
 
 def buffer_ref(session_id: object) -> str:
-    """Ref of the messages of a session that are in no memcell yet."""
+    """Ref of the buffer of a session: the messages without a memcell."""
     return state_ref(f"buffer-{session_id}")
 
 
 def message_ref(id: object, text: object) -> str:
-    """Ref of a message: EverOS' own id, the digest of its text where it has none (results of tools)."""
+    """Ref of a message: the id of EverOS, else (results of tools) the digest of the text."""
     return variable_ref(RefKind.MESSAGE, text, id)
 
 
 def entry_text(sections: Mapping[str, str]) -> str:
-    """The text of a markdown entry, as a search returns it."""
+    """The text of a markdown entry, equal to the text in a search result."""
     return _joined(sections, _SECTIONS) or "\n".join(sections.values()).strip()
 
 
 def record_text(record: Any) -> str:
-    """The text of a row of the index or of an item of a result; of a candidate, that of its metadata."""
+    """The text of a row of the index, of an item of a result, or of the metadata of a candidate."""
     metadata = value(record, "metadata")
     return _joined(metadata if isinstance(metadata, Mapping) else record, _COLUMNS)
 
 
 def case_text(case: Any) -> str:
-    """The text of a case, as its entry holds it."""
+    """The text of a case, equal to the text of its entry."""
     return _joined(case, (("task_intent", "approach"),))
 
 
 def profile_text(profile: Any) -> str:
-    """The content of a profile as JSON: alike for the extracted, the written and the found one."""
+    """The content of a profile as JSON, equal for the extracted, written and found profile."""
     names = ("summary", "explicit_info", "implicit_traits")
     return json.dumps({name: value(profile, name) or "" for name in names}, sort_keys=True, ensure_ascii=False)
 
@@ -141,7 +141,7 @@ def message_text(item: Any) -> str:
 
 
 def ids_text(ids: Iterable[object]) -> str:
-    """The content of a state that only collects others."""
+    """The content of a state that is a list of ids."""
     return json.dumps([str(id) for id in ids])
 
 
@@ -154,5 +154,5 @@ def _joined(values: Any, choices: Iterable[tuple[str, ...]]) -> str:
 
 
 def _text(part: Any) -> Any:
-    """A text; of the shape that rerankers are given (subject and content), the content."""
+    """A text; of the input of a reranker (subject and content) the content."""
     return value(part, "content") if isinstance(part, Mapping) else part

@@ -1,4 +1,4 @@
-"""The turn of an agent, from the message of the user to the end of the workflow that `run` starts; of a workflow."""
+"""Turns of agents and workflows: from the message of the user to the end of the workflow that `run` starts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from memtrace_otel.instrumentation.llamaindex.retrieval import SEARCHES, Served,
 from memtrace_otel.instrumentation.llamaindex.state import Call
 from memtrace_otel.instrumentation.steps import Step
 
-_SEARCHES = 256  # of a turn that are looked for in what its tools return
+_SEARCHES = 256  # newest searches of a turn, which the outputs of its tools are compared with
 _turn: ContextVar[Answering | None] = ContextVar("memtrace_llamaindex_turn", default=None)
-"""The answer that the agent around gives, None for one that works for another."""
+"""The answer of the agent around; None inside an agent that works for another agent."""
 
 
 def run(call: Call) -> Step:
-    """`run` of an agent or of several: model calls, tools and memory are steps of its one answer."""
+    """`run` of one agent or of several: model calls, tools and memory are steps of one answer."""
     if ANSWERING.get() is not None:
         call.carry(_turn, None)
         yield
@@ -35,15 +35,16 @@ def run(call: Call) -> Step:
     answering.quote(question, served_here())
     call.carry(SEARCHES, (deque[Served](maxlen=_SEARCHES),))
     handler = yield
-    turn = cast("asyncio.Future[Any] | None", getattr(handler, "_result_task", handler))  # early ones are futures
+    turn = cast(
+        "asyncio.Future[Any] | None", getattr(handler, "_result_task", handler)
+    )  # in early releases the handler is the future
     if isinstance(turn, asyncio.Future):
         call.detach(answering.operation)
         turn.add_done_callback(partial(_finish, answering))
 
 
 def call_tool(call: Call) -> Step:
-    """`_call_tool`: what a tool returns goes into the next prompt. It may hold what this tool has retrieved, or one
-    before it."""
+    """`_call_tool`: the output of a tool goes into the next prompt, with what this or an earlier tool has retrieved."""
     answering, of_turn = ANSWERING.get(), SEARCHES.get()[:1]
     if answering is None or not of_turn:
         return
@@ -54,7 +55,7 @@ def call_tool(call: Call) -> Step:
 
 
 def finalize(call: Call) -> Step:
-    """`finalize` of an agent: what it says last goes into its memory, that of a ReAct agent behind its thoughts."""
+    """`finalize` of an agent: its last text goes into its memory; a ReAct agent puts its thoughts before the text."""
     answering, arguments = _turn.get(), call.arguments()
     said = message_text(getattr(arguments.get("output"), "response", None)).rpartition("Answer:")[2].strip()
     if answering is not None and said:
@@ -63,8 +64,10 @@ def finalize(call: Call) -> Step:
 
 
 def run_workflow(call: Call) -> Step:
-    """`run` of a workflow of the program: its steps run in copies of this context. Without a span around it, it is a
-    turn, so that a model call in one step knows what another has retrieved."""
+    """`run` of a workflow of the program, whose steps run in copies of this context.
+
+    Without a span around it the workflow is a turn, so a model call in one step sees the retrievals of another step.
+    """
     within = bool(recall.place.get()) or trace.get_current_span().get_span_context().is_valid
     call.carry(recall.place, (*recall.place.get(), object()))
     if within:

@@ -1,8 +1,8 @@
 """Answers: the outermost of agent, chat engine, query engine and response synthesizer is the one answering operation.
 
-What happens inside it (several model calls of a refining synthesizer, sub-questions, a condensed question, a routing
-decision) are steps of that one answer: the synthesizers below it only tell it which nodes they used. A streamed answer
-is recorded when its text has come to its end.
+Everything inside (several model calls of a synthesizer, sub-questions, a condensed question, a routing decision) is a
+step of that one answer; inner synthesizers only report the nodes that they used. A streamed answer is recorded at the
+end of its text.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
 
 @dataclass(slots=True)
 class Answering:
-    """An answer under way: what its synthesizers and chat memories have handed to a model so far.
+    """An answer in progress: the nodes and contexts that its synthesizers and chat memories passed to a model.
 
-    `owner`: whose it is where no stored node tells, by default that of the first chat memory in use.
-    `interim`: answers to its sub-questions. `streams`: its text comes from a stream, which may end before or after the
-    call that returns it.
+    `owner`: the scope when no stored node gives one, by default that of the first chat memory in use.
+    `interim`: answers to sub-questions. `streams`: the text comes from a stream, which may end before or after the call
+    returns.
     """
 
     call: Call
@@ -57,16 +57,18 @@ class Answering:
     _ended: tuple[str, bool, BaseException | None] | None = None
 
     def use(self, given: list[Piece], query: str) -> None:
-        """Note the nodes of one synthesis, and the searches that found them."""
+        """Add the nodes of one synthesis, and the searches that found them."""
         lists = served_for(given, query)
         given = [piece for piece in given if piece.ref in lists or not self._is_interim(piece)]
         self.contexts.update((served.context, served.origin) for served in lists.values())
         self.used.update((piece.ref, version_of(self.call, piece, lists)) for piece in given)
 
     def quote(self, text: str, searches: Sequence[Served], made_of: Sequence[Served] = ()) -> None:
-        """Note the nodes of these searches (oldest first) that a text for the model holds; of several that returned an
-        equal text, those of the newest, if possible in `made_of`. One of `made_of` that it holds nothing of, nor any
-        synthesis, still fed it: a tool may shorten or sum up what it has found."""
+        """Add the nodes whose text is quoted in a text for the model. `searches` and `made_of` are oldest first.
+
+        Of equal texts the node of the newest search counts. A search of `made_of` (the searches of a tool) without a
+        quoted node is a source as well, because a tool may shorten or summarise its hits.
+        """
         returned = [
             (recall.fold(hit.piece.text), served, hit)
             for served in (*searches, *made_of)
@@ -86,16 +88,18 @@ class Answering:
             self.operation.mark(Incomplete.INFERRED)
 
     def remember(self, ref: str, origin: str) -> None:
-        """Note a context that was put into the prompt."""
+        """Add a context of the prompt."""
         self.contexts[ref] = origin
 
     def keep(self, texts: list[str]) -> None:
-        """Note replies that were put into a chat memory: what is read after the answer was put does not feed it."""
+        """Note replies put into a chat memory: contexts that are read later are no sources of the answer."""
         self.kept.update(dict.fromkeys(texts, len(self.contexts)))
 
     def observe(self, response: Any, name: str, text_of: Callable[[Any], str]) -> None:
-        """Collect the text of the stream in an attribute of a response, if there is one. From now on the operation is
-        current only where the stream is read, which may be another thread."""
+        """Collect the text of the stream in an attribute of a response, if there is a stream.
+
+        From now on the operation is current only where the stream is read, perhaps in another thread.
+        """
         stream = observed(getattr(response, "__dict__", {}).get(name), self.operation, text_of, self._stream_ended)
         if stream is not None:
             self.streams = True
@@ -103,7 +107,7 @@ class Answering:
             setattr(response, name, stream)
 
     def returned(self) -> None:
-        """The call is over and has left the operation to its stream."""
+        """The call has returned; the operation ends with its stream."""
         with self._lock:
             self._has_returned = True
             ended = self._ended
@@ -111,7 +115,7 @@ class Answering:
             self._end(*ended)
 
     def conclude(self, said: str, *, whole: bool) -> None:
-        """Record what went into the answer, and the answer."""
+        """Record the sources of the answer, and the answer."""
         operation, used = self.operation, list(self.used.values())
         operation.scope = owner(used) or self.owner
         until = max((place for text, place in self.kept.items() if said and said in text), default=None)
@@ -125,7 +129,7 @@ class Answering:
             operation.wrote(_answer_ref(operation), role=Role.ANSWER, content=said)
 
     def _is_interim(self, piece: Piece) -> bool:
-        """Whether a node was made of the answer to a sub-question: what that was made of is noted already."""
+        """Whether a node holds the answer to a sub-question, whose sources are already recorded."""
         return any(piece.text.endswith(said) for said in self.interim) and not version_of(self.call, piece, {}).origin
 
     def _stream_ended(self, said: str, whole: bool, error: BaseException | None) -> None:
@@ -146,8 +150,7 @@ ANSWERING: ContextVar[Answering | None] = ContextVar("memtrace_llamaindex_answer
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer of `operation`, which its chat engine or agent puts into this memory, perhaps before it returns, as a
-    message that ends with `said`."""
+    """The answer of `operation`, which its engine or agent puts into `memory` as a message that ends with `said`."""
 
     memory: Any
     operation: Operation
@@ -178,7 +181,7 @@ def chat(call: Call) -> Step:
 
 
 def synthesize(call: Call) -> Step:
-    """`synthesize`, `asynthesize`: the nodes that an answer really uses."""
+    """`synthesize`, `asynthesize`: the nodes that an answer uses."""
     arguments = call.arguments()
     text, given = query_text(arguments.get("query")), list(pieces(arguments.get("nodes")))
     answering = ANSWERING.get()
@@ -189,7 +192,7 @@ def synthesize(call: Call) -> Step:
 
 
 def stream_chat_response(call: Call) -> Step:
-    """`StreamingAgentChatResponse`: a chat engine is about to hand its stream to the thread that reads it."""
+    """`StreamingAgentChatResponse`: a chat engine passes its stream to the thread that reads the stream."""
     answering = ANSWERING.get()
     yield
     if answering is None:
@@ -199,8 +202,8 @@ def stream_chat_response(call: Call) -> Step:
 
 
 def write_to_history(call: Call) -> Step:
-    """`write_response_to_history`, `awrite_response_to_history`: reads the stream in a thread or task of its own, then
-    puts the reply into the chat memory. The thread has lost the context of the answer."""
+    """`write_response_to_history`, `awrite_response_to_history`: reads the stream in another thread or task, then puts
+    the reply into the chat memory. The thread has lost the context of the answer."""
     operation = operation_of(call.instance.chat_stream) or operation_of(call.instance.achat_stream)
     if operation is None:
         return
@@ -213,7 +216,7 @@ def write_to_history(call: Call) -> Step:
 
 
 def open_answer(call: Call, question: str, owner: str) -> Answering:
-    """Begin the one answer to a question; everything inside the call is a step of it."""
+    """Begin the answer to a question; everything inside the call is a step of the answer."""
     report_waiting()
     operation = call.open(
         semconv.CHAT, OpKind.RESPOND, scope=owner, purpose=purpose(call), attributes=_model_of(call.instance)
@@ -228,7 +231,7 @@ def open_answer(call: Call, question: str, owner: str) -> Answering:
 def _answer(call: Call, question: str, given: list[Piece] | None = None) -> Step:
     around = ANSWERING.get()
     if around is not None:
-        said = getattr((yield), "__dict__", {}).get("response")  # no property: it may read a stream
+        said = getattr((yield), "__dict__", {}).get("response")  # not a property, which may read a stream
         if said and isinstance(said, str):
             around.interim.append(said)
         return
@@ -249,8 +252,7 @@ def _answer(call: Call, question: str, given: list[Piece] | None = None) -> Step
 
 
 def _owner_of(call: Call, memory: Any) -> str:
-    """Whose the answers of an engine are: the chat memory's, else the store's, else those of the engine itself unless
-    an operation around it tells."""
+    """Scope of the answers of an engine: of its chat memory, else its store, else the operation around, else itself."""
     if memory is not None:
         return call.patches.scope_of_chat(memory)
     store, around = store_behind(call.instance), current_operation()

@@ -1,4 +1,4 @@
-"""Memory blocks: what `Memory` moves old messages into and reads beside its queue.
+"""Memory blocks: `Memory` moves old messages into blocks and reads the blocks beside its queue.
 
 A block is one evolving state, `state:<session id>.<block name>`. A block on a vector store keeps chunks instead: its
 writes and searches are those of the store.
@@ -34,8 +34,8 @@ CONDENSE_PROMPT = make_ref(RefKind.PROMPT, "llamaindex.fact_condense")
 
 @dataclass(slots=True)
 class Update:
-    """A block that takes messages in: its state, they, the operation that reads the next reply of the model (opened by
-    `call`), and the origins of the facts made so far, by text."""
+    """A block that receives messages. `reading`: the operation of the next reply of the model, opened by `call`.
+    `facts`: the origins of the new facts, by text."""
 
     ref: str
     scope: str
@@ -77,7 +77,7 @@ def put(call: Call) -> Step:
 
 
 def get(call: Call) -> Step:
-    """`aget` of a block inside `aget` of its memory: a hit, or the context that a search in its store has made."""
+    """`aget` of a block inside `aget` of its memory: a hit, or the context of a search in the store of the block."""
     conversation = CONVERSATION.get()
     if conversation is None:
         return
@@ -90,7 +90,7 @@ def get(call: Call) -> Step:
     text = _text(content)
     if not text or _is_on_store(call.instance):
         return
-    if _is_static(call.instance):  # it came with the program: no gap in the lineage
+    if _is_static(call.instance):  # part of the program: no gap in the lineage
         read = operation.read(variable_ref(RefKind.PROMPT, text), role=Role.PROMPT, content=text)
     else:
         ref, scope = _place(call.instance, "")
@@ -112,7 +112,7 @@ def extract(call: Call) -> Step:
 
 
 def parse_reply(call: Call) -> Step:
-    """`_parse_facts_xml`: the first reply holds new facts, a second one the condensed list that replaces them all."""
+    """`_parse_facts_xml`: the first reply holds new facts, a second reply the condensed list of all facts."""
     update, block = UPDATE.get(), call.instance
     if update is None or update.call is None or update.reading is None:
         return
@@ -140,7 +140,7 @@ def parse_reply(call: Call) -> Step:
 
 
 def _messages(given: Sequence[Any]) -> list[Message]:
-    """The messages that have just left the queue; any others are said now."""
+    """The messages that have just left the queue; other messages are new."""
     conversation = CONVERSATION.get()
     archived = conversation.archived if conversation is not None else []
     texts = [text for message in given if (text := message_text(message))]
@@ -148,7 +148,7 @@ def _messages(given: Sequence[Any]) -> list[Message]:
 
 
 def _place(block: Any, session: str) -> tuple[str, str]:
-    """Ref and scope of the state of a block; of one without a memory around it, by its name alone."""
+    """Ref and scope of the state of a block; without a memory around the block its name and class give them."""
     conversation = CONVERSATION.get()
     if conversation is not None:
         return make_ref(RefKind.STATE, f"{conversation.session}.{block.name}"), conversation.operation.scope

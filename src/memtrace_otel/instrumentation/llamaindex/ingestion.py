@@ -1,7 +1,7 @@
-"""Documents on their way into a store: what a pipeline or an index was given, and the chunks that parsers cut.
+"""Ingestion of documents: the documents given to a pipeline or an index, and the chunks that parsers cut.
 
-A document has a new version when an ingestion first uses it. One that the pipeline skips, because its document store
-knows it, is left alone (action NONE).
+A document has a new version when an ingestion first uses it. A document that the pipeline skips, because its document
+store has it, is unchanged (action NONE).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from memtrace_otel.semconv import Action, OpKind, RefKind, Role
 
 @dataclass(slots=True)
 class Ingestion:
-    """One run of a pipeline or one insert into an index, with the documents it was given by id.
+    """One run of a pipeline or one insert into an index, with the given documents by id.
 
-    `awaited`: class of the store that an index is about to make for itself, and the name that it will go by.
+    `awaited`: class and name of the store that an index will make for itself.
     """
 
     call: Call
@@ -47,11 +47,11 @@ class Ingestion:
     _written: int = 0
 
     def given(self, id: str) -> Piece | None:
-        """The document of this id, None when it is not one of this run."""
+        """The given document with this id, None for another id."""
         return self.documents.get(id)
 
     def use(self, id: str) -> str | None:
-        """Origin of the version of a given document that this run stores; None for any other document."""
+        """Origin of the version of a given document that this run stores; None for another document."""
         document = self.documents.get(id)
         if document is None:
             return None
@@ -67,13 +67,13 @@ class Ingestion:
         return origins().find(scope, document.ref)
 
     def adopt(self, store: Any) -> None:
-        """Nodes go into a store: it may be the one that the index has made, whose scope the documents have."""
+        """Nodes go into a store: the store that the index has made gets the scope of the documents."""
         if self.awaited is not None and self.awaited[0] == type(store).__name__:
             self.call.patches.scope_of(store, self.awaited[1])
             self.awaited = None
 
     def finish(self) -> None:
-        """Record the documents that were given and not used."""
+        """Record the given documents that were not used."""
         for id, document in self.documents.items():
             if id not in self.used:
                 self._leave(document)
@@ -88,7 +88,7 @@ class Ingestion:
         operation.wrote(document.ref, action=action, content=document.text, sources=sources)
 
     def _writer(self) -> Operation:
-        """The operation that records the next document: every so many a further one below the first."""
+        """The operation of the next document: after every `BATCH` documents another operation below the first."""
         first = self.call.operations[0]
         if self._written and self._written % BATCH == 0:
             self.operation = self.call.open(
@@ -114,7 +114,7 @@ def run(call: Call) -> Step:
 
 
 def from_documents(call: Call) -> Step:
-    """`BaseIndex.from_documents`: an index is built."""
+    """`BaseIndex.from_documents`: a new index."""
     arguments = call.arguments()
     context = arguments.get("storage_context")
     yield from _ingest(call, store_of_new(call.instance, context), _list(arguments.get("documents")))
@@ -126,12 +126,12 @@ def insert(call: Call) -> Step:
 
 
 def refresh(call: Call) -> Step:
-    """`refresh_ref_docs`, `arefresh_ref_docs`: those documents that have changed."""
+    """`refresh_ref_docs`, `arefresh_ref_docs`: the changed documents."""
     yield from _ingest(call, store_behind(call.instance), _list(call.arguments().get("documents")))
 
 
 def _ingest(call: Call, store: Any, given: list[Any]) -> Step:
-    if INGESTION.get() is not None:  # `refresh` inserts, `insert` runs no pipeline: the outermost one is recorded
+    if INGESTION.get() is not None:  # `refresh` calls `insert`: the outermost call is recorded
         return
     documents = {
         piece.id: piece for piece in pieces(given, fingerprints=True) if ref_kind(piece.ref) == RefKind.DOCUMENT
@@ -184,14 +184,14 @@ class Cut:
         return self._places[id]
 
     def write(self, node: Any, piece: Piece) -> None:
-        """Record a chunk, made of what it names as its origin or else of everything."""
+        """Record a chunk; its source is the document or chunk that it names, else everything given."""
         above = next((id for id in _above(node, piece) if id in self._given), None)
         sources = [self.read(id) for id in ([above] if above is not None else self._given)]
         self._operation.wrote(piece.ref, content=piece.text, sources=sources)
 
 
 def _above(node: Any, piece: Piece) -> list[str]:
-    """Ids of what a node may have been cut from, the nearest first."""
+    """Ids of the parent chunk and of the document of a node."""
     parent = getattr(node, "parent_node", None)
     return [*([parent.node_id] if parent is not None else []), piece.document]
 
@@ -201,7 +201,7 @@ def _list(values: Any) -> list[Any]:
 
 
 MESSAGES: ContextVar[tuple[Message, ...]] = ContextVar("memtrace_llamaindex_messages", default=())
-"""Messages that a memory block is about to store as one node."""
+"""The messages that a memory block stores as one node."""
 
 
 def read_sources(operation: Operation, piece: Piece) -> list[int]:

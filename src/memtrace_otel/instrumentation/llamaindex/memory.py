@@ -1,6 +1,6 @@
-"""Chat memory: the queue of messages that a conversation keeps is one evolving state, `state:<session id>`.
+"""Chat memory: the message queue of a conversation is one evolving state, `state:<session id>`.
 
-Each message put in makes a new version of it, and so does every flush of old messages into memory blocks and every
+Each new message makes a new version of the queue, and so does each flush of old messages into memory blocks and each
 summary. `gen_ai.memory.store.id` is the table (or the class) of the chat store; the owner is the session.
 """
 
@@ -29,11 +29,11 @@ _SHOWN = 50
 
 @dataclass(slots=True)
 class Conversation:
-    """A call on a chat memory under way.
+    """A call of a chat memory in progress.
 
-    `queue`: the active messages, as the chat store told them last. `writes`: the call puts messages in and
-    the new queue is not known yet. `context`: the inputs that make the next prompt. `archived`: the messages that have
-    left the queue for the memory blocks.
+    `queue`: the active messages that the chat store returned last. `writes`: the call puts messages in, and the new
+    queue is not known yet. `context`: the inputs that make the next prompt. `archived`: the messages that moved
+    from the queue into the memory blocks.
     """
 
     memory: Any
@@ -55,7 +55,7 @@ class Conversation:
         return make_ref(RefKind.STATE, self.session)
 
     def saw(self, queue: Sequence[Any]) -> None:
-        """The chat store has told the active messages. After a `put` that is the new version of the queue."""
+        """The chat store returned the active messages. After a `put` they are the new version of the queue."""
         self.queue = queue
         if self.writes:
             write_state(self.operation, self.ref, queue_text(queue), self.sources)
@@ -71,7 +71,7 @@ def put(call: Call) -> Step:
 
 
 def set_messages(call: Call) -> Step:
-    """`set`, `aset`: the messages that make the queue from now on."""
+    """`set`, `aset`: a new queue."""
     reading = CONVERSATION.get()
     if reading is not None and reading.memory is call.instance:
         yield from _make_room(call, reading)
@@ -80,14 +80,16 @@ def set_messages(call: Call) -> Step:
 
 
 def _make_room(call: Call, reading: Conversation) -> Step:
-    """A memory sets its queue while it is read: the oldest messages give way to a summary of them or, where there is
-    no model to write one, to nothing. Most readings set what there was: no version of its own."""
+    """A memory sets its queue during a read: a summary replaces the oldest messages; without a model they are dropped.
+
+    Most reads set an unchanged queue, which is not a new version.
+    """
     given = list(cast("Sequence[Any]", call.arguments().get("messages") or ()))
     if len(given) == len(reading.queue) and all(map(is_, given, reading.queue)):
         return
     queues, name = call.patches.queues, call.patches.scope_of_chat(call.instance)
     stood = [message for message in reading.queue if message_text(message)]
-    known: defaultdict[int, list[Message]] = defaultdict(list)  # one object may stand there twice
+    known: defaultdict[int, list[Message]] = defaultdict(list)  # one object may be in the queue twice
     for stands, message in zip(stood, queues.recognise(name, reading.queue), strict=True):
         known[id(stands)].append(message)
     kept = [message for message in given if message_text(message)]
@@ -128,21 +130,20 @@ def _write(call: Call, *, whole: bool = False) -> Step:
     yield
     if not conversation.writes:
         return
-    queue = _kept(call.instance) or (given if whole else ())  # this memory does not look at its queue
+    queue = _kept(call.instance) or (given if whole else ())  # this memory does not read its queue
     if queue:
         conversation.saw(queue)
-    else:  # nor does its store tell without being asked
+    else:  # the queue is unknown: no store is read for our sake
         write_state(operation, conversation.ref, None, conversation.sources)
 
 
 def get(call: Call) -> Step:
-    """`get`, `aget`: queue and memory blocks in, the messages for the next prompt out; those left out for lack of room
-    are candidates."""
+    """`get`, `aget`: queue and memory blocks in, messages of the next prompt out; omitted messages are candidates."""
     yield from _read(call)
 
 
 def get_all(call: Call) -> Step:
-    """`get_all`, `aget_all`: the whole conversation, with the messages that have left the queue."""
+    """`get_all`, `aget_all`: the whole conversation, with the messages that left the queue."""
     yield from _read(call, archived=True)
 
 
@@ -171,7 +172,7 @@ def _read(call: Call, *, archived: bool = False) -> Step:
 
 
 def reset(call: Call) -> Step:
-    """`reset`, `areset`: the conversation is forgotten. A memory that is about to set a new queue is left alone."""
+    """`reset`, `areset`: the conversation is deleted. Inside another call of the memory, a new queue follows."""
     if CONVERSATION.get() is not None or not call.enter("memory.write"):
         return
     operation = _open(call, semconv.DELETE_MEMORY, OpKind.DELETE)
@@ -188,11 +189,11 @@ def get_messages(call: Call) -> Step:
     if conversation is None or chat_store_of(conversation.memory) is not call.instance:
         return
     messages = yield
-    conversation.saw(list(messages))  # the store may go on using its list
+    conversation.saw(list(messages))  # the store may change its list later
 
 
 def archive_oldest_messages(call: Call) -> Step:
-    """`archive_oldest_messages` of the chat store: the oldest messages leave the queue for the memory blocks."""
+    """`archive_oldest_messages` of the chat store: the oldest messages move from the queue into the memory blocks."""
     conversation = CONVERSATION.get()
     if conversation is None or chat_store_of(conversation.memory) is not call.instance:
         return
@@ -219,24 +220,26 @@ CHAT_STORE: dict[str, StepFunction] = {
     "aget_messages": get_messages,
     "archive_oldest_messages": archive_oldest_messages,
 }
-"""Of the chat store that a memory in use has, whichever package defines it."""
+"""Methods of the chat store of a memory in use, in any package."""
 
 
 def queue_text(queue: Sequence[Any]) -> str:
-    """The newest messages of a queue below the number of older ones: what one more message costs must not grow with
-    the conversation. The versions before tell what the older ones were."""
+    """The number of older messages, and the texts of the newest 50.
+
+    The limit keeps the cost of one message constant. Earlier versions of the queue hold the older messages.
+    """
     older = len(queue) - _SHOWN
     texts = [message_text(message) for message in queue[-_SHOWN:]]
     return "\n".join([f"({older} older messages)", *texts] if older > 0 else texts)
 
 
 def read_messages(operation: Operation, messages: Sequence[Message]) -> list[int]:
-    """Record messages given to a memory."""
+    """Record messages as inputs."""
     return [message.read_by(operation) for message in messages]
 
 
 def read_previous(operation: Operation, ref: str) -> list[int]:
-    """Record the version of a state that is about to be replaced, if this process knows one."""
+    """Record the replaced version of a state, if this process knows one."""
     origin = origins().find(operation.scope, ref)
     return [operation.read(ref, role=Role.PREVIOUS, origin=origin)] if origin else []
 
@@ -248,8 +251,8 @@ def write_state(operation: Operation, ref: str, content: object, sources: list[i
 
 
 def _answers(memory: Any, given: Sequence[Any]) -> list[Message]:
-    """What a reply given to a memory may be: the answer under way whose engine keeps its replies there, else one that
-    was given before in this turn. To be asked before an operation starts."""
+    """The answers that a reply may be: the answer in progress whose engine stores its replies in this memory, else the
+    earlier answers of this turn. Call this before an operation starts."""
     reply = REPLY.get()
     if reply is not None and reply.memory is memory:
         texts = map(message_text, given[-1:])
@@ -269,7 +272,7 @@ def _open(call: Call, name: str, kind: OpKind) -> Operation:
 
 
 def _shown(queue: Sequence[Message], texts: Sequence[str]) -> list[tuple[Message, Role]]:
-    """The messages of a queue with what they are to the prompt, which shows the newest of them."""
+    """The messages of a queue with their roles: the newest ones are in the prompt, the others are candidates."""
     left = Counter(texts)
     found: list[tuple[Message, Role]] = []
     for message in reversed(queue):
@@ -279,6 +282,6 @@ def _shown(queue: Sequence[Message], texts: Sequence[str]) -> list[tuple[Message
 
 
 def _kept(memory: Any) -> Sequence[Any]:
-    """The queue of a chat store that holds it in this process; others are not asked."""
+    """The queue in a chat store in memory; other stores are not read."""
     store = getattr(chat_store_of(memory), "store", None)
     return cast("dict[str, list[Any]]", store).get(session_of(memory)) or () if isinstance(store, dict) else ()

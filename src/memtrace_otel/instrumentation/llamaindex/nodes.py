@@ -16,10 +16,10 @@ from memtrace_otel.semconv import RefKind
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A node or document as LlamaIndex handed it over. `fingerprint` covers text and metadata, '' where nobody asked.
+    """A node or document of LlamaIndex. `fingerprint` covers text and metadata; '' when not requested.
 
-    `document` is the id of the document that a node was cut from, '' when it names none. `item` is the scored node that
-    a search has made, None for a bare node; it is not kept alive.
+    `document` is the id of the document that a node names, else ''. `item` is a weak reference to the scored node of a
+    search, None for a bare node.
     """
 
     ref: str
@@ -32,7 +32,7 @@ class Piece:
 
 
 def pieces(nodes: object, *, fingerprints: bool = False) -> Iterator[Piece]:
-    """The nodes, scored nodes or documents of a list; of anything that is no list, none (it may be consumed)."""
+    """The nodes, scored nodes or documents of a list. Other iterables give none, because iteration may consume them."""
     for item in cast(list[Any], nodes) if isinstance(nodes, list | tuple) else []:
         node = getattr(item, "node", item)
         id = getattr(node, "node_id", None)
@@ -50,7 +50,7 @@ def pieces(nodes: object, *, fingerprints: bool = False) -> Iterator[Piece]:
 
 @lru_cache(maxsize=256)
 def is_document(kind: type[object]) -> bool:
-    """Whether objects of this class are whole documents, not pieces of them."""
+    """Whether objects of this class are whole documents."""
     schema = "llama_index.core.schema"
     return any(base.__name__ == "Document" and base.__module__ == schema for base in kind.__mro__)
 
@@ -81,11 +81,11 @@ def query_ref(text: str) -> str:
 
 
 def message_text(message: Any) -> str:
-    """The text of a `ChatMessage`, '' when it holds none."""
+    """The text of a `ChatMessage`, else ''."""
     content = getattr(message, "content", None)
     return content if isinstance(content, str) else ""
 
 
 def message_ref(text: str) -> str:
-    """Ref of a message: LlamaIndex gives messages no ids."""
+    """Ref of the text of a message: LlamaIndex gives messages no ids."""
     return variable_ref(RefKind.MESSAGE, text)

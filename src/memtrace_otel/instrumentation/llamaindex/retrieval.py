@@ -1,4 +1,4 @@
-"""Searches: the query and every hit in rank order in, the context they make out; and what re-ranks the hits."""
+"""Searches and rerankers: the query and the hits in rank order in, the context of the hits out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ITEMS = 2048
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A stored node as it was found: who owns it and what wrote it ('' if not known here)."""
+    """A stored node that was found: its owner and its writer ('' when unknown)."""
 
     piece: Piece
     scope: str
@@ -33,7 +33,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A list of nodes that a search or a re-ranking returned: the context it made, the query, the hits by ref."""
+    """A list of nodes that a search or a reranker returned: its context, its query, its hits by ref."""
 
     context: str
     origin: str
@@ -42,20 +42,20 @@ class Served:
 
 
 _lists: OrderedDict[int, tuple[weakref.ref[Any], Served]] = OrderedDict()
-"""The list that served a scored node last, by the id of the object."""
+"""The list that returned a scored node last, by the id of the object."""
 _served: ContextVar[tuple[Served, ...]] = ContextVar("memtrace_llamaindex_served", default=())
 INNER: ContextVar[list[Served] | None] = ContextVar("memtrace_llamaindex_inner", default=None)
-"""Takes the searches that are steps of a wider reading."""
+"""Collects the searches that are steps of another retrieval."""
 SEARCHES: ContextVar[tuple[deque[Served], ...]] = ContextVar("memtrace_llamaindex_searches", default=())
-"""Take the searches of an agent's turn, and those of the tool that it has called."""
+"""Collect the searches of an agent's turn, and those of the called tool."""
 _searching: ContextVar[bool] = ContextVar("memtrace_llamaindex_searching", default=False)
 
 
 def retrieve(call: Call) -> Step:
-    """`retrieve`, `aretrieve`: the outermost is the turn's retrieval, one that another retriever calls is its step.
+    """`retrieve`, `aretrieve`: the outermost call is the retrieval of the turn, inner retrievers are its steps.
 
-    What the steps were asked instead (by a fusion that has a model rewrite the question) are its inputs, too. What they
-    have found and it does not return (merged, or left out by a fusion) are its candidates.
+    Rewritten queries of the steps (of a fusion retriever) are inputs as well. Hits of the steps that the call does not
+    return are candidates.
     """
     if not call.enter("retrieve"):
         return
@@ -72,7 +72,7 @@ def retrieve(call: Call) -> Step:
     found = yield
     hits = list(pieces(found))
     others = dict.fromkeys(step.query for step in steps if step.query not in ("", query))
-    # Without the role of a query: prompts repeat the question itself.
+    # Not with the role of a query: prompts contain the question itself.
     asked += [operation.read(query_ref(words), content=words) for words in others]
     _return(call, operation, query, asked, hits, inner=inner, around=around)
     returned = {hit.ref for hit in hits}
@@ -82,7 +82,7 @@ def retrieve(call: Call) -> Step:
 
 
 def query_store(call: Call) -> Step:
-    """`query`, `aquery` of a vector store that is asked directly, by the application or by a memory block."""
+    """`query`, `aquery` of a vector store, called by the application or by a memory block."""
     if _searching.get() or not call.enter("query"):
         return
     asked = call.arguments().get("query")
@@ -100,7 +100,7 @@ def query_store(call: Call) -> Step:
 
 
 def rerank(call: Call) -> Step:
-    """`postprocess_nodes`, `apostprocess_nodes`: given nodes are candidates, the returned ones hits in new order."""
+    """`postprocess_nodes`, `apostprocess_nodes`: given nodes are candidates, returned nodes are hits."""
     if not call.enter("rerank"):
         return
     arguments = call.arguments()
@@ -119,8 +119,8 @@ def rerank(call: Call) -> Step:
 
 
 def served_for(given: list[Piece], query: str) -> dict[str, Served]:
-    """The list that each node was taken from, by ref: that of the scored node itself, which steps of a workflow pass
-    on in contexts of their own, else the newest one, if possible one of the same query."""
+    """The list that each node was taken from, by ref: the list that returned the same object, else the newest list that
+    contains the node, with the same query if possible."""
     newest_first = _served.get()[::-1]
     served = sorted(newest_first, key=lambda one: one.query != query)
     found = {
@@ -130,7 +130,7 @@ def served_for(given: list[Piece], query: str) -> dict[str, Served]:
 
 
 def _list_of(piece: Piece) -> Served | None:
-    """The list that has served this very object, the newest of several."""
+    """The newest list that returned the same object. Workflow steps pass objects on in other contexts."""
     item = piece.item and piece.item()
     reference, served = _lists.get(id(item), (None, None))
     return served if item is not None and reference is not None and reference() is item else None
@@ -140,19 +140,19 @@ def _hand_out(hits: Iterable[Piece], served: Served) -> None:
     for hit in hits:
         item = hit.item and hit.item()
         if item is not None and hit.item is not None:
-            _lists.pop(id(item), None)  # the newest stay longest
+            _lists.pop(id(item), None)  # the newest is forgotten last
             _lists[id(item)] = hit.item, served
     while len(_lists) > _ITEMS:
         _lists.popitem(last=False)
 
 
 def served_here() -> tuple[Served, ...]:
-    """What this execution context was served lately, oldest first."""
+    """The newest lists of this execution context, oldest first."""
     return _served.get()
 
 
 def version_of(call: Call, piece: Piece, served: Mapping[str, Served], looked_in: str = "") -> Version:
-    """The version of a node that a list has served, else the one in the store of this scope, else its last writer's."""
+    """The version of a node in its list, else in the store of this scope, else of its last writer."""
     if piece.ref in served:
         return replace(served[piece.ref].hits[piece.ref], piece=piece)
     ledger = call.patches.ledger
@@ -161,21 +161,21 @@ def version_of(call: Call, piece: Piece, served: Mapping[str, Served], looked_in
 
 
 def read_version(operation: Operation, seen: Version, role: str) -> int:
-    """Record that a stored node was seen; an answer does not rank what it uses."""
+    """Record a stored node as an input; an answer records no scores."""
     piece, origin = seen.piece, seen.origin or None
     score = None if operation.kind == OpKind.RESPOND else piece.score
     return operation.read(piece.ref, role=role, content=piece.text, score=score, scope=seen.scope, origin=origin)
 
 
 def owner(seen: Iterable[Version]) -> str:
-    """The one owner of all these nodes, '' for several or unknown ones."""
+    """The owner of all these nodes; '' for several owners or an unknown owner."""
     scopes = {version.scope for version in seen}
     return scopes.pop() if len(scopes) == 1 else ""
 
 
 def _open(call: Call, inner: bool, store: Any) -> Operation:
     attributes = {semconv.GEN_AI_MEMORY_STORE_ID: store_name(store)} if store is not None else {}
-    # OpenInference goes by the name that LlamaIndex gives to the call.
+    # OpenInference uses the name that LlamaIndex gives to the call.
     recorded = None if inner else retrieval_of_another(purpose(call))
     operation = Operation(
         None if inner else semconv.RETRIEVAL,

@@ -1,7 +1,7 @@
-"""What vector stores and document stores take in, give up and find: every write of a chunk or document.
+"""Writes of vector stores and document stores: every stored and deleted chunk or document.
 
-The same content under the same id in a second store (LlamaIndex keeps nodes in a document store beside the vector
-store) is a copy, not a version of its own.
+Equal content under the same id in a second store (LlamaIndex keeps nodes in a document store beside the vector store)
+is a copy, not a new version.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def add(call: Call) -> Step:
 
 
 def add_documents(call: Call) -> Step:
-    """`add_documents`, `async_add_documents` of a document store: what no other store holds already.
+    """`add_documents`, `async_add_documents` of a document store: nodes that no other store holds.
 
-    Whole documents that a pipeline keeps to recognise them later are its own output, not a second one.
+    Whole documents that a pipeline stores to recognise them later are recorded by the pipeline.
     """
     if not call.enter("store"):
         return
@@ -52,21 +52,21 @@ def delete(call: Call) -> Step:
     document = str(call.arguments().get("ref_doc_id"))
     scope = call.patches.scope_of(call.instance)
     doomed = call.patches.ledger.cut_from(scope, document)
-    is_chunk = origins().find(scope, chunk_ref(document))  # early releases ask for it by the id of a node, in vain
+    is_chunk = origins().find(scope, chunk_ref(document))  # early releases call this with the id of a node
     if not doomed and (is_chunk or not hasattr(call.instance, "stores_text")):
         return  # a document store holds copies
     operation = _open_delete(call, scope)
     yield
     _bury(call, operation, doomed)
     ingestion = INGESTION.get()
-    if ingestion is None or ingestion.given(document) is None:  # else a new version of it is on its way
+    if ingestion is None or ingestion.given(document) is None:  # else a new version of the document follows
         ref = document_ref(document)
         operation.wrote(ref, action=Action.DELETE, sources=_read_previous(operation, scope, ref))
 
 
 def delete_nodes(call: Call) -> Step:
-    """`delete_nodes`, `adelete_nodes` of a vector store: what has these ids; with a filter or without ids, what the
-    store itself chooses."""
+    """`delete_nodes`, `adelete_nodes` of a vector store: the records with these ids, or the records that a filter
+    selects."""
     if not call.enter("store"):
         return
     arguments = call.arguments()
@@ -106,7 +106,7 @@ def _take_in(call: Call, taken: list[Piece]) -> Step:
 
 
 class Write:
-    """Nodes on their way into a store: what feeds them before the call, what became of them after it."""
+    """One write of nodes to a store: sources are recorded before the call, versions after the call."""
 
     def __init__(self, call: Call, taken: Sequence[Piece], *, current: bool) -> None:
         self._ledger, self._scope = call.patches.ledger, call.patches.scope_of(call.instance)
@@ -119,7 +119,7 @@ class Write:
         self._pieces = [(piece, self._sources(piece)) for piece in taken]
 
     def finish(self) -> None:
-        """Record the versions that the store has taken."""
+        """Record the stored versions."""
         for piece, sources in self._pieces:
             stored = self._known.get(piece.ref)
             same = stored is not None and stored.fingerprint == piece.fingerprint
@@ -135,8 +135,8 @@ class Write:
 
 
 def _delete_by_id(call: Call, ids: Iterable[object]) -> Step:
-    """Tombstones for what is known here or held in memory (it may have been loaded from a file); a store with a name
-    of its own may hold what another process has written."""
+    """Tombstones for records that this process or a store in memory knows. A store with a name may hold records of
+    another process, so each id gets a tombstone."""
     scope, ledger = call.patches.scope_of(call.instance), call.patches.ledger
     refs = {id: _ref_of(ledger, scope, id) for id in map(str, ids)}
     named, held = store_name(call.instance) != type(call.instance).__name__, _in_memory(call.instance) or ()
@@ -150,13 +150,13 @@ def _delete_by_id(call: Call, ids: Iterable[object]) -> Step:
 
 
 def _delete_found(call: Call) -> Step:
-    """Tombstones for what has left the memory. Another store does not say what it deletes: what is stored next under
-    any id may be the same as before, and yet it is a new version."""
+    """Tombstones for the records that a store in memory has deleted. Other stores do not return the deleted ids, so the
+    next write of any id is a new version."""
     scope, ledger, held = call.patches.scope_of(call.instance), call.patches.ledger, _in_memory(call.instance)
     operation, before = _open_delete(call, scope), list(held or ())
     if held is None:
         operation.mark(Incomplete.UNKNOWN_RECORD)
-        ledger.doubt(scope)  # also when the call fails: a server may have done it
+        ledger.doubt(scope)  # also when the call fails: the server may have deleted records
     yield
     if held is not None:
         left = _in_memory(call.instance) or ()

@@ -1,6 +1,6 @@
-"""Streamed answers: generators passed on as generators, while their text is collected.
+"""Streamed answers: generators are passed on as generators, and their text is collected.
 
-LlamaIndex calls the model when the first item is asked for, so each item is fetched inside the answering operation.
+LlamaIndex calls the model with the first item, so each item is fetched inside the answering operation.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from memtrace_otel.capture.finalizers import report_later
 _MAX_ITEMS = 100_000
 _guard = guard("llamaindex.stream")
 Done = Callable[[str, bool, BaseException | None], None]
-"""Takes the text so far, whether that is all of it, and what the stream raised."""
+"""Receives the text, whether the text is complete, and the error of the stream."""
 
 
 class Collector:
-    """The text of a stream so far; reports it once."""
+    """The text of a stream; reports the text once."""
 
     def __init__(self, operation: Operation, text_of: Callable[[Any], str], done: Done) -> None:
         self.operation = operation
@@ -30,19 +30,19 @@ class Collector:
         self._texts: list[str] = []
 
     def see(self, item: Any) -> None:
-        """Take in one item."""
+        """Add one item."""
         if len(self._texts) < _MAX_ITEMS:
             self._texts.append(self._text_of(item))
 
     def end(self, error: BaseException | None = None, *, whole: bool) -> None:
-        """Report what was seen."""
+        """Report the text."""
         if not self._ended:
             self._ended = True
             self._done("".join(self._texts), whole and len(self._texts) < _MAX_ITEMS, error)
 
     @contextmanager
     def under_way(self) -> Generator[None]:
-        """While the model is asked for the next item: the operation is the current one."""
+        """The operation is current while the next item is fetched."""
         with _guard:
             self.operation.resume()
         try:
@@ -56,12 +56,12 @@ _operations: weakref.WeakKeyDictionary[Any, Operation] = weakref.WeakKeyDictiona
 
 
 def operation_of(stream: Any) -> Operation | None:
-    """The operation whose text a generator of ours collects."""
+    """The operation of a generator that `observed` returned."""
     return _operations.get(stream) if inspect.isgenerator(stream) or inspect.isasyncgen(stream) else None
 
 
 def observed(stream: Any, operation: Operation, text_of: Callable[[Any], str], done: Done) -> Any:
-    """Return a generator (an async one for an async one) that gives the items of `stream`; None for anything else."""
+    """A generator with the items of the generator `stream` (async for async); None for another value."""
     collector = Collector(operation, text_of, done)
     any_stream = stream
     generator = inspect.isgenerator(stream)
@@ -69,9 +69,7 @@ def observed(stream: Any, operation: Operation, text_of: Callable[[Any], str], d
         return None
     passing = _pass_on(any_stream, collector) if generator else _pass_on_async(any_stream, collector)
     _operations[passing] = operation
-    weakref.finalize(
-        passing, report_later, partial(collector.end, whole=False)
-    )  # left half-way, or never asked for an item
+    weakref.finalize(passing, report_later, partial(collector.end, whole=False))  # dropped before its end
     return passing
 
 
