@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from memtrace_otel import semconv
-from memtrace_otel.capture import drops
 from tests.conftest import Recording
 from tests.integration.everos.conftest import outputs, recorded, tokens
 from tests.integration.everos.host import Memory
@@ -76,13 +75,3 @@ async def test_a_retried_strategy_is_recorded(ann: Memory, models: EverosModels,
     assert [out.ref.startswith("memory:af_") for span in seen.named("create_memory") for out in span.outputs].count(
         True
     ) == 1
-
-
-async def test_numpy_arrays_in_clusters_cause_no_drop(ann: Memory, recording: Recording) -> None:
-    before = dict(drops)
-    await ann.tell("I live in Paris.")
-    await ann.tell("TOPIC I like tea.")
-    runs = await ann.everos.runs("trigger_profile_clustering")
-    assert {str(run.status).split(".")[-1].lower() for run in runs} == {"success"}
-    assert dict(drops) == before
-    assert len(recorded(recording).all("upsert_cluster")) == 2

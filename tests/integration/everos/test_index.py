@@ -90,8 +90,3 @@ async def test_origins_in_records_are_found_after_a_restart(
     await ann.everos.settled()
     edit = next(span for span in recorded(recording).all("cascade") if outputs(span))
     assert [v.origin for v in inputs(edit, "previous")] == [writer.origin]
-
-
-async def test_files_contain_no_origins_by_default(ann: Memory) -> None:
-    await ann.tell("I live in Paris.")
-    assert not any(semconv.RECORD_ORIGIN_KEY in file.read_text() for file in ann.files("*"))

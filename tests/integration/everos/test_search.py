@@ -58,15 +58,6 @@ async def test_a_hybrid_search_records_the_candidates_of_its_ranking(ann: Memory
     assert {span.scope for span in seen.spans} == {search.scope}
 
 
-async def test_a_search_without_hits_is_recorded(ann: Memory, recording: Recording) -> None:
-    for method in METHODS:
-        await ann.search(QUESTION, method=method)
-    searches = recorded(recording).named("search_memory")
-    assert len(searches) == len(METHODS)
-    assert all([v.role for v in search.inputs] == ["query"] for search in searches)
-    assert all(search.attributes[semconv.GEN_AI_MEMORY_RECORD_COUNT] == 0 for search in searches)
-
-
 async def test_waiting_messages_are_hits(ann: Memory, recording: Recording) -> None:
     await told(ann)
     await ann.add("By the way, I moved.")

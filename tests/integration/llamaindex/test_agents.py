@@ -111,18 +111,6 @@ async def test_the_answer_reads_the_retrievals_of_several_tools(
     assert sorted(chunks(answer_of(recording))) == [PARIS, CHESS]
 
 
-async def test_chunks_that_no_tool_returned_are_not_read(
-    index: VectorStoreIndex, calling: LLM, recording: Recording, model: RagModel
-) -> None:
-    def best(question: str) -> str:
-        """Look into the notes."""
-        return index.as_retriever(similarity_top_k=2).retrieve(question)[0].get_content()
-
-    model.script += [calls("Where does Alice live?", tool="best"), "In Paris."]
-    await FunctionAgent(tools=[best], llm=calling).run(QUESTION)
-    assert chunks(answer_of(recording)) == [PARIS]
-
-
 async def test_a_tool_output_in_other_words_descends_from_its_search(
     index: VectorStoreIndex, calling: LLM, recording: Recording, model: RagModel
 ) -> None:

@@ -9,7 +9,6 @@ import networkx as nx
 import pytest
 from llama_index.core import (
     Document,
-    SimpleDirectoryReader,
     StorageContext,
     SummaryIndex,
     VectorStoreIndex,
@@ -19,7 +18,7 @@ from llama_index.core.ingestion import DocstoreStrategy, IngestionPipeline
 from llama_index.core.node_parser import HierarchicalNodeParser, get_leaf_nodes
 from llama_index.core.postprocessor import LLMRerank
 from llama_index.core.retrievers import AutoMergingRetriever
-from llama_index.core.schema import QueryBundle, TextNode
+from llama_index.core.schema import TextNode
 from llama_index.core.settings import Settings
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.vector_stores import SimpleVectorStore
@@ -114,18 +113,6 @@ def test_two_questions_do_not_leak(recording: Recording, model: RagModel) -> Non
         assert f"query:{content_digest(foreign)}" not in refs
         assert len([ref for ref in refs if ref.startswith("answer:")]) == 1
         assert {ref for ref in refs if ref.startswith("document:")} == {"document:d1", "document:d2"}
-
-
-def test_questions_asked_before_either_is_answered_do_not_leak(recording: Recording) -> None:
-    index = index_of(PARIS, CHESS)
-    engine = index.as_query_engine(similarity_top_k=2)
-    retriever = index.as_retriever(similarity_top_k=2)
-    found = {question: retriever.retrieve(question) for question in (ALICE, BOB)}
-    for question, nodes in found.items():
-        engine.synthesize(QueryBundle(question), nodes)
-    graph = graph_of(recording)
-    for answer, foreign in zip(operations(recording, "chat"), (BOB, ALICE), strict=True):
-        assert f"query:{content_digest(foreign)}" not in refs_of(graph, answer)
 
 
 def test_equal_chunks_of_two_documents_stay_separate(recording: Recording) -> None:
@@ -284,11 +271,3 @@ def test_one_node_id_in_two_indexes_is_two_records(recording: Recording) -> None
         answer = operations(recording, "chat")[-1]
         assert answer.scope == written.scope
         assert [v.origin for v in reads(answer, "context") if v.ref == "chunk:n"] == [written.origin]
-
-
-def test_documents_of_a_file_reader_are_recorded(recording: Recording, tmp_path: Any) -> None:
-    (tmp_path / "alice.txt").write_text(PARIS)
-    documents = SimpleDirectoryReader(str(tmp_path)).load_data()
-    VectorStoreIndex.from_documents(documents)
-    ingest = operations(recording)[0]
-    assert [v.ref for v in ingest.outputs] == [f"document:{documents[0].doc_id}"]

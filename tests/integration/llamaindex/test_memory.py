@@ -18,7 +18,7 @@ from llama_index.core.memory import (
     StaticMemoryBlock,
     VectorMemoryBlock,
 )
-from llama_index.core.storage.chat_store import BaseChatStore, SimpleChatStore
+from llama_index.core.storage.chat_store import SimpleChatStore
 from llama_index.core.vector_stores import SimpleVectorStore
 
 from memtrace_otel.capture.guard import drops
@@ -171,16 +171,6 @@ async def test_get_all_reads_the_whole_history_with_equal_refs(recording: Record
     assert [v.role for v in everything.outputs] == ["context"]
 
 
-@pytest.mark.parametrize("kind", [ChatMemoryBuffer, ChatSummaryMemoryBuffer])
-async def test_get_all_of_a_buffer_reads_the_whole_history(kind: Any, recording: Recording) -> None:
-    memory = kind.from_defaults(chat_store_key="s1", token_limit=20, tokenizer_fn=str.split)
-    memory.put(said("I live in Paris."))
-    memory.get_all()
-    await memory.aget_all()
-    put, *both = operations(recording)
-    assert [[v.ref for v in reads(span, "history")] for span in both] == [[v.ref for v in reads(put, "message")]] * 2
-
-
 async def test_facts_of_an_earlier_run_are_of_unknown_origin(recording: Recording) -> None:
     memory = memory_of(FactExtractionMemoryBlock(name="facts", llm=Settings.llm, facts=["Lives in Paris"]))
     await memory.aput(said("Where do I live?"))
@@ -286,18 +276,6 @@ async def test_a_summary_descends_from_the_summarised_messages(
     }
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
-async def test_a_read_without_a_summary_writes_nothing(kind: str, recording: Recording) -> None:
-    memory = summarised(Settings.llm)
-    memory.put(said("I live in Paris."))
-    await read(memory, kind)
-    memory.put(said("Nice!", "assistant"))
-    await read(memory, kind)
-    put, first, other, second = operations(recording)
-    assert {first.name, second.name} == {"search_memory"}
-    assert messages_of(second) == [*messages_of(put), *messages_of(other)]
-
-
 async def test_messages_keep_their_refs_when_older_ones_are_dropped(recording: Recording) -> None:
     memory = summarised()
     for text in ("I live in Paris.", "My dog is Rex."):
@@ -308,17 +286,6 @@ async def test_messages_keep_their_refs_when_older_ones_are_dropped(recording: R
     assert [v.ref for v in reads(update, "message")] == messages_of(paris)
     assert [v.content for v in update.outputs] == ["My dog is Rex."]
     assert messages_of(get) == messages_of(rex)
-
-
-def test_one_message_object_in_two_places_is_not_a_summary(recording: Recording) -> None:
-    memory, again = summarised(), said("Yes.")
-    for message in (said("I live in Paris."), again, said("Done then.", "assistant"), again, said("Ok.", "assistant")):
-        memory.put(message)
-    memory.get()
-    *puts, _get, update = operations(recording)
-    assert update.kind == "update"
-    assert [v.content for v in update.outputs] == ["Yes.\nDone then.\nYes.\nOk."]
-    assert [v.ref for v in reads(update, "message")] == messages_of(puts[0])
 
 
 async def test_a_reset_leaves_a_tombstone(recording: Recording) -> None:
@@ -376,25 +343,6 @@ async def test_equal_messages_have_two_refs_and_keep_them(make: Callable[[], Any
     assert messages_of(second) == [*put, *messages_of(last)]
 
 
-@MEMORIES
-async def test_a_slice_contains_the_message_of_its_own_turn(make: Callable[[], Any], recording: Recording) -> None:
-    memory = make()
-    await memory.aput(said("Yes."))
-    await memory.aget()
-    await memory.aput(said("Yes."))
-    await memory.aget()
-    one, first, other, second = operations(recording)
-    graph = graph_of(recording)
-
-    def heard(get: OperationSpan) -> set[str]:
-        ancestors = graph.ancestors(VersionKey(get.outputs[0].ref, get.origin))
-        return {key.ref for key in ancestors if isinstance(key, VersionKey) and key.ref.startswith("message:")}
-
-    assert heard(first) == set(messages_of(one))
-    assert heard(second) == {*messages_of(one), *messages_of(other)}
-    assert len(graph.messages()) == 2
-
-
 async def test_equal_messages_keep_their_refs_when_they_leave_the_queue(recording: Recording, model: RagModel) -> None:
     """Of two equal ones the older is archived; the newer is what the queue still holds."""
     model.script.append("<facts></facts>")
@@ -440,44 +388,6 @@ async def test_messages_of_an_earlier_process_are_named_by_text_and_number(recor
     yes = f"message:{content_digest('Yes.')}"
     assert messages_of(first) == [yes, f"message:{content_digest('Tea?')}", f"{yes}.2"]
     assert messages_of(second) == [*messages_of(first), *messages_of(put)]
-
-
-class Table(BaseChatStore):
-    """A chat store of the application that does not hold its messages in this process."""
-
-    rows: dict[str, list[ChatMessage]] = Field(default_factory=dict)
-
-    def set_messages(self, key: str, messages: list[ChatMessage]) -> None:
-        self.rows[key] = list(messages)
-
-    def get_messages(self, key: str) -> list[ChatMessage]:
-        return list(self.rows.get(key, []))
-
-    def add_message(self, key: str, message: ChatMessage) -> None:
-        self.rows.setdefault(key, []).append(message)
-
-    def delete_messages(self, key: str) -> list[ChatMessage] | None:
-        return self.rows.pop(key, None)
-
-    def delete_message(self, key: str, idx: int) -> ChatMessage | None:
-        return self.rows[key].pop(idx)
-
-    def delete_last_message(self, key: str) -> ChatMessage | None:
-        return self.rows[key].pop()
-
-    def get_keys(self) -> list[str]:
-        return list(self.rows)
-
-
-def test_an_unknown_queue_is_written_without_content(recording: Recording) -> None:
-    memory = buffer(chat_store=Table())
-    memory.set([said("I live in Paris."), said("Nice!", "assistant")])
-    memory.put(said("My dog is Rex."))
-    memory.get()
-    first, put, get = operations(recording)
-    assert [(v.ref, v.action, v.content) for v in first.outputs] == [(STATE, "ADD", "I live in Paris.\nNice!")]
-    assert [(v.ref, v.action, v.content or "") for v in put.outputs] == [(STATE, "UPDATE", "")]
-    assert [v.origin for v in reads(get, "hit")] == [put.origin]
 
 
 def test_a_message_of_another_process_gets_a_ref_of_its_own(recording: Recording) -> None:

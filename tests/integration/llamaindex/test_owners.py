@@ -25,7 +25,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from memtrace_otel.capture import Operation
 from memtrace_otel.graph import VersionKey
 from tests.conftest import Recording
-from tests.integration.llamaindex.conftest import PARIS, RagModel, graph_of, index_of, operations, reads
+from tests.integration.llamaindex.conftest import PARIS, RagModel, graph_of, operations, reads
 
 QUESTION = "Where do I live?"
 USERS = ("ann", "bob", "cid")
@@ -90,13 +90,6 @@ async def test_the_scope_of_an_agent_is_that_of_its_memory(
     for answer in operations(recording, "chat"):
         written = {s.scope for s in operations(recording, "upsert_memory") if s.parent_id == answer.span_id}
         assert written == {answer.scope}
-
-
-def test_users_of_one_index_share_a_scope(recording: Recording, model: RagModel) -> None:
-    index = index_of(PARIS)
-    for _ in USERS:
-        index.as_query_engine().query(QUESTION)
-    assert len(questions(recording)) == 1
 
 
 def test_the_operation_around_gives_the_scope(recording: Recording, model: RagModel) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from llama_index.core import Document, PromptTemplate, Settings, get_response_synthesizer
+from llama_index.core import Document, get_response_synthesizer
 from llama_index.core.postprocessor import LLMRerank, SimilarityPostprocessor
-from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers import ResponseMode
 from llama_index.core.retrievers import QueryFusionRetriever
-from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.core.schema import TextNode
 
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
 from tests.conftest import Recording
@@ -172,13 +171,3 @@ def test_an_error_of_the_model_reaches_the_program_and_the_span(recording: Recor
     assert (chat.status, retrieval.status) == ("error", "unset")
     assert not chat.outputs
     assert reads(chat, "query")
-
-
-def test_an_own_retriever_and_template_change_nothing(recording: Recording, model: RagModel) -> None:
-    index = index_of(PARIS)
-    engine = RetrieverQueryEngine.from_args(
-        index.as_retriever(), text_qa_template=PromptTemplate("{context_str}\n{query_str}"), llm=Settings.llm
-    )
-    engine.query(QUESTION)
-    assert model.prompts[-1] == f"{PARIS}\n{QUESTION}"
-    assert NodeWithScore(node=TextNode(text="x")).node_id
