@@ -1,4 +1,4 @@
-"""What is fuzzed, and what must hold of every input. A target raises what is no named error, and AssertionError."""
+"""The fuzzed functions, and what must hold for every input: a named error, or a correct result."""
 
 from __future__ import annotations
 

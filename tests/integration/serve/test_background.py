@@ -1,4 +1,4 @@
-"""The background processes: whatever one prints or however it hangs, the others go on."""
+"""The background processes: output, restarts, damaged files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ from tests.unit.test_cli import tell
 PIPE_BYTES = 1 << 16
 
 
-def test_metrics_on_the_console_are_no_progress(start: Start, recording: Recording, content_on: None) -> None:
+def test_metrics_on_the_console_do_not_disturb_the_reports(
+    start: Start, recording: Recording, content_on: None
+) -> None:
     server = start(OTEL_METRICS_EXPORTER="console", OTEL_METRIC_EXPORT_INTERVAL="2000", MEMTRACE_QUIET_SECONDS="0.2")
     tell(recording)
     assert server.post("/v1/traces", encode_sdk_spans(recording.spans()))[0] == 200
@@ -49,7 +51,7 @@ def test_metrics_on_the_console_are_no_progress(start: Start, recording: Recordi
     server.until(lambda: server.metric("decoded_spans") > decoded)
 
 
-def test_decoding_goes_on_while_an_attribution_takes_its_time(start: Start) -> None:
+def test_decoding_goes_on_during_a_long_attribution(start: Start) -> None:
     server = start(MEMTRACE_QUIET_SECONDS="0.2")
     with server.paused(Process.ATTRIBUTING):
         told, asked, failing = story(1)
@@ -61,7 +63,7 @@ def test_decoding_goes_on_while_an_attribution_takes_its_time(start: Start) -> N
     server.until(lambda: server.metric("verdicts") == 1)
 
 
-def test_who_wakes_a_process_that_hangs_does_not_wait(tmp_path: Path) -> None:
+def test_waking_a_hanging_process_does_not_block(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     SqliteStore.open(path).close()
     decoding = Child(Process.DECODING, (str(path),), Metrics())
@@ -78,7 +80,7 @@ def test_who_wakes_a_process_that_hangs_does_not_wait(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", [b"\xff", b"\x01\x00\x00\x00\x09abc"])
-def test_an_answer_that_is_damaged_stops_no_decoding(start: Start, tmp_path: Path, body: bytes) -> None:
+def test_a_damaged_span_does_not_stop_the_background_work(start: Start, tmp_path: Path, body: bytes) -> None:
     """One that is no span, one whose dictionary is gone."""
     database = tmp_path / "damaged.db"
     told, asked, failing = story(1)
@@ -98,7 +100,7 @@ def test_an_answer_that_is_damaged_stops_no_decoding(start: Start, tmp_path: Pat
     assert sum(server.restarts(process) for process in Process) == 0
 
 
-def test_one_that_cannot_be_started_is_tried_again(
+def test_a_process_that_cannot_be_started_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "a.db"
@@ -120,9 +122,7 @@ def test_one_that_cannot_be_started_is_tried_again(
     assert "the decoding process cannot be started: [Errno 11] Resource temporarily unavailable" in caplog.text
 
 
-def test_one_that_is_being_started_while_the_server_ends_ends_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_starts_while_the_server_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.db"
     SqliteStore.open(path).close()
     decoding = Child(Process.DECODING, (str(path),), Metrics())
@@ -154,7 +154,7 @@ def test_a_background_process_imports_neither_endpoints_nor_graphs(process: Proc
     assert not {"grpc", "uvicorn", "asyncio", "networkx"} & {*found}
 
 
-def test_a_damaged_last_page_makes_the_background_work_wait_and_not_end(start: Start, tmp_path: Path) -> None:
+def test_a_damaged_page_makes_the_background_work_wait(start: Start, tmp_path: Path) -> None:
     with SqliteStore.open(tmp_path / "spans.db") as store:
         store.add_request(
             encode_request([contract_span(n, n, n, attributes={"long": "x" * 3000}) for n in range(1, 9)])
@@ -170,7 +170,7 @@ def test_a_damaged_last_page_makes_the_background_work_wait_and_not_end(start: S
     assert health(server) == (503, "damaged")
 
 
-def test_a_damaged_index_is_told_by_the_health(start: Start, tmp_path: Path) -> None:
+def test_health_reports_a_damaged_index(start: Start, tmp_path: Path) -> None:
     with SqliteStore.open(tmp_path / "spans.db") as store:
         store.add_request(encode_request([contract_span(n, n, n) for n in range(1, 900)]))
         store.decode()

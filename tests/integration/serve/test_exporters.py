@@ -1,4 +1,4 @@
-"""The SDK's own exporters against a running server: what they were told is kept is in the file."""
+"""The exporters of the SDK against a running server: acknowledged spans are in the file."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def ids(some: list[ReadableSpan]) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", EXPORTERS)
-def test_spans_of_the_sdk_arrive(start: Start, kind: str) -> None:
+def test_spans_of_the_sdk_exporters_are_stored(start: Start, kind: str) -> None:
     server = start()
     provider = TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(exporter(server, kind)))
@@ -76,7 +76,7 @@ def test_spans_of_the_sdk_arrive(start: Start, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", EXPORTERS)
-def test_what_was_acknowledged_survives_kill_9(start: Start, kind: str) -> None:
+def test_acknowledged_spans_survive_kill_9(start: Start, kind: str) -> None:
     server = start()
     acknowledged: set[str] = set()
 
@@ -101,7 +101,7 @@ def test_what_was_acknowledged_survives_kill_9(start: Start, kind: str) -> None:
     assert acknowledged <= server.span_ids()
 
 
-def test_a_decoder_that_dies_is_started_again_and_loses_nothing(start: Start) -> None:
+def test_a_killed_decoding_process_is_restarted_and_loses_no_span(start: Start) -> None:
     server = start()
     sender = exporter(server, "http")
     first, second = spans(20), spans(20)
@@ -127,7 +127,7 @@ def test_two_servers_write_one_file(start: Start) -> None:
 
 
 @pytest.mark.parametrize("kind", ["grpc", "http"])
-def test_evaluations_arrive_as_logs(start: Start, kind: str) -> None:
+def test_evaluations_in_logs_become_judge_spans(start: Start, kind: str) -> None:
     server = start()
     provider = LoggerProvider()
     log_exporter = (

@@ -66,7 +66,7 @@ def test_an_unknown_trace_is_kept_until_its_spans_arrive(start: Start, told: lis
     assert verdicts(server) == ["update"]
 
 
-def test_the_command_beside_a_server_leads_to_a_verdict_too(
+def test_the_feedback_command_beside_a_server_leads_to_a_verdict(
     start: Start, told: list[ReadableSpan], trace_id: str
 ) -> None:
     server = start(MEMTRACE_QUIET_SECONDS="0.3")
@@ -78,7 +78,7 @@ def test_the_command_beside_a_server_leads_to_a_verdict_too(
     assert verdicts(server) == ["update"]
 
 
-def test_what_is_no_feedback_is_refused_by_name(start: Start) -> None:
+def test_invalid_feedback_is_refused_with_a_reason(start: Start) -> None:
     server = start(MEMTRACE_MAX_REQUEST_BYTES=str(1 << 20))
     for document, status, reason in (
         ({"trace_id": "xyz", "label": "fail"}, 400, "32 hex digits"),
@@ -94,7 +94,7 @@ def test_what_is_no_feedback_is_refused_by_name(start: Start) -> None:
     assert server.span_ids() == set()
 
 
-def test_texts_are_redacted(start: Start, told: list[ReadableSpan], trace_id: str) -> None:
+def test_texts_of_feedback_are_redacted(start: Start, told: list[ReadableSpan], trace_id: str) -> None:
     server = start(MEMTRACE_REDACT_PATTERNS="email")
     document = {"trace_id": trace_id, "label": "fail", "expected": "ask ana@example.org", "explanation": "bob@x.org"}
     assert post(server, document) == (200, "{}")
@@ -105,7 +105,7 @@ def test_texts_are_redacted(start: Start, told: list[ReadableSpan], trace_id: st
     assert judge.attributes["gen_ai.evaluation.explanation"] == "[redacted: email]"
 
 
-def test_with_a_token_only_who_bears_it_may_judge(start: Start) -> None:
+def test_with_a_token_only_its_bearer_may_give_feedback(start: Start) -> None:
     server = start(MEMTRACE_SERVE_TOKEN="secret")
     document = {"trace_id": UNKNOWN, "label": "fail"}
     assert post(server, document)[0] == 401
@@ -113,7 +113,7 @@ def test_with_a_token_only_who_bears_it_may_judge(start: Start) -> None:
     assert post(server, document, authorization="Bearer secret")[0] == 200
 
 
-def test_a_server_that_is_behind_takes_no_feedback(start: Start) -> None:
+def test_feedback_is_refused_while_too_many_bytes_wait(start: Start) -> None:
     server = start(MEMTRACE_INBOX_BYTES="1")
     found = {post(server, {"trace_id": f"{number:032x}", "label": "fail"})[0] for number in range(1, 50)}
     assert found == {200, 429}

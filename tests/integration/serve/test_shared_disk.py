@@ -1,4 +1,4 @@
-"""`serve` on a disk that is full, and two servers on one file: what is acknowledged is there."""
+"""`serve` on a full disk, and two servers on one file: every acknowledged span is in the file."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def children(pid: int) -> list[int]:
 
 
 @pytest.mark.parametrize("disk", [limited_files, small_disk])
-def test_on_a_full_disk_nothing_is_acknowledged_that_is_not_kept(
+def test_every_acknowledged_request_is_kept_on_a_full_disk(
     tmp_path: Path, start: Start, disk: Callable[..., Iterator[tuple[Path, Room, Room]]]
 ) -> None:
     with disk(tmp_path) as (folder, fill, grow):  # type: ignore[attr-defined]
@@ -98,7 +98,7 @@ def test_on_a_full_disk_nothing_is_acknowledged_that_is_not_kept(
         assert spans_in(database) >= {span.origin for n in (*kept, 100) for span in life(n, size=20_000)}
 
 
-def test_two_servers_on_one_file_keep_what_each_acknowledged(tmp_path: Path, start: Start) -> None:
+def test_two_servers_on_one_file_keep_all_acknowledged_requests(tmp_path: Path, start: Start) -> None:
     database = tmp_path / "spans.db"
     servers = start(database=database), start(database=database)
     kept: set[int] = set()

@@ -126,7 +126,7 @@ def test_the_command_beside_a_server_sends_nothing_again(start: Start, backend: 
     each_was_sent_once(backend, len(ids))
 
 
-def test_a_server_that_is_killed_while_it_sends_leaves_the_turn_to_the_other(
+def test_a_server_killed_while_it_sends_releases_the_lock_for_the_other(
     start: Start, backend: Server, tmp_path: Path
 ) -> None:
     """The receiver of the first server takes the request and never answers."""

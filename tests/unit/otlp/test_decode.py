@@ -1,4 +1,4 @@
-"""Reading spans that others wrote, well or badly."""
+"""Decoding spans of other programs, valid and malformed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.otlp.spans import random_span
 
 
 def decoded(attributes: dict[str, Any], **fields: Any) -> OperationSpan:
-    """Return what is read of a span with these attributes, given as OTLP/JSON values."""
+    """Return the decoded span with these attributes, given as OTLP/JSON values."""
     span = {
         "traceId": "a" * 32,
         "spanId": "b" * 16,
@@ -60,7 +60,7 @@ def test_an_integer_past_64_bits_is_a_double() -> None:
         decoded({"large": {"intValue": 10**400}})
 
 
-def test_half_a_surrogate_pair_is_a_question_mark() -> None:
+def test_a_lone_surrogate_becomes_a_question_mark() -> None:
     assert decoded({"\ud800": {"stringValue": "a\udfffb"}}, name="\ud83d").attributes == {"?": "a?b"}
     assert decoded({}, status={"code": "\ud800"}).status == "unset"
 
@@ -83,7 +83,7 @@ def test_half_a_surrogate_pair_is_a_question_mark() -> None:
         {"memtrace.evidence": {"stringValue": "message:1"}},
     ],
 )
-def test_malformed_fields_are_defaults_and_marked(attributes: dict[str, Any]) -> None:
+def test_malformed_fields_become_defaults_and_are_marked(attributes: dict[str, Any]) -> None:
     span = decoded({"memtrace.inputs": texts("memory:1", "memory:2"), **attributes})
     assert [variable.ref for variable in span.inputs] == ["memory:1", "memory:2"]
     assert [variable.score for variable in span.inputs] == [None, None]
@@ -92,7 +92,7 @@ def test_malformed_fields_are_defaults_and_marked(attributes: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(("given", "read"), [([], ()), (["0>0"], ((0, 0),)), (["no>pair"], None)])
-def test_an_empty_flow_says_that_nothing_fed_anything(given: list[str], read: object) -> None:
+def test_an_empty_flow_means_that_no_input_fed_an_output(given: list[str], read: object) -> None:
     refs = {"memtrace.inputs": texts("message:1"), "memtrace.outputs": texts("fact:1")}
     assert decoded({**refs, "memtrace.flow": texts(*given)}).flow == read
     assert decoded(refs).flow is None
@@ -113,14 +113,14 @@ def test_a_ref_of_another_type_leaves_the_other_variables_and_the_flow_in_place(
     assert span.incomplete == ("malformed",)
 
 
-def test_a_standard_operation_without_our_kind_gets_one() -> None:
+def test_a_standard_operation_name_gives_the_kind() -> None:
     assert decoded({"gen_ai.operation.name": {"stringValue": "search_memory"}}).kind == "retrieve"
     assert decoded({"gen_ai.operation.name": {"stringValue": "embeddings"}}).kind == ""
     both = {"gen_ai.operation.name": {"stringValue": "chat"}, "memtrace.op.kind": {"stringValue": "judge"}}
     assert decoded(both).kind == "judge"
 
 
-def test_values_without_a_plain_form_become_text_or_go() -> None:
+def test_values_that_no_attribute_can_hold_become_text_or_are_left_out() -> None:
     nested: dict[str, Any] = {"stringValue": "deep"}
     for _ in range(45):  # protobuf takes 100 messages in each other
         nested = {"arrayValue": {"values": [nested]}}
@@ -169,19 +169,19 @@ def test_a_span_without_valid_ids_is_refused(trace_id: bytes, span_id: bytes, re
         decode_request(request.SerializeToString())
 
 
-def test_protobuf_of_another_kind_is_refused() -> None:
+def test_other_protobuf_messages_are_refused() -> None:
     with pytest.raises(DecodeError, match="holds no resourceSpans"):
         decode_request(b"\x10\x01")
 
 
-def test_a_cut_request_is_refused_wherever_it_is_cut() -> None:
+def test_a_truncated_request_is_refused_at_every_length() -> None:
     body = encode_request([random_span(random.Random(1))])
     for length in range(1, len(body)):
         with pytest.raises(DecodeError):
             decode_request(body[:length])
 
 
-def test_damaged_requests_give_spans_or_a_decode_error_and_nothing_else() -> None:
+def test_damaged_requests_give_spans_or_a_decode_error() -> None:
     rng = random.Random(2)
     body = encode_request([random_span(rng) for _ in range(3)])
     for _ in range(500):
@@ -196,7 +196,7 @@ def test_damaged_requests_give_spans_or_a_decode_error_and_nothing_else() -> Non
 
 
 @pytest.mark.parametrize("said", ['["memory:1", "memory:\\u00e9"]', '["memory:1","memory:é"]'])
-def test_arrays_that_a_backend_made_texts_of_are_read(said: str) -> None:
+def test_arrays_that_a_backend_stored_as_text_are_read(said: str) -> None:
     attributes = [
         {"key": "memtrace.op.kind", "value": {"stringValue": "retrieve"}},
         {"key": "memtrace.inputs", "value": {"stringValue": said}},
@@ -210,7 +210,7 @@ def test_arrays_that_a_backend_made_texts_of_are_read(said: str) -> None:
 
 
 @pytest.mark.parametrize("said", ["[", "memory:1", "[" * 100_000, '{"a": 1}'])
-def test_a_text_that_is_no_array_is_malformed(said: str) -> None:
+def test_text_in_place_of_an_array_is_malformed(said: str) -> None:
     span = {
         "traceId": "1" * 32,
         "spanId": "1" * 16,

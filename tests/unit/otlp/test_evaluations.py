@@ -1,4 +1,4 @@
-"""Evaluations that come as log records."""
+"""Evaluations in log records become judge spans."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_an_evaluation_becomes_a_judge_span_of_its_answer() -> None:
     assert (answer.role, answer.origin) == ("answer", f"{TRACE.hex()}-{SPAN.hex()}")
 
 
-def test_an_evaluation_without_a_time_is_of_now() -> None:
+def test_an_evaluation_without_a_time_gets_the_present_time() -> None:
     timeless = evaluation()
     timeless.ClearField("observed_time_unix_nano")
     before = time.time_ns()
@@ -48,7 +48,7 @@ def test_an_evaluation_without_a_time_is_of_now() -> None:
     assert before <= span.start == span.end <= time.time_ns()
 
 
-def test_an_event_may_be_named_by_its_attribute() -> None:
+def test_an_event_name_may_be_an_attribute() -> None:
     older = evaluation()
     older.ClearField("event_name")
     older.attributes.add(key="event.name").value.string_value = semconv.EVALUATION_EVENT
@@ -57,7 +57,7 @@ def test_an_event_may_be_named_by_its_attribute() -> None:
     assert check_logs(request(older), LIMITS).spans == 0
 
 
-def test_the_same_record_is_the_same_span() -> None:
+def test_the_same_record_gives_the_same_span() -> None:
     twice = decode_request(check_logs(request(evaluation(), evaluation()), LIMITS).body)
     other = evaluation()
     other.attributes[0].value.string_value = "pass"
@@ -65,7 +65,7 @@ def test_the_same_record_is_the_same_span() -> None:
     assert decode_request(check_logs(request(other), LIMITS).body)[0].span_id != twice[0].span_id
 
 
-def test_other_records_are_refused_and_counted() -> None:
+def test_other_log_records_are_rejected_and_counted() -> None:
     outside = evaluation()
     outside.ClearField("span_id")
     checked = check_logs(request(LogRecord(event_name="other"), outside, evaluation()), LIMITS)
@@ -73,7 +73,7 @@ def test_other_records_are_refused_and_counted() -> None:
     assert semconv.EVALUATION_EVENT in checked.reason
 
 
-def test_an_evaluation_past_a_limit_is_refused_for_that() -> None:
+def test_an_evaluation_past_a_limit_is_rejected_with_the_limit() -> None:
     large, full = evaluation(), evaluation()
     large.body.string_value = "x" * LIMITS.span_bytes
     for _ in range(LIMITS.entries):
@@ -84,7 +84,7 @@ def test_an_evaluation_past_a_limit_is_refused_for_that() -> None:
         assert reason in checked.reason
 
 
-def test_a_verdict_of_ours_is_taken_and_no_evaluation() -> None:
+def test_a_verdict_of_this_program_is_acknowledged_and_not_kept() -> None:
     verdict = evaluation()
     verdict.attributes.add(key=semconv.EVALUATION_NAME).value.string_value = semconv.ATTRIBUTION_EVALUATION
     checked = check_logs(request(verdict, evaluation()), LIMITS)
@@ -93,7 +93,7 @@ def test_a_verdict_of_ours_is_taken_and_no_evaluation() -> None:
     assert check_logs(request(verdict), LIMITS) == Checked(b"", 0)
 
 
-def test_what_is_no_logs_request_is_refused() -> None:
+def test_a_malformed_logs_request_is_refused() -> None:
     with pytest.raises(RequestError, match="logs request"):
         check_logs(b"nonsense", LIMITS)
     with pytest.raises(TooLargeError, match="more than 1 "):

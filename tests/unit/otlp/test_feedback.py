@@ -1,4 +1,4 @@
-"""Feedback as the judge span it stands for."""
+"""Feedback as a judge span, from the command line and in JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def span(**given: Any) -> OperationSpan:
     return span
 
 
-def test_it_is_the_span_that_the_program_would_have_written(recording: Recording, content_on: None) -> None:
+def test_feedback_gives_the_same_span_outside_and_inside_the_program(recording: Recording, content_on: None) -> None:
     with operation("chat", kind="respond", system="t", tracer=recording.tracer) as chat:
         chat.wrote("answer:a", role="answer", content="Monday")
     said = {"score": 0.2, "expected": "Tuesday", "explanation": "a day off"}
@@ -41,14 +41,14 @@ def test_it_is_the_span_that_the_program_would_have_written(recording: Recording
     assert [(v.role, v.content) for v in outside.inputs] == wanted == [("expected", "Tuesday")]
 
 
-def test_of_one_time_the_later_given_is_the_later_span() -> None:
+def test_of_two_judgements_at_one_time_the_later_call_has_the_greater_span_id() -> None:
     given = [span(label=label, time="2026-03-06T10:04:31Z") for label in ("fail", "pass", "fail", "fail")]
     assert len({(one.start, one.end) for one in given}) == 1
     assert sorted(one.span_id for one in given) == [one.span_id for one in given]
     assert len({one.span_id for one in given}) == 4
 
 
-def test_texts_are_redacted_and_not_kept_where_contents_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_redacted_and_left_out_when_contents_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMTRACE_REDACT_PATTERNS", "email")
     texts = {"expected": "ask ana@example.org", "explanation": "bob@example.org was asked"}
     kept = span(label="fail", **texts, described=outside())
@@ -65,7 +65,7 @@ def test_texts_are_redacted_and_not_kept_where_contents_are_off(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("said", [{"label": "meh"}, {"score": float("nan")}, {}, {"label": "", "score": None}])
-def test_in_process_what_says_nothing_is_counted_and_not_recorded(
+def test_feedback_without_a_judgement_is_counted_and_not_recorded(
     recording: Recording, said: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     drops.clear()
@@ -78,7 +78,7 @@ def test_in_process_what_says_nothing_is_counted_and_not_recorded(
     assert feedback("Thumbs Down", answer=chat.origin, tracer=recording.tracer)
 
 
-def test_a_time_is_utc_without_a_zone() -> None:
+def test_a_time_without_a_zone_is_utc() -> None:
     times = ("2026-03-06T10:04:31.000001", "2026-03-06T11:04:31.000001+01:00")
     assert {span(label="fail", time=time).start for time in times} == {1_772_791_471_000_001_000}
 
@@ -103,17 +103,17 @@ def test_a_time_is_utc_without_a_zone() -> None:
         ({"label": "fail", "time": "9999-12-31T23:59:59-23:59"}, "not in the future"),
     ],
 )
-def test_what_cannot_be_taken_is_refused_by_name(given: dict[str, Any], reason: str) -> None:
+def test_invalid_feedback_is_refused_with_a_reason(given: dict[str, Any], reason: str) -> None:
     with pytest.raises(FeedbackError, match=reason):
         encode_feedback(**{"trace_id": TRACE, **given})
 
 
-def test_fields_are_those_of_the_command_and_null_is_none() -> None:
+def test_json_feedback_has_the_fields_of_the_command_and_null_means_absent() -> None:
     (read,) = decode_request(read_feedback(json.dumps({"trace_id": TRACE.upper(), "score": 0, "label": None}).encode()))
     assert (read.trace_id, read.kind) == (TRACE, "judge")
 
 
-def test_text_that_is_no_unicode_is_taken() -> None:
+def test_json_feedback_with_a_lone_surrogate_is_taken() -> None:
     (read,) = decode_request(
         read_feedback(b'{"trace_id": "%s", "label": "fail", "expected": "\\ud800"}' % TRACE.encode())
     )
@@ -136,11 +136,11 @@ def test_text_that_is_no_unicode_is_taken() -> None:
         (b'{"trace_id": "%s", "score": 1e999}' % TRACE.encode(), "finite"),
     ],
 )
-def test_what_is_no_feedback_is_refused(body: bytes, reason: str) -> None:
+def test_invalid_json_feedback_is_refused(body: bytes, reason: str) -> None:
     with pytest.raises(RequestError, match=reason):
         read_feedback(body)
 
 
-def test_a_body_past_the_limit_is_not_read() -> None:
+def test_feedback_past_the_size_limit_is_not_parsed() -> None:
     with pytest.raises(TooLargeError, match="larger than"):
         read_feedback(b" " * 262_145)

@@ -1,4 +1,4 @@
-"""Files of spans: every form that is taken, and every fault with its place and reason."""
+"""Files of spans: every form that is read, and every fault with its line and reason."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def fault(path: Path) -> InputError:
     ],
     ids=["line", "newline", "lines", "pretty", "indented", "bom", "protobuf"],
 )
-def test_every_form_gives_the_same_spans(tmp_path: Path, content: bytes, requests: int, packed: bool) -> None:
+def test_every_file_form_gives_the_same_spans(tmp_path: Path, content: bytes, requests: int, packed: bool) -> None:
     items = list(read_file(written(tmp_path, gzip.compress(content) if packed else content)))
     assert len(items) == requests
     for item in items:
@@ -83,7 +83,7 @@ def test_lines_are_numbered(tmp_path: Path) -> None:
     assert [item.line for item in items] == [1, 3]
 
 
-def test_a_graph_is_handed_on(tmp_path: Path) -> None:
+def test_a_graph_is_returned_as_a_document(tmp_path: Path) -> None:
     graph = {"graph_id": "g1", "data": {"edges": []}}
     (item,) = read_file(written(tmp_path, json.dumps(graph, indent=1).encode()))
     assert item == GraphDocument(graph, 1)
@@ -120,7 +120,7 @@ def test_evaluations_among_logs_are_the_judge_spans_that_the_receiver_makes(tmp_
         [{name: value for name, value in EVALUATION.items() if not name.lower().endswith("unixnano")}],
     ],
 )
-def test_logs_in_protobuf_are_what_they_are_in_json(
+def test_logs_in_protobuf_give_the_same_items_as_in_json(
     tmp_path: Path, records: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: 7)  # when those without a time are of
@@ -194,7 +194,7 @@ def test_spans_of_a_later_wire_version_are_refused(tmp_path: Path) -> None:
     assert len(list(read_file(written(tmp_path, versioned("0.0.1"))))) == 1
 
 
-def test_missing_files_and_folders(tmp_path: Path) -> None:
+def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
     assert "No such file" in fault(tmp_path / "absent").reason
     assert "directory" in fault(tmp_path).reason
 
@@ -220,7 +220,7 @@ def test_a_single_document_has_its_own_limit(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.skipif(not CONVERTER.exists(), reason="development data (../shared/data or MEMTRACE_DATA) is absent")
-def test_the_recorded_runs_are_read_whole(tmp_path: Path) -> None:
+def test_all_spans_of_the_recorded_runs_are_read(tmp_path: Path) -> None:
     runs = DATA / "memeval_conv26"
     command = [sys.executable, str(CONVERTER), str(runs / "runs.json.gz"), str(runs / "labels.json"), str(tmp_path)]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout

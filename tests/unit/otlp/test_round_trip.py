@@ -1,4 +1,4 @@
-"""Spans survive the wire: protobuf, OTLP/JSON, and both after each other."""
+"""Spans are equal after encoding and decoding, in protobuf and OTLP/JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_decode_is_the_inverse_of_encode(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_json_carries_the_same_spans(seed: int) -> None:
+def test_json_holds_the_same_spans(seed: int) -> None:
     rng = random.Random(1000 + seed)
     spans = [random_span(rng) for _ in range(1 + rng.randrange(8))]
     text = json.dumps(request_to_json(encode_request(spans)))
@@ -53,14 +53,14 @@ def test_json_takes_snake_case_base64_ids_numbers_and_unknown_fields() -> None:
     assert (found.start, found.end, found.status, found.attributes) == (5, 6, "error", {"n": 3})
 
 
-def test_values_protobuf_cannot_hold_do_not_stop_the_encoder() -> None:
+def test_values_that_protobuf_cannot_hold_are_replaced() -> None:
     span = OperationSpan("a" * 32, "b" * 16, name="\ud800", attributes={"big": 2**70, "cut": ["\udfff"]})
     (found,) = decode_request(encode_request([span]))
     assert found.name == "?"
     assert found.attributes == {"big": str(2**70), "cut": ["?"]}
 
 
-def test_three_hundred_inputs_and_a_content_of_a_mebibyte() -> None:
+def test_a_span_with_300_inputs_and_a_content_of_1_mib_round_trips() -> None:
     inputs = tuple(Variable(f"memory:{n}", score=float(n)) for n in range(300))
     span = OperationSpan("a" * 32, "b" * 16, inputs=inputs, outputs=(Variable("context:1", content="x" * (1 << 20)),))
     assert decode_request(encode_request([span])) == [span]

@@ -1,4 +1,4 @@
-"""What the intake of a server says to a request, and what it counts."""
+"""The intake of a server: answers, counters, group commit."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ async def intake(disk: Disk, metrics: Metrics) -> AsyncIterator[StoreIntake]:
     await asyncio.to_thread(commits.close)
 
 
-async def test_what_is_acknowledged_was_committed(intake: StoreIntake, disk: Disk, metrics: Metrics) -> None:
+async def test_an_acknowledged_request_was_committed(intake: StoreIntake, disk: Disk, metrics: Metrics) -> None:
     assert await intake.accept(BODY, Signal.TRACES) == Acknowledgement()
     assert disk.bodies == [BODY]
     assert (metrics.requests, metrics.spans, metrics.bytes) == (1, 2, len(BODY))
 
 
-async def test_nothing_to_keep_is_not_written(intake: StoreIntake, disk: Disk) -> None:
+async def test_an_empty_request_is_not_written(intake: StoreIntake, disk: Disk) -> None:
     assert await intake.accept(b"", Signal.TRACES) == Acknowledgement()
     assert disk.bodies == []
 
 
-async def test_past_the_bound_nothing_is_taken_until_it_is_decoded(disk: Disk, metrics: Metrics) -> None:
+async def test_a_full_inbox_takes_no_request_until_it_is_decoded(disk: Disk, metrics: Metrics) -> None:
     commits, backlog = GroupCommit(disk.commit), Backlog(2 * len(BODY), disk.waiting)
     intake = StoreIntake(commits, backlog, Limits(1 << 20), metrics)
     for _ in range(2):
@@ -79,7 +79,7 @@ async def test_past_the_bound_nothing_is_taken_until_it_is_decoded(disk: Disk, m
     await asyncio.to_thread(commits.close)
 
 
-async def test_a_full_disk_is_no_acknowledgement(intake: StoreIntake, disk: Disk, metrics: Metrics) -> None:
+async def test_a_request_is_refused_when_the_disk_is_full(intake: StoreIntake, disk: Disk, metrics: Metrics) -> None:
     disk.full = True
     with pytest.raises(BusyError) as caught:
         await intake.accept(BODY, Signal.TRACES)
@@ -87,13 +87,13 @@ async def test_a_full_disk_is_no_acknowledgement(intake: StoreIntake, disk: Disk
     assert (metrics.requests, caught.value.cause) == (0, Cause.STORE)
 
 
-async def test_what_cannot_be_read_is_refused(intake: StoreIntake, metrics: Metrics) -> None:
+async def test_a_malformed_request_is_refused(intake: StoreIntake, metrics: Metrics) -> None:
     with pytest.raises(RequestError) as caught:
         await intake.accept(b"nonsense", Signal.LOGS)
     assert (metrics.requests, caught.value.cause) == (0, Cause.UNREADABLE)
 
 
-async def test_the_backlog_knows_how_long_its_oldest_waits(disk: Disk, intake: StoreIntake) -> None:
+async def test_the_backlog_measures_how_long_the_oldest_request_waits(disk: Disk, intake: StoreIntake) -> None:
     backlog = Backlog(2 * len(BODY), disk.waiting)
     assert backlog.seconds == 0
     await intake.accept(BODY, Signal.TRACES)
@@ -104,7 +104,7 @@ async def test_the_backlog_knows_how_long_its_oldest_waits(disk: Disk, intake: S
     assert backlog.seconds == 0
 
 
-async def test_what_arrives_during_a_commit_goes_together_into_the_next() -> None:
+async def test_requests_that_arrive_during_a_commit_share_the_next_one() -> None:
     groups: list[list[bytes]] = []
     started, free = threading.Event(), threading.Event()
 
@@ -139,7 +139,7 @@ async def test_a_failed_commit_fails_its_own_group_only() -> None:
     await asyncio.to_thread(commits.close)
 
 
-async def test_health_asks_the_disk_when_no_request_did(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_health_commits_when_no_request_did(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memtrace_otel.serve.intake._PROBE_SECONDS", 0.0)
     commits = GroupCommit(disk.commit)
     assert await commits.is_writable()
@@ -151,7 +151,7 @@ async def test_health_asks_the_disk_when_no_request_did(disk: Disk, monkeypatch:
     await asyncio.to_thread(commits.close)
 
 
-async def test_closing_commits_what_was_added_and_a_client_that_went_away_is_no_harm() -> None:
+async def test_closing_commits_all_added_requests_also_of_clients_that_disconnected() -> None:
     committed: list[bytes] = []
     free = threading.Event()
 

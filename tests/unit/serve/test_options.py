@@ -1,4 +1,4 @@
-"""What `serve` is told, refused with what to change."""
+"""Options of `serve`: refusals, warnings, repeated log lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from memtrace_otel.serve.server import RepeatedLines, serve
 from memtrace_otel.sources import SourceError
 
 
-def test_a_certificate_that_is_no_pem_is_refused_by_its_file(tmp_path: Path) -> None:
+def test_a_certificate_that_is_not_pem_is_refused_with_its_file_name(tmp_path: Path) -> None:
     certificate, key = tmp_path / "cert.der", tmp_path / "key.pem"
     certificate.write_bytes(b"\x30\x82\x01\x0a\x00")
     key.write_text("a key")
@@ -22,14 +22,14 @@ def test_a_certificate_that_is_no_pem_is_refused_by_its_file(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("token", ["t\u00f6k", "a\nb", "   ", "secret ", " secret", "secret\n"])
-def test_a_token_that_no_header_can_bear_is_refused(tmp_path: Path, token: str) -> None:
+def test_a_token_that_no_header_can_hold_is_refused(tmp_path: Path, token: str) -> None:
     """A header loses blanks at its ends: whoever sends such a token is refused for ever."""
     with pytest.raises(ServeError, match="MEMTRACE_SERVE_TOKEN: a token is of printable ASCII") as caught:
         Options(tmp_path / "a.db", token=token).check()
     assert token not in str(caught.value)
 
 
-def test_who_looks_has_to_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_look_in_needs_a_receiver_of_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looking = Options(tmp_path / "a.db", look_in="jaeger+http://localhost")
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
     with pytest.raises(ServeError, match="OTEL_EXPORTER_OTLP_ENDPOINT is not set"):
@@ -40,7 +40,7 @@ def test_who_looks_has_to_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         Options(tmp_path / "a.db", look_in="zipkin+http://localhost").check()
 
 
-def test_a_port_of_grpc_that_is_taken_at_one_address_of_a_name_is_refused(tmp_path: Path) -> None:
+def test_a_grpc_port_in_use_at_one_address_of_a_name_is_refused(tmp_path: Path) -> None:
     def ready(_: object) -> None:
         raise AssertionError("it listens at the other address")
 
@@ -50,7 +50,7 @@ def test_a_port_of_grpc_that_is_taken_at_one_address_of_a_name_is_refused(tmp_pa
             serve(options, ready)
 
 
-def test_off_loopback_plain_text_and_a_weak_token_are_warned_of(tmp_path: Path) -> None:
+def test_off_loopback_plain_text_and_a_weak_token_give_warnings(tmp_path: Path) -> None:
     strong = "5f0c1a9be2d84736"
     assert Options(tmp_path / "a.db", token="secret").warnings() == []
     plain, weak = Options(tmp_path / "a.db", "0.0.0.0", token="secret").warnings()
