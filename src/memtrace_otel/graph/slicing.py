@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
 from memtrace_otel.graph.build import build_graph
-from memtrace_otel.graph.keys import NodeKey
+from memtrace_otel.graph.keys import RECORD_KINDS, NodeKey, VersionKey
 from memtrace_otel.graph.queries import EvolutionGraph
-from memtrace_otel.model import OperationSpan
-from memtrace_otel.sources.protocols import RecordSource
+from memtrace_otel.model import ref_kind
+from memtrace_otel.sources.protocols import RecordSource, TraceSource
 
 
 @runtime_checkable
@@ -25,15 +25,11 @@ class LineageSource(RecordSource, Protocol):
         ...
 
 
-class SliceSource(Protocol):
+class SliceSource(TraceSource, Protocol):
     """A source that finds the operations behind others."""
 
     def lineage(self, origins: Iterable[str]) -> list[str]:
         """Return the origins of the operations that some operations came from."""
-        ...
-
-    def trace(self, trace_id: str) -> list[OperationSpan]:
-        """Return the spans of a trace."""
         ...
 
 
@@ -49,5 +45,16 @@ def load_slice(source: SliceSource, origin: str) -> EvolutionGraph:
 
 
 def _load(source: SliceSource, origin: str) -> EvolutionGraph:
+    """Build the graph of the traces behind an answer. Where a record in the slice has no known writer, other memories
+    may know the record by the same name: then all memories behind the trace are loaded."""
     traces = dict.fromkeys(found[:32] for found in source.lineage([origin]))
-    return build_graph((span for trace_id in traces for span in source.trace(trace_id)), whole=False)
+    graph = build_graph((span for trace_id in traces for span in source.trace(trace_id)), whole=False)
+    if any(_has_no_writer(node) for node in graph.slice_of_answer(origin)):
+        from memtrace_otel.graph.load import load_graph
+
+        return load_graph(source, origin[:32])
+    return graph
+
+
+def _has_no_writer(node: NodeKey) -> bool:
+    return isinstance(node, VersionKey) and not node.origin and ref_kind(node.ref) in RECORD_KINDS

@@ -23,7 +23,7 @@ from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.semconv import Action, FailureType, OpKind, Role
 from memtrace_otel.sources import SqliteStore
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
-from tests.unit.graph.test_streams import stored, told
+from tests.unit.graph.test_streams import stored
 
 HOME = "memory:home"
 TEAM = "c" * 16
@@ -64,65 +64,6 @@ def test_what_its_text_names_is_of_the_trace_whatever_the_scope(ref: str, scope:
     assert version_read(spans, 1) == VersionKey(ref, text.origin)
     with stored(spans) as store:
         assert VersionKey(ref, text.origin) in load_slice(store, origin_of(1, 1))
-
-
-@pytest.mark.parametrize("ref", ["fact:f", "completion:c"])
-def test_a_failed_write_is_there_for_its_trace_where_another_memory_names_it(ref: str) -> None:
-    text = span(
-        1, 2, OpKind.EXTRACT, at=1, scope=ALICE, outputs=[put(ref, "Rome", action=Action.UPDATE)], status="error"
-    )
-    other = search(2, seen(ref, text.origin), "c" * 16)
-    spans = [text, other, span(1, 1, OpKind.CREATE, at=10, scope=BOB, inputs=[seen(ref)])]
-    assert version_read(spans, 1) == VersionKey(ref, text.origin)
-    with stored(spans) as store:
-        whole = build_graph(store.spans(), whole=False)
-        part = whole.part(whole.slice_of_answer(origin_of(1, 1)))
-        assert told(load_slice(store, origin_of(1, 1))) == told(part)
-
-
-def test_owners_are_told_apart_for_each_reader_of_a_trace() -> None:
-    """The first reader needs no other than the writers, the second one in the same trace does."""
-    writer = span(1, 1, OpKind.CREATE, at=1, scope=ALICE, outputs=[put(HOME, "Rome", action=Action.ADD)])
-    both = [
-        span(
-            3, 1, OpKind.RESPOND, at=30, inputs=[seen("context:a", origin_of(3, 2)), seen("context:b", origin_of(3, 3))]
-        ),
-        span(3, 2, OpKind.RETRIEVE, parent=1, at=31, scope=ALICE, inputs=[seen(HOME)], outputs=[put("context:a", "a")]),
-        span(3, 3, OpKind.RETRIEVE, parent=1, at=31, scope=BOB, inputs=[seen(HOME)], outputs=[put("context:b", "b")]),
-    ]
-    with stored([writer, search(2, seen(HOME, writer.origin)), *both]) as store:
-        whole = build_graph(store.spans(), whole=False)
-        found = slice_of_answer(store, origin_of(3, 1))
-        assert found == whole.slice_of_answer(origin_of(3, 1))
-    assert VersionKey(HOME, writer.origin) in found
-    assert VersionKey(HOME, "", BOB) not in found
-
-
-@pytest.mark.parametrize("joined", [False, True])
-def test_a_slice_reads_no_memory_that_means_another_record_by_the_same_name(joined: bool) -> None:
-    """`joined`: a reader of one memory names what another one wrote, so that both mean one record."""
-    scopes = [f"{number:016x}" for number in range(1, 9)]
-    spans = [
-        span(
-            10 * round + number,
-            1,
-            OpKind.UPDATE,
-            at=100 * round + number,
-            scope=scope,
-            inputs=earlier,
-            outputs=[put(HOME, "Rome", action=Action.UPDATE)],
-        )
-        for number, scope in enumerate(scopes)
-        for round, earlier in ((1, []), (2, [seen(HOME, origin_of(10 + number, 1))]))
-    ]
-    origin = origin_of(90, 1)
-    spans.append(span(90, 1, OpKind.RESPOND, at=500, scope=scopes[0], inputs=[seen(HOME, origin_of(20, 1))]))
-    if joined:
-        spans.append(search(91, seen(HOME, origin_of(21, 1)), scopes[0]))
-    with stored(spans) as store:
-        loaded = load_slice(store, origin)
-        whole = build_graph(store.spans(), whole=False)
-    assert set(loaded) == whole.slice_of_answer(origin)
 
 
 @pytest.mark.parametrize(
@@ -221,18 +162,6 @@ def test_who_looked_at_a_record_and_changes_one_of_that_name_means_it(action: Ac
     assert graph.state(ALICE) == []
 
 
-def test_who_looks_at_two_records_of_one_name_makes_them_not_one() -> None:
-    """What it reads without an origin is of the one that says so."""
-    anns, bobs = written(1, "Rome", ALICE), written(2, "Oslo", BOB)
-    looks = [search(3, seen(HOME, anns.origin), TEAM), search(4, seen(HOME, bobs.origin), TEAM)]
-    newer = written(5, "Bern", ALICE, Action.UPDATE)
-    spans = [anns, bobs, *looks, newer, search(6, put(HOME, "Oslo"), TEAM), search(7, seen(HOME), TEAM)]
-    graph = build_graph(spans)
-    assert [graph.state(scope) for scope in (ALICE, BOB)] == [[VersionKey(HOME, one.origin)] for one in (newer, bobs)]
-    assert version_read(spans, 6) == VersionKey(HOME, bobs.origin)
-    assert version_read(spans, 7) == VersionKey(HOME, "", TEAM)
-
-
 def test_who_writes_on_what_another_memory_has_goes_on_with_it_whatever_else_it_has() -> None:
     anns, bobs = written(1, "Rome", ALICE), written(2, "Oslo", BOB)
     moved = written(3, "Bern", BOB, Action.UPDATE, inputs=[seen(HOME, anns.origin, role=Role.PREVIOUS)])
@@ -247,65 +176,6 @@ def test_a_record_that_is_made_from_others_of_its_name_is_another_one() -> None:
     for scope, one in ((ALICE, anns), (BOB, bobs), (TEAM, made)):
         assert graph.state(scope) == [VersionKey(HOME, one.origin)]
     assert version_read(spans, 4) == VersionKey(HOME, anns.origin)
-
-
-@pytest.mark.parametrize(("content", "of_the_other"), [("Oslo", True), ("Rome", False), ("Bern", False)])
-def test_who_has_one_of_its_own_reads_the_other_that_it_looked_at_where_the_content_says_so(
-    content: str, of_the_other: bool
-) -> None:
-    anns, bobs = written(1, "Rome", ALICE), written(2, "Oslo", BOB)
-    look = search(3, seen(HOME, bobs.origin), ALICE)
-    found = version_read([anns, bobs, look, search(4, put(HOME, content), ALICE)], 4)
-    assert (found == VersionKey(HOME, bobs.origin)) == of_the_other
-
-
-@pytest.mark.parametrize("content", ["Oslo", "Bern"])
-@pytest.mark.parametrize("scope", [ALICE, ""], ids=["who looked", "nobody"])
-def test_what_is_written_after_a_read_has_no_say_in_what_was_read(scope: str, content: str) -> None:
-    anns, bobs = written(1, "Rome", ALICE), written(2, "Oslo", BOB)
-    spans = [anns, bobs, search(3, seen(HOME, bobs.origin), ALICE), search(4, put(HOME, "Oslo"), scope)]
-    later = written(6, content, ALICE, Action.UPDATE)
-    assert version_read([*spans, later], 4) == version_read(spans, 4) == VersionKey(HOME, bobs.origin)
-
-
-def test_what_one_of_two_memories_with_one_record_looked_at_the_other_finds_by_its_content() -> None:
-    anns, teams = written(1, "Rome", ALICE), written(2, "Bern", TEAM)
-    previous = seen(HOME, anns.origin, role=Role.PREVIOUS)
-    bobs = written(3, "Oslo", BOB, Action.UPDATE, inputs=[previous])
-    look = search(4, seen(HOME, teams.origin), ALICE)
-    spans = [anns, teams, bobs, look, search(5, put(HOME, "Bern"), BOB)]
-    assert version_read(spans, 5) == VersionKey(HOME, teams.origin)
-
-
-@pytest.mark.parametrize("action", [Action.ADD, Action.DERIVE, ""])
-def test_a_record_of_the_own_is_one_that_was_written_and_not_called_a_change(action: str) -> None:
-    """`Operation.wrote` says DERIVE unless it is told."""
-    bobs, anns = (
-        span(number, 1, OpKind.CREATE, at=10 * number, scope=scope, outputs=[put(HOME, text, action=action)])
-        for number, text, scope in ((1, "Oslo", BOB), (2, "Rome", ALICE))
-    )
-    newer = written(4, "Bergen", BOB, Action.UPDATE)
-    spans = [bobs, anns, search(3, seen(HOME, bobs.origin), ALICE), newer, search(5, seen(HOME), ALICE)]
-    assert build_graph(spans).state(ALICE) == [VersionKey(HOME, anns.origin)]
-    assert version_read(spans, 5) == VersionKey(HOME, anns.origin)
-
-
-def test_a_record_made_from_one_of_its_name_is_another_one_whatever_it_calls_it() -> None:
-    anns = written(1, "Rome", ALICE)
-    made = span(
-        2, 1, OpKind.CREATE, at=20, scope=BOB, inputs=[seen(HOME, anns.origin)],
-        outputs=[put(HOME, "Ann is in Rome", action=Action.DERIVE)],
-    )  # fmt: skip
-    assert build_graph([anns, made]).state(ALICE) == [VersionKey(HOME, anns.origin)]
-
-
-@pytest.mark.parametrize("action", [Action.UPDATE, Action.DERIVE, ""])
-def test_an_update_that_does_not_say_so_goes_on_with_what_it_read(action: str) -> None:
-    """The operation is called one."""
-    anns = written(1, "Rome", ALICE)
-    read, put_back = seen(HOME, anns.origin, role=Role.PREVIOUS), put(HOME, "Oslo", action=action)
-    bobs = span(2, 1, OpKind.UPDATE, at=20, scope=BOB, inputs=[read], outputs=[put_back])
-    assert version_read([anns, bobs, search(3, seen(HOME), ALICE)], 3) == VersionKey(HOME, bobs.origin)
 
 
 class _WithoutScopes:

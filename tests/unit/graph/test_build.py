@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memtrace_otel.graph import OperationKey, VersionKey, build_graph
-from memtrace_otel.model import Event, OperationSpan, Variable
+from memtrace_otel.model import Event, OperationSpan
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, EVALUATION_EVENT, Action, OpKind, Role
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
 
@@ -43,19 +43,6 @@ def test_a_version_is_a_ref_and_the_span_that_produced_it(story: list[OperationS
     ]
 
 
-def test_the_same_content_three_times_is_three_versions() -> None:
-    writes = [add(n, at=n * 10, content=text, action=Action.UPDATE) for n, text in ((1, "A"), (2, "B"), (3, "A"))]
-    graph = build_graph(writes)
-    assert [graph.content(version) for version in graph.history("memory:r")] == ["A", "B", "A"]
-
-
-def test_equal_texts_of_two_turns_stay_two_facts() -> None:
-    turns = [span(n, 1, OpKind.EXTRACT, at=n, scope=ALICE, outputs=[put("fact:same", "moments later")]) for n in (1, 2)]
-    graph = build_graph(turns)
-    assert len(graph.history("fact:same")) == 2
-    assert not any(edge["type"] == "supersedes" for *_, edge in graph.edges(data=True))
-
-
 def test_a_root_is_one_node_per_scope() -> None:
     readers = [
         span(n, 1, OpKind.INGEST, at=n, scope=scope, inputs=[put("message:m", "hi", role=Role.MESSAGE)])
@@ -65,18 +52,6 @@ def test_a_root_is_one_node_per_scope() -> None:
     assert graph.messages() == [VersionKey("message:m", "", ALICE), VersionKey("message:m", "", BOB)]
     assert graph.messages(BOB) == [VersionKey("message:m", "", BOB)]
     assert graph.incomplete == {}
-
-
-@pytest.mark.parametrize("role", [Role.MESSAGE, Role.HISTORY])
-@pytest.mark.parametrize("ref", ["message:m", "document:d"])
-def test_a_root_keeps_the_content_it_was_first_seen_with(ref: str, role: Role) -> None:
-    readers = [
-        span(n, 1, OpKind.INGEST, at=n, scope=ALICE, inputs=[put(ref, text, role=role)])
-        for n, text in ((1, "hi"), (2, "another text, and a longer one"))
-    ]
-    for spans in (readers, readers[::-1]):
-        assert build_graph(spans).content(VersionKey(ref, "", ALICE)) == "hi"
-    assert build_graph(readers[1:]).content(VersionKey(ref, "", ALICE)) == "another text, and a longer one"
 
 
 # --- continuation parts -----------------------------------------------------------------------------------------------
@@ -196,24 +171,10 @@ def test_a_tombstone_is_read_only_when_it_is_the_last_write() -> None:
     assert only_read([add(1, at=0), deleted, again], search(9, at=20))[0] == VersionKey("memory:r", origin_of(3, 1))
 
 
-def test_nobody_wrote_it_gives_one_unknown_version_per_scope() -> None:
-    graph = build_graph([search(1, at=1), search(2, at=2), search(3, at=3, scope=BOB)])
-    assert set(graph.history("memory:r")) == {VersionKey("memory:r", "", ALICE), VersionKey("memory:r", "", BOB)}
-    assert all(graph.nodes[version]["unknown"] for version in graph.history("memory:r"))
-    assert graph.incomplete == {"unknown_origin": 3}
-
-
 def test_a_record_of_another_owner_is_never_shown() -> None:
     graph = build_graph([add(1, at=0, content="secret"), search(9, at=5, scope=BOB)])
     [read] = graph.inputs(origin_of(9, 1))
     assert (read.version, graph.content(read.version)) == (VersionKey("memory:r", "", BOB), "")
-
-
-def test_a_read_without_owner_finds_a_record_that_only_one_owner_has() -> None:
-    assert only_read([add(1, at=0)], search(9, at=5, scope="")) == (VersionKey("memory:r", origin_of(1, 1)), True)
-    two = [add(1, at=0), add(2, at=1, scope=BOB)]
-    assert only_read(two, search(9, at=5, scope="")) == (VersionKey("memory:r", ""), False)
-    assert only_read(two, search(9, at=5, scope=ALICE))[0] == VersionKey("memory:r", origin_of(1, 1))
 
 
 def test_a_universally_unique_id_is_one_record_under_any_owner() -> None:
@@ -295,15 +256,6 @@ def test_a_record_left_alone_is_considered_not_rewritten() -> None:
     assert graph.version("memory:r", decide.origin) == VersionKey("memory:r", origin_of(1, 1))
 
 
-def test_left_alone_in_a_circle_ends() -> None:
-    def alone(trace: int, origin: str) -> OperationSpan:
-        looked = Variable("memory:r", action=Action.NONE)
-        return span(trace, 1, OpKind.DECIDE, at=trace, scope=ALICE, inputs=[seen("memory:r", origin)], outputs=[looked])
-
-    graph = build_graph([alone(1, origin_of(2, 1)), alone(2, origin_of(1, 1))])
-    assert graph.history("memory:r") == [VersionKey("memory:r", "", ALICE)]
-
-
 def test_a_search_that_lists_its_hits_as_outputs_does_not_produce_them() -> None:
     listing = span(2, 1, OpKind.RETRIEVE, at=5, scope=ALICE, outputs=[put("memory:r", "A", action=Action.DERIVE)])
     later = search(3, at=9, origin=listing.origin)
@@ -363,11 +315,3 @@ def test_a_read_without_origin_is_of_the_version_that_has_its_digest(read: dict[
     assert seen_.inferred == (found is not None)
     assert graph.nodes[seen_.version]["unknown"] == (found is None)
     assert graph.incomplete == ({} if found else {"unknown_origin": 1})
-
-
-def test_a_write_without_a_digest_may_be_what_was_read() -> None:
-    write = span(1, 1, OpKind.CREATE, at=1, scope=ALICE, outputs=[put("memory:home", action=Action.ADD)])
-    gone = span(2, 1, OpKind.DELETE, at=2, scope=ALICE, outputs=[put("memory:home", action=Action.DELETE)])
-    search = span(9, 1, OpKind.RETRIEVE, at=9, scope=ALICE, inputs=[put("memory:home", "Lives in Rome")])
-    (read,) = build_graph([write, gone, search]).inputs(search.origin)
-    assert read.version.origin == write.origin

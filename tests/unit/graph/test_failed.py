@@ -93,38 +93,6 @@ def test_a_version_that_is_named_as_origin_is_the_current_one() -> None:
     assert graph.has_edge(VersionKey(HOME, origin_of(6, 1)), FAILED, key="supersedes")
 
 
-def test_a_failed_write_of_what_was_there_already_need_not_have_happened() -> None:
-    assert version_read(moved(read(4, put(HOME, "Paris")), text="Paris"), 4) == FIRST
-
-
-def test_the_second_attempt_is_the_version() -> None:
-    spans = moved(write(3, "Rome"), read(4, put(HOME, "Rome")))
-    assert version_read(spans, 4) == LAST
-    assert build_graph(spans).history(HOME) == [FIRST, LAST]
-
-
-def test_what_is_read_on_its_way_to_the_store_has_not_arrived_there() -> None:
-    index = read(2, put(HOME, "Rome", origin=FAILED.origin), parent=1)
-    graph = build_graph(moved(index, read(4, seen(HOME))))
-    assert [r.version for r in graph.inputs(index.origin)] == [FAILED]
-    assert graph.history(HOME) == [FIRST]
-    assert version_read(moved(index, read(4, seen(HOME))), 4) == FIRST
-
-
-@pytest.mark.parametrize(
-    ("outer", "inner", "held"), [("unset", "error", 8), ("error", "unset", 9), ("unset", "unset", 9)]
-)
-def test_of_two_that_list_it_the_one_that_ended_well_wrote_it(outer: str, inner: str, held: int) -> None:
-    output = put(HOME, "Rome", action=Action.ADD)
-    spans = [
-        span(8, 8, OpKind.INGEST, at=1, lasts=5, scope=ALICE, outputs=[output], status=outer),
-        span(8, 9, OpKind.CREATE, at=2, parent=8, outputs=[output], status=inner),
-        read(9, seen(HOME)),
-    ]
-    assert build_graph(spans).history(HOME) == [VersionKey(HOME, origin_of(8, held))]
-    assert version_read(spans, 9).origin == origin_of(8, held)
-
-
 def test_what_is_no_record_stays_what_it_is() -> None:
     """An answer that broke off, a fact taken before the model failed: they went where they went."""
     failed = span(1, 1, OpKind.EXTRACT, status="error", outputs=[put("fact:f", "Rome", action=Action.DERIVE)])

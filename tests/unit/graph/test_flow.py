@@ -12,7 +12,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from memtrace_otel import operation
 from memtrace_otel.graph import VersionKey, build_graph, load_slice
 from memtrace_otel.graph.export import to_document, to_graphml
-from memtrace_otel.graph.smartcomment import to_smartcomment, to_spans
 from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.otlp import decode_request, encode_request
 from memtrace_otel.otlp.sdk import encode_sdk_spans
@@ -46,21 +45,6 @@ def test_exports_keep_it(flow: Flow, sources: list[int] | None) -> None:
     graph = build_graph(taken(flow))
     assert [e["sources"] for e in to_document(graph)["edges"] if e["type"] == "produced"] == [sources]
     assert ('"sources"' in to_graphml(graph)) == (sources is not None)
-
-
-def test_a_smartcomment_file_keeps_it() -> None:
-    spans = to_spans(to_smartcomment(build_graph(taken(()))))
-    (extract,) = [s for s in spans if s.outputs]
-    assert [v.ref for v in extract.inputs] == ["message:m"]
-    assert extract.flow == ()
-
-
-def test_an_output_without_a_source_beside_one_with_a_source_has_its_operation_in_smartcomment() -> None:
-    first = taken(((0, 0),))
-    two = [first[0], span(1, 2, OpKind.EXTRACT, parent=1, at=1, inputs=first[1].inputs,
-                          outputs=[*first[1].outputs, put("fact:g", "x")], flow=((0, 0),))]  # fmt: skip
-    edges = to_smartcomment(build_graph(two))["data"]["edges"]
-    assert len({edge["target_full_node_id"] for edge in edges if "fact" in edge["target_full_node_id"]}) == 2
 
 
 @pytest.mark.parametrize("many", [1, 200], ids=["one span", "parts"])

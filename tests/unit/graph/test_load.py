@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -17,7 +16,6 @@ from memtrace_otel.graph import (
     load_graph,
     load_graphs,
     load_scope,
-    slice_of_answer,
 )
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
@@ -133,68 +131,6 @@ def test_what_another_scope_deleted_is_not_held(tmp_path: Path, who: str, ref: s
             assert [version.origin for version in graph.history(ref)] == [write.origin, delete.origin]
 
 
-@pytest.mark.parametrize("who", ["", BOB], ids=["without a scope", "another"])
-def test_what_others_did_to_what_others_made_of_a_record_is_followed(tmp_path: Path, who: str) -> None:
-    made = span(1, 1, OpKind.CREATE, at=10, scope=ALICE, outputs=[put("memory:1", "Rome", action=Action.ADD)])
-    spans = [made]
-    for trace, kind, action in ((2, OpKind.UPDATE, Action.UPDATE), (3, OpKind.INGEST, Action.DELETE)):
-        previous = seen("memory:1", spans[-1].origin, role=Role.PREVIOUS)
-        written = put("memory:1", f"{trace}", action=action)
-        spans.append(span(trace, 1, kind, at=10 * trace, scope=who, inputs=[previous], outputs=[written]))
-    own = span(4, 1, OpKind.CREATE, at=50, scope=BOB, outputs=[put("memory:2", "Oslo", action=Action.ADD)])
-    with SqliteStore.open(tmp_path / "a.db") as store:
-        store.add_request(encode_request([*spans, own]))
-        graph = load_scope(store, ALICE)
-    assert graph.state(ALICE) == []
-    assert {operation.origin for operation in graph.operations()} == {one.origin for one in spans}
-
-
-@pytest.mark.parametrize("by", ["beside a decision", "on a continuation"])
-def test_the_operation_that_wrote_a_record_anew_is_followed_whole(tmp_path: Path, by: str) -> None:
-    made = span(1, 1, OpKind.CREATE, at=10, scope=ALICE, outputs=[put("memory:1", "Rome", action=Action.ADD)])
-    previous = seen("memory:1", made.origin, role=Role.PREVIOUS)
-    written = put("memory:1", "Oslo", action=Action.UPDATE)
-    if by == "beside a decision":
-        first = span(2, 1, OpKind.DECIDE, at=20, scope=BOB, inputs=[previous], outputs=[put("fact:1", "Oslo")])
-        read = [seen("fact:1", first.origin), seen("memory:1", role=Role.PREVIOUS)]
-        writer = second = span(2, 2, OpKind.UPDATE, at=21, scope=BOB, inputs=read, outputs=[written])
-    else:
-        writer = first = span(2, 1, OpKind.CONSOLIDATE, at=20, scope=BOB, outputs=[put("memory:2", "x")])
-        rest = {"part": 1, "parent": 1, "inputs": [previous], "outputs": [written]}
-        second = span(2, 2, OpKind.CONSOLIDATE, at=20, scope=BOB, **rest)
-    gone = put("memory:1", "", action=Action.DELETE)
-    read = [seen("memory:1", writer.origin, role=Role.PREVIOUS)]
-    delete = span(3, 1, OpKind.DELETE, at=30, scope="c" * 16, inputs=read, outputs=[gone])
-    with SqliteStore.open(tmp_path / "a.db") as store:
-        store.add_request(encode_request([made, first, second, delete]))
-        graph = load_scope(store, ALICE)
-    assert graph.operation(delete.origin) is not None
-    assert graph.state(ALICE) == []
-
-
-def test_what_others_derived_from_a_record_is_not_followed(tmp_path: Path) -> None:
-    """All that a user ever did may go on from what was shared."""
-    made = span(1, 1, OpKind.CREATE, at=10, scope=ALICE, outputs=[put("memory:1", "Rome", action=Action.ADD)])
-    read = [seen("memory:1", made.origin)]
-    note = span(2, 1, OpKind.CREATE, at=20, scope=BOB, inputs=read, outputs=[put("memory:2", "been to Rome")])
-    read = [seen("memory:2", note.origin, role=Role.PREVIOUS)]
-    later = span(3, 1, OpKind.UPDATE, at=30, scope=BOB, inputs=read, outputs=[put("memory:2", "liked it")])
-    with SqliteStore.open(tmp_path / "a.db") as store:
-        store.add_request(encode_request([made, note, later]))
-        graph = load_scope(store, ALICE)
-    assert [operation.origin for operation in graph.operations()] == [made.origin, note.origin]
-
-
-def test_a_write_that_failed_is_held_where_another_scope_has_read_it(tmp_path: Path) -> None:
-    added = put("memory:1", "tea", action=Action.ADD)
-    write = span(1, 1, OpKind.CREATE, at=1, scope=ALICE, outputs=[added], status="error")
-    read = span(2, 1, OpKind.RETRIEVE, at=2, scope=BOB, inputs=[seen("memory:1", write.origin)])
-    for spans, held in (([write], []), ([write, read], [VersionKey("memory:1", write.origin)])):
-        with SqliteStore.open(tmp_path / f"{len(spans)}.db") as store:
-            store.add_request(encode_request(spans))
-            assert load_scope(store, ALICE).state(ALICE) == build_graph(spans).state(ALICE) == held
-
-
 def test_gaps_tell_of_lost_spans_in_the_graph_of_everything(tmp_path: Path) -> None:
     spans = [span(n, 1, OpKind.CREATE, at=n, seq=n, outputs=[put(f"memory:{n}", action=Action.ADD)]) for n in (1, 2, 4)]
     with SqliteStore.open(tmp_path / "a.db") as store:
@@ -264,44 +200,6 @@ def test_origins_that_go_round_end() -> None:
         for n in range(1, 6)
     ]
     assert len(load_graph(Listed(ring), TRACE(1)).operations()) == 5
-
-
-@pytest.mark.parametrize("trace", [4, 5])
-def test_the_embedded_store_gives_the_same_slice(story: list[OperationSpan], tmp_path: Path, trace: int) -> None:
-    with SqliteStore.open(tmp_path / "spans.db") as store:
-        store.add_request(encode_request([*story, *strangers()]))
-        store.decode()
-        graph = load_graph(store, TRACE(trace))
-    assert graph.slice_of_answer(origin_of(trace, 1)) == build_graph(story).slice_of_answer(origin_of(trace, 1))
-
-
-@pytest.mark.parametrize("seed", [None, 0, 1])
-def test_a_long_history_is_read_many_traces_at_once(tmp_path: Path, seed: int | None) -> None:
-    versions = 300
-    spans = [
-        span(
-            n,
-            1,
-            OpKind.UPDATE,
-            at=n,
-            scope=ALICE,
-            inputs=[seen("memory:profile", origin_of(n - 1, 1), role=Role.PREVIOUS)] if n > 1 else [],
-            outputs=[put("memory:profile", f"profile {n}", action=Action.UPDATE)],
-        )
-        for n in range(1, versions + 1)
-    ]
-    hit = seen("memory:profile", origin_of(versions, 1), role=Role.HIT)
-    answer = span(versions + 1, 1, OpKind.RESPOND, at=versions + 1, scope=ALICE, inputs=[hit])
-    with SqliteStore.open(tmp_path / "spans.db") as store:
-        arriving = [*spans, answer]
-        if seed is not None:
-            Random(seed).shuffle(arriving)
-        for one in arriving:
-            store.add_request(encode_request([one]))
-        store.decode()
-        found = slice_of_answer(store, answer.origin)
-    assert found == build_graph([*spans, answer]).slice_of_answer(answer.origin)
-    assert len(found) == 2 * versions + 1
 
 
 def test_around_a_node_no_other_memory_is_read(story: list[OperationSpan], tmp_path: Path) -> None:

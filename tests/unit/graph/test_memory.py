@@ -7,7 +7,7 @@ import random
 import pytest
 
 from memtrace_otel.graph import ChangeKind, EvolutionGraph, OperationKey, VersionKey, build_graph
-from memtrace_otel.model import OperationSpan, Variable
+from memtrace_otel.model import OperationSpan
 from memtrace_otel.semconv import Action, OpKind, Role
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
 
@@ -104,27 +104,6 @@ def test_a_diff_tells_what_was_learnt_changed_and_forgotten_and_by_which_operati
     assert gone.operation == OperationKey(origin_of(6, 1))
 
 
-@pytest.mark.parametrize(
-    ("contents", "kind", "by"),
-    [
-        (["Rome", "Oslo", "Oslo"], ChangeKind.CHANGED, 1),
-        (["", "Oslo", "Oslo"], ChangeKind.LEARNT, 1),
-        (["Rome", "", ""], ChangeKind.FORGOTTEN, 1),
-        (["Rome", "Oslo", "Bern", "Oslo", "Oslo"], ChangeKind.CHANGED, 3),
-        (["Rome", "Oslo", "", "Oslo"], ChangeKind.CHANGED, 3),
-    ],
-)
-def test_who_only_wrote_the_same_again_changed_nothing(contents: list[str], kind: ChangeKind, by: int) -> None:
-    """Each written once a second; of an empty one the record is deleted."""
-    writes = [
-        span(n, 1, OpKind.UPDATE, at=n, lasts=0, scope=ALICE, outputs=[put("memory:1", text, action=action)])
-        for n, text in enumerate(contents, 1)
-        for action in [Action.UPDATE if text else Action.DELETE]
-    ]
-    (change,) = build_graph(writes).diff(ALICE, SECOND)
-    assert (change.kind, change.operation) == (kind, OperationKey(writes[by].origin))
-
-
 def test_what_came_and_went_or_was_rewritten_as_it_was_is_no_change(story: list[OperationSpan]) -> None:
     again = span(
         7, 1, OpKind.UPDATE, at=70, scope=ALICE, inputs=[seen("memory:home", LISBON.origin, role=Role.PREVIOUS)],
@@ -136,49 +115,9 @@ def test_what_came_and_went_or_was_rewritten_as_it_was_is_no_change(story: list[
     assert [change.kind for change in graph.diff(ALICE, 0)] == [ChangeKind.LEARNT]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "changed"),
-    [
-        (Variable("memory:r", content="dog"), Variable("memory:r", content="dog"), False),
-        (put("memory:r", "dog"), Variable("memory:r", content="dog"), False),
-        (Variable("memory:r", content="dog"), put("memory:r", "cat"), True),
-        (Variable("memory:r", content="dog", size=9), Variable("memory:r", content="dog", size=9), True),  # cut
-        (Variable("memory:r"), Variable("memory:r"), True),  # contents off, and no digest
-    ],
-)
-def test_without_digests_contents_tell_what_is_no_change(before: Variable, after: Variable, changed: bool) -> None:
-    writes = [span(n, 1, OpKind.UPDATE, at=n, scope=ALICE, outputs=[v]) for n, v in enumerate((before, after), 1)]
-    assert bool(build_graph(writes).diff(ALICE, 2 * SECOND)) == changed
-
-
 def test_a_diff_goes_forward(story: list[OperationSpan]) -> None:
     with pytest.raises(ValueError, match="later"):
         build_graph(story).diff(ALICE, 2, 1)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_diff_leads_from_one_state_to_the_other(seed: int) -> None:
-    rng = random.Random(seed)
-    writes = [
-        span(
-            n, 1, OpKind.UPDATE, at=n, scope=ALICE,
-            outputs=[
-                put(f"memory:{rng.randrange(5)}", f"text {rng.randrange(4)}",
-                    action=rng.choice([Action.ADD, Action.UPDATE, Action.DELETE]))
-            ],
-        )
-        for n in range(1, 30)
-    ]  # fmt: skip
-    graph = build_graph(writes)
-    since, until = sorted(rng.sample(range(32), 2))
-    held = {v.ref: graph.content(v) for v in graph.state(ALICE, since * SECOND)}
-    for change in graph.diff(ALICE, since * SECOND, until * SECOND):
-        if change.kind == ChangeKind.FORGOTTEN:
-            assert held.pop(change.ref)
-        else:
-            assert (change.ref in held) == (change.kind == ChangeKind.CHANGED)
-            held[change.ref] = graph.content(change.after)
-    assert held == {v.ref: graph.content(v) for v in graph.state(ALICE, until * SECOND)}
 
 
 # --- slice of a message -----------------------------------------------------------------------------------------------

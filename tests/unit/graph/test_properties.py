@@ -9,10 +9,8 @@ import networkx as nx
 import pytest
 
 from memtrace_otel.graph import EdgeType, OperationKey, VersionKey, build_graph
-from memtrace_otel.graph.assembly import Assembly, assemble
+from memtrace_otel.graph.assembly import assemble
 from memtrace_otel.graph.hierarchy import Hierarchy
-from memtrace_otel.graph.versions import Versions
-from memtrace_otel.graph.writes import Timeline, Write
 from memtrace_otel.model import OperationSpan, Variable
 from memtrace_otel.semconv import Action, OpKind, Role
 from tests.unit.graph.conftest import life_of_a_fact, origin_of, put, span
@@ -86,19 +84,6 @@ def test_a_subset_never_raises_and_never_hides_that_it_is_one(seed: int) -> None
             assert not node.origin or graph.producer(node) in graph
             assert node in graph.history(node.ref)
             graph.ancestors(node), graph.descendants(node), graph.readers(node)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_removing_questions_does_not_change_what_memory_is_made_of(seed: int) -> None:
-    spans = parted_story()
-    questions = [s for s in spans if s.kind in (OpKind.RESPOND, OpKind.RETRIEVE, OpKind.JUDGE)]
-    dropped = random.Random(seed).sample(questions, k=3)
-    part, whole = build_graph([s for s in spans if s not in dropped]), build_graph(spans)
-    for ref in ("memory:home", "memory:tea", "memory:nine"):
-        assert part.history(ref) == whole.history(ref)
-        for version in whole.history(ref):
-            assert part.ancestors(version) == whole.ancestors(version)
-            assert part.content(version) == whole.content(version)
 
 
 def noise(rng: random.Random) -> list[OperationSpan]:
@@ -212,34 +197,6 @@ def test_the_hierarchy_answers_like_a_walk_from_parent_to_parent(seed: int) -> N
         assert origin not in around
         assert [outer for outer in origins if hierarchy.encloses(outer, origin)] == [o for o in origins if o in around]
         assert nearest.get(origin, "") == next((outer for outer in around if outer in assembly.operations), "")
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_a_timeline_answers_like_a_search_through_all_writes(seed: int) -> None:
-    rng = random.Random(seed)
-    assembly = assemble(noise(rng) if seed % 2 else nested(rng))
-    index = Versions(assembly)._index
-    timelines = (*index._records.values(), *index._traces.values(), *index._digests.values())
-    for timeline in timelines:
-        for reader in assembly.operations.values():
-            unfinished = _begun_before(timeline, reader, assembly)
-            found = timeline.last_before(reader)
-            assert found == unfinished or (found is not None and found.operation.end <= reader.start)
-            inside = [
-                write
-                for write in timeline.writes
-                if reader.start <= write.operation.start
-                and max(write.operation.start, write.operation.end) <= max(reader.start, reader.end)
-                and reader.origin in assembly.hierarchy.enclosing(write.operation.origin)
-            ]
-            assert timeline.last_inside(reader) == (inside[-1] if inside else None)
-
-
-def _begun_before(timeline: Timeline, reader: OperationSpan, assembly: Assembly) -> Write | None:
-    around = set(assembly.hierarchy.enclosing(reader.origin))
-    writes = sorted(enumerate(timeline.writes), key=lambda placed: (placed[1].operation.start, placed[0]))
-    begun = [w for _, w in writes if w.operation.start < reader.start and w.version.origin not in around]
-    return begun[-1] if begun else None
 
 
 def nested(rng: random.Random) -> list[OperationSpan]:

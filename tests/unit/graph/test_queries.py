@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memtrace_otel.graph import EdgeType, OperationKey, VersionKey, build_graph
+from memtrace_otel.graph import OperationKey, VersionKey, build_graph
 from memtrace_otel.model import OperationSpan, Variable, ref_kind
 from memtrace_otel.semconv import Action, OpKind, Role
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
@@ -36,18 +36,6 @@ def test_history_follows_replacement_not_the_clock() -> None:
         change(3, at=30, previous=origin_of(2, 1)),
     ]
     assert versions(build_graph(skewed)) == [1, 2, 3]
-
-
-def test_time_breaks_ties_between_two_that_replace_the_same() -> None:
-    both = [
-        change(1, at=0, action=Action.ADD),
-        change(3, at=20, previous=origin_of(1, 1)),
-        change(2, at=30, previous=origin_of(1, 1)),
-    ]
-    graph = build_graph(both)
-    assert versions(graph) == [1, 3, 2]
-    inferred = [edge["inferred"] for *_, edge in graph.edges(data=True) if edge["type"] == EdgeType.SUPERSEDES]
-    assert inferred == [False, False]
 
 
 def test_without_a_named_previous_the_write_before_is_replaced() -> None:
@@ -162,20 +150,6 @@ def test_an_earlier_reply_of_another_question_is_not_entered() -> None:
     assert "query:q1" not in {node.ref for node in found if isinstance(node, VersionKey)}
 
 
-def test_a_batch_of_one_to_one_steps_has_one_source_each() -> None:
-    batch = span(
-        1, 1, OpKind.INDEX, scope=ALICE,
-        inputs=[put(f"message:{n}", str(n)) for n in range(10)],
-        outputs=[put(f"memory:{n}", str(n), action=Action.ADD) for n in range(10)],
-        flow=tuple((n, n) for n in range(10)),
-    )  # fmt: skip
-    graph = build_graph([batch])
-    for n in range(10):
-        version, message = VersionKey(f"memory:{n}", batch.origin), VersionKey(f"message:{n}", "", ALICE)
-        assert graph.ancestors(version) == {OperationKey(batch.origin), message}
-        assert graph.descendants(message) == {OperationKey(batch.origin), version}
-
-
 def test_a_step_that_recorded_no_inputs_worked_on_those_around_it() -> None:
     outer = span(1, 1, OpKind.INGEST, lasts=9, scope=ALICE, inputs=[put("message:m", "hi", role=Role.MESSAGE)])
     inner = span(1, 2, OpKind.CREATE, parent=1, at=1, outputs=[put("memory:r", "hi", action=Action.ADD)])
@@ -205,14 +179,6 @@ def test_operations_by_kind_scope_and_trace(story: list[OperationSpan]) -> None:
     assert [s.origin for s in graph.operations(kind="respond")] == [origin_of(4, 1), origin_of(5, 1)]
     assert [s.origin for s in graph.operations(trace_id=f"{2:032x}")] == [origin_of(2, n) for n in (1, 2, 3)]
     assert {s.trace_id for s in graph.operations(scope=ALICE, kind="extract")} == {f"{n:032x}" for n in (1, 2, 3)}
-
-
-def test_a_copy_and_a_subgraph_answer_too(story: list[OperationSpan]) -> None:
-    graph = build_graph(story)
-    assert graph.copy().history("memory:home") == graph.history("memory:home")
-    part = graph.subgraph(graph.slice_of_answer(origin_of(5, 1)))
-    assert [s.origin for s in part.operations(kind="respond")] == [origin_of(5, 1)]
-    assert part.history("memory:tea") == graph.history("memory:tea")
 
 
 def test_what_is_not_there_gives_nothing(story: list[OperationSpan]) -> None:

@@ -207,20 +207,6 @@ def test_contents_are_read_without_the_encoding_of_the_tracer() -> None:
     assert spans[0].inputs[1].content == "Extract facts"
 
 
-def test_judgements_with_equal_texts_belong_to_different_questions() -> None:
-    r = recorded()
-    query = r.node("qa-2", "'Any dog?'", "message & query", "query")
-    answer = r.node("h16", "'Yes'", "llm_response", "prediction")
-    r.operation("question-answering", "evaluation", (query, answer), session="eval")
-    r.operation("llm-judge", "evaluation", (query, "judge_response:h8@1"), (answer, "judge_response:h8@1"),
-                ("judge_response:h8@1", "judge_score:h9@1"), session="eval")  # fmt: skip
-    spans = to_spans(r.document)
-    graph = build_graph(spans)
-    for judge in by_name(spans, "llm-judge"):
-        slice_ = graph.slice_of_answer(judge.origin)
-        assert len({n.ref for n in slice_ if isinstance(n, VersionKey) and ref_kind(n.ref) == "query"}) == 1
-
-
 def test_equal_answers_belong_to_different_questions() -> None:
     r = Recording()
     said = r.node("h", "'I do not know'", "llm_response", "prediction")
@@ -319,14 +305,6 @@ def test_an_export_imported_again_has_the_same_lineage_and_failures(story: list[
         return {ref for ref in refs if ref_kind(ref) not in ("answer", "context")}  # named by their spans
 
     assert named(back.slice_of_answer(first.origin)) == named(original)
-
-
-def test_edges_of_the_export_of_a_partial_graph_refer_to_exported_nodes() -> None:
-    spans = to_spans(recorded().document)
-    for missing in range(len(spans)):
-        data = to_smartcomment(build_graph(spans[:missing] + spans[missing + 1 :]))["data"]
-        nodes = {node["full_node_id"] for node in data["nodes"]}
-        assert {edge[f"{end}_full_node_id"] for edge in data["edges"] for end in ("source", "target")} <= nodes
 
 
 @pytest.mark.parametrize(
