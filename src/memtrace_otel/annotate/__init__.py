@@ -1,11 +1,9 @@
 """Annotation: a verdict becomes spans in the traces it is about, a trace of its own, an event and metrics."""
 
-from memtrace_otel.annotate.backend import BackendAnnotations
-from memtrace_otel.annotate.look import LookingAnnotations
+from memtrace_otel.annotate.backend import BackendLog, MemoryLog
 from memtrace_otel.annotate.metrics import AttributionMetrics
 from memtrace_otel.annotate.publish import (
     Annotation,
-    AnnotationStore,
     Delivery,
     RejectedError,
     annotate,
@@ -17,11 +15,10 @@ from memtrace_otel.annotate.target import TargetError
 
 __all__ = [
     "Annotation",
-    "AnnotationStore",
     "AttributionMetrics",
-    "BackendAnnotations",
+    "BackendLog",
     "Delivery",
-    "LookingAnnotations",
+    "MemoryLog",
     "RejectedError",
     "SendError",
     "TargetError",

@@ -1,86 +1,190 @@
-"""Verdicts with no store of ours: what the tracing backend holds is what is known, our spans there are the memory."""
+"""Verdict logs of sources that are read from a tracing backend: the backend's own spans are the memory.
+
+A backend cannot be asked what was sent to it, but shows the markers of earlier verdicts. `BackendLog` takes what the
+backend shows for sent; `MemoryLog` remembers, for one process, what the backend may be slow to show.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
+from typing import Any
 
 from memtrace_otel import semconv
 from memtrace_otel.annotate.identity import root_of
 from memtrace_otel.model import OperationSpan
-from memtrace_otel.otlp import decode_request
+from memtrace_otel.otlp import decode_request, encode_request
+from memtrace_otel.sources import StoredVerdict, VerdictLog
 
-Sent = dict[str, dict[str, float]]
-"""The ids that a process has sent, by receiver, and when (s, monotonic)."""
 _BEHIND_SECONDS = 600.0
-"""How long a backend may take to show what was sent. One that was killed before it had written that never does."""
-_INCOMPLETE = "verdicts"
-"""Among the receivers of `sent`: the roots of verdicts of which this process has found a span missing."""
+"""How long a backend may take to show a span. A span that is not shown by then was lost, and is sent again."""
+_FRESH_SECONDS = 2.0
+"""How long a trace that was read serves the verdicts that follow."""
+_TRACES = 10_000
+_IDS = 100_000
+"""Most ids that are remembered of each kind; a backend shows older spans by then."""
 
 
-class BackendAnnotations:
-    """An `AnnotationStore` over a backend that is only read. For verdicts sent at once: each trace is read once, and
-    anew where an attribution trace, of one verdict alone, tells that another process has sent that one since.
+class MemoryLog:
+    """A `VerdictLog` in the memory of one process, bounded."""
 
-    `read` returns the spans of a trace as the backend has them now. `sent` are the ids that this process has sent: a
-    backend may take a moment to show them. Spans that it does not show after ten minutes are sent again.
-
-    A backend of traces does not show events. Spans go first: while one of a verdict is missing, its event was not sent,
-    and it goes out with them, in a later try of this process when the receiver of logs is down. A verdict that is there
-    as a whole, found by a process that has sent nothing of it, counts as sent with its event. Another process cannot
-    know, and runs that come by the hour would repeat each event every time; so one is lost when the process ends
-    between the spans and the event.
-    """
-
-    def __init__(self, read: Callable[[str], list[OperationSpan]], sent: Sent | None = None) -> None:
-        self._read = read
-        self._sent: Sent = {} if sent is None else sent
-        self._traces: dict[str, list[OperationSpan]] = {}
-        self._there: set[str] = set()
-        self._verdicts: set[str] = set()
+    def __init__(self) -> None:
+        self._sent: dict[str, OrderedDict[str, float]] = {}
+        self._verdicts: OrderedDict[str, None] = OrderedDict()
 
     def trace(self, trace_id: str) -> list[OperationSpan]:
-        """Return the spans of a trace and those of ours that will be sent to it."""
-        if trace_id not in self._traces:
-            spans = self._traces[trace_id] = list(self._read(trace_id))
-            ours = [span for span in spans if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE]
-            self._there.update(span.span_id for span in ours)
-            told = {str(span.attributes.get(semconv.ATTRIBUTION_ID, "")) for span in ours}
-            if not told <= self._verdicts and any(span.name == semconv.ATTRIBUTION_ROOT_SPAN for span in ours):
-                self._traces = {trace_id: spans}
-            self._verdicts |= told
-        return self._traces[trace_id]
-
-    def has_span(self, trace_id: str, span_id: str) -> bool:
-        """Tell nothing: who reads the backend reads all that others have read."""
-        return True
+        """Return nothing: no span is kept."""
+        return []
 
     def add_request(self, body: bytes) -> None:
-        """Take spans that are about to be sent; only the backend keeps them."""
-        for span in decode_request(body):
-            self.trace(span.trace_id).append(span)
-            self.mark_sent(_INCOMPLETE, (root_of(span),))
+        """Keep nothing."""
+
+    def turn(self, *, wait: bool = True) -> AbstractContextManager[bool]:
+        """Return an empty context: processes elsewhere cannot be kept waiting."""
+        return nullcontext(True)
+
+    def verdicts(self, trace_id: str = "") -> list[StoredVerdict]:
+        """Return none: no document is kept."""
+        return []
+
+    def verdict(self, answer: str) -> StoredVerdict | None:
+        """Return none: no document is kept."""
+        return None
+
+    def save_verdict(self, answer: str, attribution_id: str, document: str) -> bool:
+        """Remember the attribution id; tell whether it is new."""
+        is_new = attribution_id not in self._verdicts
+        self._verdicts[attribution_id] = None
+        _bound(self._verdicts, _IDS)
+        return is_new
+
+    def withdraw_verdicts(self, attribution_ids: Iterable[str]) -> None:
+        """Do nothing: a span that was sent cannot be changed."""
 
     def unsent(self, target: str, span_ids: Iterable[str]) -> list[str]:
-        """Return those ids that the backend does not show and that were not sent to `target`, spans: not lately."""
-        sent, there, since = self._sent.get(target, {}), self._there, time.monotonic() - _BEHIND_SECONDS
-        if target.startswith("logs "):
-            there, since = there - self._sent.get(_INCOMPLETE, {}).keys(), -inf
-        return [span_id for span_id in span_ids if span_id not in there and not sent.get(span_id, -inf) > since]
+        """Return the ids that were not sent to `target`; spans that were sent more than ten minutes ago, too."""
+        sent = self._sent.get(target, {})
+        since = -inf if target.startswith("logs ") else time.monotonic() - _BEHIND_SECONDS
+        return [span_id for span_id in span_ids if not sent.get(span_id, -inf) > since]
+
+    def has_sent(self, target: str) -> bool:
+        """Tell whether anything was sent to `target`."""
+        return bool(self._sent.get(target))
+
+    def mark_sent(self, target: str, span_ids: Iterable[str]) -> None:
+        """Remember that the ids were sent to `target`, and when."""
+        sent = self._sent.setdefault(target, OrderedDict())
+        sent.update(dict.fromkeys(span_ids, time.monotonic()))
+        _bound(sent, _IDS)
+
+
+class BackendLog:
+    """A `VerdictLog` that takes over what a backend shows of verdicts, and does not send that again.
+
+    `log` is the database, or a `MemoryLog`. `read` returns the spans of a trace as the backend has them now; an error
+    of `read` goes through. A trace is read at most every two seconds, and anew as soon as another trace shows that
+    another process has sent a verdict meanwhile.
+
+    A backend of traces does not show events. Spans go out before the event of their verdict. So the event counts as
+    sent when the backend shows the whole verdict and `log` has sent nothing of it; otherwise `log` knows.
+    """
+
+    def __init__(self, read: Callable[[str], Iterable[OperationSpan]], log: VerdictLog) -> None:
+        self._read, self._log = read, log
+        self._read_at: OrderedDict[str, tuple[float, list[OperationSpan]]] = OrderedDict()
+        self._shown: OrderedDict[str, None] = OrderedDict()
+        """Ids of our spans in the backend."""
+        self._roots: OrderedDict[str, str] = OrderedDict()
+        """Our spans, each with the root of its attribution."""
+        self._own: OrderedDict[str, None] = OrderedDict()
+        """Roots of attributions of which this process sends spans, or `log` has sent some."""
+        self._verdicts: OrderedDict[str, None] = OrderedDict()
+
+    def trace(self, trace_id: str) -> list[OperationSpan]:
+        """Return the spans of a trace that the log or the backend has."""
+        known = {span.span_id: span for span in self._log.trace(trace_id)}
+        for span in self._shown_in(trace_id):
+            known.setdefault(span.span_id, span)
+        self._roots.update((span.span_id, root_of(span)) for span in known.values() if _is_ours(span))
+        return list(known.values())
+
+    def _shown_in(self, trace_id: str) -> list[OperationSpan]:
+        at, spans = self._read_at.get(trace_id, (-inf, []))
+        if time.monotonic() - at < _FRESH_SECONDS:
+            return spans
+        spans = list(self._read(trace_id))
+        ours = [span for span in spans if _is_ours(span)]
+        ids = {str(span.attributes.get(semconv.ATTRIBUTION_ID, "")) for span in ours}
+        if not ids <= self._verdicts.keys() and any(span.name == semconv.ATTRIBUTION_ROOT_SPAN for span in ours):
+            self._read_at.clear()
+        self._verdicts.update(dict.fromkeys(ids))
+        self._shown.update((span.span_id, None) for span in ours)
+        stored = {span.span_id for span in self._log.trace(trace_id)}
+        if new := [span for span in ours if span.span_id not in stored]:
+            self._log.add_request(encode_request(new))
+        self._read_at[trace_id] = time.monotonic(), spans
+        _bound(self._read_at, _TRACES)
+        for ids_of in (self._shown, self._verdicts, self._own, self._roots):
+            _bound(ids_of, _IDS)
+        return spans
+
+    def add_request(self, body: bytes) -> None:
+        """Keep encoded spans of verdicts."""
+        self._roots.update((span.span_id, root_of(span)) for span in decode_request(body))
+        self._log.add_request(body)
+
+    def turn(self, *, wait: bool = True) -> AbstractContextManager[bool]:
+        """Return the file lock of the log."""
+        return self._log.turn(wait=wait)
+
+    def verdicts(self, trace_id: str = "") -> list[StoredVerdict]:
+        """Return the verdicts of the log."""
+        return self._log.verdicts(trace_id)
+
+    def verdict(self, answer: str) -> StoredVerdict | None:
+        """Return the verdict of the log."""
+        return self._log.verdict(answer)
+
+    def save_verdict(self, answer: str, attribution_id: str, document: str) -> bool:
+        """Keep a verdict; tell whether neither the log nor the backend had it."""
+        return self._log.save_verdict(answer, attribution_id, document) and attribution_id not in self._verdicts
+
+    def withdraw_verdicts(self, attribution_ids: Iterable[str]) -> None:
+        """Forget verdicts of the log."""
+        self._log.withdraw_verdicts(attribution_ids)
+
+    def unsent(self, target: str, span_ids: Iterable[str]) -> list[str]:
+        """Return the ids that the log has not sent to `target` and that the backend does not show.
+
+        Ask for the spans first, then for the events, before any of them goes out.
+        """
+        asked = list(span_ids)
+        unsent = self._log.unsent(target, asked)
+        shown = self._shown.keys()
+        if target.startswith("traces "):
+            own = (set(asked) - set(unsent)) | (set(unsent) - shown)
+            self._own.update((self._roots.get(span_id, span_id), None) for span_id in own)
+        else:
+            shown = shown - self._own.keys()
+        self._log.mark_sent(target, [span_id for span_id in unsent if span_id in shown])
+        return [span_id for span_id in unsent if span_id not in shown]
+
+    def has_sent(self, target: str) -> bool:
+        """Tell whether the log has sent anything to `target`."""
+        return self._log.has_sent(target)
 
     def mark_sent(self, target: str, span_ids: Iterable[str]) -> None:
         """Remember that the ids were sent to `target`."""
-        self._sent.setdefault(target, {}).update(dict.fromkeys(span_ids, time.monotonic()))
+        self._log.mark_sent(target, span_ids)
 
-    def turn(self) -> AbstractContextManager[object]:
-        """Return an empty context: other machines cannot be kept waiting, which is why ids are looked for first."""
-        return nullcontext()
 
-    def save_verdict(self, answer: str, attribution_id: str, document: str) -> bool:
-        """Tell whether the backend showed no span of this verdict."""
-        return attribution_id not in self._verdicts
+def _is_ours(span: OperationSpan) -> bool:
+    return span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE
 
-    def withdraw_verdicts(self, attribution_ids: Iterable[str]) -> None:
-        """Do nothing: a sent span cannot be changed."""
+
+def _bound(kept: OrderedDict[str, Any], most: int) -> None:
+    while len(kept) > most:
+        kept.popitem(last=False)

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from memtrace_otel import semconv
 from memtrace_otel.model import OperationSpan, Verdict, attribution_id, make_origin
 
+_HUMAN = "human"
+
 
 class _Link(NamedTuple):
     replaces: str
@@ -42,6 +44,29 @@ def succeed(verdict: Verdict, trace: Iterable[OperationSpan]) -> Verdict:
         id, replaces = _successor(claim, newest), newest
     earlier = frozenset(link.failure_type for other, link in chain.items() if other != id)
     return replace(verdict, attribution_id=id, replaces=replaces, earlier_types=earlier)
+
+
+def reason_to_keep(
+    method: str, complete: bool, later: Verdict, *, lost: bool = False, partial: bool = False
+) -> str:
+    """Return why the earlier verdict on an answer holds against a later one, '' when the later one replaces it.
+
+    `method` and `complete` are those of the earlier verdict.
+    `lost`: an operation that the earlier verdict rests on is no longer there, so the later verdict was made of less.
+    `partial`: the later verdict was made while a source could not read everything.
+
+    | earlier verdict | later verdict                          | holds                 |
+    |-----------------|----------------------------------------|-----------------------|
+    | of a person     | not of a person                        | earlier (wire.md 7)   |
+    | any             | made after its evidence was lost       | earlier               |
+    | complete        | made of a part of the spans            | earlier               |
+    | any             | any other                              | later                 |
+    """
+    if method == _HUMAN and later.method != _HUMAN:
+        return "made by rules"
+    if lost:
+        return "made without the operations that the earlier verdict names"
+    return "made when not everything could be read" if complete and partial else ""
 
 
 def trace_id(verdict: Verdict) -> str:

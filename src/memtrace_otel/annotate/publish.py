@@ -1,4 +1,4 @@
-"""Verdicts to the database and, when a receiver is configured, to the user's tracing backend."""
+"""Write verdicts as spans to a log, and send them to the user's tracing backend, each span once."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from memtrace_otel import semconv
 from memtrace_otel.annotate import identity
@@ -18,60 +17,25 @@ from memtrace_otel.annotate.evaluation import encode_evaluations
 from memtrace_otel.annotate.marker import causing_marker, marker
 from memtrace_otel.annotate.send import SendError, send
 from memtrace_otel.annotate.target import Target, read_targets
-from memtrace_otel.model import OperationSpan, Verdict
+from memtrace_otel.model import OperationSpan, Verdict, make_origin
 from memtrace_otel.otlp import encode_request
+from memtrace_otel.sources import VerdictLog
 
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 _PER_REQUEST = 64
 """A span of ours has at most about 8 KiB and gRPC receivers take 4 MiB."""
 _REASONS = 3
-"""Named of those that a receiver gives: they may name the spans."""
-
-
-class AnnotationStore(Protocol):
-    """What annotation needs of a store; `SqliteStore` is one."""
-
-    def trace(self, trace_id: str) -> list[OperationSpan]:
-        """Return the spans of a trace, [] when it is unknown."""
-        ...
-
-    def has_span(self, trace_id: str, span_id: str) -> bool:
-        """Tell whether a span is in the store itself, wherever else it may be."""
-        ...
-
-    def add_request(self, body: bytes) -> None:
-        """Keep an OTLP trace request durably."""
-        ...
-
-    def unsent(self, target: str, span_ids: Iterable[str]) -> list[str]:
-        """Return those ids that were never marked as sent to `target`, which begins with its signal."""
-        ...
-
-    def mark_sent(self, target: str, span_ids: Iterable[str]) -> None:
-        """Remember that the ids were sent to `target`."""
-        ...
-
-    def turn(self) -> AbstractContextManager[object]:
-        """Return a context that one process and thread is in at a time; it may be entered within itself."""
-        ...
-
-    def save_verdict(self, answer: str, attribution_id: str, document: str) -> bool:
-        """Keep a verdict on an answer; tell whether it was not there."""
-        ...
-
-    def withdraw_verdicts(self, attribution_ids: Iterable[str]) -> None:
-        """Forget verdicts on answers that fail no longer."""
-        ...
+"""Most different reasons of a receiver in one error: a reason may name a span."""
 
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
     """A verdict under its final ids, and its spans as stored. `new` counts the spans that were not there before.
 
-    `is_new` says that the verdict itself was not, once it is recorded; `seconds` is how long attributing took.
-    A verdict that OTLP cannot hold has no spans, nor has one that `is_held` back: an earlier one holds, that of another
-    database perhaps, or the answering span is not there.
+    `is_new` says that the verdict was not known before it was recorded. `seconds` is how long the attribution took.
+    A verdict has no spans when OTLP cannot encode it, or when it `is_held` back: an earlier verdict holds, or the
+    answering span is not there yet.
     """
 
     verdict: Verdict
@@ -89,8 +53,10 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What was taken now: `spans` by `traces`, `events` by `logs`. A target is None when there is none. `rejections`
-    are the answers that not all of a request was taken."""
+    """How many `spans` the receiver `traces` accepted, and how many `events` the receiver `logs`.
+
+    A target is None when none is configured. `rejections` are the requests of which a receiver rejected a part.
+    """
 
     traces: Target | None = None
     spans: int = 0
@@ -99,25 +65,26 @@ class Delivery:
     rejections: tuple[SendError, ...] = ()
 
     def __add__(self, other: Delivery) -> Delivery:
-        """What both sent; the targets are the later ones."""
+        """Return the sum; the targets are those of `other`."""
         spans, events = self.spans + other.spans, self.events + other.events
         return Delivery(other.traces, spans, other.logs, events, self.rejections + other.rejections)
 
 
 class RejectedError(SendError):
-    """The receiver has rejected some of it, everything else went out, as `delivery` says.
+    """A receiver rejected a part of some requests; everything else was sent, see `delivery`.
 
-    Which ones is not told, and OTLP says not to send them again: all of such a request is remembered as sent.
+    The receiver does not say which spans it rejected, and OTLP forbids to repeat the request. So all spans of such a
+    request count as sent.
     """
 
     def __init__(self, delivery: Delivery) -> None:
         rejected: Counter[tuple[str, str]] = Counter()
         for error in delivery.rejections:
             rejected["spans" if error.target.signal == "traces" else "events", error.reason] += error.rejected
-        told = [f"{number} {what} rejected: {reason}" for (what, reason), number in rejected.most_common(_REASONS)]
-        if len(rejected) > len(told):
-            told.append(f"{rejected.total()} in all")
-        super().__init__(delivery.rejections[0].target, "; ".join(told), partial=True)
+        parts = [f"{number} {what} rejected: {reason}" for (what, reason), number in rejected.most_common(_REASONS)]
+        if len(rejected) > len(parts):
+            parts.append(f"{rejected.total()} in all")
+        super().__init__(delivery.rejections[0].target, "; ".join(parts), partial=True)
         self.delivery = delivery
 
 
@@ -134,15 +101,19 @@ def annotation_spans(
 
 
 def annotate(
-    verdicts: Iterable[Verdict], store: AnnotationStore, *, started: int | None = None, partial: bool = False
+    verdicts: Iterable[Verdict],
+    log: VerdictLog,
+    *,
+    started: int | None = None,
+    partial: bool = False,
+    has_operation: Callable[[str], bool] = lambda origin: True,
 ) -> list[Annotation]:
-    """Write the verdicts to `store` as spans; `started` is when their attribution began (ns since the epoch).
+    """Write the verdicts to `log` as spans; `started` is when their attribution began (ns since the epoch, default now).
 
-    A verdict that is there already adds nothing; one that differs from the newest of its answer, or is complete where
-    that was not, replaces it under a new id. Of `partial` ones, made where not all could be read, none replaces a
-    complete one, nor does an incomplete one where the store lacks the operation that the complete one blames: another
-    database knew more. One on an answering span that is not there is held back: its marker would have no service and
-    lie elsewhere, and keep its id when the span comes.
+    A verdict that is there already adds nothing. A verdict that differs from the newest on its answer replaces it under
+    a new id, unless `identity.reason_to_keep` names a reason: `partial` says that a source could not read everything,
+    `has_operation` tells whether the source has an operation (by origin). A verdict on an answering span that is not
+    there is held back until the span arrives.
     """
     ended = time.time_ns()
     annotations: list[Annotation] = []
@@ -150,23 +121,20 @@ def annotate(
         if claimed.failure.lacks_answer:
             annotations.append(Annotation(claimed, (), 0, is_held=True))
             continue
-        trace = store.trace(claimed.failure.trace_id)
+        trace = log.trace(claimed.failure.trace_id)
         verdict = identity.succeed(claimed, trace)
-        whole = _complete_before(verdict, trace)
-        if whole and (why := "made where not all could be read" if partial else _lacking(verdict, whole, store)):
+        if reason := _reason_to_keep(verdict, trace, partial, has_operation):
+            answer = verdict.failure.answer_span.origin
             _logger.warning(
-                "%s: %s, %s, does not replace the verdict that is there",
-                verdict.failure.answer_span.origin,
-                verdict.failure_type,
-                why,
+                "%s: %s, %s, does not replace the earlier verdict", answer, verdict.failure_type, reason
             )
             annotations.append(Annotation(claimed, (), 0, is_held=True))
             continue
-        decisive = _stored(store, verdict.trace_id, verdict.span_id) if verdict.span_id else None
+        decisive = _find(log, verdict.trace_id, verdict.span_id) if verdict.span_id else None
         try:
             built = annotation_spans(verdict, decisive, ended if started is None else started, ended)
-            traces = dict.fromkeys(span.trace_id for span in reversed(built))  # its own first, which nothing else is in
-            known = {span.origin: span for trace_id in traces for span in store.trace(trace_id)}
+            traces = dict.fromkeys(span.trace_id for span in reversed(built))  # the attribution trace first
+            known = {span.origin: span for trace_id in traces for span in log.trace(trace_id)}
             new = [span for span in built if span.origin not in known]
             body = encode_request(new)
         except (ValueError, OverflowError) as error:  # ids and times come from anywhere
@@ -174,61 +142,57 @@ def annotate(
             annotations.append(Annotation(verdict, (), 0))
             continue
         if new:
-            store.add_request(body)
+            log.add_request(body)
         annotations.append(Annotation(verdict, tuple(known.get(span.origin, span) for span in built), len(new)))
     return annotations
 
 
 def deliver(
     annotations: Sequence[Annotation],
-    store: AnnotationStore,
+    log: VerdictLog,
     endpoint: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Delivery:
-    """Send what was not sent before to the receiver in `endpoint` or OTEL_EXPORTER_OTLP_*; nothing without one.
+    """Send what was not sent before to `endpoint`, or to OTEL_EXPORTER_OTLP_* of `environ`; nothing without a receiver.
 
-    `environ` stands for the environment.
-
-    One at a time: while another process delivers from the same store, this waits.
-
-    Spans go as traces, evaluation events as logs unless OTEL_LOGS_EXPORTER is `none` or the receiver takes no logs.
-    Raises SendError, at the end where the receiver refuses a request and may take others, or TargetError for a
-    malformed setting; what was accepted is remembered, what was not stays unsent and goes out with the next call.
-    Raises RejectedError at the end when the receiver has rejected some of it.
+    While another process sends from the same log, this call waits. Spans go as traces; evaluation events go as logs,
+    unless OTEL_LOGS_EXPORTER is `none` or the receiver takes no logs. What was accepted is remembered; the rest goes
+    out with the next call. Raises SendError (after the other requests, when only this request was refused),
+    RejectedError when a part was rejected, TargetError for a malformed setting.
     """
     traces, logs = read_targets(endpoint, environ)
     if not annotations or not (traces or logs):
         return Delivery(traces, 0, logs, 0)
     spans = {span.span_id: span for one in annotations for span in one.spans}
     events = {one.root.span_id: (one.verdict, one.root.end) for one in annotations if one.spans}
-    with store.turn():  # from asking what was sent to remembering it
-        missing = set(store.unsent(traces.ledger, spans) if traces else ())
-        due = store.unsent(logs.ledger, events) if logs else []  # as it was before anything goes out
+    with log.turn():  # from asking what was sent to remembering it
+        missing = set(log.unsent(traces.ledger, spans) if traces else ())
+        due = log.unsent(logs.ledger, events) if logs else []  # before anything goes out
         failures: list[SendError] = []
         sent_spans = sent_events = 0
         try:
             if traces:
                 new = {span_id: span for span_id, span in spans.items() if span_id in missing}
-                for ids, taken in _send(traces, new, encode_request, store, failures):
+                for ids, taken in _send(traces, new, encode_request, log, failures):
                     missing.difference_update(ids)
                     sent_spans += taken
             if logs:  # no event before its verdict
                 held = {one.root.span_id for one in annotations if any(span.span_id in missing for span in one.spans)}
                 ready = {span_id: events[span_id] for span_id in due if span_id not in held}
-                for _, taken in _send(logs, ready, encode_evaluations, store, failures):
+                for _, taken in _send(logs, ready, encode_evaluations, log, failures):
                     sent_events += taken
         except SendError as error:
             if error.unsupported and error.target.signal == "logs":
                 logs = None
-                if error.refused:  # perhaps not from us
+                if error.refused:  # perhaps not from this sender
                     _warn_once(str(error))
             else:
                 failures.append(error)
     rejections = tuple(failure for failure in failures if failure.rejected)
     if len(rejections) < len(failures):
-        for rejection in rejections:  # they are remembered as sent: no other call tells of them
+        for rejection in rejections:  # they count as sent: no other call reports them
             _logger.warning("%s", rejection)
-        raise next(failure for failure in reversed(failures) if not failure.rejected)  # one that ended it is the last
+        raise next(failure for failure in reversed(failures) if not failure.rejected)
     delivery = Delivery(traces, sent_spans, logs, sent_events, rejections)
     if rejections:
         raise RejectedError(delivery)
@@ -244,11 +208,13 @@ def _send(
     target: Target,
     items: Mapping[str, T],
     encode: Callable[[Sequence[T]], bytes],
-    store: AnnotationStore,
+    log: VerdictLog,
     failures: list[SendError],
 ) -> Iterator[tuple[Sequence[str], int]]:
-    """Send the items, by span id; yield the ids of each request that was not refused and how many of them were taken,
-    and add what was rejected, or refused, to `failures`."""
+    """Send the items, by span id; yield the ids of each request that was accepted and how many items were taken.
+
+    Requests that were refused, or rejected in part, are added to `failures`.
+    """
     span_ids = list(items)
     for first in range(0, len(span_ids), _PER_REQUEST):
         ids = span_ids[first : first + _PER_REQUEST]
@@ -263,26 +229,24 @@ def _send(
                 raise
             failures.append(error)
             rejected = error.rejected
-        store.mark_sent(target.ledger, ids)
+        log.mark_sent(target.ledger, ids)
         yield ids, max(0, len(ids) - rejected)
 
 
-def _complete_before(verdict: Verdict, trace: Iterable[OperationSpan]) -> OperationSpan | None:
-    """Return the marker of the failing trace that a verdict, new there, would replace, where that one is complete."""
-    ours = [span for span in trace if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE]
-    markers = {span.attributes.get(semconv.ATTRIBUTION_ID): span for span in ours}
-    if verdict.attribution_id in markers or (found := markers.get(verdict.replaces)) is None:
-        return None
-    return found if found.attributes.get(semconv.FAILURE_COMPLETE) is True else None
-
-
-def _lacking(verdict: Verdict, whole: OperationSpan, store: AnnotationStore) -> str:
-    """Return what the store of an incomplete verdict lacks that a marker's complete one blames, '' if nothing."""
-    trace_id, span_id = (whole.attributes.get(name) for name in (semconv.FAILURE_TRACE_ID, semconv.FAILURE_SPAN_ID))
-    if verdict.complete or not (trace_id and span_id) or store.has_span(str(trace_id), str(span_id)):
+def _reason_to_keep(
+    verdict: Verdict, trace: Iterable[OperationSpan], partial: bool, has_operation: Callable[[str], bool]
+) -> str:
+    """Return why the newest marker in the failing trace holds against a verdict that would replace it, '' if nothing."""
+    ours = [span.attributes for span in trace if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE]
+    markers = {attributes.get(semconv.ATTRIBUTION_ID): attributes for attributes in ours}
+    if verdict.attribution_id in markers or (earlier := markers.get(verdict.replaces)) is None:
         return ""
-    return "made without the operation that a complete one blames"
+    complete = earlier.get(semconv.FAILURE_COMPLETE) is True
+    trace_id, span_id = (str(earlier.get(name, "")) for name in (semconv.FAILURE_TRACE_ID, semconv.FAILURE_SPAN_ID))
+    lost = complete and not verdict.complete and bool(span_id) and not has_operation(make_origin(trace_id, span_id))
+    method = str(earlier.get(semconv.ATTRIBUTION_METHOD, ""))
+    return identity.reason_to_keep(method, complete, verdict, lost=lost, partial=partial)
 
 
-def _stored(store: AnnotationStore, trace_id: str, span_id: str) -> OperationSpan | None:
-    return next((span for span in store.trace(trace_id) if span.span_id == span_id), None)
+def _find(log: VerdictLog, trace_id: str, span_id: str) -> OperationSpan | None:
+    return next((span for span in log.trace(trace_id) if span.span_id == span_id), None)
