@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from memtrace_otel.annotate import BackendAnnotations, deliver
+from memtrace_otel.annotate import BackendLog, MemoryLog, deliver
 from memtrace_otel.model import OperationSpan
-from memtrace_otel.pipeline.diagnose import diagnose_backend, record
+from memtrace_otel.pipeline.diagnose import diagnose, record, shown_by
 from memtrace_otel.semconv import OpKind
 from memtrace_otel.sources import RemoteSource, open_source
 from tests.contract.planted import FAULTS_OF, Fault, System
@@ -117,11 +117,11 @@ def cost(tempo: Tempo, failing: set[str], endpoint: str = "") -> Cost:
     asked = reading.failing(time.time_ns() - 24 * 3600 * 10**9)
     assert set(asked) == failing, f"{len(asked)} of {len(failing)} failing traces were found"
     verdicts = Counter[str]()
-    for diagnosis in diagnose_backend(reading, asked, known=True):
+    log = BackendLog(shown_by(source), MemoryLog())
+    for diagnosis in diagnose(reading, log, asked, known=True):
         verdicts.update(verdict.failure_type for verdict in diagnosis.verdicts)
         if endpoint:
-            store = BackendAnnotations(source.whole)
-            deliver(record(store, diagnosis), store, endpoint)
+            deliver(record(log, diagnosis), log, endpoint)
     assert verdicts.total() == len(failing), f"{verdicts.total()} verdicts on {len(failing)} failing traces"
     seconds = time.perf_counter() - started
     spent = source.api.spent

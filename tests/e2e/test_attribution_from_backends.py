@@ -17,12 +17,13 @@ from typing import Any
 
 import pytest
 
+from memtrace_otel.annotate import MemoryLog
 from memtrace_otel.attribution import verdict_json
 from memtrace_otel.demo.run import run_demo
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import decode_request, encode_request
 from memtrace_otel.otlp.sdk import encode_sdk_spans
-from memtrace_otel.pipeline.diagnose import diagnose, diagnose_backend
+from memtrace_otel.pipeline.diagnose import diagnose
 from memtrace_otel.semconv import ATTRIBUTION_SCOPE, FailureType, OpKind
 from memtrace_otel.sources import RemoteSource, SqliteStore, open_source
 from tests.conftest import Recording
@@ -84,7 +85,7 @@ def verdicts_of(spans: Sequence[OperationSpan], folder: Path) -> dict[str, dict[
     with SqliteStore.open(folder / f"{secrets.token_hex(4)}.db") as store:
         for first in range(0, len(spans), 500):
             store.add_request(encode_request(spans[first : first + 500]))
-        return {v.failure.trace_id: verdict_json(v) for found in diagnose(store) for v in found.verdicts}
+        return {v.failure.trace_id: verdict_json(v) for found in diagnose(store, store) for v in found.verdicts}
 
 
 def attribute(*arguments: str, endpoint: str = "") -> tuple[dict[str, dict[str, Any]], str]:
@@ -101,7 +102,7 @@ def test_planted_faults_get_the_verdicts_that_they_get_from_a_database(backend: 
     expected = verdicts_of(spans, tmp_path)
     assert len(expected) > 40
     backend.tell(spans)
-    found = list(diagnose_backend(backend.open(), list(expected)))
+    found = list(diagnose(backend.open(), MemoryLog(), list(expected)))
     assert {v.failure.trace_id: verdict_json(v) for one in found for v in one.verdicts} == expected
 
 
@@ -119,7 +120,7 @@ def test_what_others_deleted_was_deleted(
     opened.api.allow(1000)
     deleted = {delete[:32] for delete in deletes.values()}
     wait_for(lambda: deleted <= set(opened.trace_ids()), "the deletes are found by search")
-    found = [v for one in diagnose_backend(backend.open(), [id[:32] for id in deletes]) for v in one.verdicts]
+    found = [v for one in diagnose(backend.open(), MemoryLog(), [id[:32] for id in deletes]) for v in one.verdicts]
     assert {v.failure.answer_span.origin: f"{v.trace_id}-{v.span_id}" for v in found} == deletes
     assert {v.failure_type for v in found} == {FailureType.DELETION}
     assert {v.failure.trace_id: verdict_json(v) for v in found} == expected

@@ -81,7 +81,7 @@ def shown(jaeger: Jaeger, tempo: Tempo, tmp_path_factory: pytest.TempPathFactory
     printed = re.findall(r"^  (\S.*?) {2,}(http://\S+)$", done.stdout.partition("In your backend")[2], re.MULTILINE)
     with SqliteStore.open(folder / "memtrace.db", create=False) as store:
         spans = list(store.spans())
-        annotations = annotate([verdict for found in diagnose(store) for verdict in found.verdicts], store)
+        annotations = annotate([verdict for found in diagnose(store, store) for verdict in found.verdicts], store)
     assert sum(annotation.new for annotation in annotations) == 0  # the demo has written them
     for first in range(0, len(spans), 100):
         send(Target("traces", "grpc", tempo.otlp_grpc, insecure=True), encode_request(spans[first : first + 100]))

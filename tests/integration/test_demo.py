@@ -176,6 +176,6 @@ def test_the_shape_of_a_trace_does_not_tell(store: SqliteStore, run: DemoRun) ->
 
 
 def test_every_planted_fault_is_named_with_its_operation(store: SqliteStore, run: DemoRun) -> None:
-    rows = compare([verdict for found in diagnose(store) for verdict in found.verdicts], run.planted, store)
+    rows = compare([verdict for found in diagnose(store, store) for verdict in found.verdicts], run.planted, store)
     assert [(row.question, row.verdict and row.verdict.failure_type) for row in rows if not row.matches] == []
     assert len(rows) == len(run.planted)

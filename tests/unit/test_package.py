@@ -33,7 +33,6 @@ MAY_IMPORT = {
     "graph": {"model", "sources"},
     "attribution": {"graph", "model"},
     "annotate": {"model", "otlp"},
-    "monitoring": {"hosts", "model"},
 }
 EVERYWHERE = {"version", "semconv", "settings"}
 ON_TOP = {"canary", "cli", "demo", "doctor", "launch", "pages", "pipeline", "report", "serve", "testing"}

@@ -15,9 +15,8 @@ from typing import Any
 
 from memtrace_otel import semconv
 from memtrace_otel.annotate.identity import root_of
-from memtrace_otel.model import OperationSpan
+from memtrace_otel.model import OperationSpan, StoredVerdict, VerdictLog
 from memtrace_otel.otlp import decode_request, encode_request
-from memtrace_otel.sources import StoredVerdict, VerdictLog
 
 _BEHIND_SECONDS = 600.0
 """How long a backend may take to show a span. A span that is not shown by then was lost, and is sent again."""
@@ -133,7 +132,10 @@ class BackendLog:
 
     def add_request(self, body: bytes) -> None:
         """Keep encoded spans of verdicts."""
-        self._roots.update((span.span_id, root_of(span)) for span in decode_request(body))
+        for span in decode_request(body):
+            self._roots[span.span_id] = root_of(span)
+            if span.trace_id in self._read_at:
+                self._read_at[span.trace_id][1].append(span)
         self._log.add_request(body)
 
     def turn(self, *, wait: bool = True) -> AbstractContextManager[bool]:

@@ -46,9 +46,7 @@ def succeed(verdict: Verdict, trace: Iterable[OperationSpan]) -> Verdict:
     return replace(verdict, attribution_id=id, replaces=replaces, earlier_types=earlier)
 
 
-def reason_to_keep(
-    method: str, complete: bool, later: Verdict, *, lost: bool = False, partial: bool = False
-) -> str:
+def reason_to_keep(method: str, complete: bool, later: Verdict, *, lost: bool = False, partial: bool = False) -> str:
     """Return why the earlier verdict on an answer holds against a later one, '' when the later one replaces it.
 
     `method` and `complete` are those of the earlier verdict.

@@ -17,9 +17,8 @@ from memtrace_otel.annotate.evaluation import encode_evaluations
 from memtrace_otel.annotate.marker import causing_marker, marker
 from memtrace_otel.annotate.send import SendError, send
 from memtrace_otel.annotate.target import Target, read_targets
-from memtrace_otel.model import OperationSpan, Verdict, make_origin
+from memtrace_otel.model import OperationSpan, Verdict, VerdictLog, make_origin
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.sources import VerdictLog
 
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
@@ -108,7 +107,7 @@ def annotate(
     partial: bool = False,
     has_operation: Callable[[str], bool] = lambda origin: True,
 ) -> list[Annotation]:
-    """Write the verdicts to `log` as spans; `started` is when their attribution began (ns since the epoch, default now).
+    """Write the verdicts to `log` as spans. `started`: when the attribution began (ns since the epoch, default now).
 
     A verdict that is there already adds nothing. A verdict that differs from the newest on its answer replaces it under
     a new id, unless `identity.reason_to_keep` names a reason: `partial` says that a source could not read everything,
@@ -125,9 +124,7 @@ def annotate(
         verdict = identity.succeed(claimed, trace)
         if reason := _reason_to_keep(verdict, trace, partial, has_operation):
             answer = verdict.failure.answer_span.origin
-            _logger.warning(
-                "%s: %s, %s, does not replace the earlier verdict", answer, verdict.failure_type, reason
-            )
+            _logger.warning("%s: %s, %s, does not replace the earlier verdict", answer, verdict.failure_type, reason)
             annotations.append(Annotation(claimed, (), 0, is_held=True))
             continue
         decisive = _find(log, verdict.trace_id, verdict.span_id) if verdict.span_id else None
@@ -236,7 +233,7 @@ def _send(
 def _reason_to_keep(
     verdict: Verdict, trace: Iterable[OperationSpan], partial: bool, has_operation: Callable[[str], bool]
 ) -> str:
-    """Return why the newest marker in the failing trace holds against a verdict that would replace it, '' if nothing."""
+    """Return why the newest marker in the failing trace holds against the verdict, '' when the verdict replaces it."""
     ours = [span.attributes for span in trace if span.instrumentation_scope == semconv.ATTRIBUTION_SCOPE]
     markers = {attributes.get(semconv.ATTRIBUTION_ID): attributes for attributes in ours}
     if verdict.attribution_id in markers or (earlier := markers.get(verdict.replaces)) is None:

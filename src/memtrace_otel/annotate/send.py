@@ -24,6 +24,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
 from memtrace_otel.annotate.target import Target
+from memtrace_otel.model.printable import one_line
 from memtrace_otel.otlp.reply import ReplyError, read_rejected, refusal
 from memtrace_otel.version import __version__
 
@@ -99,7 +100,7 @@ def _send_http(target: Target, body: bytes) -> tuple[int, str]:
         _fail(target, str(error) or type(error).__name__)
     status = reply.status_code
     if problem := refusal(status, reply.headers.get("content-type", ""), said):
-        if not reply.is_success and (words := _one_line(said)):
+        if not reply.is_success and (words := one_line(said.decode("utf-8", "ignore"), _SHOWN)):
             problem += f": {words}"
         if status in (401, 403):
             problem += _CREDENTIALS
@@ -159,12 +160,6 @@ def _credentials(target: Target) -> grpc.ChannelCredentials:
         return Path(path).read_bytes() if path else None
 
     return grpc.ssl_channel_credentials(pem(target.certificate), pem(target.client_key), pem(target.client_certificate))
-
-
-def _one_line(body: bytes) -> str:
-    """Return the beginning of a receiver's words as one line that a terminal can show."""
-    text = body[: 4 * _SHOWN].decode("utf-8", "replace")
-    return " ".join("".join(c if c.isprintable() and c != "\ufffd" else " " for c in text).split())[:_SHOWN]
 
 
 def _fail(target: Target, reason: str, *, unsupported: bool = False, refused: bool = False) -> NoReturn:

@@ -74,7 +74,7 @@ def canary(
     from memtrace_otel.canary import Stage, fly, write_history
     from memtrace_otel.canary.metrics import CanaryMetrics
     from memtrace_otel.launch import sending_environment
-    from memtrace_otel.monitoring import export_metrics
+    from memtrace_otel.pipeline.export_metrics import export_metrics
     from memtrace_otel.sources import open_source
 
     target = read_target("traces", environ=sending_environment(os.environ, endpoint) if endpoint else None)

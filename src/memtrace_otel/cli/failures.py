@@ -6,8 +6,8 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,11 +28,12 @@ from memtrace_otel.cli.options import (
 from memtrace_otel.cli.output import progress_bar
 
 if TYPE_CHECKING:
-    from memtrace_otel.annotate import Annotation, AnnotationStore, Delivery
+    from memtrace_otel.annotate import Annotation, Delivery
     from memtrace_otel.graph import EvolutionGraph
-    from memtrace_otel.model import Verdict
+    from memtrace_otel.model import Verdict, VerdictLog
     from memtrace_otel.pipeline.diagnose import Diagnosis
     from memtrace_otel.report.summary import VerdictSummary
+    from memtrace_otel.sources import TraceSource
 
     Found = tuple[Verdict, VerdictSummary]
 
@@ -78,7 +79,7 @@ def attribute(
     """
     from memtrace_otel.annotate import RejectedError
     from memtrace_otel.annotate.target import read_targets
-    from memtrace_otel.monitoring import export_metrics
+    from memtrace_otel.pipeline.export_metrics import export_metrics
 
     if everything == bool(trace_ids):
         raise click.UsageError("give either trace ids or --all")
@@ -94,11 +95,9 @@ def attribute(
         read_targets()  # a setting that cannot be used is told now
     found: list[Found] = []
     try:
-        if source:
-            sent = _from_backend(source, trace_ids, since, annotate, found)
-        else:
-            sent = _from_database(database, trace_ids, annotate, look_in, found)
-    finally:  # a receiver that is down takes no verdict away
+        with _opened(database, source, look_in, annotate) as (opened, log):
+            sent = _attribute(opened, log, trace_ids, _since(since, source), annotate, found)
+    finally:  # a receiver that is down hides no verdict
         _print(found, as_json)
     if sent.traces is not None:
         click.echo(f"sent {sent.spans} spans and {sent.events} events to {sent.traces}", err=True)
@@ -114,89 +113,88 @@ def attribute(
     if not found:
         asked = (source or database) if everything else ", ".join(trace_ids)
         searched = source and (everything or source.startswith("tempo"))
-        later = "; a backend's search finds what was sent some seconds later" if searched else ""
+        later = "; a backend's search finds spans some seconds after they were sent" if searched else ""
         fail(f"no failing answer in {asked}{later}", NOTHING_FOUND)
 
 
-def _from_database(
-    database: Path, trace_ids: tuple[str, ...], annotate: bool, look_in: str, found: list[Found]
-) -> Delivery:
-    """Add what is found to `found`, send it."""
-    from memtrace_otel.annotate import Delivery, LookingAnnotations
+def _since(since: int | None, source: str) -> int:
+    """Return how far back failures count: a backend is searched for a day, a database is read whole."""
+    if since is not None:
+        return since
+    return time.time_ns() - DAY if source else 0
+
+
+@contextmanager
+def _opened(database: Path, url: str, look_in: str, annotate: bool) -> Generator[tuple[TraceSource, VerdictLog]]:
+    """Open the source and the log of its verdicts; tell what happens to the first verdicts of a database."""
+    from memtrace_otel.annotate import BackendLog, MemoryLog
     from memtrace_otel.annotate.target import read_target
-    from memtrace_otel.pipeline.diagnose import diagnose, record
+    from memtrace_otel.pipeline.diagnose import shown_by
     from memtrace_otel.sources import NearbySources, SqliteStore, open_source
 
-    started = time.time_ns()
-    annotations: list[Annotation] = []
-    target = read_target("traces") if annotate else None
-    with (
-        SqliteStore.open(database, create=False) as store,
-        closing(open_source(look_in)) if look_in else nullcontext() as backend,
-        store.turn() if annotate else nullcontext(),
-    ):
-        with closing(NearbySources(target.endpoint)) if target and not backend else nullcontext() as nearby:
-            looked = backend or nearby
-            kept: AnnotationStore = LookingAnnotations(store, looked.whole) if looked else store
-            with progress_bar("attribute") as progress:
-                for diagnosis in diagnose(store, trace_ids, progress=progress):
-                    if backend:
-                        backend.api.allow(len(diagnosis.verdicts))
-                    made = record(kept, diagnosis, started=started) if annotate else []
-                    found += _found(diagnosis, made)
-                    annotations += made
-        is_first = target and not store.has_sent(target.ledger)
-        if nearby and is_first and any(made.spans for made in annotations):
-            twice = "those that another database has sent there may be shown twice unless --look-in URL is given"
-            said = f"what {nearby.shows} shows is not sent again" if nearby.shows else twice
-            click.echo(f"first verdicts from {database} to {target}: {said}", err=True)
-        return _deliver(annotations, kept) if annotate else Delivery()
+    with ExitStack() as stack:
+        if url:
+            backend = stack.enter_context(closing(open_source(url)))
+            yield backend, BackendLog(shown_by(backend), MemoryLog())
+            return
+        store = stack.enter_context(SqliteStore.open(database, create=False))
+        target = read_target("traces") if annotate else None
+        if annotate:
+            stack.enter_context(store.turn())
+        if look_in:
+            backend = stack.enter_context(closing(open_source(look_in)))
+            yield store, BackendLog(shown_by(backend), store)
+        elif target:
+            nearby = stack.enter_context(closing(NearbySources(target.endpoint)))
+            is_first = not store.has_sent(target.ledger)
+            try:
+                yield store, BackendLog(nearby.whole, store)
+            finally:
+                if is_first and store.verdicts():
+                    twice = (
+                        "those that another database has sent there may be shown twice unless --look-in URL is given"
+                    )
+                    said = f"what {nearby.shows} shows is not sent again" if nearby.shows else twice
+                    click.echo(f"first verdicts from {database} to {target}: {said}", err=True)
+        else:
+            yield store, store
 
 
-def _from_backend(
-    url: str, trace_ids: tuple[str, ...], since: int | None, annotate: bool, found: list[Found]
+def _attribute(
+    source: TraceSource,
+    log: VerdictLog,
+    trace_ids: tuple[str, ...],
+    since: int,
+    annotate: bool,
+    found: list[Found],
 ) -> Delivery:
-    """Add what is found to `found`, send it."""
-    from memtrace_otel.annotate import BackendAnnotations, Delivery, SendError
-    from memtrace_otel.pipeline.diagnose import diagnose_backend, record
-    from memtrace_otel.sources import SourceLimitError, open_source
-    from memtrace_otel.sources.ahead import TOGETHER
+    """Attribute, add the verdicts to `found`, write them to the log and send them. The first error is raised last."""
+    from memtrace_otel.annotate import Delivery, RejectedError, SendError, deliver
+    from memtrace_otel.pipeline.diagnose import PartialTraceError, diagnose, record
 
     started = time.time_ns()
     total, failed, is_down = Delivery(), None, False
-    with closing(open_source(url)) as source, progress_bar("attribute") as progress:
-        reading = source.keeping()
-        reading.api.allow(TOGETHER)
-        asked = trace_ids or reading.failing(started - DAY if since is None else since)
-        for diagnosis in diagnose_backend(reading, asked, known=not trace_ids, progress=progress):
-            store = BackendAnnotations(source.whole)  # as it is now
-            reading.api.allow_at_least(len(diagnosis.verdicts))  # what was read for the verdicts may have left nothing
+    with progress_bar("attribute") as progress:
+        for diagnosis in diagnose(source, log, trace_ids, since=since, progress=progress):
+            made: list[Annotation] = []
             try:
-                made = record(store, diagnosis, started=started) if annotate else []
-            except SourceLimitError as error:
+                made = record(log, diagnosis, started=started) if annotate else []
+            except PartialTraceError as error:
                 _logger.warning("%d verdicts are not sent: %s", len(diagnosis.verdicts), error)
-                made = []
             found += _found(diagnosis, made)
-            if annotate and not is_down:
-                try:
-                    total += _deliver(made, store)
-                except SendError as error:  # the first is told at the end, as are all verdicts
-                    if failed is not None:
-                        _logger.warning("%s", error)
-                    failed, is_down = failed or error, not error.refused
+            if not annotate or is_down:
+                continue
+            try:
+                total += deliver(made, log)
+            except RejectedError as error:
+                total += error.delivery
+            except SendError as error:
+                if failed is not None:
+                    _logger.warning("%s", error)
+                failed, is_down = failed or error, not error.refused
     if failed is not None:
         raise failed
     return total
-
-
-def _deliver(made: Sequence[Annotation], store: AnnotationStore) -> Delivery:
-    """Send as `deliver` does; what the receiver rejects holds up nothing else."""
-    from memtrace_otel.annotate import RejectedError, deliver
-
-    try:
-        return deliver(made, store)
-    except RejectedError as error:
-        return error.delivery
 
 
 def _found(diagnosis: Diagnosis, made: list[Annotation]) -> list[Found]:
@@ -241,7 +239,7 @@ def report(trace_ids: tuple[str, ...], database: Path, output: Path, title: str)
     verdicts: list[Verdict] = []
 
     def found() -> Iterator[tuple[Verdict, EvolutionGraph]]:
-        for diagnosis in diagnose(store, trace_ids, progress=progress):
+        for diagnosis in diagnose(store, store, trace_ids, progress=progress):
             verdicts.extend(diagnosis.verdicts)
             yield from ((verdict, diagnosis.graph) for verdict in diagnosis.verdicts)
 

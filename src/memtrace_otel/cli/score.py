@@ -47,7 +47,7 @@ def score(files: tuple[Path, ...], database: Path, as_json: bool) -> None:
     with SqliteStore.open(database, create=False) as store:
         traces = sorted({label.trace_id for label in labels})
         try:
-            verdicts = [verdict for diagnosis in diagnose(store, traces) for verdict in diagnosis.verdicts]
+            verdicts = [verdict for diagnosis in diagnose(store, store, traces) for verdict in diagnosis.verdicts]
         except UnknownTraceError:
             missing = list(dict.fromkeys(path for path, label in annotated if not store.trace(label.trace_id)))
             named = " ".join(map(str, missing[:_MOST_FILES]))

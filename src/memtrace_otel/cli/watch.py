@@ -17,7 +17,6 @@ from memtrace_otel.cli.errors import clear_errors, fail, tell_of_settings
 from memtrace_otel.cli.options import DAY, examples, since_option, source_option
 
 if TYPE_CHECKING:
-    from memtrace_otel.annotate import Annotation
     from memtrace_otel.pipeline.watch import Observer
 
 
@@ -42,15 +41,17 @@ def watch(source: str, since: int | None, interval: float, metrics_port: int | N
     """Attribute failing traces of a tracing backend as they come, and send the verdicts to
     OTEL_EXPORTER_OTLP_ENDPOINT, each once.
 
-    A trace is attributed when nothing more arrived for MEMTRACE_QUIET_SECONDS, and again when late spans change the
-    picture. What the backend shows already is not sent again: after a restart it goes on where it was. One line a new
-    verdict on standard error, counted when it is made. Without an endpoint nothing is remembered: each start tells of
-    what failed since --since, and counts it, again. Ends after its round on SIGTERM and SIGINT, at once on a second
-    one. --metrics-port needs memtrace-otel[serve].
+    A trace is attributed when no span arrived for MEMTRACE_QUIET_SECONDS, and again later, for late spans. A verdict
+    that the backend shows is not sent again, so a watch goes on after a restart. Each new verdict is one line on
+    standard error. Without an endpoint nothing is remembered: each start reports and counts the failures since --since
+    again. SIGTERM and SIGINT end the watch after its round, a second signal at once. --metrics-port needs
+    memtrace-otel[serve].
     """
+    from memtrace_otel.annotate import BackendLog, MemoryLog
     from memtrace_otel.annotate.target import read_targets
-    from memtrace_otel.monitoring import export_metrics
-    from memtrace_otel.pipeline.watch import Watch, summary
+    from memtrace_otel.pipeline.diagnose import shown_by
+    from memtrace_otel.pipeline.export_metrics import export_metrics
+    from memtrace_otel.pipeline.watch import Watcher, summary
     from memtrace_otel.sources import open_source
 
     if not source:
@@ -68,39 +69,44 @@ def watch(source: str, since: int | None, interval: float, metrics_port: int | N
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
 
-    def told(made: Annotation) -> None:
-        click.echo(f"memtrace-otel: {summary(made)}", err=True)
-
-    with closing(open_source(source)) as opened, _scraped(metrics_port) as observed:
+    with closing(open_source(source)) as opened, _counted(metrics_port) as observer:
         where = f"verdicts go to {target}" if target else "verdicts go nowhere: OTEL_EXPORTER_OTLP_ENDPOINT is not set"
         click.echo(f"memtrace-otel: watching {opened}; {where}", err=True)
         start = time.time_ns() - DAY if since is None else since
-        Watch(opened, since=start, quiet=settings.QUIET_SECONDS.read(), told=told, **observed).run(interval, stopped)
+        watcher = Watcher(
+            opened,
+            BackendLog(shown_by(opened), MemoryLog()),
+            quiet=settings.QUIET_SECONDS.read(),
+            since=start,
+            interval=interval,
+            told=lambda made: click.echo(f"memtrace-otel: {summary(made)}", err=True),
+            observer=observer,
+        )
+        watcher.run(stopped)
 
 
 @contextmanager
-def _scraped(port: int | None) -> Generator[dict[str, Observer]]:
-    """Answer scrapes of what the observer, an argument of `Watch`, is told; nothing without a port."""
+def _counted(port: int | None) -> Generator[Observer | None]:
+    """Give counters that are scraped on a port; None without a port."""
     if port is None:
-        yield {}
+        yield None
         return
     try:
         from prometheus_client import CollectorRegistry
 
-        from memtrace_otel.monitoring.scrape import listen
-        from memtrace_otel.monitoring.watching import WatchScrape
+        from memtrace_otel.pipeline.metrics import WatchCounters, listen
     except ModuleNotFoundError as error:
         if error.name != "prometheus_client":
             raise
         fail(f"{error.name} is missing: pip install 'memtrace-otel[serve]'")
     registry = CollectorRegistry()
-    observer = WatchScrape(registry)
+    counters = WatchCounters(registry)
     try:
         bound, stop = listen(registry, port)
     except OSError as error:
         fail(f"cannot listen on 127.0.0.1:{port}: {error.strerror or error}")
     click.echo(f"memtrace-otel: metrics on http://127.0.0.1:{bound}/metrics", err=True)
     try:
-        yield {"observer": observer}
+        yield counters
     finally:
         stop()

@@ -43,7 +43,7 @@ def show_demo(
         run = run_demo(directory, environ=environ, progress=progress)
     started = time.time_ns()
     with SqliteStore.open(run.database, create=False) as store:
-        diagnoses = list(diagnose(store))
+        diagnoses = list(diagnose(store, store))
         annotations = [made for diagnosis in diagnoses for made in record(store, diagnosis, started=started)]
         found = [(verdict, diagnosis.graph) for diagnosis in diagnoses for verdict in diagnosis.verdicts]
         found.sort(key=lambda one: one[0].failure.time_order)

@@ -26,6 +26,7 @@ from memtrace_otel.model.refs import (
 )
 from memtrace_otel.model.spans import AttributeValue, Event, Link, OperationSpan, Variable
 from memtrace_otel.model.times import parse_time, rfc3339
+from memtrace_otel.model.verdict_log import StoredVerdict, VerdictLog
 from memtrace_otel.model.verdicts import Alternative, Failure, Step, Verdict, attribution_id
 
 __all__ = [
@@ -39,8 +40,10 @@ __all__ = [
     "Link",
     "OperationSpan",
     "Step",
+    "StoredVerdict",
     "Variable",
     "Verdict",
+    "VerdictLog",
     "answers_named",
     "attribution_id",
     "content_digest",

@@ -1,26 +1,40 @@
-"""From a database or a tracing backend to verdicts: graph, failures, attribution, annotation, in that order."""
+"""From any source to verdicts: load graphs, find failures, attribute them, record the verdicts.
+
+`diagnose` reads a `TraceSource` and yields verdicts; `record` writes them to a `VerdictLog`. `annotate.deliver` then
+sends them.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
-from memtrace_otel.annotate import Annotation, AnnotationStore, AttributionMetrics, annotate
+from memtrace_otel.annotate import Annotation, AttributionMetrics, annotate
+from memtrace_otel.annotate.identity import reason_to_keep
 from memtrace_otel.attribution import attribute, find_failures, read_verdict, verdict_json
 from memtrace_otel.graph import EvolutionGraph, load_graph, load_graphs
-from memtrace_otel.model import OperationSpan, Verdict, is_origin, judged_traces, make_origin, split_origin
-from memtrace_otel.semconv import ATTRIBUTION_SCOPE, FailureType, Incomplete
-from memtrace_otel.sources import DamagedError, RemoteSource, SqliteStore, StoredVerdict
-from memtrace_otel.sources.ahead import TOGETHER, read_ahead
+from memtrace_otel.model import (
+    OperationSpan,
+    StoredVerdict,
+    Verdict,
+    VerdictLog,
+    is_origin,
+    make_origin,
+    split_origin,
+)
+from memtrace_otel.semconv import FailureType, Incomplete
+from memtrace_otel.sources import DamagedError, StoreError, TraceSource
 
 _logger = logging.getLogger(__name__)
+TOGETHER = 50
+"""Failing traces that share one session: a search of a backend costs about the same for fifty as for one."""
 _ABSENT = "absent"
-"""Beside what a verdict says in the database: operations that it names and that were not there when it was made."""
+"""Key in a stored verdict: the operations that it names and that were not there when it was made."""
 Progress = Callable[[int, int], None]
+LeaveOut = Callable[[str, StoreError], None]
 
 
 class UnknownTraceError(LookupError):
@@ -30,224 +44,181 @@ class UnknownTraceError(LookupError):
         super().__init__(f"no such trace: {', '.join(trace_ids)}")
 
 
+class PartialTraceError(DamagedError):
+    """A source gives only a part of a trace, so nobody knows which verdicts are in it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The verdicts on the failing answers from the same memories, how long each took, and the graph of these.
+    """The verdicts on the failing answers of one graph, and how long each took (s).
 
-    `outdated` are the ids of the attributions that the store holds on answers that no longer fail. `partial` says that
-    a backend was read, and not all of it could be.
+    `trace_ids` are the traces that were attributed. `outdated` are the attribution ids that the log holds on answers
+    which no longer fail. `partial`: the source could not read everything. `source` has what the graph has, and more.
     """
 
     graph: EvolutionGraph
+    source: TraceSource
+    trace_ids: tuple[str, ...]
     verdicts: tuple[Verdict, ...]
     seconds: tuple[float, ...]
     outdated: tuple[str, ...] = ()
     partial: bool = False
 
-    def only(self, wanted: Callable[[Verdict], bool]) -> Diagnosis:
-        """Return it with those verdicts only that are wanted; the others are not outdated."""
-        pairs = [pair for pair in zip(self.verdicts, self.seconds, strict=True) if wanted(pair[0])]
-        verdicts, seconds = (tuple(each) for each in zip(*pairs, strict=True)) if pairs else ((), ())
-        return replace(self, verdicts=verdicts, seconds=seconds)
+    def operation(self, origin: str) -> OperationSpan | None:
+        """Return an operation of the graph, or of the source."""
+        found = self.graph.operation(origin)
+        if found is None and is_origin(origin):
+            trace = self.source.trace(split_origin(origin)[0])
+            found = next((span for span in trace if span.origin == origin), None)
+        return found
 
 
 def diagnose(
-    store: SqliteStore, trace_ids: Collection[str] = (), *, progress: Progress = lambda done, total: None
+    source: TraceSource,
+    log: VerdictLog,
+    trace_ids: Collection[str] = (),
+    *,
+    since: int = 0,
+    known: bool = False,
+    progress: Progress = lambda done, total: None,
+    leave_out: LeaveOut | None = None,
 ) -> Iterator[Diagnosis]:
-    """Attribute every failing answer of these traces (none given: of the whole store), one graph after the other: what
-    is needed of a large store at a time is the memories of one answer. Of the whole store, traces whose memory has a
-    damaged span are left out with a warning.
+    """Attribute every failing answer of the traces; one graph is in memory at a time.
 
-    `progress(done, total)` counts traces. Raises UnknownTraceError naming the trace ids that the store does not hold.
+    Without `trace_ids`: of all traces with a failing evaluation at `since` (ns) or later, and of those on which `log`
+    has a verdict. `progress(done, total)` counts traces. Of two verdicts on one answer `lasting` decides.
+
+    A trace whose memory cannot be read goes to `leave_out` with the error, and the others follow; without `leave_out`
+    the error is raised (with a warning instead, when no trace was named). Raises UnknownTraceError for traces that the
+    source does not hold, unless they are `known` to exist; StoreError when the source does not answer.
     """
-    if unknown := [trace_id for trace_id in trace_ids if not store.trace(trace_id)]:
-        raise UnknownTraceError(*unknown)
-    asked = tuple(dict.fromkeys(trace_ids or _evaluated(store)))
-    graphs = load_graphs(store, asked) if trace_ids else _load_sound(store, asked)
-    yield from _diagnoses_of(store, graphs, trace_ids, lambda done: progress(done, len(asked)))
+    if trace_ids:
+        asked = list(dict.fromkeys(trace_ids))
+    else:
+        with source.session(cases=TOGETHER) as reader:
+            asked = list(dict.fromkeys((*reader.failing(since), *(v.answer[:32] for v in log.verdicts()))))
+        leave_out = leave_out or _warn
+    done = 0
+    for first in range(0, len(asked), TOGETHER):
+        some = asked[first : first + TOGETHER]
+        with source.session(cases=len(some)) as reader:
+            reader.prefetch(some)
+            if trace_ids and not known and (unknown := [trace_id for trace_id in some if not reader.trace(trace_id)]):
+                raise UnknownTraceError(*unknown)
+            for found in _graphs(source, reader, some, leave_out):
+                diagnosis = _attribute(*found, log)
+                done += len(diagnosis.trace_ids)
+                progress(done, len(asked))
+                if diagnosis.verdicts or diagnosis.outdated:
+                    yield diagnosis
 
 
-def diagnose_first(store: SqliteStore, trace_ids: Sequence[str]) -> tuple[list[str], Diagnosis | None]:
-    """Attribute every failing answer of the first of these traces and of those of just the same memories; return these
-    traces, and what `diagnose` yields of them."""
-    together, graph = next(load_graphs(store, trace_ids))
-    return together, next(_diagnoses_of(store, [(together, graph)], together), None)
-
-
-def _diagnoses_of(
-    store: SqliteStore,
-    graphs: Iterable[tuple[list[str], EvolutionGraph]],
-    trace_ids: Collection[str],
-    progress: Callable[[int], None] = lambda done: None,
-) -> Iterator[Diagnosis]:
-    """Attribute beside the verdicts that the store holds on these traces (none given: on all)."""
-    kept: defaultdict[str, dict[str, StoredVerdict]] = defaultdict(dict)
-    for verdict in (verdict for trace_id in trace_ids or ("",) for verdict in store.verdicts(trace_id)):
-        kept[verdict.answer[:32]][verdict.answer] = verdict
-
-    def lasting(verdict: Verdict, graph: EvolutionGraph) -> Verdict:
-        answer = verdict.failure.answer_span.origin
-        return _lasting(verdict, graph, kept[answer[:32]].get(answer), store)
-
-    yield from _diagnoses(graphs, kept, progress, lasting)
-
-
-def _load_sound(store: SqliteStore, trace_ids: Collection[str]) -> Iterator[tuple[list[str], EvolutionGraph]]:
-    """Yield the graphs as `load_graphs` does; traces whose memory has a damaged span are left out with a warning."""
+def _graphs(
+    source: TraceSource, reader: TraceSource, trace_ids: Collection[str], leave_out: LeaveOut | None
+) -> Iterator[tuple[TraceSource, list[str], EvolutionGraph]]:
+    """Yield graphs as `load_graphs` does, each with its reader. A trace for which the session of all had no room left
+    gets a session of its own."""
     left = dict.fromkeys(trace_ids)
     while left:
         try:
-            for together, graph in load_graphs(store, left):
+            for together, graph in load_graphs(reader, left):
                 for trace_id in together:
                     del left[trace_id]
-                yield together, graph
+                if len(trace_ids) == 1 or Incomplete.BOUNDED not in graph.incomplete:
+                    yield reader, together, graph
+                    continue
+                for trace_id in together:
+                    with source.session() as alone:
+                        yield alone, [trace_id], load_graph(alone, trace_id)
         except DamagedError as error:
+            if leave_out is None:
+                raise
             first = next(iter(left))
-            _logger.warning("trace %s is not attributed: %s", first, error)
             del left[first]
+            leave_out(first, error)
 
 
-def diagnose_backend(
-    source: RemoteSource,
-    trace_ids: Collection[str],
-    *,
-    known: bool = False,
-    progress: Progress = lambda done, total: None,
-) -> Iterator[Diagnosis]:
-    """Attribute every failing answer of these traces, as `diagnose` does, from a tracing backend. What is read for one
-    serves the others (of a source that keeps, all of them), and each trace adds to what reading may cost; where one
-    leaves too little of it to the others, each is read by what it may cost alone.
-
-    Raises UnknownTraceError naming the trace ids that the backend does not hold, unless they are `known` to have been
-    there; StoreError when it does not answer.
-    """
-    asked = list(dict.fromkeys(trace_ids))
-    for first in range(0, len(asked), TOGETHER):
-        some = asked[first : first + TOGETHER]
-        reading = source.keeping()
-        reading.api.allow(len(some))
-        read_ahead(reading, some)
-        if not known and (unknown := [trace_id for trace_id in some if not reading.trace(trace_id)]):
-            reading.check_address()
-            raise UnknownTraceError(*unknown)
-        for diagnosis in _diagnoses(
-            _load_fairly(reading, some), {}, lambda done, first=first: progress(first + done, len(asked))
-        ):
-            yield replace(diagnosis, partial=Incomplete.BOUNDED in diagnosis.graph.incomplete)
+def _attribute(reader: TraceSource, trace_ids: list[str], graph: EvolutionGraph, log: VerdictLog) -> Diagnosis:
+    stored = {verdict.answer: verdict for trace_id in trace_ids for verdict in log.verdicts(trace_id)}
+    diagnosis = Diagnosis(graph, reader, tuple(trace_ids), (), (), partial=Incomplete.BOUNDED in graph.incomplete)
+    verdicts: list[Verdict] = []
+    seconds: list[float] = []
+    for failure in find_failures(graph):
+        if failure.trace_id in trace_ids:
+            started = time.perf_counter()
+            verdict = attribute(graph, failure)
+            earlier = stored.pop(failure.answer_span.origin, None)
+            verdicts.append(lasting(verdict, earlier, diagnosis) if earlier else verdict)
+            seconds.append(time.perf_counter() - started)
+    outdated = () if diagnosis.partial else tuple(verdict.attribution_id for verdict in stored.values())
+    return replace(diagnosis, verdicts=tuple(verdicts), seconds=tuple(seconds), outdated=outdated)
 
 
-def _load_fairly(reading: RemoteSource, trace_ids: Collection[str]) -> Iterator[tuple[list[str], EvolutionGraph]]:
-    """Yield the graphs as `load_graphs` does; where nothing was left of what reading for all may cost, anew for each
-    trace alone."""
-    for together, graph in load_graphs(reading, trace_ids):
-        if len(trace_ids) == 1 or Incomplete.BOUNDED not in graph.incomplete or not reading.api.exhausted:
-            yield together, graph
-            continue
-        for trace_id in together:
-            reading.api.allow(1)
-            read_ahead(reading, [trace_id])
-            yield [trace_id], load_graph(reading, trace_id)
-
-
-def _diagnoses(
-    graphs: Iterable[tuple[list[str], EvolutionGraph]],
-    kept: Mapping[str, Mapping[str, StoredVerdict]],
-    progress: Callable[[int], None],
-    lasting: Callable[[Verdict, EvolutionGraph], Verdict] = lambda verdict, graph: verdict,
-) -> Iterator[Diagnosis]:
-    """Attribute every failing answer of the traces beside the graphs. `kept` are the verdicts there are, by answer, by
-    trace; `progress(done)` counts traces; `lasting` says which verdict holds."""
-    done = 0
-    for together, graph in graphs:
-        verdicts: list[Verdict] = []
-        seconds: list[float] = []
-        for failure in find_failures(graph):
-            if failure.trace_id in together:
-                started = time.perf_counter()
-                verdicts.append(lasting(attribute(graph, failure), graph))
-                seconds.append(time.perf_counter() - started)
-        done += len(together)
-        progress(done)
-        outdated = dict(pair for trace_id in together for pair in kept.get(trace_id, {}).items())
-        for verdict in verdicts:
-            outdated.pop(verdict.failure.answer_span.origin, None)
-        if Incomplete.BOUNDED in graph.incomplete:  # what is not loaded may fail
-            outdated.clear()
-        if verdicts or outdated:
-            ids = tuple(verdict.attribution_id for verdict in outdated.values())
-            yield Diagnosis(graph, tuple(verdicts), tuple(seconds), ids)
-
-
-def _lasting(verdict: Verdict, graph: EvolutionGraph, kept: StoredVerdict | None, store: SqliteStore) -> Verdict:
-    """Return the verdict that is kept where it rests on what was pruned or forgotten since, else `verdict`."""
+def lasting(verdict: Verdict, stored: StoredVerdict, diagnosis: Diagnosis) -> Verdict:
+    """Return the stored verdict where `identity.reason_to_keep` says that it holds, else `verdict`."""
     try:
-        earlier = read_verdict(kept.document, verdict.failure) if kept else None
-        absent = set(json.loads(kept.document).get(_ABSENT, ())) if kept else set[str]()
+        earlier = read_verdict(stored.document, verdict.failure)
+        absent = set(json.loads(stored.document).get(_ABSENT, ()))
     except (ValueError, KeyError, TypeError, AttributeError):
         return verdict
-    if earlier is None:
+    decisive = make_origin(earlier.trace_id, earlier.span_id) if earlier.span_id else ""
+    named = {step.origin for step in earlier.evidence if is_origin(step.origin)} - absent
+    named.discard(verdict.failure.answer_span.origin)
+    lost = any(diagnosis.operation(origin) is None for origin in named | ({decisive} - {""}))
+    guessed = verdict.failure_type == FailureType.UNKNOWN and next(diagnosis.graph.missing(), None) is not None
+    if not reason_to_keep(earlier.method, earlier.complete, verdict, lost=lost, partial=guessed):
         return verdict
-    operation = _stored(make_origin(earlier.trace_id, earlier.span_id), graph, store) if earlier.span_id else None
-    earlier = replace(earlier, when=operation.start if operation else 0)
-    answer = verdict.failure.answer_span
-    named = {step.origin for step in earlier.evidence if is_origin(step.origin)} - {answer.origin} - absent
-    if (earlier.span_id and not operation) or not all(_stored(origin, graph, store) for origin in named):
-        return earlier  # also against a verdict of the same type, or a complete one: it does not see what is gone
-    if _said(earlier) == _said(verdict):
-        return verdict
-    forgotten = Incomplete.FORGOTTEN in (*answer.incomplete, *(operation.incomplete if operation else ()))
-    undecided = verdict.failure_type == FailureType.UNKNOWN and next(graph.missing(), None)
-    return earlier if forgotten or (earlier.complete and undecided) else verdict
+    operation = diagnosis.operation(decisive) if decisive else None
+    return replace(earlier, when=operation.start if operation else 0)
 
 
-def _absent(verdict: Verdict, graph: EvolutionGraph) -> list[str]:
-    """Return the origins in the evidence that nobody recorded: what rests on them has lost nothing since."""
-    return [step.origin for step in verdict.evidence if is_origin(step.origin) and not graph.operation(step.origin)]
+def shown_by(source: TraceSource) -> Callable[[str], list[OperationSpan]]:
+    """Return a function that reads a whole trace as the source has it now, for `annotate.BackendLog`.
 
-
-def _said(verdict: Verdict) -> tuple[str, str, str]:
-    return verdict.failure_type, verdict.trace_id, verdict.span_id
-
-
-def _stored(origin: str, graph: EvolutionGraph, store: SqliteStore) -> OperationSpan | None:
-    """Return the operation of an origin, also one that is no longer in what the graph was made of."""
-    found = graph.operation(origin)
-    return found or next((span for span in store.trace(split_origin(origin)[0]) if span.origin == origin), None)
-
-
-def _evaluated(store: SqliteStore) -> Iterator[str]:
-    """The traces whose answers somebody has evaluated, there or in another trace."""
-    for span in store.evaluations():
-        if span.instrumentation_scope != ATTRIBUTION_SCOPE:
-            yield from sorted(judged_traces(span))
-
-
-def record(
-    store: AnnotationStore, diagnosis: Diagnosis, *, started: int | None = None, known: set[str] | None = None
-) -> list[Annotation]:
-    """Write the verdicts to the store, count the new ones, and return them under their final ids; `deliver` sends them.
-
-    A verdict that is there already adds nothing; another one on the same answer replaces it, but for what `annotate`
-    holds back; one on an answer that no longer fails goes, its spans stay; one on an answering span that is not there
-    is not written. `started` is when the attribution began (ns since the epoch, now by default). `known`
-    are ids of verdicts that are new no more, for a store that forgets; those that are new now are added.
+    The function raises PartialTraceError when the source gives a part, StoreError when the source does not answer.
     """
-    known = set() if known is None else known
-    store.withdraw_verdicts(diagnosis.outdated)
+
+    def read(trace_id: str) -> list[OperationSpan]:
+        with source.session() as reader:
+            spans = reader.trace(trace_id)
+            if reader.incomplete or any(Incomplete.BOUNDED in span.incomplete for span in spans):
+                raise PartialTraceError(str(source), f"trace {trace_id} cannot be read whole")
+            return spans
+
+    return read
+
+
+def record(log: VerdictLog, diagnosis: Diagnosis, *, started: int | None = None) -> list[Annotation]:
+    """Write the verdicts to the log, count the new ones, and return them under their final ids.
+
+    A verdict that is there already adds nothing. Another verdict on the same answer replaces it, unless `annotate`
+    holds it back. A verdict on an answer that no longer fails is withdrawn; its spans stay. `started` is when the
+    attribution began (ns since the epoch, now by default).
+    """
+    log.withdraw_verdicts(diagnosis.outdated)
+    annotations = annotate(
+        diagnosis.verdicts,
+        log,
+        started=started,
+        partial=diagnosis.partial,
+        has_operation=lambda origin: diagnosis.operation(origin) is not None,
+    )
     recorded: list[Annotation] = []
     metrics = AttributionMetrics()
-    annotations = annotate(diagnosis.verdicts, store, started=started, partial=diagnosis.partial)
     for annotation, seconds in zip(annotations, diagnosis.seconds, strict=True):
         verdict = annotation.verdict
         if annotation.is_held:
             recorded.append(annotation)
             continue
-        document = json.dumps(verdict_json(verdict) | {_ABSENT: _absent(verdict, diagnosis.graph)}, ensure_ascii=False)
-        is_new = store.save_verdict(verdict.failure.answer_span.origin, verdict.attribution_id, document)
-        is_new = is_new and verdict.attribution_id not in known
-        if is_new:
-            known.add(verdict.attribution_id)
-        if is_new and annotation.spans:  # else its ids may be anything
+        origins = {step.origin for step in verdict.evidence if is_origin(step.origin)}
+        absent = sorted(origin for origin in origins if diagnosis.operation(origin) is None)
+        document = json.dumps(verdict_json(verdict) | {_ABSENT: absent}, ensure_ascii=False)
+        is_new = log.save_verdict(verdict.failure.answer_span.origin, verdict.attribution_id, document)
+        if is_new and annotation.spans:  # without spans the ids may be anything
             metrics.attributed(verdict, seconds)
         recorded.append(replace(annotation, is_new=is_new, seconds=seconds))
     return recorded
+
+
+def _warn(trace_id: str, error: StoreError) -> None:
+    _logger.warning("trace %s is not attributed: %s", trace_id, error)

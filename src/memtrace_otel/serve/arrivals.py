@@ -1,74 +1,65 @@
-"""The store as the background processes see it: each span that comes into the file is noticed, whoever decoded it."""
+"""The database as the background processes of a server use it: decoded batch by batch, searched by arrival."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from sqlite3 import Connection
+from typing import Self
 
-from memtrace_otel.model import is_unique
-from memtrace_otel.semconv import CHANGING_KINDS
-from memtrace_otel.sources import DamagedError, NewSpan, SqliteStore
+from memtrace_otel import settings
+from memtrace_otel.model import OperationSpan, has_failing_evaluation, judged_traces
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE, OpKind
+from memtrace_otel.sources import SqliteStore
 from memtrace_otel.sources.database import unsynced
-from memtrace_otel.sources.ingest import decode_batch
+from memtrace_otel.sources.ingest import Batch, decode_batch
 
 _BATCH_BYTES = 1 << 18
 _PAGE_BYTES = 4 << 20
 _BURST_SECONDS = 10.0
+_LATEST = 10_000
+"""Spans that are looked through at the start, whatever their time is: about a second of reading."""
 _OLDEST = "SELECT received FROM inbox ORDER BY id LIMIT 1"
 _BOUNDS = """
 SELECT coalesce((SELECT min(id) FROM inbox), seq + 1), seq FROM sqlite_sequence WHERE name = 'inbox'
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """As `memtrace_otel.sources.ingest.Batch`, of spans as they are counted."""
+class LiveStore(SqliteStore):
+    """A database that a server fills. Reading decodes nothing: the decoding process does that.
 
-    spans: list[NewSpan]
-    quarantined: int
-    last: int = 0
-
-
-class WatchedStore(SqliteStore):
-    """Reading decodes nothing: that is done batch by batch. Rows have ascending numbers, none is given twice, so that a
-    gap tells of spans that another process decoded."""
-
-    _seen = 0
+    Rows of spans have ascending numbers, and no number is given twice.
+    """
 
     def __init__(self, connection: Connection, path: Path) -> None:
         super().__init__(connection, path)
-        self._own: list[tuple[int, int]] = []
-        self._burst: tuple[float, int] | None = (-math.inf, 0)  # when it began, with which request; None: none waits
+        self._seen: int | None = None
+        self._burst: tuple[float, int] | None = (-math.inf, 0)  # start of the burst, and its first request
 
     def decode(self) -> int:
-        """Leave what waits where it is."""
+        """Leave the inbox as it is."""
         return 0
 
-    def decode_batch(self) -> Batch | None:
-        """Decode the oldest requests that wait; see `SqliteStore`.
+    @contextmanager
+    def session(self, *, cases: int = 1) -> Generator[Self]:
+        """Give this store, with nothing noted as incomplete."""
+        self.incomplete.clear()
+        yield self
 
-        The batches are small, since who receives waits for each to be written, and not synced: a request whose rows
+    def decode_batch(self) -> Batch | None:
+        """Decode the oldest requests of the inbox; see `SqliteStore`.
+
+        The batches are small, since the receiver waits for each to be written, and not synced: a request whose rows
         are lost with the power is in the inbox again.
         """
         with self._locked() as connection, unsynced(connection):
             batch = decode_batch(connection, _BATCH_BYTES)
         if batch is None:
             self._burst = None
-        if batch and batch.spans:
-            after = batch.last - len(batch.spans)
-            if self._own and self._own[-1][1] == after:
-                after = self._own.pop()[0]
-            self._own.append((after, batch.last))
-        return batch and Batch([NewSpan.of(span) for span in batch.spans], batch.quarantined, batch.last)
-
-    def skip(self) -> None:
-        """Take what is in the file as seen."""
-        self._seen, self._own = self.newest(), []
+        return batch
 
     def behind(self) -> float:
         """Return for how many seconds the oldest request waits to be decoded, 0 when none does."""
@@ -77,11 +68,9 @@ class WatchedStore(SqliteStore):
         return (time.time_ns() - received[0]) / 1e9 if received else 0.0
 
     def is_in_burst(self) -> bool:
-        """Tell whether more requests wait than were decoded since none waited (the first batch after that is not
-        counted), ten seconds ago at most.
+        """Tell whether more requests wait than were decoded since none waited, for ten seconds at most.
 
-        Decoding that makes pauses is slower: with any number that wait, a load that it could follow would keep it from
-        doing so.
+        Decoding with pauses is slower. Pauses under a steady load would keep decoding behind for ever.
         """
         now = time.monotonic()
         with self._locked() as connection:
@@ -92,58 +81,45 @@ class WatchedStore(SqliteStore):
         began, begin = self._burst = self._burst or (now, first)
         return last - first >= first - begin and now - began < _BURST_SECONDS
 
-    def arrived(self) -> Iterator[list[NewSpan]]:
-        """Yield the spans that others decoded since the last time, page by page. A page is seen once the next is asked
-        for: after an error the rest comes again."""
-        highest = self.newest()
-        self._seen = min(self._seen, highest)  # of the newest traces some were removed
-        for before, last in (*self._own, (highest, highest)):
-            for row, page in self._indexed_pages(self._seen, min(before, highest)):
-                yield page
-                self._seen = row
-            self._seen = max(self._seen, last)
-        self._own = []
+    def failing(self, since: int, known: dict[str, None] | None = None) -> list[str]:
+        """Return the ids of the traces whose failing evaluation arrived after the last call, in order of arrival.
 
-    def latest(self, most: int) -> Iterator[NewSpan]:
-        """Yield up to `most` spans that came last, in order of arrival."""
-        newest = self.newest()
-        for _, page in self._indexed_pages(max(0, newest - most), newest):
-            yield from page
+        Evaluations count whichever process decoded them. A passing evaluation counts, too, when the answer has a
+        verdict. The first call returns the traces with a failing evaluation since `since` (ns), or among the newest
+        spans.
+        """
+        newest = self._newest()
+        found: dict[str, None] = {}
+        if self._seen is None:
+            found |= dict.fromkeys(super().failing(since))
+            self._seen = max(0, newest - _LATEST)
+        self._seen = min(self._seen, newest)  # the newest traces may have been pruned
+        threshold = settings.EVALUATION_THRESHOLD.read()
+        for span in self._arrived("evaluates = 1", self._seen):
+            if span.instrumentation_scope != ATTRIBUTION_SCOPE:
+                fails = has_failing_evaluation(span, threshold)
+                found |= dict.fromkeys(
+                    trace_id for trace_id in sorted(judged_traces(span)) if fails or self.verdicts(trace_id)
+                )
+        self._seen = newest
+        return list(found)
 
-    def scopes_of(self, trace_id: str) -> list[str]:
-        """Return the memories that spans of a trace are of, '' among them where one is of none; none where a page of
-        the file cannot be read."""
-        with suppress(DamagedError):
-            return super().scopes_of(trace_id)
-        return []
+    def answering(self) -> Iterator[OperationSpan]:
+        """Yield the answers among the newest spans."""
+        return self._arrived(f"kind = '{OpKind.RESPOND}'", max(0, self._newest() - _LATEST))
 
-    def changed_by(self, span: NewSpan) -> set[str]:
-        """Return the memories that a span that changes records names: it may be of another one, or of none."""
-        if span.fields.kind not in CHANGING_KINDS:
-            return set()
-        traces = {origin[:32] for origin in span.fields.origins}
-        found = {scope for trace_id in traces for scope in self.scopes_of(trace_id)}
-        if unique := [ref for ref in span.fields.written if is_unique(ref)]:
-            with suppress(DamagedError):
-                found |= {scope for ref in unique for scopes in self.writer_scopes(ref).values() for scope in scopes}
-        return found
+    def _arrived(self, condition: str, after: int) -> Iterator[OperationSpan]:
+        """Yield the spans with a row behind `after`, in order of arrival, page by page."""
+        clause = f"WHERE {condition} AND id > ? ORDER BY id LIMIT 256"
+        while True:
+            with self._locked() as connection:
+                rows, _ = self._read(connection, clause, (after,), _PAGE_BYTES)
+            if not rows:
+                return
+            yield from (span for _, span in rows if span)
+            after = rows[-1][0][1]
 
-    def newest(self) -> int:
+    def _newest(self) -> int:
         """Return the highest row of a span."""
         with self._locked() as connection:
             return int(connection.execute("SELECT coalesce(max(id), 0) FROM span").fetchone()[0])
-
-    def _indexed_pages(self, after: int, last: int) -> Iterator[tuple[int, list[NewSpan]]]:
-        """Yield the spans with row numbers behind `after`, up to `last`, page by page, each with its last number."""
-        while after < last:
-            with self._locked() as connection:
-                clause = "WHERE id > ? AND id <= ? ORDER BY id LIMIT 256"
-                page, _ = self._read(connection, clause, (after, last), _PAGE_BYTES)
-            if not page:
-                return
-            after = page[-1][0][1]
-            yield after, [NewSpan.of(span) for _, span in page if span]
-
-    def indexed_since(self, since: int, kind: str = "") -> Iterator[NewSpan]:
-        """Yield the spans (of one kind) that started at `since` (ns) or later, by start time."""
-        yield from map(NewSpan.of, self.spans(since=since, kinds=(kind,) if kind else ()))

@@ -1,22 +1,17 @@
-"""What a server counts of itself, of what arrives and of its verdicts, for a scrape."""
+"""The metrics of a server for a scrape: what it received, what arrived, and its verdicts."""
 
 from __future__ import annotations
 
 import math
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
-from memtrace_otel import semconv
-from memtrace_otel.monitoring.scrape import AttributionScrape, Pairs, label
 from memtrace_otel.otlp.receiver import Cause
-from memtrace_otel.serve.progress import By, Process, Progress, Seen
+from memtrace_otel.pipeline.metrics import AttributionCounters, ServiceCounters
+from memtrace_otel.serve.progress import Process, Progress, Seen
 
 _PREFIX = "memtrace_serve_"
 _DAMAGED_SECONDS = 10.0
@@ -29,115 +24,90 @@ _SEEN = {
 }
 
 
-class Metrics(Collector):
-    """Counters since the start."""
+class Metrics:
+    """Counters since the start. May be used by several threads."""
 
     def __init__(self) -> None:
-        self.requests = 0
-        self.spans = 0
-        self.bytes = 0
-        self.rejected_spans = 0
-        self._refused = Counter(dict.fromkeys(Cause, 0))
-        self.decoded_spans = 0
-        self.quarantined = 0
-        self.verdicts = 0
-        self.failed_sends = 0
-        self._restarts = Counter(dict.fromkeys(Process, 0))
+        self._registry = registry = CollectorRegistry(auto_describe=False)
+
+        def counter(name: str, help: str, *labels: str) -> Counter:
+            return Counter(_PREFIX + name, help, labels, registry=registry)
+
+        def gauge(name: str, help: str) -> Gauge:
+            return Gauge(_PREFIX + name, help, registry=registry)
+
+        self._requests = counter("acknowledged_requests", "Requests on disk and acknowledged.")
+        self._spans = counter("acknowledged_spans", "Spans and evaluations on disk and acknowledged.")
+        self._bytes = counter("acknowledged_bytes", "Unpacked bytes of acknowledged requests.")
+        self._rejected = counter("rejected_spans", "Spans and log records refused within a request.")
+        self._refused = counter("refused_requests", "Requests refused as a whole.", "reason")
+        self._decoded = counter("decoded_spans", "New spans decoded and indexed.")
+        self._quarantined = counter("quarantined_requests", "Requests, or parts of one, set aside as unreadable.")
+        self._verdicts = counter("verdicts", "New verdicts on failed answers.")
+        self._failed_sends = counter("failed_sends", "Times that verdicts could not be sent, or looked for.")
+        self._restarts = counter("restarts", "Restarts of a background process.", "process")
+        self._inbox_bytes = gauge("inbox_bytes", "Bytes acknowledged and not yet decoded.")
+        self._inbox_limit = gauge("inbox_limit_bytes", "Bytes in the inbox past which requests are refused.")
+        self._inbox_seconds = gauge("inbox_age_seconds", "How long the oldest request waits to be decoded.")
+        self._services = ServiceCounters(registry)
+        self._seen = {what: self._services.counter(_PREFIX + what, help) for what, help in _SEEN.items()}
+        self._attribution = AttributionCounters(registry, self._services)
         self._damaged = -math.inf
-        self.inbox_bytes = 0
-        self.inbox_limit = 0
-        self.inbox_seconds = 0.0
-        self._pairs = Pairs()
-        self._seen: Counter[By] = Counter()
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._attribution = AttributionScrape(self._registry, self._pairs)
-        self._registry.register(self)
         self._lock = threading.Lock()
+        for cause in Cause:
+            self._refused.labels(cause)
+        for process in Process:
+            self._restarts.labels(process)
+
+    def inbox(self, size: int, limit: int, seconds: float) -> None:
+        """Set how many bytes wait to be decoded, how many may wait, and how long the oldest waits (s)."""
+        self._inbox_bytes.set(size)
+        self._inbox_limit.set(limit)
+        self._inbox_seconds.set(seconds)
 
     def acknowledged(self, spans: int, size: int, rejected: int) -> None:
         """Count a request that was taken."""
-        self.requests += 1
-        self.spans += spans
-        self.bytes += size
-        self.rejected_spans += rejected
+        self._requests.inc()
+        self._spans.inc(spans)
+        self._bytes.inc(size)
+        self._rejected.inc(rejected)
 
     def refused(self, cause: Cause) -> None:
         """Count a request that was refused as a whole."""
-        self._refused[cause] += 1
+        self._refused.labels(cause).inc()
 
     def restarted(self, process: Process) -> None:
         """Count that a background process died and is started again."""
-        self._restarts[process] += 1
+        self._restarts.labels(process).inc()
 
     @property
     def is_damaged(self) -> bool:
-        """Whether a background process cannot work for a damaged page of the file: it tries, and tells, each second."""
+        """Whether a background process cannot work because of a damaged page of the file."""
         return time.monotonic() < self._damaged + _DAMAGED_SECONDS
 
     def progressed(self, progress: Progress) -> None:
-        """Count what a background process has done. Each is followed by a thread of its own."""
-        with self._lock:
-            self._progressed(progress)
-
-    def _progressed(self, progress: Progress) -> None:
+        """Count what a background process has done."""
         if progress.damaged:
             self._damaged = time.monotonic()
-        self.decoded_spans += progress.spans
-        self.quarantined += progress.quarantined
-        self.verdicts += progress.verdicts
-        self.failed_sends += progress.failed_sends
-        seen = self._seen.copy()  # a scrape reads it in another thread
-        for (what, *names), count in progress.seen.items():
-            pair = self._pairs.bounded(*names)
-            for other in Seen:  # a series begins with 0, unless what it counts is the first that is heard of the pair
-                seen[other, *pair] += 0
-            seen[what, *pair] += count
-        self._seen = seen
-        for pair in progress.answering:
-            self._attribution.expect(*pair)
-        for told in progress.attributed:
-            self._attribution.attributed(told)
+        self._decoded.inc(progress.spans)
+        self._quarantined.inc(progress.quarantined)
+        self._verdicts.inc(progress.verdicts)
+        self._failed_sends.inc(progress.failed_sends)
+        with self._lock:  # the series of a service may be removed meanwhile
+            for (what, *names), count in progress.seen.items():
+                pair = self._services.labels(*names)
+                for other in Seen:  # a series begins with 0
+                    self._seen[other].labels(*pair)
+                self._seen[what].labels(*pair).inc(count)
+                if what is Seen.ANSWERS:
+                    self._attribution.expect(*names)
+            for pair in progress.answering:
+                self._attribution.expect(*pair)
+            for done in progress.attributed:
+                self._attribution.attributed(done)
         self._attribution.failed(progress.errors)
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
-        """Return what a scrape gets, and its content type: OpenMetrics where `accept` asks for it, with exemplars."""
+        """Return the text of a scrape and its content type: OpenMetrics, with exemplars, where `accept` asks for it."""
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type
-
-    def collect(self) -> Iterator[Metric]:
-        """What is no metric of attribution."""
-        yield _counter("acknowledged_requests", "Requests on disk and acknowledged.", self.requests)
-        yield _counter("acknowledged_spans", "Spans and evaluations on disk and acknowledged.", self.spans)
-        yield _counter("acknowledged_bytes", "Unpacked bytes of acknowledged requests.", self.bytes)
-        yield _counter("rejected_spans", "Spans and log records refused within a request.", self.rejected_spans)
-        refused = CounterMetricFamily(f"{_PREFIX}refused_requests", "Requests refused as a whole.", labels=("reason",))
-        for reason, count in self._refused.items():
-            refused.add_metric((reason,), count)
-        yield refused
-        yield _counter("decoded_spans", "New spans decoded and indexed.", self.decoded_spans)
-        yield _counter("quarantined_requests", "Requests, or parts of one, set aside as unreadable.", self.quarantined)
-        yield _counter("verdicts", "New verdicts on failed answers.", self.verdicts)
-        yield _counter("failed_sends", "Times that verdicts could not be sent, or looked for.", self.failed_sends)
-        restarts = CounterMetricFamily(f"{_PREFIX}restarts", "Restarts of a background process.", labels=("process",))
-        for process, count in self._restarts.items():
-            restarts.add_metric((process,), count)
-        yield restarts
-        yield _gauge("inbox_bytes", "Bytes acknowledged and not yet decoded.", self.inbox_bytes)
-        yield _gauge("inbox_limit_bytes", "Bytes in the inbox past which requests are refused.", self.inbox_limit)
-        yield _gauge("inbox_age_seconds", "How long the oldest request waits to be decoded.", self.inbox_seconds)
-        seen = self._seen
-        for what, help in _SEEN.items():
-            names = (label(semconv.SYSTEM), label(semconv.SERVICE_NAME))
-            family = CounterMetricFamily(f"{_PREFIX}{what}", help, labels=names)
-            for (counted, *pair), count in seen.items():
-                if counted is what:
-                    family.add_metric(pair, count)
-            yield family
-
-
-def _counter(name: str, help: str, value: int) -> CounterMetricFamily:
-    return CounterMetricFamily(_PREFIX + name, help, value)
-
-
-def _gauge(name: str, help: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(_PREFIX + name, help, value)

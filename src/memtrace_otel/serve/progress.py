@@ -1,4 +1,4 @@
-"""What the background processes tell the server: one line of JSON each time one has done something."""
+"""What the background processes report to the server: one line of JSON each time a process has done something."""
 
 from __future__ import annotations
 
@@ -9,14 +9,10 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, cast
 
-from memtrace_otel.model import Attributed
-from memtrace_otel.semconv import ATTRIBUTION_SCOPE, Incomplete, OpKind
-from memtrace_otel.sources import NewSpan
+from memtrace_otel.model import Attributed, OperationSpan, has_evaluation
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE, LOST, Incomplete, OpKind
 
-_MOST_CHARACTERS = 200
-"""Of the name of a system or service; it comes from whoever sends spans."""
-
-
+_CHARACTERS = 200
 _NUMBERS = ("spans", "quarantined", "verdicts", "errors", "failed_sends", "damaged")
 
 
@@ -39,17 +35,14 @@ class Seen(StrEnum):
 
 Pair = tuple[str, str]
 """System and service."""
-By = tuple[Seen, str, str]
-"""What, of which system, of which service."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """New spans and what is seen in them, requests set aside, new verdicts, attributions that broke,
-    traces whose verdicts the receiver did not take.
+    """How many: new spans, quarantined requests, new verdicts, traces that were not attributed (errors), failed sends.
 
-    `attributed` are those of the verdicts that telemetry can name. `answering`: systems and services not told of before
-    whose answers may be attributed. `damaged`: nothing was done, since a page of the file cannot be read.
+    `attributed`: new verdicts for the metrics. `seen`: new spans by (`Seen`, system, service). `answering`: systems and
+    services with answers. `damaged`: nothing was done, since a page of the file cannot be read.
     """
 
     spans: int = 0
@@ -57,51 +50,50 @@ class Progress:
     verdicts: int = 0
     errors: int = 0
     attributed: tuple[Attributed, ...] = ()
-    seen: Counter[By] = field(default_factory=Counter[By])
+    seen: Counter[tuple[Seen, str, str]] = field(default_factory=Counter[tuple[Seen, str, str]])
     failed_sends: int = 0
     answering: frozenset[Pair] = frozenset()
     damaged: int = 0
 
     def __bool__(self) -> bool:
-        """Whether there is anything to tell."""
+        """Whether there is anything to report."""
         return any(getattr(self, name) for name in (*_NUMBERS, "answering"))
 
     def line(self) -> str:
         """Return the line, without its end."""
         document = {name: getattr(self, name) for name in _NUMBERS}
-        told = {"attributed": list(map(asdict, self.attributed)), "seen": [[*by, n] for by, n in self.seen.items()]}
-        return json.dumps({**document, **told, "answering": sorted(self.answering)})
+        attributed, seen = list(map(asdict, self.attributed)), [[*by, n] for by, n in self.seen.items()]
+        return json.dumps({**document, "attributed": attributed, "seen": seen, "answering": sorted(self.answering)})
 
     @classmethod
     def read(cls, line: bytes) -> Progress:
         """Read a line of `line`."""
         document = cast("dict[str, Any]", json.loads(line))
-        document["attributed"] = tuple(Attributed(**told) for told in document["attributed"])
+        document["attributed"] = tuple(Attributed(**fields) for fields in document["attributed"])
         document["seen"] = Counter({(Seen(what), *pair): count for what, *pair, count in document["seen"]})
         document["answering"] = frozenset((system, service) for system, service in document["answering"])
         return cls(**document)
 
 
 def pair_of(system: str, service: str) -> Pair:
-    """Return the names of a system and a service as they are told."""
-    return system[:_MOST_CHARACTERS], service[:_MOST_CHARACTERS]
+    """Return the names of a system and a service, cut: they come from whoever sends spans."""
+    return system[:_CHARACTERS], service[:_CHARACTERS]
 
 
-def seen_in(spans: Iterable[NewSpan]) -> Counter[By]:
-    """Count spans that are new to the store. Operations and answers are counted once, whatever they are made of."""
-    seen: Counter[By] = Counter()
+def seen_in(spans: Iterable[OperationSpan]) -> Counter[tuple[Seen, str, str]]:
+    """Count spans that are new to the store. An operation is counted once, with all of its continuation spans."""
+    seen: Counter[tuple[Seen, str, str]] = Counter()
     for span in spans:
-        fields = span.fields
-        if span.instrumentation_scope == ATTRIBUTION_SCOPE or not (fields.kind or fields.evaluations):
+        evaluates = has_evaluation(span)
+        if span.instrumentation_scope == ATTRIBUTION_SCOPE or not (span.kind or evaluates):
             continue
-        by = pair_of(fields.system, span.service)
-        if fields.lost:
-            seen[Seen.LOST_SPANS, *by] += fields.lost
-            continue
-        if fields.part:
-            continue
-        seen[Seen.OPERATIONS, *by] += 1
-        seen[Seen.ANSWERS, *by] += fields.kind == OpKind.RESPOND
-        seen[Seen.EVALUATIONS, *by] += bool(fields.evaluations)
-        seen[Seen.UNKNOWN_ORIGINS, *by] += Incomplete.UNKNOWN_ORIGIN in fields.incomplete
+        pair = pair_of(span.system, span.service)
+        lost = span.attributes.get(LOST)
+        if isinstance(lost, int) and lost > 0:
+            seen[Seen.LOST_SPANS, *pair] += lost
+        elif not span.part:
+            seen[Seen.OPERATIONS, *pair] += 1
+            seen[Seen.ANSWERS, *pair] += span.kind == OpKind.RESPOND
+            seen[Seen.EVALUATIONS, *pair] += evaluates
+            seen[Seen.UNKNOWN_ORIGINS, *pair] += Incomplete.UNKNOWN_ORIGIN in span.incomplete
     return +seen

@@ -91,7 +91,6 @@ def serve(options: Options, ready: Callable[[Listening], None]) -> None:
 async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listening], None]) -> None:
     metrics = Metrics()
     backlog = Backlog(settings.INBOX_BYTES.read(), store.waiting)
-    metrics.inbox_limit = backlog.bound
     limits = Limits.from_settings()
     most = most_connections()
     with listen(options.host, options.http_port) as http_socket:
@@ -179,8 +178,7 @@ def _routes(store: SqliteStore, commits: GroupCommit, backlog: Backlog, metrics:
     async def scrape(request: Request) -> Response:
         if not is_by_own_name(request, token):
             return not_by_this_name()
-        metrics.inbox_bytes = backlog.bytes
-        metrics.inbox_seconds = backlog.seconds
+        metrics.inbox(backlog.bytes, backlog.bound, backlog.seconds)
         body, content_type = metrics.exposition(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 

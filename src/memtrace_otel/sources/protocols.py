@@ -6,12 +6,14 @@ also a `VerdictLog`. `memtrace_otel.testing.SourceContract` checks the promises.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from memtrace_otel.model import OperationSpan
+from memtrace_otel.model import OperationSpan, StoredVerdict, VerdictLog
+
+__all__ = ["StoredVerdict", "TraceSource", "VerdictLog"]
 
 
 class TraceSource(Protocol):
@@ -86,48 +88,6 @@ class TraceSource(Protocol):
 
     def close(self) -> None:
         """Release files and connections."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class StoredVerdict:
-    """One verdict as stored: `document` is its JSON text, `created` ns since the epoch."""
-
-    answer: str
-    attribution_id: str
-    document: str
-    created: int
-
-
-class VerdictLog(Protocol):
-    """Remembers verdicts and which of their spans were sent where."""
-
-    def verdicts(self, trace_id: str = "") -> list[StoredVerdict]:
-        """Return the newest verdict on every answer (of a trace), oldest first."""
-        ...
-
-    def verdict(self, answer: str) -> StoredVerdict | None:
-        """Return the newest verdict on an answer (the origin of its span)."""
-        ...
-
-    def save_verdict(self, answer: str, attribution_id: str, document: str) -> bool:
-        """Store a verdict on an answer; return whether this attribution id is new."""
-        ...
-
-    def withdraw_verdicts(self, attribution_ids: Iterable[str]) -> None:
-        """Remove verdicts on answers that no longer fail, and the verdicts that these replaced."""
-        ...
-
-    def unsent(self, target: str, span_ids: Iterable[str]) -> list[str]:
-        """Return the ids that were never marked as sent to `target`, in their order."""
-        ...
-
-    def has_sent(self, target: str) -> bool:
-        """Return whether anything was ever marked as sent to `target`."""
-        ...
-
-    def mark_sent(self, target: str, span_ids: Iterable[str]) -> None:
-        """Remember that the spans were sent to `target`."""
         ...
 
 

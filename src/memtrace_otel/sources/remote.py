@@ -114,6 +114,8 @@ class RemoteSource(ABC):
         from memtrace_otel.sources.ahead import read_ahead
 
         read_ahead(self, trace_ids)
+        if not any(map(self.readable, trace_ids)):
+            self.check_address()
 
     def keeping(self) -> Self:
         """Return a source that remembers what it has read: for one run over traces that change no more. What either
@@ -264,7 +266,8 @@ class RemoteSource(ABC):
                             for judged in judged_traces(span):
                                 found[judged] = min(found.get(judged, span.start), span.start)
                     # what a search shows may not be there to read as yet
-                    read |= dict.fromkeys(span.origin for span in spans if has_evaluation(span))
+                    counted = (span for span in spans if span.start >= counted_since)
+                    read |= dict.fromkeys(span.origin for span in counted if has_evaluation(span))
                     if never:
                         read |= dict.fromkeys(shown[trace_id])
         except SourceLimitError as error:

@@ -70,7 +70,7 @@ def test_a_verdict_made_of_a_part_replaces_no_complete_one(
     another = verdict_on(ANSWER, failure_type="response", complete=False)
     (held,) = annotate([another], store, partial=True)
     assert (held.is_held, held.spans, held.new) == (True, (), 0)
-    assert "does not replace the verdict that is there" in caplog.text
+    assert "does not replace the earlier verdict" in caplog.text
     (same,) = annotate([verdict_on(UPDATE, complete=False)], store, partial=True)
     assert (same.is_held, same.new) == (False, 0)
     (whole,) = annotate([another], store)
@@ -84,14 +84,33 @@ def test_an_incomplete_verdict_replaces_no_complete_one_of_a_database_that_knew_
     complete: bool, replaces: bool, store: SqliteStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (whole,) = annotate([verdict_on(UPDATE, complete=True)], store)
+    later = verdict_on(ANSWER, failure_type="retrieval", complete=complete)
     with SqliteStore.open(tmp_path / "less.db") as less:
         less.add_request(encode_request([ANSWER, whole.spans[0]]))  # as the backend shows it
-        (other,) = annotate([verdict_on(ANSWER, failure_type="retrieval", complete=complete)], less)
+        (other,) = annotate([later], less, has_operation=lambda origin: origin != UPDATE.origin)
         assert (not other.is_held, other.new > 0) == (replaces, replaces)
-        assert ("made without the operation that a complete one blames" in caplog.text) is not replaces
-        less.add_request(encode_request([UPDATE]))
-        (knowing,) = annotate([verdict_on(ANSWER, failure_type="retrieval", complete=complete)], less)
+        assert ("made without the operations that the earlier verdict names" in caplog.text) is not replaces
+        (knowing,) = annotate([later], less)
         assert not knowing.is_held
+
+
+def test_a_verdict_of_a_person_is_replaced_by_a_person_only(store: SqliteStore) -> None:
+    (first,) = annotate([verdict_on(ANSWER, failure_type="response", method="human")], store)
+    (held,) = annotate([verdict_on(UPDATE)], store)
+    (second,) = annotate([verdict_on(UPDATE, method="human")], store)
+    assert held.is_held
+    assert second.verdict.replaces == first.verdict.attribution_id
+
+
+def test_an_upgrade_of_the_program_adds_and_sends_nothing(
+    store: SqliteStore, http_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deliver(annotate([verdict_on(UPDATE)], store), store)
+    for module in ("attributes", "attribution_trace", "evaluation"):
+        monkeypatch.setattr(f"memtrace_otel.annotate.{module}.__version__", "99.0")
+    (again,) = annotate([verdict_on(UPDATE, version="99.0")], store)
+    assert again.new == 0
+    assert deliver([again], store).spans == 0
 
 
 def test_a_complete_verdict_that_blames_nothing_is_replaced(store: SqliteStore) -> None:

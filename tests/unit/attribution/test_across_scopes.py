@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from memtrace_otel.annotate import MemoryLog
 from memtrace_otel.attribution import attribute_trace
 from memtrace_otel.graph import load_graph
 from memtrace_otel.model import Verdict
 from memtrace_otel.otlp import decode_request
 from memtrace_otel.otlp.sdk import encode_sdk_spans
-from memtrace_otel.pipeline.diagnose import diagnose_backend
+from memtrace_otel.pipeline.diagnose import diagnose
 from memtrace_otel.semconv import FailureType
 from memtrace_otel.sources import SqliteStore
 from tests.conftest import Recording
@@ -49,6 +50,6 @@ def verdict_on(trace_id: str, recording: Recording, kept: str, path: Path) -> Ve
             store.add_request(request)
             [verdict] = attribute_trace(load_graph(store, trace_id), trace_id)
     else:
-        [found] = diagnose_backend(ListedSource().tell(decode_request(request)), [trace_id])
+        [found] = diagnose(ListedSource().tell(decode_request(request)), MemoryLog(), [trace_id])
         [verdict] = found.verdicts
     return verdict

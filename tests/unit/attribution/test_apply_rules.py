@@ -35,12 +35,12 @@ def failing_trace() -> list[OperationSpan]:
 def test_the_next_version_sends_and_counts_no_verdict_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with SqliteStore.open(tmp_path / "memtrace.db") as store:
         store.add_request(encode_request(failing_trace()))
-        (first,) = (annotation for diagnosis in diagnose(store) for annotation in record(store, diagnosis))
+        (first,) = (annotation for diagnosis in diagnose(store, store) for annotation in record(store, diagnosis))
         ids = [span.span_id for span in first.spans]
         store.mark_sent("traces backend", ids)
         stored = sorted(span.origin for span in store.spans())
         monkeypatch.setattr(apply_rules, "__version__", "99.0")
-        (second,) = (annotation for diagnosis in diagnose(store) for annotation in record(store, diagnosis))
+        (second,) = (annotation for diagnosis in diagnose(store, store) for annotation in record(store, diagnosis))
         assert first.is_new
         assert not second.is_new
         assert second.new == 0

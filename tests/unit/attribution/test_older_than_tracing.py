@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from memtrace_otel.annotate import MemoryLog
 from memtrace_otel.attribution import attribute_trace
 from memtrace_otel.graph import build_graph, load_graph
 from memtrace_otel.model import OperationSpan, Variable, Verdict, content_digest
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.pipeline.diagnose import diagnose, diagnose_backend, record
+from memtrace_otel.pipeline.diagnose import diagnose, record
 from memtrace_otel.report.evolution import Stage
 from memtrace_otel.report.follow import Follower
 from memtrace_otel.semconv import Action, FailureType, OpKind, Role
@@ -63,7 +64,7 @@ def answer(text: str, *hits: Variable) -> list[OperationSpan]:
 def verdict_on(spans: list[OperationSpan], kept: str, path: Path) -> Verdict:
     trace_id = f"{ASKED:032x}"
     if kept == "in a backend":
-        [found] = diagnose_backend(ListedSource().tell(spans), [trace_id])
+        [found] = diagnose(ListedSource().tell(spans), MemoryLog(), [trace_id])
         [verdict] = found.verdicts
         return verdict
     with SqliteStore.open(path / "a.db") as store:
@@ -95,7 +96,7 @@ def test_what_comes_later_changes_a_verdict_that_names_what_was_never_there(tmp_
     with SqliteStore.open(tmp_path / "a.db") as store:
         for spans in ([spoiled, *asked], [mended, again], []):
             store.add_request(encode_request(spans))
-            found += [made.verdict for diagnosis in diagnose(store) for made in record(store, diagnosis)]
+            found += [made.verdict for diagnosis in diagnose(store, store) for made in record(store, diagnosis)]
     first, changed, same = found
     assert MISSING in [step.origin for step in first.evidence]
     assert of(first) == (FailureType.UPDATE, spoiled.origin, False)

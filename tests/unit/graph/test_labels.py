@@ -47,7 +47,7 @@ def test_type_and_operation_are_scored_each_by_itself(
     arguments = ["import", str(tmp_path / "graph.json"), "--db", str(database)]
     assert CliRunner().invoke(main, arguments, catch_exceptions=False).exit_code == 0
     with SqliteStore.open(database, create=False) as store:
-        verdicts = [verdict for found in diagnose(store) for verdict in found.verdicts]
+        verdicts = [verdict for found in diagnose(store, store) for verdict in found.verdicts]
     result = score(read_labels(document), verdicts)
     assert (result.cases, result.eta, result.oia) == figures
     assert score(read_labels(document), []).eta == 0.0

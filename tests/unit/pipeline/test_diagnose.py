@@ -1,4 +1,4 @@
-"""A verdict does not depend on what else is attributed with it."""
+"""`diagnose`: a verdict does not depend on the traces beside it, and outlasts its evidence."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from sqlite3 import connect
 import pytest
 
 from memtrace_otel import semconv
+from memtrace_otel.annotate import MemoryLog
 from memtrace_otel.attribution import verdict_json
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.pipeline.diagnose import diagnose, diagnose_backend, record
+from memtrace_otel.pipeline.diagnose import diagnose, record
 from memtrace_otel.semconv import Action, OpKind, Role
 from memtrace_otel.sources import DamagedError, SqliteStore
 from memtrace_otel.sources.http import Address, BackendApi, Bounds
@@ -59,8 +60,8 @@ def test_all_verdicts_are_those_of_each_trace_alone(tmp_path: Path) -> None:
     ]
     with SqliteStore.open(tmp_path / "spans.db") as store:
         store.add_request(encode_request(spans))
-        found = {v.failure.trace_id: v for diagnosis in diagnose(store) for v in diagnosis.verdicts}
-        alone = [v for trace_id in found for d in diagnose(store, [trace_id]) for v in d.verdicts]
+        found = {v.failure.trace_id: v for diagnosis in diagnose(store, store) for v in diagnosis.verdicts}
+        alone = [v for trace_id in found for d in diagnose(store, store, [trace_id]) for v in d.verdicts]
     assert sorted(int(trace_id, 16) for trace_id in found) == [10, 20, 30, 40]
     for verdict in alone:
         together = found[verdict.failure.trace_id]
@@ -88,13 +89,13 @@ def test_a_damaged_span_keeps_the_answers_of_its_memory_alone_from_being_attribu
             with closing(connect(path)) as connection:
                 connection.execute("UPDATE span SET body = x'ff' WHERE trace_id = ?", (written.trace_id,))
                 connection.commit()
-        found = [verdict.failure.trace_id for diagnosis in diagnose(store) for verdict in diagnosis.verdicts]
+        found = [verdict.failure.trace_id for diagnosis in diagnose(store, store) for verdict in diagnosis.verdicts]
         assert sorted(int(trace_id, 16) for trace_id in found) == [20, 30]
         assert [record.args[0] for record in caplog.records if "attributed" in record.message] == [
             f"{trace:032x}" for trace in (10, 40)
         ]
         with pytest.raises(DamagedError, match=written.origin if damaged == "span" else "malformed"):
-            list(diagnose(store, [f"{10:032x}"]))
+            list(diagnose(store, store, [f"{10:032x}"]))
 
 
 def limited(requests: int) -> ListedSource:
@@ -118,7 +119,7 @@ def judged_elsewhere(spans: list[OperationSpan], trace: int) -> list[OperationSp
 def complete(source: ListedSource, *traces: int) -> dict[int, bool]:
     """The verdicts there are, by trace, and whether they are complete."""
     asked = [f"{trace:032x}" for trace in traces]
-    verdicts = (verdict for found in diagnose_backend(source, asked) for verdict in found.verdicts)
+    verdicts = (verdict for found in diagnose(source, MemoryLog(), asked) for verdict in found.verdicts)
     return {int(verdict.failure.trace_id, 16): verdict.complete for verdict in verdicts}
 
 
@@ -151,17 +152,13 @@ def updated(trace: int) -> list[OperationSpan]:
     ]
 
 
-@pytest.mark.parametrize("how", ["forget", "prune"])
-def test_a_verdict_outlasts_what_it_was_made_of(tmp_path: Path, how: str) -> None:
+def test_a_verdict_outlasts_its_evidence(tmp_path: Path) -> None:
     with SqliteStore.open(tmp_path / "spans.db") as store:
         store.add_request(encode_request(updated(10)))
-        (first,) = [annotation.verdict for found in diagnose(store) for annotation in record(store, found)]
+        (first,) = [annotation.verdict for found in diagnose(store, store) for annotation in record(store, found)]
         assert (first.failure_type, first.complete) == ("update", True)
-        if how == "forget":
-            store.forget(ALICE)
-        else:
-            assert store.prune(before=12 * 10**9).traces == 2
-        (again,) = [annotation for found in diagnose(store) for annotation in record(store, found)]
+        assert store.prune(before=12 * 10**9).traces == 2
+        (again,) = [annotation for found in diagnose(store, store) for annotation in record(store, found)]
         kept = replace(again.verdict, failure=first.failure, reason=first.reason, evidence=first.evidence, when=0)
         assert kept == replace(first, when=0)
         assert (again.new, again.is_new) == (0, False)
@@ -186,11 +183,11 @@ def story(kind: str, trace: int) -> list[OperationSpan]:
 def test_a_verdict_outlasts_the_oldest_of_what_it_was_made_of(tmp_path: Path, kind: str) -> None:
     with SqliteStore.open(tmp_path / "spans.db") as store:
         store.add_request(encode_request(story(kind, 10)))
-        (first,) = [annotation.verdict for found in diagnose(store) for annotation in record(store, found)]
+        (first,) = [annotation.verdict for found in diagnose(store, store) for annotation in record(store, found)]
         assert (first.failure_type, first.complete) == (kind, True)
         assert store.prune(before=11 * 10**9).traces == 1
         for _ in range(2):
-            (again,) = [annotation for found in diagnose(store) for annotation in record(store, found)]
+            (again,) = [annotation for found in diagnose(store, store) for annotation in record(store, found)]
             assert verdict_json(again.verdict) == verdict_json(first)
             assert (again.new, again.is_new) == (0, False)
 
@@ -203,7 +200,7 @@ def test_a_verdict_names_the_writer_of_the_record_that_it_is_about(kind: str, tm
     another = span(21, 1, OpKind.CREATE, at=20, scope=ALICE, inputs=[told], outputs=outputs)
     with SqliteStore.open(tmp_path / "spans.db") as store:
         store.add_request(encode_request([write, another, *others]))
-        (verdict,) = [verdict for found in diagnose(store) for verdict in found.verdicts]
+        (verdict,) = [verdict for found in diagnose(store, store) for verdict in found.verdicts]
     assert verdict.failure_type == kind
     assert [step.origin for step in verdict.evidence if step.role == "record"] == [write.origin]
 
@@ -212,9 +209,9 @@ def test_what_comes_later_still_changes_a_verdict(tmp_path: Path) -> None:
     with SqliteStore.open(tmp_path / "spans.db") as store:
         *early, last = updated(10)
         store.add_request(encode_request([early[0], *early[2:], last]))  # without the update
-        (first,) = [annotation.verdict for found in diagnose(store) for annotation in record(store, found)]
+        (first,) = [annotation.verdict for found in diagnose(store, store) for annotation in record(store, found)]
         store.add_request(encode_request([early[1]]))
-        (again,) = [annotation.verdict for found in diagnose(store) for annotation in record(store, found)]
+        (again,) = [annotation.verdict for found in diagnose(store, store) for annotation in record(store, found)]
         assert (again.failure_type, again.replaces) == ("update", first.attribution_id)
         assert first.failure_type != "update"
 
@@ -225,9 +222,9 @@ def test_a_late_span_replaces_a_complete_verdict(tmp_path: Path) -> None:
     again_searched = replace(search, span_id=f"{9:016x}", inputs=(*search.inputs, lost))
     with SqliteStore.open(tmp_path / "spans.db") as store:
         store.add_request(encode_request([write, search, answer, judge]))
-        (first,) = [annotation.verdict for found in diagnose(store) for annotation in record(store, found)]
+        (first,) = [annotation.verdict for found in diagnose(store, store) for annotation in record(store, found)]
         store.add_request(encode_request([again_searched]))
-        (again,) = [annotation.verdict for found in diagnose(store) for annotation in record(store, found)]
+        (again,) = [annotation.verdict for found in diagnose(store, store) for annotation in record(store, found)]
         assert (first.failure_type, first.complete) == ("retrieval", True)
         assert (again.failure_type, again.complete, again.replaces) == ("response", False, first.attribution_id)
 
@@ -236,9 +233,9 @@ def test_a_verdict_is_not_kept_before_its_answering_span_is_there(tmp_path: Path
     search, answer, judge = failing(10, ALICE, searched=True)
     with SqliteStore.open(tmp_path / "spans.db") as store:
         store.add_request(encode_request([search, judge]))
-        (held,) = [one for found in diagnose(store) for one in record(store, found)]
+        (held,) = [one for found in diagnose(store, store) for one in record(store, found)]
         assert (held.is_held, held.is_new, list(store.verdicts(answer.trace_id))) == (True, False, [])
         store.add_request(encode_request([answer]))
-        (made,) = [one for found in diagnose(store) for one in record(store, found)]
+        (made,) = [one for found in diagnose(store, store) for one in record(store, found)]
         assert (made.is_held, made.is_new, made.verdict.replaces) == (False, True, "")
         assert [verdict.answer for verdict in store.verdicts(answer.trace_id)] == [answer.origin]

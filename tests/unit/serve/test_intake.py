@@ -15,7 +15,9 @@ from memtrace_otel.serve.intake import Backlog, GroupCommit, StoreIntake
 from memtrace_otel.serve.metrics import Metrics
 from memtrace_otel.sources import StoreError
 from memtrace_otel.testing import contract_span
+from tests.unit.serve.test_metrics import value
 
+REQUESTS = "memtrace_serve_acknowledged_requests_total"
 BODY = encode_request([contract_span(1, 1), contract_span(1, 2)])
 
 
@@ -55,7 +57,11 @@ async def intake(disk: Disk, metrics: Metrics) -> AsyncIterator[StoreIntake]:
 async def test_an_acknowledged_request_was_committed(intake: StoreIntake, disk: Disk, metrics: Metrics) -> None:
     assert await intake.accept(BODY, Signal.TRACES) == Acknowledgement()
     assert disk.bodies == [BODY]
-    assert (metrics.requests, metrics.spans, metrics.bytes) == (1, 2, len(BODY))
+    assert [value(metrics, f"memtrace_serve_acknowledged_{name}_total") for name in ("requests", "spans", "bytes")] == [
+        1,
+        2,
+        len(BODY),
+    ]
 
 
 async def test_an_empty_request_is_not_written(intake: StoreIntake, disk: Disk) -> None:
@@ -84,13 +90,13 @@ async def test_a_request_is_refused_when_the_disk_is_full(intake: StoreIntake, d
     with pytest.raises(BusyError) as caught:
         await intake.accept(BODY, Signal.TRACES)
     assert not caught.value.is_overload
-    assert (metrics.requests, caught.value.cause) == (0, Cause.STORE)
+    assert (value(metrics, REQUESTS), caught.value.cause) == (0, Cause.STORE)
 
 
 async def test_a_malformed_request_is_refused(intake: StoreIntake, metrics: Metrics) -> None:
     with pytest.raises(RequestError) as caught:
         await intake.accept(b"nonsense", Signal.LOGS)
-    assert (metrics.requests, caught.value.cause) == (0, Cause.UNREADABLE)
+    assert (value(metrics, REQUESTS), caught.value.cause) == (0, Cause.UNREADABLE)
 
 
 async def test_the_backlog_measures_how_long_the_oldest_request_waits(disk: Disk, intake: StoreIntake) -> None:

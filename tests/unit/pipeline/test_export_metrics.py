@@ -14,7 +14,7 @@ PROGRAM = """
 import logging, sys
 logging.basicConfig()
 from memtrace_otel.annotate import AttributionMetrics
-from memtrace_otel.monitoring import export_metrics
+from memtrace_otel.pipeline.export_metrics import export_metrics
 print("set up:", export_metrics(*sys.argv[1:]))
 AttributionMetrics().failed(1)
 """
