@@ -180,7 +180,12 @@ def shown_by(source: TraceSource) -> Callable[[str], list[OperationSpan]]:
 
     def read(trace_id: str) -> list[OperationSpan]:
         with source.session() as reader:
-            spans = reader.trace(trace_id)
+            try:
+                spans = reader.trace(trace_id)
+            except StoreError as error:
+                if getattr(error, "is_reply", False):  # the backend fails at this trace alone
+                    raise PartialTraceError(str(source), error.reason) from error
+                raise
             if reader.incomplete or any(Incomplete.BOUNDED in span.incomplete for span in spans):
                 raise PartialTraceError(str(source), f"trace {trace_id} cannot be read whole")
             return spans

@@ -1,52 +1,43 @@
-"""What the decoding process counts in spans, and that the server reads what it tells."""
+"""What the decoding process counts in spans, and that the server reads the reports of its processes."""
 
 from __future__ import annotations
 
-from memtrace_otel.model import Attributed
-from memtrace_otel.otlp.decode import IndexedFields
-from memtrace_otel.semconv import ATTRIBUTION_SCOPE
+from dataclasses import replace
+
+from memtrace_otel.model import OperationSpan
+from memtrace_otel.semconv import ATTRIBUTION_SCOPE, EVALUATION_LABEL, LOST
 from memtrace_otel.serve.progress import Progress, Seen, seen_in
-from memtrace_otel.sources import NewSpan
+from tests.unit.pipeline.test_metrics import DONE
 
 PAIRS = frozenset({("mem0", "assistant"), ("", 'a "b"\n')})
-TOLD = Attributed("update", "mem0", "assistant", False, 0.25, "a" * 32, "b" * 16)
+ANSWER = OperationSpan(
+    "a" * 32, "1" * 16, kind="respond", system="mem0", start=1, resource={"service.name": "assistant"}
+)
+ODD = replace(ANSWER, resource={"service.name": 'a "b"\n'})
 
 
-def span(kind: str, service: str = "assistant", by: str = "app", **fields: object) -> NewSpan:
-    told = (("pass", None),) if fields.pop("judged", False) else ()
-    read = IndexedFields(kind, "", set(), told, system="mem0", **fields)  # type: ignore[arg-type]
-    return NewSpan("a" * 32, "1" * 16, "span", 1, by, read, service)
+def test_a_report_is_read_as_it_was_written() -> None:
+    report = Progress(3, 1, 2, 1, (DONE,), seen_in([ANSWER, ODD]), answering=PAIRS)
+    assert Progress.read(report.line().encode()) == report
+    assert "\n" not in report.line()
 
 
-def test_what_is_told_is_read() -> None:
-    told = Progress(3, 1, 2, 1, (TOLD,), seen_in([span("respond"), span("respond", 'a "b"\n')]), answering=PAIRS)
-    assert Progress.read(told.line().encode()) == told
-    assert "\n" not in told.line()
-
-
-def test_nothing_done_is_nothing_to_tell() -> None:
+def test_a_report_without_numbers_is_empty() -> None:
     assert not Progress()
-    assert all(
-        (
-            Progress(1),
-            Progress(quarantined=1),
-            Progress(verdicts=1),
-            Progress(errors=1),
-            Progress(answering=PAIRS),
-            Progress(damaged=1),
-        )
-    )
+    reports = [Progress(1), Progress(quarantined=1), Progress(verdicts=1), Progress(errors=1), Progress(damaged=1)]
+    assert all((*reports, Progress(answering=PAIRS), Progress(failed_sends=1)))
 
 
 def test_operations_and_answers_are_counted_once_by_system_and_service() -> None:
+    judge = replace(ANSWER, kind="judge", resource={"service.name": "judge"}, attributes={EVALUATION_LABEL: "pass"})
     seen = seen_in(
         [
-            span("respond"),
-            span("respond", part=1),
-            span("retrieve", incomplete=frozenset({"unknown_origin", "truncated"})),
-            span("judge", judged=True, service="judge"),
-            span("respond", by=ATTRIBUTION_SCOPE),
-            span(""),
+            ANSWER,
+            replace(ANSWER, part=1),
+            replace(ANSWER, kind="retrieve", incomplete=("unknown_origin", "truncated")),
+            judge,
+            replace(ANSWER, instrumentation_scope=ATTRIBUTION_SCOPE),
+            replace(ANSWER, kind=""),
         ]
     )
     assert seen == {
@@ -58,5 +49,7 @@ def test_operations_and_answers_are_counted_once_by_system_and_service() -> None
     }
 
 
-def test_what_an_application_lost_is_counted_in_spans_and_is_no_operation() -> None:
-    assert seen_in([span("other", lost=7), span("other", lost=2)]) == {(Seen.LOST_SPANS, "mem0", "assistant"): 9}
+def test_spans_that_an_application_lost_are_counted_and_are_no_operations() -> None:
+    lost = replace(ANSWER, kind="other")
+    seen = seen_in([replace(lost, attributes={LOST: 7}), replace(lost, attributes={LOST: 2})])
+    assert seen == {(Seen.LOST_SPANS, "mem0", "assistant"): 9}
