@@ -179,6 +179,20 @@ def test_texts_are_redacted(
     assert failures(database, trace_id) == ["update"]
 
 
+def test_the_digest_alone_of_a_text_is_kept_if_the_trace_was_recorded_with_contents_off(
+    database: Path, recording: Recording
+) -> None:
+    tell(recording)
+    add(database, recording.spans())
+    context = recording.named("turn")[0].context
+    assert context is not None
+    trace_id = f"{context.trace_id:032x}"
+    run("feedback", trace_id, "--label", "fail", "--expected", "At 9:40", "--db", database)
+    with SqliteStore.open(database) as store:
+        judge = [span for span in store.trace(trace_id) if span.kind == "judge"][-1]
+    assert (judge.inputs[0].content, judge.inputs[0].digest != "") == ("", True)
+
+
 def test_an_unknown_trace_is_kept_until_its_spans_arrive(
     database: Path, recording: Recording, content_on: None
 ) -> None:

@@ -1,17 +1,22 @@
-"""`feedback(...)`: say from inside the application that an answer was right or wrong; it writes the judge span."""
+"""`feedback(...)`: says from inside the application that an answer was right or wrong, and writes the judge span."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from opentelemetry import trace
 
-from memtrace_otel import semconv
-from memtrace_otel.capture import recall
-from memtrace_otel.capture.content import variable_ref
+from memtrace_otel import semconv, settings
+from memtrace_otel.capture.config import read_config, redaction
+from memtrace_otel.capture.content import describe, variable_ref
 from memtrace_otel.capture.guard import guarded, note_misuse
 from memtrace_otel.capture.operations import Operation
 from memtrace_otel.capture.tracing import active_tracer, context_of
+from memtrace_otel.capture.turn import Answer, answers_in, trace_here, turn_here
 from memtrace_otel.model import evaluation_problem, is_origin, is_trace_id, make_ref, split_origin
-from memtrace_otel.semconv import OpKind, RefKind, Role
+from memtrace_otel.otlp.feedback import TEXT_BYTES, Text
+from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
 
 _NO_ANSWER = (
     "this process remembers no such answer; `answer` takes the id of a trace that it answered in, or the origin"
@@ -30,13 +35,15 @@ def feedback(
     answer: str = "",
     tracer: trace.Tracer | None = None,
 ) -> bool:
-    """Record an evaluation of an answer; returns whether that was done: False without an answer to attach it to, and
-    for what says nothing, both counted and the first of each logged. Never raises.
+    """Record an evaluation of an answer and return whether it was recorded. Never raises.
 
-    `answer` is the origin (`<trace id>-<span id>`) of the answering span, or the id of its trace when this process gave
-    the answer and remembers it; without it, the newest answer of the current trace or execution context is meant: a
-    request that comes later has to name it. `label` is one of the labels of the conventions (`fail`, `incorrect`,
-    `pass`...), `score` a number that fails below MEMTRACE_EVALUATION_THRESHOLD, `expected` the right answer when known.
+    `answer` is the origin (`<trace id>-<span id>`) of the answering span, or the id of its trace if this process gave
+    the answer and remembers it. Without `answer`, the newest answer of the current trace or execution context counts;
+    a later request has to name the answer. `label` is a label of the conventions (`fail`, `incorrect`, `pass`...),
+    `score` a number that fails below MEMTRACE_EVALUATION_THRESHOLD, `expected` the right answer if it is known. While
+    contents are off, only the digest of `expected` is recorded, and no `explanation`.
+
+    An evaluation without an answer or without a label and score is counted, and the first one is logged.
     """
     if problem := evaluation_problem(label, score):
         note_misuse("feedback", f"feedback(...) is not recorded: {problem}")
@@ -61,15 +68,15 @@ def feedback(
 
 
 def _in_trace(origin: str) -> bool:
-    return recall.trace_here() == split_origin(origin)[0]
+    return trace_here() == split_origin(origin)[0]
 
 
-def _answer(named: str) -> recall.Answer | None:
+def _answer(named: str) -> Answer | None:
     if is_origin(named):
-        return recall.Answer(make_ref(RefKind.ANSWER, split_origin(named)[1]), named, "")
+        return Answer(make_ref(RefKind.ANSWER, split_origin(named)[1]), named, "")
     if named:
-        return next(iter(recall.answers_in(named)), None) if is_trace_id(named) else None
-    turn = recall.turn_here()
+        return next(iter(answers_in(named)), None) if is_trace_id(named) else None
+    turn = turn_here()
     return next(iter(turn.newest_answers()), None) if turn else None
 
 
@@ -82,3 +89,18 @@ def write_evaluation(operation: Operation, name: str, label: str, score: float |
         operation.set(semconv.EVALUATION_SCORE, float(score))
     if explanation and operation.captures_content:
         operation.set(semconv.EVALUATION_EXPLANATION, explanation)
+
+
+def feedback_redaction(*, content_off: bool = False) -> Callable[[str], Text]:
+    """Return the function that decides how much is kept of a text which a person gives on the command line or to
+    `serve`: redacted like every content; only its digest if contents are switched off here, or (`content_off`) were
+    off in the program that recorded the trace. The default of the setting does not count here."""
+    off = content_off or (settings.CAPTURE_CONTENT.find().source != "default" and not settings.captures_content())
+    limits = replace(read_config(), content=not off, preview_bytes=TEXT_BYTES, redaction=redaction())
+
+    def described(text: str) -> Text:
+        found = describe(text, limits, inline=True)
+        reasons = (*found.reasons, Incomplete.CONTENT_OFF) if off and text else found.reasons
+        return Text(found.digest, found.shown, "", tuple(map(str, reasons)))
+
+    return described

@@ -41,25 +41,29 @@ def feedback(
 ) -> None:
     """Say that the newest answer of a trace was wrong, or right.
 
-    Kept as a judge span of the trace, which may be unknown until its spans arrive. What was said last decides. Texts
-    are redacted as contents are, and not kept where contents are switched off. A server that has the database open
-    attributes the failure by itself.
+    The feedback is stored as a judge span of the trace, which may be unknown until its spans arrive. The latest feedback
+    decides. Texts are redacted like contents. They are not kept if contents are switched off here or were off when the
+    trace was recorded. A server that has the database open attributes the failure by itself.
     """
-    from memtrace_otel.capture.outside import outside
+    from memtrace_otel.capture.feedback import feedback_redaction
     from memtrace_otel.otlp.feedback import encode_feedback
+    from memtrace_otel.semconv import Incomplete
     from memtrace_otel.sources import SqliteStore
 
-    request = encode_feedback(
-        trace_id,
-        label=label,
-        score=score,
-        expected=expected,
-        explanation=explanation,
-        name=name,
-        time=time,
-        described=outside(),
-    )
     with SqliteStore.open(database, create=False) as store:
+        content_off = bool(expected or explanation) and any(
+            Incomplete.CONTENT_OFF in span.incomplete for span in store.trace(trace_id.lower())
+        )
+        request = encode_feedback(
+            trace_id,
+            label=label,
+            score=score,
+            expected=expected,
+            explanation=explanation,
+            name=name,
+            time=time,
+            described=feedback_redaction(content_off=content_off),
+        )
         known = store.waiting()[0] > 0 or store.is_known(trace_id)
         store.add_request(request)  # left to wait: a server is to notice it
     click.echo(f"feedback on trace {trace_id} is in {database}")

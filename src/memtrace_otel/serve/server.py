@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from memtrace_otel import settings
-from memtrace_otel.capture.outside import outside
+from memtrace_otel.capture.feedback import feedback_redaction
 from memtrace_otel.otlp.receiver import InFlightBytes, Limits
 from memtrace_otel.otlp.receiver.grpc_server import grpc_server
 from memtrace_otel.otlp.receiver.http import http_app
@@ -108,7 +108,7 @@ async def _serve(options: Options, store: SqliteStore, ready: Callable[[Listenin
             in_flight = InFlightBytes(4 * limits.request_bytes)
             routes = _routes(store, commits, backlog, metrics, options.token)
             routes.append(Reports(options.database, options.token).route())
-            app = http_app(intake, limits, in_flight, metrics.refused, options.token, routes, outside())
+            app = http_app(intake, limits, in_flight, metrics.refused, options.token, routes, feedback_redaction())
             http = _HttpServer(options, app, most)
             rpc = grpc_server(intake, limits, in_flight, metrics.refused, most, options.token)
             grpc_port = _bind(rpc, options)

@@ -9,8 +9,8 @@ import pytest
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import feedback, operation
+from memtrace_otel.capture.feedback import feedback_redaction
 from memtrace_otel.capture.guard import drops
-from memtrace_otel.capture.outside import outside
 from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import decode_request
 from memtrace_otel.otlp.feedback import FeedbackError, encode_feedback
@@ -51,13 +51,13 @@ def test_of_two_judgements_at_one_time_the_later_call_has_the_greater_span_id() 
 def test_texts_are_redacted_and_left_out_when_contents_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMTRACE_REDACT_PATTERNS", "email")
     texts = {"expected": "ask ana@example.org", "explanation": "bob@example.org was asked"}
-    kept = span(label="fail", **texts, described=outside())
+    kept = span(label="fail", **texts, described=feedback_redaction())
     assert kept.inputs[0].content == "ask [redacted: email]"
     assert kept.attributes[semconv.EVALUATION_EXPLANATION] == "[redacted: email] was asked"
     assert kept.incomplete == ("redacted:email",)
     assert "example" not in repr(kept)
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "NO_CONTENT")
-    off = span(label="fail", **texts, described=outside())
+    off = span(label="fail", **texts, described=feedback_redaction())
     assert (off.inputs[0].content, off.inputs[0].digest != "") == ("", True)
     assert semconv.EVALUATION_EXPLANATION not in off.attributes
     assert off.incomplete == (semconv.Incomplete.CONTENT_OFF,)
