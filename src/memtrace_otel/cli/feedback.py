@@ -41,9 +41,9 @@ def feedback(
 ) -> None:
     """Say that the newest answer of a trace was wrong, or right.
 
-    The feedback is stored as a judge span of the trace, which may be unknown until its spans arrive. The latest feedback
-    decides. Texts are redacted like contents. They are not kept if contents are switched off here or were off when the
-    trace was recorded. A server that has the database open attributes the failure by itself.
+    The feedback is stored as a judge span of the trace, which may be unknown until its spans arrive. The latest
+    feedback decides. Texts are redacted like contents. They are not kept if contents are switched off here or were off
+    when the trace was recorded. A server that has the database open attributes the failure by itself.
     """
     from memtrace_otel.capture.feedback import feedback_redaction
     from memtrace_otel.otlp.feedback import encode_feedback
