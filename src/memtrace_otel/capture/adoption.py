@@ -1,4 +1,4 @@
-"""A model call or retrieval that another instrumentation already records is enriched, never recorded twice."""
+"""Spans of other instrumentations: a model call or retrieval that they record is enriched, never recorded twice."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _CHAT: Mapping[str, frozenset[str]] = {
     "llm.request.type": frozenset({"chat", "completion"}),  # OpenLLMetry
     "langfuse.observation.type": frozenset({"generation"}),
 }
-"""How the span of a model call is told from others, by instrumentation."""
+"""Attributes that identify the span of a model call, by instrumentation."""
 
 _OURS = (semconv.SPAN_NAME_PREFIX, semconv.EVALUATION_PREFIX)
-"""What an adopted span gets: its instrumentation has written the rest."""
+"""Prefixes of the attributes that we add to an adopted span."""
 
 
 _RETRIEVAL: Mapping[str, frozenset[str]] = {
@@ -35,26 +35,26 @@ _RETRIEVAL: Mapping[str, frozenset[str]] = {
 
 announced: ContextVar[Span | None] = ContextVar("memtrace_announced_span", default=None)
 announced_retrieval: ContextVar[Span | None] = ContextVar("memtrace_announced_retrieval", default=None)
-"""The span that another instrumentation has for the model call, or the retrieval, under way but did not make current.
-It may say only in the end of which kind it is, so whoever announces it does."""
+"""The span of another instrumentation for the running model call or retrieval, if that span is not current.
+The instrumentor that sets the variable knows the kind of the span."""
 
 
 def model_call_of_another() -> Span | None:
-    """The span that another instrumentation made for the model call under way: the current or the announced one."""
+    """The span of another instrumentation for the running model call: the current or the announced span."""
     return _of_another(_CHAT, announced)
 
 
 def retrieval_of_another(name: str = "") -> Span | None:
-    """The span that another instrumentation made for the retrieval under way: the current or the announced one.
+    """The span of another instrumentation for the running retrieval: the current or the announced span.
 
-    `name`: what it calls the span of this retrieval, for one that says only in the end what kind of span it was.
+    `name`: the name of that span, for an instrumentation that sets the kind of the span only at its end.
     """
     return _of_another(_RETRIEVAL, announced_retrieval, name)
 
 
 def mark_step(around: Operation | None) -> None:
-    """Say of the span that another instrumentation has for the model call under way that it is a step of the operation
-    `around`: nobody is to take it for an answer."""
+    """Mark another instrumentation's span of the running model call as a step of the operation `around`, so that the
+    model call does not count as an answer."""
     span = model_call_of_another()
     if span is not None and around is not None:
         told = {semconv.OP_KIND: semconv.OpKind.OTHER.value, semconv.SYSTEM: around.system}
@@ -90,13 +90,13 @@ def around(span: Span) -> Context:
 
 
 class AdoptingTracer(Tracer):
-    """Gives out a span of another instrumentation as the first span that is started; the next ones are `tracer`'s."""
+    """A tracer whose first span is a span of another instrumentation; `tracer` starts the next ones."""
 
     def __init__(self, tracer: Tracer, span: Span) -> None:
         self._tracer, self._adopted = tracer, [span]
 
     def start_span(self, name: str, *args: Any, **kwargs: Any) -> Span:
-        """Start a span, or enrich the adopted one with the attributes it would have had."""
+        """Start a span, or add the attributes to the adopted span."""
         if not self._adopted:
             return self._tracer.start_span(name, *args, **kwargs)
         given = cast("Mapping[str, AttributeValue] | None", args[2] if len(args) > 2 else kwargs.get("attributes"))
@@ -113,9 +113,9 @@ class AdoptingTracer(Tracer):
 
 
 class _Adopted(Span):
-    """What we may do to somebody else's span: add attributes and links. Its name, status and end are not ours.
+    """A span of another instrumentation: takes attributes and links of ours, but no name, status or end.
 
-    It may have ended before us (a stream that is thrown away): what is told later goes on a part of it.
+    If the span has ended (a stream that the program dropped), later attributes go on a continuation span.
     """
 
     def __init__(self, span: Span, tracer: Tracer, first: Mapping[str, AttributeValue]) -> None:
@@ -124,11 +124,11 @@ class _Adopted(Span):
 
     @property
     def parent(self) -> SpanContext | None:
-        """As an SDK span has it: whether this one is a trace by itself."""
+        """The parent, as an SDK span has it; None if the span is the root of a trace."""
         return getattr(self._span, "parent", None)
 
     def _open(self) -> Span:
-        """The span to write to."""
+        """The span that takes attributes: the adopted one, or its continuation."""
         if self._part is None and not self._span.is_recording():
             told = {key: self._first[key] for key in (semconv.OP_KIND, semconv.SYSTEM) if key in self._first}
             name = f"{semconv.SPAN_NAME_PREFIX}{told.get(semconv.OP_KIND, semconv.OpKind.OTHER)}"

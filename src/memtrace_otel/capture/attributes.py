@@ -26,7 +26,7 @@ _OF_NO_USER = frozenset({semconv.CODE_FUNCTION_NAME, semconv.GEN_AI_OPERATION_NA
 def admit(
     name: str, value: object, admitted: dict[str, int], limits: CaptureConfig
 ) -> tuple[AttributeValue | None, Incomplete | None]:
-    """Return what of an attribute goes on a span, None when nothing of it fits, and why it is less than what was given.
+    """Return the part of an attribute that fits on a span (None for nothing), and the reason if that is not all.
 
     `admitted` are the bytes of the attributes that the span has been given so far; this one's are added. Numbers always
     fit: they are few and small, and counts are the last to be told.
@@ -38,7 +38,7 @@ def admit(
         return None, Incomplete.BUDGET
     if name in _OF_NO_USER and isinstance(value, str):
         shown = value
-    elif name == semconv.OP_PURPOSE and isinstance(value, str):  # no content: a preview limit is not for it
+    elif name == semconv.OP_PURPOSE and isinstance(value, str):  # not a content, so the preview limit does not apply
         shown = show(value, limits, limits.span_bytes)
     else:
         shown = show_value(_named(name, value, limits), limits)
@@ -50,13 +50,13 @@ def admit(
 
 
 def _named(name: str, value: object, limits: CaptureConfig) -> object:
-    """A value, or the note for it when its name is that of a secret."""
+    """The value, or a note instead if the name is a secret key."""
     rules = limits.redaction or redaction()
     return value if rules is None else rules.of_attribute(name, value)
 
 
 def _cut(value: AttributeValue, room: int) -> AttributeValue | None:
-    """As much of a value as takes so many bytes: the beginning of a text, the first items of a sequence."""
+    """At most `room` bytes of a value: the beginning of a text, or the first items of a sequence."""
     if isinstance(value, bool | int | float) or _bytes(value) <= room:
         return value
     if isinstance(value, str):
@@ -81,17 +81,17 @@ _WRITING = frozenset(map(str, (OpKind.INGEST, OpKind.CREATE, OpKind.UPDATE, OpKi
 _CHANGES = frozenset(map(str, (Action.ADD, Action.UPDATE, Action.DELETE)))
 _HIT = str(Role.HIT)
 _BESIDE = frozenset(map(str, (Role.QUERY, Role.CANDIDATE, Role.PROMPT, Role.HISTORY)))
-"""Roles of what a search reads and does not return."""
+"""Roles of inputs that a search does not return."""
 _LONGEST = 256
-"""Characters of an id that is an attribute; the ref has longer ones."""
+"""Longest id, in characters, that is also an attribute."""
 
 
 def record_attributes(kind: str, read: list[Read], written: list[Written], *, found: bool) -> dict[str, str | int]:
-    """How many records a write changed, and the id of the only one; how many a search found (`found`: it was one)."""
+    """The number of records that a write changed, with the id of a single record, or that a search (`found`) found."""
     if found:
         hits = {one[0] for one in read if one[1] == _HIT}
         if not hits and (any(one[3] for one in written) or not _BESIDE.issuperset(one[1] for one in read)):
-            return {}  # it found something, and does not say of how many records
+            return {}  # the number of found records is unknown
         return {semconv.GEN_AI_MEMORY_RECORD_COUNT: len(hits)}
     if kind not in _WRITING:
         return {}

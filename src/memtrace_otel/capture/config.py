@@ -1,4 +1,4 @@
-"""The capture settings of this process, read once so that a hot path never touches the environment."""
+"""The capture settings of this process, read once: no operation reads the environment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from memtrace_otel import settings
 
-if TYPE_CHECKING:  # imported by programs whose contents may leave
+if TYPE_CHECKING:  # loaded only when content capture is on
     from memtrace_otel.capture.redact import Callback, Redaction
 
 _MOST_SYSTEMS = 256  # programs make up names of systems
@@ -31,11 +31,11 @@ class CaptureConfig:
     record_origin: bool = False
     redaction: Redaction | None = None
     system: str = ""
-    """The memory system whose contents these are, for the count of what is dropped."""
+    """The memory system of the contents, for the counts of drops."""
     _of_systems: dict[str, CaptureConfig] = field(default_factory=dict[str, "CaptureConfig"], compare=False, repr=False)
 
     def of(self, system: str) -> CaptureConfig:
-        """The same for contents of one memory system."""
+        """This configuration for the contents of one memory system."""
         known = self._of_systems.get(system)
         if known is None:
             if len(self._of_systems) >= _MOST_SYSTEMS:
@@ -74,7 +74,7 @@ def read_config() -> CaptureConfig:
 
 @cache
 def redaction() -> Redaction | None:
-    """What every text goes through that may leave; importing it takes some milliseconds."""
+    """The rules for every text that may leave the process; importing them takes some milliseconds."""
     from memtrace_otel.capture.redact import read_redaction
 
     return read_redaction(_callback)
@@ -88,7 +88,7 @@ def use_config(value: CaptureConfig | None) -> None:
 
 
 def use_redaction(callback: Callback | None) -> None:
-    """Let `callback(text)` decide what of each content leaves this process, after patterns and keys; None: no callback.
+    """Call `callback(text)` for each content, after patterns and keys; None: no callback.
 
     It returns the text that may leave, or None. When it raises or takes longer than 50 ms, the content is withheld.
     """

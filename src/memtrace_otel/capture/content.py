@@ -1,4 +1,4 @@
-"""Texts of the observed program: what goes into digests, names, sizes and, when switched on, onto spans."""
+"""Contents: digest, size, ref and, if content capture is on, the redacted preview for a span."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from memtrace_otel.capture.values import as_text, record_id, words
 from memtrace_otel.model import content_digest, make_ref, split_ref
 from memtrace_otel.semconv import Incomplete, RefKind
 
-if TYPE_CHECKING:  # imported by programs whose contents may leave
+if TYPE_CHECKING:  # loaded only when content capture is on
     from memtrace_otel.capture.redact import Redaction
 
 _OWN_KEY = secrets.token_hex(16)  # of this process and its forked children
 
 
 def _encodable(text: str) -> str:
-    """`text` as UTF-8 can hold it: halves of a surrogate pair (a completion cut inside an emoji) become `?`."""
+    """`text` with `?` for each lone surrogate (a completion cut inside an emoji), which UTF-8 cannot encode."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
@@ -52,7 +52,7 @@ class Described(NamedTuple):
 
 
 def describe(text: str, limits: CaptureConfig, *, inline: bool) -> Described:
-    """Describe a whole content; `inline` tells whether it may be shown here (a version is shown where it is made)."""
+    """Describe a whole content; `inline`: the span may show it (a version is shown only on the span that wrote it)."""
     if not text:
         return Described("", 0)
     if text.isascii():
@@ -74,8 +74,7 @@ def describe(text: str, limits: CaptureConfig, *, inline: bool) -> Described:
 
 
 def plain(texts: list[str], limits: CaptureConfig) -> bool:
-    """Whether all of `texts` may go on a span as they are: a quick look, and nearly always the answer. What it says no
-    to needs `describe`."""
+    """Whether all of `texts` may go on a span unchanged: a fast test. If it is False, each text needs `describe`."""
     if not all(map(str.isascii, texts)):
         return False
     if not limits.content:
@@ -98,15 +97,14 @@ def digest(text: str, limits: CaptureConfig) -> str:
 
 
 def _key_after(reasons: Callable[[], tuple[str, ...]], rules: Redaction) -> str:
-    """A callback may be late for a text once and in time for it again: the text has one name all the same, whatever the
-    `reasons` are."""
+    """The key of a digest. With a callback always the process's own key: a late callback must not change the digest."""
     changed = rules.callback is not None or reasons() not in ((), (Incomplete.TRUNCATED,))
     return _OWN_KEY if changed else ""
 
 
 def show(text: str, limits: CaptureConfig, most: int = 0) -> str:
-    """What may be shown of a text that is no variable (an error message, a query attribute): redacted, at most `most`
-    UTF-8 bytes (0: the preview limit)."""
+    """The redacted form of a text that is not a variable (an error message, an attribute), cut at `most` UTF-8 bytes
+    (0: the preview limit)."""
     text = _encodable(text)
     if (rules := limits.redaction or redaction()) is not None:
         text, _ = rules.apply(text, most or limits.preview_bytes, limits.system)
@@ -114,8 +112,7 @@ def show(text: str, limits: CaptureConfig, most: int = 0) -> str:
 
 
 def show_value(value: object, limits: CaptureConfig) -> AttributeValue:
-    """What may be shown of the value of an attribute: a number as it is, anything else, also in a sequence, as `show`
-    shows its text."""
+    """The redacted form of an attribute value: numbers unchanged, everything else as text by `show`, also in a list."""
     if isinstance(value, list | tuple):
         return cast(AttributeValue, [_show_one(item, limits) for item in cast("Sequence[object]", value)])
     return _show_one(value, limits)
@@ -126,20 +123,20 @@ def _show_one(value: object, limits: CaptureConfig) -> bool | int | float | str:
 
 
 def variable_ref(kind: str, content: object, id: object = None) -> str:
-    """Ref of a variable that the caller names by `id`. Without one a stored record, chunk, document, message or query
-    has the `id` of its own fields; anything else, and what has none, is named by the digest of what it says."""
+    """Ref of a variable: by `id`; else by the `id` field of a stored record, chunk, document, message or query; else by
+    the digest of its text."""
     if id is None and not isinstance(content, str):
         id = record_id(kind, content)
     if id is not None and (name := _id_text(id)):
         return make_ref(kind, name)
     text, faithful = words(content)
-    if not faithful:  # two values that cannot be read are not the same value
+    if not faithful:  # two unreadable values must not have one ref
         return make_ref(kind, _unreadable())
     return make_ref(kind, digest(text, config()))
 
 
 def said(ref: str, said_in: str, number: int = 1) -> str:
-    """Ref of a text that has no name of its own, as it was given to one call: `<kind>:<digest>.<call>[.<number>]`."""
+    """Ref of a text without an id in one call: `<kind>:<digest>.<call>[.<number>]`."""
     kind, digest = split_ref(ref)
     return make_ref(kind, ".".join(filter(None, (digest, said_in, str(number) if number > 1 else ""))))
 
@@ -166,7 +163,7 @@ def scope_id(
 
 
 def _id_text(id: object) -> str:
-    """An id as text; one that cannot be read equals no other."""
+    """An id as text; an unreadable id gets a unique text."""
     try:
         return str(id)
     except Exception:  # a hostile __str__ of the observed program

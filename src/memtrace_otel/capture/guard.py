@@ -1,4 +1,4 @@
-"""Observing never harms: our own errors end here, are counted, and are logged once per place."""
+"""Guards: errors of our own code are swallowed, counted, and logged once per place; counts of drops."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ def post_instrument() -> None:
     its own with MEMTRACE_JOIN_PROVIDER=true. Never raises; twice is once."""
     with guard("post_instrument"):  # first: our own metrics go where the program's go
         if settings.JOIN_PROVIDER.read():
-            from memtrace_otel.capture.joining import let_program_set_providers
+            from memtrace_otel.capture.provider_bridge import let_program_set_providers
 
             let_program_set_providers()
     with guard("post_instrument"):

@@ -1,4 +1,4 @@
-"""Variables as the parallel arrays of the wire contract, cut into spans that keep the byte and link budgets."""
+"""Variables as the parallel arrays of the wire contract, split over spans within the byte and link budgets."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _ENTRY_BYTES = 256  # more than an entry takes without its ref, content and stor
 _MAX_FLOW = 4096  # index pairs; building more would be felt by the program
 
 Flow = list[tuple[int, int]] | None
-"""(input, output) pairs of indices: none of them where nothing fed anything. None: every input fed every output."""
+"""(input, output) pairs of indices; empty if no input fed an output; None if every input fed every output."""
 
 
-# What the program gave, one plain tuple each, because a hot path makes many.
+# Plain tuples: the bench row "operation" needs them.
 Read = tuple[str, str, str, str, float | None]
 """An input: (ref, role, origin, whole text, score)."""
 Written = tuple[str, str, str, str, str, str]
@@ -32,7 +32,7 @@ Written = tuple[str, str, str, str, str, str]
 
 
 def number(value: object) -> float | None:
-    """A score as a span holds it (numpy scalars included), None for one that is no number."""
+    """A score as a float (numpy scalars included), None for a value that is not a number."""
     if value is None or isinstance(value, bool | str | bytes):
         return None
     try:
@@ -43,7 +43,7 @@ def number(value: object) -> float | None:
 
 @dataclass(slots=True)
 class Inputs:
-    """What an operation read: one list for each array, all of one length. (Tuples would cost the SDK more.)"""
+    """The inputs of an operation: one list per array, all of one length. (The SDK copies lists faster than tuples.)"""
 
     refs: list[str]
     roles: list[str]
@@ -57,7 +57,7 @@ class Inputs:
         return Inputs(*[getattr(self, column)[start:end] for column in self.__slots__])
 
     def put_on(self, attributes: dict[str, AttributeValue]) -> None:
-        """Add the arrays of the wire contract, section 3; those that would hold nothing are left out."""
+        """Add the arrays of the wire contract, section 3; empty arrays are left out."""
         if not self.refs:
             return
         attributes[semconv.INPUTS] = self.refs
@@ -72,7 +72,7 @@ class Inputs:
 
 @dataclass(slots=True)
 class Outputs:
-    """What an operation produced: one list for each array, all of one length."""
+    """The outputs of an operation: one list per array, all of one length."""
 
     refs: list[str]
     roles: list[str]
@@ -88,7 +88,7 @@ class Outputs:
         return Outputs(*[getattr(self, column)[start:end] for column in self.__slots__])
 
     def put_on(self, attributes: dict[str, AttributeValue]) -> None:
-        """Add the arrays of the wire contract, section 3; those that would hold nothing are left out."""
+        """Add the arrays of the wire contract, section 3; empty arrays are left out."""
         if not self.refs:
             return
         attributes[semconv.OUTPUTS] = self.refs
@@ -105,7 +105,7 @@ class Outputs:
 
 
 class Part(NamedTuple):
-    """What one span carries: the first part is the operation's own span, the others are its continuations."""
+    """The variables of one span: the first part is on the operation's own span, the others on continuations."""
 
     inputs: Inputs
     outputs: Outputs
@@ -142,7 +142,7 @@ def lay_out(
 
 
 def _cuts(weights: list[int], origins: list[str], room: int, most_links: int, taken: int) -> list[int]:
-    """Where parts begin and end among all entries in a row, of which the first ones have `origins`.
+    """The borders of the parts among all entries in a row, the first of which have `origins`.
 
     A part takes at least one entry, however large; the first one none when what it was given leaves no room.
     """
@@ -161,8 +161,7 @@ def _cuts(weights: list[int], origins: list[str], room: int, most_links: int, ta
 
 
 def flow_of(sources: list[list[int] | None], inputs: int) -> tuple[Flow, bool]:
-    """The flow, from the indices of the inputs that fed each output, None for all of the `inputs` inputs; and whether
-    it has too many pairs to be written."""
+    """The flow of the `sources` of all outputs (None: all inputs), and whether it has too many pairs to be written."""
     if sources.count(None) == len(sources):
         return None, False
     fed = [range(inputs) if named is None else named for named in sources]
@@ -172,7 +171,7 @@ def flow_of(sources: list[list[int] | None], inputs: int) -> tuple[Flow, bool]:
 
 
 def _upper_bound(inputs: Inputs, outputs: Outputs, flow: Flow) -> int:
-    """More bytes than everything takes, at a glance: one span nearly always has room for it."""
+    """A fast upper bound of the bytes: one span nearly always has room."""
     read = len("".join([*inputs.refs, *inputs.refs, *inputs.contents]))
     made = len("".join([*outputs.refs, *outputs.contents, *outputs.stores, *outputs.event_times]))
     entries = len(inputs.refs) + len(outputs.refs)

@@ -1,4 +1,4 @@
-"""Metrics of our own work. Counting is one step on an integer; instruments read the integers when collected."""
+"""Metrics of capture itself: counts are plain integers, which observable instruments read when collected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 2
 """Of the GenAI conventions, in seconds."""
 
 _SERVICE = (semconv.GEN_AI_PROVIDER_NAME, semconv.SERVER_ADDRESS, semconv.SERVER_PORT)
-"""Attributes of a span that its duration has, too, where the memory is a service."""
+"""Span attributes that the duration metric repeats if the memory is a service."""
 
 # No thread comes in between: adding to a defaultdict(int) runs no Python code.
 _operations: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -33,10 +33,10 @@ _duration: Histogram | None = None
 
 
 class Pipeline(Protocol):
-    """What the metrics ask of a span processor."""
+    """The span processor, as far as the metrics need it."""
 
     def waiting_by_system(self) -> Counter[str]:
-        """Spans in memory that are not exported yet, by memory system; '' for those of none."""
+        """Spans in memory that are not exported yet, by memory system; '' for other spans."""
         ...
 
     @property
@@ -138,7 +138,7 @@ def _dropped() -> Iterable[tuple[dict[str, str], int]]:
 
 
 _waited: set[str] = {""}
-"""Systems whose spans have waited: a queue that is empty again says so."""
+"""Systems whose spans have waited: an empty queue reports 0 for them."""
 
 
 def _waiting() -> Iterable[tuple[dict[str, str], int]]:
@@ -165,6 +165,6 @@ def _observed(
 
 @after_fork
 def _after_fork() -> None:
-    """A child has done nothing yet."""
+    """A child process counts from zero."""
     for tally in (_operations, _truncations, _unknown_origins):
         tally.clear()

@@ -1,4 +1,4 @@
-"""Which span wrote the version of a variable that this process saw last (wire contract, origin lookup (a))."""
+"""Origins: the span that wrote the newest version of a variable in this process (wire contract, origin lookup (a))."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ KeyT = TypeVar("KeyT")
 Key = tuple[str, str]
 """Scope and ref of a variable."""
 Version = tuple[int, str, bool, int]
-"""When it was written, in a count of this process, its origin, whether that deleted the record, and a hash of the text,
-0 where it is not known."""
+"""(number of the write in this process, origin, whether the write deleted the record, hash of the text or 0)."""
 
 
 class Reader(Protocol):
@@ -52,8 +51,7 @@ def newest(one: Version | None, other: Version | None) -> Version | None:
 
 
 class OriginTable:
-    """A map (scope, ref) -> newest version, of MEMTRACE_ORIGIN_ENTRIES entries; those written or read longest ago are
-    forgotten first.
+    """LRU map (scope, ref) -> newest version, of MEMTRACE_ORIGIN_ENTRIES entries.
 
     It holds what operations have published. What a running one has written is found by those below it alone: it may
     still fail. Equal texts that are made at the same time for two users are one variable here; of the last 4,096 of
@@ -72,8 +70,8 @@ class OriginTable:
         self.publish({(scope, ref): next_version(origin, deleted)})
 
     def publish(self, made: Mapping[Key, Version], families: Sequence[str] = ()) -> None:
-        """Remember versions, each unless a newer one is known; those that only their text names also as parts of the
-        `families` (operations and traces) that they were written within."""
+        """Add versions that are newer than the known ones. Versions that only their text names are also stored for each
+        family (operation or trace) that wrote them."""
         entries = config().origin_entries
         with self._lock:
             for key, version in made.items():
@@ -82,7 +80,7 @@ class OriginTable:
                     _keep(self._within, (family, key), version, _EQUAL_TEXTS)
 
     def doubt(self, tried: Mapping[Key, Version]) -> None:
-        """Remember what failed operations were writing (the last 4,096): it may have been stored all the same."""
+        """Add the writes of failed operations (the last 4,096): the store may have them all the same."""
         with self._lock:
             for key, version in tried.items():
                 _keep(self._failed, key, version, _FAILED)
@@ -137,7 +135,7 @@ class OriginTable:
         return "" if verbatim and text and version[3] and version[3] != hash(text) else version[1]
 
     def forget(self) -> None:
-        """Drop every entry (and the lock, which a fork may have left held)."""
+        """Drop every entry."""
         self._lock = threading.RLock()
         self._versions.clear()
         self._within.clear()
@@ -148,7 +146,7 @@ class OriginTable:
 
 
 def _keep(versions: OrderedDict[KeyT, Version], key: KeyT, version: Version, most: int) -> None:
-    """Make a version, or the newer one that is known, the last entry of at most so many."""
+    """Make a version, or a newer known one, the last entry of at most `most`."""
     known = versions.pop(key, version)
     versions[key] = known if known > version else version
     while len(versions) > most:

@@ -1,4 +1,4 @@
-"""Which tracer starts our spans, whether anything would record them, and the context below a span that has ended."""
+"""Tracers: the tracer of our spans, None while nothing would record them, and contexts below ended spans."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def get_tracer(name: str = semconv.SCOPE_PREFIX, provider: TracerProvider | None
 _default = get_tracer()
 _look = ProxyTracerProvider().get_tracer  # finds a provider set since, three times faster than get_tracer_provider()
 idle_until = 0.0
-"""Until then (`perf_counter`) no SDK is looked for again, none was set up; 0 when one is."""
+"""No SDK was found: until this time (`perf_counter`) none is looked for again. 0 with an SDK."""
 _LOOK_SECONDS = 0.0001
 SUPPRESSED = "suppress_instrumentation"  # what opentelemetry.instrumentation.utils sets; its import takes 40 ms
 
@@ -48,7 +48,7 @@ def active_tracer(tracer: Tracer | None = None) -> Tracer | None:
 
 
 def observe_nothing_here() -> None:
-    """Switch instrumentation off in this thread, one of ours: what it does for capture is not the program's work."""
+    """Switch instrumentation off in this thread of ours: its calls are not the program's."""
     attach(set_value(SUPPRESSED, True))
 
 

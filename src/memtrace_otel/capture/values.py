@@ -1,4 +1,4 @@
-"""Values of the observed program as text, the same in every process: a record says its text, anything else is JSON.
+"""Values of the observed program as text, equal in every process: the text of a record, JSON for anything else.
 
 Nothing of the program's own code runs for it: fields are read, methods and properties are not called.
 """
@@ -27,7 +27,7 @@ _ARRAY_BYTES = 1 << 20  # of one that is looked at: a millisecond
 
 
 def words(value: object) -> tuple[str, bool]:
-    """Return (what it says, faithful): the text of a record (`text_in`), else the value `as_text`. Never raises."""
+    """Return (text, faithful): the text of a record (`text_in`), else the value `as_text`. Never raises."""
     if isinstance(value, str):
         return value, True
     try:
@@ -58,7 +58,7 @@ def _text_in(value: object, names: tuple[str, ...], depth: int) -> str | None:
 
 
 def record_id(kind: str, value: object) -> object:
-    """The `id` of a record, None where it has none, or where variables of this kind are named by what they say."""
+    """The `id` of a record; None without one, and for kinds of variables that only their text names."""
     if kind not in _WITH_IDS or isinstance(value, str):
         return None
     try:
@@ -68,7 +68,7 @@ def record_id(kind: str, value: object) -> object:
 
 
 def field(value: object, name: str) -> object:
-    """A field of a record, None where it has none."""
+    """A field of a record, None without it."""
     return _record(value).get(name)
 
 
@@ -109,7 +109,7 @@ def _as_json(value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """What JSON knows, all through: also keys that are no texts are."""
+    """The value with JSON types at every depth, keys included."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, list | tuple):
@@ -125,7 +125,7 @@ def _key(key: object) -> str:
 
 
 def _simpler(value: object) -> object:
-    """What JSON knows, or what is nearer to it, of what records are made of besides."""
+    """A value of another common type as a JSON type, or nearer to one."""
     if isinstance(value, set | frozenset):
         return sorted(cast("set[object]", value), key=_as_json)
     if isinstance(value, date | time):
@@ -171,7 +171,7 @@ def _fields(value: object) -> dict[str, object] | None:
 
 
 def _numbers(value: Any) -> object:
-    """A number of numpy, or an array. One of numbers (an embedding) is a digest: its numbers are no content."""
+    """A numpy scalar or array. An array of numbers (an embedding) becomes a digest: the numbers are no content."""
     if not value.ndim or value.dtype.kind not in "biufc":
         return value.tolist()
     if value.nbytes > _ARRAY_BYTES:
@@ -180,5 +180,5 @@ def _numbers(value: Any) -> object:
 
 
 def _decoded(data: bytes | bytearray) -> str:
-    """What is no UTF-8 stays different from anything else."""
+    """Bytes as text; bytes that are not UTF-8 keep distinct texts."""
     return data.decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""The variables of an operation as attributes and links, on its own span and on continuations where they are many."""
+"""Writes the variables of an operation on its span, and on continuation spans, as attributes and links."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _after_fork() -> None:
 
 
 def described(read: list[Read], written: list[Written], limits: CaptureConfig) -> tuple[Inputs, Outputs, list[str]]:
-    """Describe all contents; return inputs, outputs, and why they show less than there was.
+    """Describe all contents; return inputs, outputs, and the reasons why the span shows less than all.
 
     The text of a version is shown where it was made, so of the inputs only those without an origin are.
     """
@@ -97,7 +97,7 @@ def _describe_outputs(outputs: Outputs, texts: list[str], limits: CaptureConfig,
 
 
 def shown_error(error: BaseException, limits: CaptureConfig) -> str:
-    """What the status says of an error: its text only where contents may be shown."""
+    """The status message of an error: with its text only if content capture is on."""
     name = type(error).__name__
     try:
         return show(f"{name}: {error}" if limits.content else name, limits, 200)
@@ -128,8 +128,8 @@ def write_part(span: Span, attributes: dict[str, AttributeValue], part: Part, ow
 
 
 def _link_adder(span: Span) -> Callable[[SpanContext, dict[str, AttributeValue]], None]:
-    """`span.add_link`. Where the user has set no limits, what the SDK does in it after it has copied and checked the
-    attributes, which is a fifth of a bare span's cost: ours are clean, and nobody else has them."""
+    """`span.add_link`, without the SDK's copy and check of the attributes if the user has set no limits: the bench row
+    "operation" needs this fifth of a bare span."""
     add, limits = getattr(span, "_add_link", None), getattr(span, "_limits", None)
     if add is None or getattr(limits, "max_attribute_length", 0) is not None:
         return span.add_link

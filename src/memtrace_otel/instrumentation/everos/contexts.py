@@ -17,7 +17,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import SpanProcessor
 
 from memtrace_otel.capture import guard
-from memtrace_otel.capture.joining import Forwarding
+from memtrace_otel.capture.provider_bridge import Forwarding
 from memtrace_otel.instrumentation.base import Patches
 from memtrace_otel.instrumentation.everos.state import EverosPatches
 from memtrace_otel.instrumentation.wrapped import Wrapped

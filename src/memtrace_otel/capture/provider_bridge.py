@@ -1,4 +1,4 @@
-"""Tracer providers that the program has of its own: their spans reach ours, and ours their processors."""
+"""Bridge between our tracer provider and a provider that the program sets itself (MEMTRACE_JOIN_PROVIDER)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from memtrace_otel.capture.guard import guard
 
 _logger = logging.getLogger(__name__)
 _FLUSH_MS = 3000
-"""Longest wait for our exporters when the program shuts its own provider down."""
+"""Longest flush of our exporters when the program shuts its own provider down, in milliseconds."""
 
 
 class Forwarding(SpanProcessor):
-    """Hands the spans of one provider to processors of another, which those go on belonging to. Never raises.
+    """Passes the spans of one provider to the processors of another provider. Never raises.
 
     `find` returns them for each span anew, `where` names this in the log.
     """
@@ -43,7 +43,7 @@ class Forwarding(SpanProcessor):
 
 
 class _Joined(Forwarding):
-    """Our processors in the program's provider, but for those whose exporters it has as well: spans go there once."""
+    """Our processors in the program's provider, without exporters to a destination that the program also has."""
 
     def __init__(self, ours: TracerProvider, program: Any) -> None:
         super().__init__(self._missing, "provider.join")
@@ -59,7 +59,7 @@ class _Joined(Forwarding):
         return False
 
     def shutdown(self) -> None:
-        """Flush all of ours, which live as long as their own provider: the process may go on, or end by os._exit."""
+        """Flush our processors only: they live as long as their own provider."""
         self.force_flush(_FLUSH_MS)
 
     def _missing(self) -> tuple[SpanProcessor, ...]:
@@ -73,14 +73,14 @@ class _Joined(Forwarding):
 
 
 def _destination(processor: Any) -> tuple[str, ...] | None:
-    """Where a processor sends spans, None when nothing tells."""
+    """Where a processor sends spans, None if unknown."""
     exporter: Any = getattr(processor, "span_exporter", None) or getattr(processor, "exporter", None)
     found = destination(exporter)
     return found if found[2] else None
 
 
 def let_program_set_providers() -> None:
-    """Let the program set providers of traces, metrics and logs, once, as if none had been set before. Twice is once.
+    """Let the program set its own providers of traces, metrics and logs, once. A second call changes nothing.
 
     Its tracer provider makes all spans from then on, also those of tracers taken before, and ours gets them through it.
     What ours would do with metrics and logs, the exporters of the environment, ends where the program sets its own.
