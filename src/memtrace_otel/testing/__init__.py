@@ -1,13 +1,10 @@
-"""Contract suites for other people's stores and instrumentors; pytest runs them, the package does not import them."""
+"""Contract suites for trace sources and instrumentors of other people; pytest runs the suites."""
 
 # ruff: noqa: E402
 import pytest
 
-pytest.register_assert_rewrite(
-    *(f"memtrace_otel.testing.{name}" for name in ("harmless", "instrumentors", "lineage", "stores", "upkeep", "ways"))
-)
+pytest.register_assert_rewrite(*(f"memtrace_otel.testing.{name}" for name in ("instrumentors", "lineage", "stores")))
 
-from memtrace_otel.testing.harmless import HarmlessContract
 from memtrace_otel.testing.instrumentors import InstrumentorContract
 from memtrace_otel.testing.programs import AsyncProgram, ExploringProgram, Program, ReentrantProgram, StreamingProgram
 from memtrace_otel.testing.spans import violations
@@ -20,33 +17,20 @@ from memtrace_otel.testing.stores import (
     StoreContract,
     contract_span,
 )
-from memtrace_otel.testing.ways import (
-    CancelledContract,
-    ReentrantContract,
-    StreamedContract,
-    SynchronousContract,
-    ThreadedContract,
-)
 
 __all__ = [
     "AsyncProgram",
-    "CancelledContract",
     "DurableContract",
     "ExploringProgram",
     "Fill",
     "FillRecords",
-    "HarmlessContract",
     "InstrumentorContract",
     "Program",
     "RecordContract",
-    "ReentrantContract",
     "ReentrantProgram",
     "SourceContract",
     "StoreContract",
-    "StreamedContract",
     "StreamingProgram",
-    "SynchronousContract",
-    "ThreadedContract",
     "contract_span",
     "violations",
 ]

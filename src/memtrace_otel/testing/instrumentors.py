@@ -14,7 +14,7 @@ their own, since no program goes them all: each is derived from, or named in `el
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib.metadata import entry_points
 
 import pytest
@@ -24,37 +24,17 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from memtrace_otel import semconv, settings
 from memtrace_otel.capture import use_config
-from memtrace_otel.testing.harmless import HarmlessContract, Observed, own
+from memtrace_otel.testing.fixtures import own
 from memtrace_otel.testing.lineage import LineageContract
-from memtrace_otel.testing.programs import SECRET, Factory, Started, failure, play
+from memtrace_otel.testing.programs import SECRET, Factory, Started, failure, play, recorded
 from memtrace_otel.testing.spans import violations
-from memtrace_otel.testing.ways import WAYS, assert_turns_are_apart
 
 
-class InstrumentorContract(LineageContract, HarmlessContract):
+class InstrumentorContract(LineageContract):
     """What every instrumentor promises. The subclass names its `instrumentor` and has a fixture `program`."""
 
     entry_point: str = ""
     """Name under `opentelemetry_instrumentor`, '' for an instrumentor that is not loaded by name."""
-    elsewhere: Mapping[type[Observed], str] = {}
-    """The `WAYS` that another class of tests goes, and that class: `package.module:Class`, or one of this module."""
-    cannot: Mapping[type[Observed], str] = {}
-    """The `WAYS` that nobody can go with this system, and why."""
-
-    # --- what is used ----------------------------------------------------------------------------------------------
-    def test_no_way_of_using_it_is_left_out(self) -> None:
-        for way in WAYS:
-            why = self.cannot.get(way, "").strip()
-            if isinstance(self, way):
-                assert not why, f"{type(self).__name__} goes by {way.__name__}, which it says nobody can: {why}"
-                other = type(self)
-            elif not why:
-                other = self.named(self.elsewhere.get(way) or _untold(type(self), way))
-                assert issubclass(other, way), (other, way)
-                assert other.instrumentor is self.instrumentor, (other, self.instrumentor)
-            else:
-                continue
-            assert all(getattr(other, test) for test in vars(way) if test.startswith("test_")), (other, way)
 
     # --- what is recorded ------------------------------------------------------------------------------------------
     def test_spans_keep_the_wire_contract(
@@ -163,8 +143,13 @@ class InstrumentorContract(LineageContract, HarmlessContract):
         assert_turns_are_apart(spans, turns=4, size=expected)
 
 
-def _untold(kind: type[Observed], way: type[Observed]) -> str:
-    raise AssertionError(
-        f"{kind.__name__} leaves out {way.__name__}: derive from it, name the class that does in `elsewhere`, "
-        "or say in `cannot` why nobody can"
-    )
+def assert_turns_are_apart(spans: Started, *, turns: int, size: int) -> None:
+    """Each of so many turns, all of equal texts, has so many operations, and none read a variable of another turn."""
+    operations = recorded(spans)
+    traces = {span.trace_id for span in operations if span.name == "turn"}
+    assert len(traces) == turns
+    for trace_id in traces:
+        mine = [span for span in operations if span.trace_id == trace_id and span.kind]
+        read = [variable for span in mine for variable in span.inputs if variable.origin[:32] in traces - {trace_id}]
+        assert len(mine) == size
+        assert read == []

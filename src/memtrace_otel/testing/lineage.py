@@ -13,7 +13,7 @@ from memtrace_otel.graph import EvolutionGraph, NodeKey, VersionKey, build_graph
 from memtrace_otel.graph.keys import ROOT_KINDS
 from memtrace_otel.model import OperationSpan, Variable, ref_kind
 from memtrace_otel.semconv import RefKind
-from memtrace_otel.testing.harmless import Observed
+from memtrace_otel.testing.fixtures import Observed
 from memtrace_otel.testing.programs import QUERY, TEXTS, Factory, Program, Started, play, recorded
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from memtrace_otel.instrumentation.everos import EverosInstrumentor
-from memtrace_otel.testing import (
+from tests.harness import (
     CancelledContract,
     InstrumentorContract,
     ReentrantContract,

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from memtrace_otel.instrumentation.everos import EverosInstrumentor
-from memtrace_otel.testing import HarmlessContract
+from tests.harness import HarmlessContract
 from tests.integration.everos.conftest import HAS_QUEUE
 from tests.integration.everos.host import Everos, until
 from tests.integration.everos.models import EverosModels

@@ -14,7 +14,7 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 
 from memtrace_otel.instrumentation.langchain import LangChainInstrumentor
-from memtrace_otel.testing import (
+from tests.harness import (
     CancelledContract,
     InstrumentorContract,
     ReentrantContract,

@@ -14,7 +14,7 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_openai import ChatOpenAI
 
 from memtrace_otel.instrumentation.langchain import LangChainInstrumentor
-from memtrace_otel.testing import StreamedContract
+from tests.harness import StreamedContract
 from tests.integration.langchain.conftest import ChatStub, Hashed
 
 SAID = "It sleeps on the red sofa, I think."

@@ -17,7 +17,7 @@ from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 
 from memtrace_otel.instrumentation.langchain import LangChainInstrumentor
-from memtrace_otel.testing import (
+from tests.harness import (
     CancelledContract,
     InstrumentorContract,
     ReentrantContract,

@@ -17,9 +17,9 @@ from langgraph.graph import START, MessagesState, StateGraph
 from memtrace_otel.capture import current_operation
 from memtrace_otel.graph import VersionKey
 from memtrace_otel.instrumentation.langchain.langgraph import LangGraphInstrumentor
-from memtrace_otel.testing import StreamedContract
 from memtrace_otel.testing.programs import Started
 from tests.conftest import Recording
+from tests.harness import StreamedContract
 from tests.integration.langchain.conftest import graph_of, operations
 
 SAID = "It sleeps on the red sofa, I think."

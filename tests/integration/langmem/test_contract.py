@@ -20,7 +20,7 @@ from langmem import ReflectionExecutor, create_memory_store_manager
 from memtrace_otel.instrumentation.langchain import LangChainInstrumentor
 from memtrace_otel.instrumentation.langchain.langgraph import LangGraphInstrumentor
 from memtrace_otel.instrumentation.langchain.langmem import LangMemInstrumentor
-from memtrace_otel.testing import (
+from tests.harness import (
     CancelledContract,
     InstrumentorContract,
     ReentrantContract,

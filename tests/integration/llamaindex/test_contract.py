@@ -15,7 +15,7 @@ from llama_index.core.llms import ChatMessage, ChatResponse, MockLLM
 from llama_index.core.memory import FactExtractionMemoryBlock, Memory
 
 from memtrace_otel.instrumentation.llamaindex import LlamaIndexInstrumentor
-from memtrace_otel.testing import (
+from tests.harness import (
     CancelledContract,
     InstrumentorContract,
     ReentrantContract,

@@ -11,7 +11,7 @@ from llama_index.core.chat_engine import CondensePlusContextChatEngine, ContextC
 from llama_index.core.memory import Memory
 
 from memtrace_otel.instrumentation.llamaindex import LlamaIndexInstrumentor
-from memtrace_otel.testing import StreamedContract
+from tests.harness import StreamedContract
 from tests.integration.llamaindex.conftest import RagModel, index_of
 
 SAID = "It sleeps on the red sofa, I think."

@@ -15,7 +15,7 @@ import pytest
 from mem0.client.main import AsyncMemoryClient, MemoryClient
 
 from memtrace_otel.instrumentation.mem0 import Mem0Instrumentor
-from memtrace_otel.testing import (
+from tests.harness import (
     CancelledContract,
     InstrumentorContract,
     ReentrantContract,

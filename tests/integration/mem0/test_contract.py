@@ -14,7 +14,7 @@ import mem0.memory.main as main
 import pytest
 
 from memtrace_otel.instrumentation.mem0 import Mem0Instrumentor
-from memtrace_otel.testing import (
+from tests.harness import (
     CancelledContract,
     InstrumentorContract,
     ReentrantContract,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memtrace_otel.instrumentation.mem0 import Mem0Instrumentor
-from memtrace_otel.testing import HarmlessContract
+from tests.harness import HarmlessContract
 from tests.integration.mem0.conftest import config
 from tests.integration.mem0.test_contract import Notebook, plain
 from tests.integration.mem0.test_graph_memory import GRAPH, TOOLS, ToolHandler, script

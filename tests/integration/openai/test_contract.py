@@ -10,7 +10,7 @@ import pytest
 
 from memtrace_otel.instrumentation.chat_history import conversations
 from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
-from memtrace_otel.testing import (
+from tests.harness import (
     CancelledContract,
     InstrumentorContract,
     ReentrantContract,

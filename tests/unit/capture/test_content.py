@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -156,8 +156,7 @@ def test_other_texts_are_shown_redacted_and_cut() -> None:
 
 
 def test_a_span_names_the_rules_that_removed_something(recording: Recording) -> None:
-    use_config(replace(config(), preview_bytes=1900))
-    configure(capture_content="SPAN_ONLY", redact_patterns="secrets,email")
+    configure(capture_content="SPAN_ONLY", redact_patterns="secrets,email", preview_bytes=1900)
     with operation("create_memory", kind="create", system="test", tracer=recording.tracer) as op:
         op.read("message:1", role="message", content=f"write to ana@example.org, {KEY}")
         op.wrote("memory:1", action="ADD", content=LONG)

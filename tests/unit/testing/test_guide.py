@@ -11,7 +11,6 @@ import pytest
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "write-an-instrumentor.md"
 LIBRARY = """
-import asyncio
 from dataclasses import dataclass
 from itertools import count
 
@@ -25,18 +24,9 @@ class Record:
     score: float = 1.0
 
 
-class Server:
-    def __init__(self):
-        self.runs = asyncio.Event()
-        self.runs.set()
-
-    async def stop(self):
-        self.runs.clear()
-
-
 class Memory:
     def __init__(self, user):
-        self.user, self.records, self.server = user, [], Server()
+        self.user, self.records = user, []
 
     def add(self, text):
         if not text:
@@ -50,21 +40,6 @@ class Memory:
 
     def close(self):
         self.records.clear()
-
-
-class AsyncMemory:
-    def __init__(self, user):
-        self.user, self.shelf, self.server = user, Memory(user), Server()
-
-    async def add(self, text):
-        return self.shelf.add(text)
-
-    async def search(self, query):
-        await self.server.runs.wait()
-        return self.shelf.search(query)
-
-    def close(self):
-        self.shelf.close()
 """
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from memtrace_otel.capture import operation
-from memtrace_otel.testing import (
+from tests.conftest import Recording
+from tests.harness import (
     CancelledContract,
     InstrumentorContract,
     ReentrantContract,
@@ -16,8 +17,7 @@ from memtrace_otel.testing import (
     SynchronousContract,
     ThreadedContract,
 )
-from memtrace_otel.testing.faults import inject
-from tests.conftest import Recording
+from tests.harness.faults import inject
 from tests.unit.testing import toy
 from tests.unit.testing.toy import ToyInstrumentor, ToyProgram
 
@@ -35,7 +35,7 @@ def test_a_careless_instrumentor_is_caught(pytester: pytest.Pytester) -> None:
     pytester.syspathinsert(Path(__file__).parents[3])
     pytester.makepyfile("""
         import pytest
-        from memtrace_otel.testing import InstrumentorContract
+        from tests.harness import InstrumentorContract
         from tests.unit.testing.toy import CarelessInstrumentor, ToyProgram
 
         class TestCareless(InstrumentorContract):
@@ -56,7 +56,7 @@ def test_an_instrumentor_that_takes_equal_memories_for_one_is_caught(pytester: p
     pytester.makepyfile("""
         import pytest
         from memtrace_otel.capture import scope_id
-        from memtrace_otel.testing import InstrumentorContract, ThreadedContract
+        from tests.harness import InstrumentorContract, ThreadedContract
         from tests.unit.testing import toy
 
         class TestMixing(InstrumentorContract, ThreadedContract):
@@ -101,7 +101,7 @@ def test_an_instrumentor_that_leads_nowhere_is_caught(
         wrongtoy=source.replace(right, wrong),
         test_wrong="""
             import pytest
-            from memtrace_otel.testing import InstrumentorContract
+            from tests.harness import InstrumentorContract
             from wrongtoy import ToyInstrumentor, ToyProgram
 
             class TestWrong(InstrumentorContract):
@@ -131,7 +131,7 @@ WAYS_LEFT_OUT = {
 def test_a_way_of_using_a_system_that_is_left_out_is_caught(pytester: pytest.Pytester, told: str) -> None:
     pytester.syspathinsert(Path(__file__).parents[3])
     pytester.makepyfile(f"""
-        from memtrace_otel.testing import *
+        from tests.harness import *
         from tests.unit.testing.toy import CarelessInstrumentor, ToyInstrumentor
 
         class TestCancelled(CancelledContract):
@@ -168,7 +168,7 @@ def test_a_hook_that_no_program_comes_by_is_caught(pytester: pytest.Pytester, to
     pytester.makepyfile(f"""
         import pytest
         from memtrace_otel.instrumentation.openai import OpenAIInstrumentor
-        from memtrace_otel.testing import HarmlessContract
+        from tests.harness import HarmlessContract
         from tests.unit.testing.toy import ToyInstrumentor, ToyProgram
 
         class TestOther(HarmlessContract):
@@ -198,7 +198,7 @@ def test_what_differs_without_us_is_told_from_what_we_change(
     pytester.makepyfile(f"""
         from itertools import cycle
         import pytest
-        from memtrace_otel.testing import HarmlessContract
+        from tests.harness import HarmlessContract
         from tests.unit.testing import toy
 
         class TestFickle(HarmlessContract):
@@ -223,7 +223,7 @@ def test_a_function_that_nothing_guards_is_caught(pytester: pytest.Pytester, in_
     pytester.syspathinsert(Path(__file__).parents[3])
     pytester.makepyfile(f"""
         import pytest
-        from memtrace_otel.testing import HarmlessContract
+        from tests.harness import HarmlessContract
         from tests.unit.testing.toy import ToyProgram, UnguardedInstrumentor
 
         class TestUnguarded(HarmlessContract):
@@ -258,7 +258,7 @@ def test_an_instrumentor_that_does_not_tell_what_it_wraps_is_caught(
     pytester.syspathinsert(Path(__file__).parents[3])
     pytester.makepyfile(f"""
         import pytest
-        from memtrace_otel.testing import InstrumentorContract
+        from tests.harness import InstrumentorContract
         from tests.unit.testing.toy import ToyProgram, UntoldInstrumentor
 
         class TestUntold(InstrumentorContract):

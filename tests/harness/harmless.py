@@ -8,31 +8,21 @@ from contextlib import ExitStack
 from fnmatch import fnmatch
 from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from opentelemetry.instrumentation.instrumentor import (
-    BaseInstrumentor,  # pyright: ignore[reportMissingTypeStubs]
-)
 from opentelemetry.sdk.trace import TracerProvider
 
-from memtrace_otel import settings
-from memtrace_otel.capture import origins, recall, use_config
 from memtrace_otel.instrumentation import steps
 from memtrace_otel.instrumentation.threads import Namespace
-from memtrace_otel.semconv import OpKind, Role
-from memtrace_otel.testing.faults import FAULTS, STEP_FAULTS, Hits, inject
-from memtrace_otel.testing.parts import break_each_once, break_part, count_calls, parts_of
-from memtrace_otel.testing.programs import Factory, Started, explored, failure, finished, play
+from memtrace_otel.testing.fixtures import Observed, own
+from memtrace_otel.testing.programs import Factory, explored, failure, finished, play
+from tests.harness.faults import FAULTS, STEP_FAULTS, Hits, inject
+from tests.harness.parts import break_each_once, break_part, count_calls, parts_of
 
 
-class Observed:
-    """The fixtures of every contract here. The subclass names its `instrumentor` and has a fixture `program`."""
-
-    instrumentor: type[BaseInstrumentor]
-    config: pytest.Config
-    reading: tuple[str, str] = (OpKind.RETRIEVE, Role.HIT)
-    """Kind of the operation that reads memory, and the role in which it reads records."""
+class Breakable(Observed):
+    """The fixtures of contracts whose tests break the instrumentor."""
 
     def named(self, place: str) -> type[Observed]:
         """The class of tests at `package.module:Class`, or `Class` in the module of this one; AssertionError when
@@ -46,36 +36,6 @@ class Observed:
         assert is_module and is_class and getattr(found, "__test__", True), f"pytest does not collect {place}"  # noqa: PT018
         return found
 
-    @pytest.fixture(autouse=True)
-    def default_settings(self, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> Iterator[None]:
-        """Content capture off unless a test asks for it; nothing remembered of another test."""
-        self.config = pytestconfig
-        monkeypatch.delenv(settings.CAPTURE_CONTENT.env, raising=False)
-        use_config(None)
-        origins().forget()
-        recall.forget()
-        yield
-        use_config(None)
-
-    @pytest.fixture
-    def spans(self) -> Started:
-        """What is recorded while `instrumented`."""
-        return Started()
-
-    @pytest.fixture
-    def provider(self, spans: Started) -> TracerProvider:
-        """The tracer provider of the application."""
-        provider = TracerProvider()
-        provider.add_span_processor(spans)
-        return provider
-
-    @pytest.fixture
-    def instrument(self, provider: TracerProvider) -> Iterator[Callable[[], None]]:
-        """Instruments when called; undone at the end of the test."""
-        yield lambda: self.instrumentor().instrument(tracer_provider=provider, skip_dep_check=True)
-        if self.instrumentor().is_instrumented_by_opentelemetry:
-            self.instrumentor().uninstrument()
-
     @pytest.fixture
     def broken(self, provider: TracerProvider, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Hits]]:
         """Breaks the hooks that are made from then on, when called with one of the faults."""
@@ -83,7 +43,7 @@ class Observed:
             yield lambda fault: inject(fault, monkeypatch, provider, undo)
 
 
-class HarmlessContract(Observed):
+class HarmlessContract(Breakable):
     """Every hook and every function of an instrumentor breaks; a program that can `explore` shows that it is spared.
 
     Part of `InstrumentorContract`; alone, it is for a program whose spans are not the same from run to run.
@@ -104,22 +64,6 @@ class HarmlessContract(Observed):
     the SDK calls them, with a guard inside."""
     carriers: frozenset[str] = frozenset()
     """Names that are replaced by no step: what carries a context to where the system works on."""
-    wraps_nothing: bool = False
-    """True for an instrumentor that replaces no name: it gives the system a callback, say."""
-
-    def places(self) -> list[tuple[Any, str]]:
-        """What is wrapped now: owners and names. For an instrumentor without `patches` the subclass says it."""
-        patches: Any = getattr(self.instrumentor(), "patches", None)
-        return patches.wrapped() if patches is not None else []
-
-    def known_places(self) -> list[tuple[Any, str]]:
-        """The same, and not nothing for want of knowing."""
-        places = self.places()
-        assert places or self.wraps_nothing, (
-            f"nothing tells what {self.instrumentor.__name__} wraps, so nothing could be checked: "
-            "let `places` return it, or set `wraps_nothing = True`"
-        )
-        return places
 
     @pytest.mark.parametrize("fault", FAULTS)
     def test_no_hook_of_ours_can_hurt(
@@ -217,8 +161,3 @@ def is_step(function: Any) -> bool:
             return True
         function = getattr(function, "__wrapped__", None)
     return False
-
-
-def own(owner: Any, name: str) -> object:
-    """The attribute in the namespace of a class or module itself."""
-    return cast(dict[str, object], vars(owner)).get(name)

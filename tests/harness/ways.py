@@ -15,8 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from memtrace_otel import semconv
 from memtrace_otel.capture import current_operation, variable_ref
 from memtrace_otel.semconv import RefKind
-from memtrace_otel.testing.faults import FAULTS, Hits
-from memtrace_otel.testing.harmless import Observed
+from memtrace_otel.testing.instrumentors import assert_turns_are_apart
 from memtrace_otel.testing.programs import (
     AsyncFactory,
     Factory,
@@ -26,15 +25,16 @@ from memtrace_otel.testing.programs import (
     at_once,
     finished,
     play,
-    recorded,
     reentered,
     streamed,
     wait_until,
 )
 from memtrace_otel.testing.spans import violations
+from tests.harness.faults import FAULTS, Hits
+from tests.harness.harmless import Breakable
 
 
-class SynchronousContract(Observed):
+class SynchronousContract(Breakable):
     """For systems that are called without an event loop."""
 
     def test_calls_without_an_event_loop_are_recorded_the_same(
@@ -49,7 +49,7 @@ class SynchronousContract(Observed):
         assert alone == sorted(span.name for span in spans.ours) != []
 
 
-class CancelledContract(Observed):
+class CancelledContract(Breakable):
     """For asynchronous systems, whose calls can be cancelled. A program has `hang`."""
 
     def test_a_cancelled_call_ends_its_spans(
@@ -75,7 +75,7 @@ class CancelledContract(Observed):
         assert len(spans.started) == len(spans.ended)
 
 
-class StreamedContract(Observed):
+class StreamedContract(Breakable):
     """For systems whose answers come in pieces. A program has `stream`."""
 
     def test_a_stream_is_the_same_and_recorded_whole(
@@ -90,7 +90,7 @@ class StreamedContract(Observed):
         assert len(spans.started) == len(spans.ended)
 
 
-class ThreadedContract(Observed):
+class ThreadedContract(Breakable):
     """For systems that are called from several threads."""
 
     threads = 4
@@ -127,7 +127,7 @@ class ThreadedContract(Observed):
         assert_turns_are_apart(spans, turns=self.threads, size=expected)
 
 
-class ReentrantContract(Observed):
+class ReentrantContract(Breakable):
     """For systems that call what the program gives them. A program has `reenter`."""
 
     nests: bool = True
@@ -166,7 +166,7 @@ class ReentrantContract(Observed):
         assert finished(reentered(program)) == untraced
 
 
-WAYS: tuple[type[Observed], ...] = (
+WAYS: tuple[type[Breakable], ...] = (
     SynchronousContract,
     CancelledContract,
     ThreadedContract,
@@ -174,15 +174,3 @@ WAYS: tuple[type[Observed], ...] = (
     ReentrantContract,
 )
 """What every instrumentor is put to, by one of its classes of tests or another."""
-
-
-def assert_turns_are_apart(spans: Started, *, turns: int, size: int) -> None:
-    """Each of so many turns, all of equal texts, has so many operations, and none read a variable of another turn."""
-    operations = recorded(spans)
-    traces = {span.trace_id for span in operations if span.name == "turn"}
-    assert len(traces) == turns
-    for trace_id in traces:
-        mine = [span for span in operations if span.trace_id == trace_id and span.kind]
-        read = [variable for span in mine for variable in span.inputs if variable.origin[:32] in traces - {trace_id}]
-        assert len(mine) == size
-        assert read == []

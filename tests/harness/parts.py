@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from memtrace_otel.testing.faults import HookError
+from tests.harness.faults import HookError
 
 Part = tuple[str, Any, str]
 """What it is called, and where it lies: an owner (module or class) and a name there."""
