@@ -17,12 +17,12 @@ from langgraph.graph import START, MessagesState, StateGraph
 
 from memtrace_otel.instrumentation.chat_history.history import asked_last
 from memtrace_otel.instrumentation.langchain.documents import KnownTexts
-from memtrace_otel.instrumentation.langchain.identity import Records
 from memtrace_otel.instrumentation.langchain.langgraph import LangGraphInstrumentor
-from memtrace_otel.instrumentation.langchain.langgraph.runs import _aligned
+from memtrace_otel.instrumentation.langchain.langgraph.state import aligned
 from memtrace_otel.instrumentation.langchain.langgraph.threads import Held, Threads, entries_of
-from memtrace_otel.instrumentation.langchain.langmem.reflection import Delayed
+from memtrace_otel.instrumentation.langchain.langmem import Delayed
 from memtrace_otel.instrumentation.langchain.messages import message_of
+from memtrace_otel.instrumentation.langchain.records import Records
 from memtrace_otel.model import OperationSpan
 from tests.conftest import Recording
 from tests.integration.langchain.conftest import ChatStub, contents, graph_of, kinds, operations
@@ -175,7 +175,7 @@ def found(prompt: list[Any], thread: list[Any] = TEA, *, ids: bool = True, **tex
     values = {"messages": thread, **texts}
     held = {e.ref: Held(e.channel, e.key, "o", e.said) for e in entries_of("t", values).values()}
     said = [message_of(m if ids else m.model_copy(update={"id": None})) for m in prompt]
-    refs = _aligned(said, held, "t")
+    refs = aligned(said, held, "t")
     asked = asked_last(said)
     return ["" if place == asked else refs.get(place, "").removeprefix("state:t/") for place in range(len(prompt))]
 
@@ -208,7 +208,7 @@ def test_of_a_long_thread_rewritten_messages_are_none_of_it() -> None:
     thread = [HumanMessage(f"m{number}", id=f"u{number}") for number in range(4000)]
     held = {e.ref: Held(e.channel, e.key, "o", e.said) for e in entries_of("t", {"messages": thread}).values()}
     prompt = [message_of(HumanMessage(f"rewritten {number}")) for number in range(4000)]
-    assert _aligned(prompt, held, "t") == {}
+    assert aligned(prompt, held, "t") == {}
 
 
 def test_a_call_of_a_tool_is_read_as_the_thread_has_it(

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import contextvars
-import gc
-from types import FunctionType, ModuleType
 from typing import Any
 
 import openai
 import pytest
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
-from memtrace_otel.attribution import attribute, find_failures
-from memtrace_otel.capture import feedback
 from memtrace_otel.graph import build_graph
 from memtrace_otel.instrumentation.chat_history import conversations
 from memtrace_otel.instrumentation.chat_history.messages import get
-from memtrace_otel.model import OperationSpan, ref_kind
+from memtrace_otel.model import OperationSpan
 from memtrace_otel.otlp import decode_request
 from tests.conftest import Recording
 from tests.integration.openai.conftest import ModelServer
@@ -70,26 +66,6 @@ def test_two_branches_of_one_response_at_once(client: openai.OpenAI, server: Mod
     assert len(added(recording)) == len(set(added(recording))) == 8
 
 
-def test_samples_asked_for_at_once_can_each_be_gone_on_from(
-    client: openai.OpenAI, server: ModelServer, recording: Recording
-) -> None:
-    server.replies = ["Good for you."]
-    asked: list[Any] = [said("user", "I have got a cat.")]
-    client.chat.completions.create(model="m1", messages=asked)
-    asked += [said("assistant", "Good for you."), said("user", "A name for it?")]
-    names = ["Tom,Thomas,Tommy", "Felix,Fee", "Minka,Mimi"]
-    server.replies = [*names, "Yes.", "Yes.", "Yes."]
-    streams = [client.chat.completions.create(model="m1", messages=asked, stream=True) for _ in names]
-    for stream in reversed(streams):
-        list(stream)
-    for name in names:
-        messages = [*asked, said("assistant", name), said("user", "Sure?")]
-        client.chat.completions.create(model="m1", messages=messages)
-    spans = answers(recording)
-    root = spans[0].origin
-    assert [behind(recording, span) for span in spans[4:]] == [{root, span.origin} for span in spans[1:4]]
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_each_choice_of_a_completion_can_be_gone_on_from(
     client: openai.OpenAI, server: ModelServer, recording: Recording, stream: bool
@@ -109,24 +85,6 @@ def test_each_choice_of_a_completion_can_be_gone_on_from(
     assert sorted(read) == sorted(v.ref for v in root.outputs)
     assert [behind(recording, span) for span in later] == [{root.origin}] * 2
     assert len(added(recording)) == len(set(added(recording))) == 4
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_the_first_choice_is_the_one_that_feedback_is_about(
-    client: openai.OpenAI, server: ModelServer, recording: Recording, stream: bool
-) -> None:
-    server.replies = [("Tom", "Felix")]
-    with recording.tracer.start_as_current_span("turn"):
-        asked: Any = [said("user", "What is my cat called?")]
-        made: Any = client.chat.completions.create(model="m1", messages=asked, n=2, stream=stream)
-        list(made if stream else ())
-        assert feedback("wrong", expected="Felix", tracer=recording.tracer)
-    [failure] = find_failures(build_graph(spans_of(recording)))
-    [judge] = [span for span in spans_of(recording) if span.kind == "judge"]
-    [answer] = answers(recording)
-    assert failure.answer == "Tom"
-    assert judge.inputs[0].ref == answer.outputs[0].ref
-    assert [ref_kind(v.ref) for v in answer.outputs] == ["answer", "completion"]
 
 
 class Person:
@@ -198,51 +156,3 @@ def test_a_call_that_failed_and_is_made_again_changes_the_history_once(
     assert behind(recording, failed) == {second.origin}
     assert [v.origin for v in failed.inputs if v.ref.startswith("answer:")] == [second.origin]
     assert first.origin not in behind(recording, failed)
-
-
-@pytest.mark.parametrize(("trimmed", "fault"), [("first", "response"), ("last", "deletion")])
-def test_what_one_branch_trims_is_no_loss_to_another(
-    client: openai.OpenAI, server: ModelServer, recording: Recording, trimmed: str, fault: str
-) -> None:
-    server.replies = ["A nice name.", "A fine city.", "I do not know.", "Felix."]
-    told: list[Any] = []
-    for text in ("My cat is called Tom.", "I live in Oslo."):
-        told.append(said("user", text))
-        reply = client.chat.completions.create(model="m1", messages=told)
-        told.append(said("assistant", str(reply.choices[0].message.content)))
-    asked = said("user", "What is my cat called?")
-    histories = [told[2:], told] if trimmed == "first" else [told, told[2:]]
-    client.chat.completions.create(model="m1", messages=[*histories[0], asked])
-    with recording.tracer.start_as_current_span("evaluated"):
-        client.chat.completions.create(model="m1", messages=[*histories[1], asked])
-        assert feedback("wrong", expected="Tom", tracer=recording.tracer)
-    graph = build_graph(spans_of(recording))
-    [failure] = find_failures(graph)
-    assert attribute(graph, failure).failure_type == fault
-
-
-def test_what_a_long_conversation_has_trimmed_is_forgotten_with_the_states_that_held_it(
-    client: openai.OpenAI, server: ModelServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(conversations, "_STATES", 4)
-    history: list[Any] = []
-    known: list[int] = []
-    for number in range(60):
-        server.replies = [f"This is answer {number}."]
-        history = [*history[-4:], said("user", f"This is question {number}?")]
-        reply = client.chat.completions.create(model="m1", messages=history)
-        history.append(said("assistant", str(reply.choices[0].message.content)))
-        known.append(len(_refs_in(conversations._known, conversations._states, list(conversations._ended))))
-    assert known[-1] == known[29]
-
-
-def _refs_in(*roots: object) -> set[str]:
-    """The refs of history that can be reached from objects."""
-    seen: dict[int, object] = {}
-    waiting = list(roots)
-    while waiting:
-        found = waiting.pop()
-        if id(found) not in seen and not isinstance(found, type | FunctionType | ModuleType):
-            seen[id(found)] = found
-            waiting += gc.get_referents(found)
-    return {found for found in seen.values() if isinstance(found, str) and found.startswith("state:")}

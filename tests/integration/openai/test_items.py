@@ -57,17 +57,6 @@ REFUSED = {
 }
 
 
-def test_a_refusal_of_a_response_is_the_answer(
-    client: openai.OpenAI, server: ModelServer, recording: Recording
-) -> None:
-    delta = {"type": "response.refusal.delta", "item_id": "m-1", "output_index": 0, "content_index": 0, "delta": NO}
-    server.replies = [response(REFUSED), events(delta)]
-    client.responses.create(model="m1", input=ASKED)
-    assert said(recording) == [("answer", NO)]
-    list(client.responses.create(model="m1", input=ASKED, stream=True))
-    assert said(recording) == [("answer", NO)]
-
-
 @pytest.mark.parametrize("repeated", [{"refusal": NO}, {"content": [{"type": "refusal", "refusal": NO}]}])
 def test_a_conversation_goes_on_after_a_refusal(
     client: openai.OpenAI, server: ModelServer, recording: Recording, repeated: dict[str, Any]
@@ -113,16 +102,6 @@ def test_a_streamed_custom_tool_call_comes_in_parts(
     server.replies = [chunks({"role": "assistant", "tool_calls": begun}, {"tool_calls": [rest]})]
     list(client.chat.completions.create(model="m1", messages=ASKED, stream=True))
     assert said(recording) == SAID_SQL
-
-
-def test_a_streamed_tool_call_that_begins_with_its_id_alone(
-    client: openai.OpenAI, server: ModelServer, recording: Recording
-) -> None:
-    begun = {"index": 0, "id": "t-1", "type": "function"}
-    rest = {"index": 0, "function": {"name": "weather", "arguments": "{}"}}
-    server.replies = [chunks({"role": "assistant", "tool_calls": [begun]}, {"tool_calls": [rest]})]
-    list(client.chat.completions.create(model="m1", messages=ASKED, stream=True))
-    assert said(recording) == [("completion", '["weather", "{}"]')]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -173,21 +152,6 @@ def test_a_tool_call_is_repeated_with_nulls_for_what_was_not_there(
     client.responses.create(model="m1", input=repeated)
     assert len(recording.named("memtrace.ingest")) == 1
     assert recording.named("memtrace.consolidate") == []
-
-
-def test_a_streamed_custom_tool_call_that_is_left_half_way(
-    client: openai.OpenAI, server: ModelServer, recording: Recording
-) -> None:
-    item = {"type": "custom_tool_call", "id": "k-1", "call_id": "t-1", "name": "sql", "input": ""}
-    place = {"output_index": 0, "item_id": "k-1"}
-    server.replies = [
-        events(
-            place | {"type": "response.output_item.added", "item": item},
-            place | {"type": "response.custom_tool_call_input.delta", "delta": "SELECT 1"},
-        )
-    ]
-    list(client.responses.create(model="m1", input=ASKED, stream=True))
-    assert said(recording) == [("completion", '["sql", "SELECT 1"]')]
 
 
 def test_what_the_models_side_called_itself_is_no_call(

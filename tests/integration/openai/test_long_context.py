@@ -225,50 +225,6 @@ def test_instructions_are_no_summary_of_what_was_dropped_with_an_old_summary(cha
     assert trim.outputs[0].ref == summary.outputs[0].ref
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("Be kind. Today we talk of pets.", "Be kind."),
-        ("Be kind.\nBe brief!\nNo lists.", "No lists.\nBe kind."),
-    ],
-)
-def test_what_is_left_of_instructions_stands_for_nothing_else(
-    chat: Chat, recording: Recording, before: str, after: str
-) -> None:
-    chat.history = [{"role": "system", "content": before}]
-    told_four(chat)
-    chat.history[:3] = [{"role": "system", "content": after}]
-    chat.say("Which is the last one?", "4714.")
-    assert actions(recording) == ["ADD"] * 8 + ["DELETE"] * 2
-
-
-def test_an_instruction_behind_the_kept_messages_stands_for_none_before_them(chat: Chat, recording: Recording) -> None:
-    told_four(chat)
-    del chat.history[1:5]
-    chat.history.append({"role": "system", "content": "Answer in French."})
-    chat.say("Which is the last one?", "4714.")
-    assert actions(recording) == ["ADD"] * 8 + ["DELETE"] * 4
-
-
-def test_an_instruction_among_the_kept_messages_stands_for_those_that_stood_there(
-    chat: Chat, recording: Recording
-) -> None:
-    told_four(chat)
-    chat.history[3:5] = [{"role": "system", "content": "Here another number was named."}]
-    chat.say("Which is the last one?", "4714.")
-    [summary] = operations(recording, "summarize")
-    assert [v.action for v in summary.outputs] == ["UPDATE"] * 2
-
-
-def test_what_a_prompt_repeats_in_another_order_is_kept(chat: Chat, recording: Recording) -> None:
-    told_four(chat)
-    first, second = chat.history[1:3], chat.history[3:5]
-    chat.history[1:5] = [*second, *first]
-    chat.say("Which is the last one?", "4714.")
-    assert actions(recording) == ["ADD"] * 8
-    assert len({v.ref for v in answers(recording)[-1].inputs if v.role == "history"}) == 8
-
-
 def test_two_people_who_say_the_same_keep_their_histories(
     client: openai.OpenAI, server: ModelServer, recording: Recording
 ) -> None:
@@ -301,22 +257,6 @@ def test_an_edited_question_is_a_fork_and_deletes_nothing(chat: Chat, recording:
     refs = [{v.ref for v in span.inputs if v.role == "history"} for span in (first, second)]
     assert len(refs[0]) == 2
     assert refs[0] < refs[1]
-
-
-def test_two_conversations_that_begin_alike_do_not_mix(
-    client: openai.OpenAI, server: ModelServer, recording: Recording
-) -> None:
-    ann, bob = Chat(client, server, recording), Chat(client, server, recording)
-    for chat in (ann, bob):
-        chat.say("Hello", "Hi!")
-    ann.say("My cat is called Tom.", "Nice name.")
-    bob.say("My dog is called Rex.", "Good dog.")
-    ann.say("What is my cat called?", "Tom.")
-    bob.say("What is my dog called?", "Rex.")
-    *_, of_ann, of_bob = ({v.ref for v in span.inputs if v.role == "history"} for span in answers(recording))
-    assert len(of_ann) == len(of_bob) == 4
-    assert not of_ann & of_bob
-    assert operations(recording, "trim") == []
 
 
 def test_a_short_reply_in_common_does_not_join_two_people(
@@ -375,20 +315,6 @@ def test_of_equal_conversations_none_is_taken_until_they_differ(
     assert ["unknown_origin" in op.incomplete for op in stored] == [True, True]
 
 
-def test_of_equal_conversations_the_last_begun_is_inferred_where_all_others_went_on(
-    client: openai.OpenAI, server: ModelServer, recording: Recording
-) -> None:
-    """As a program does that goes through one dialogue after another."""
-    for pet in ("cat", "dog", "boat"):
-        chat = Chat(client, server, recording)
-        chat.say("Hello", "Hi! How can I help you?")
-        chat.say(f"I have a {pet}.", f"A {pet}, good.")
-    spans = answers(recording)
-    assert ["inferred" in span.incomplete for span in spans] == [False] * 3 + [True, False, True]
-    read = [{v.origin for v in op.inputs} - {""} for op in operations(recording, "memory_update")]
-    assert read == [{span.origin} for span in spans[::2]]
-
-
 def assert_told_apart(recording: Recording) -> None:
     """Each of two people's second calls has stored the answer of their own first one, without a doubt."""
     spans = answers(recording)
@@ -436,25 +362,6 @@ def test_a_short_reply_alone_is_of_none_of_two_conversations(
     assert operations(recording, "memory_update") == operations(recording, "trim") == []
 
 
-@pytest.mark.usefixtures("content_on")
-def test_equal_messages_of_two_conversations_are_two_in_everything_that_is_read(
-    client: openai.OpenAI, server: ModelServer, recording: Recording
-) -> None:
-    persons = [Chat(client, server, recording) for _ in "ab"]
-    for person, pet in zip(persons, ("cat Tom", "dog Rex"), strict=True):
-        for said, reply in (("Remember my pet.", f"The {pet}, yes."), ("ok", "Fine."), ("ok", "Fine.")):
-            person.say(said, reply)
-        person.say("Who is my pet?", pet)
-    graph = graph_of(recording)
-    spans = answers(recording)
-    slices = [graph.slice_of_answer(spans[last].origin) for last in (3, 7)]
-    assert not {node for node in slices[0] & slices[1] if hasattr(node, "ref") and ref_kind(node.ref) != "prompt"}
-    refs = [{n.ref for n in found if hasattr(n, "ref") and ref_kind(n.ref) == "message"} for found in slices]
-    assert [len(found) for found in refs] == [3, 3]
-    digests = {v.digest for span in operations(recording, "memory_update") for v in span.inputs if v.content == "ok"}
-    assert len(digests) == 1
-
-
 def test_a_message_has_one_name_as_question_and_as_history(chat: Chat, recording: Recording) -> None:
     for _ in range(3):
         chat.say("ok thanks", "You are welcome.")
@@ -462,18 +369,6 @@ def test_a_message_has_one_name_as_question_and_as_history(chat: Chat, recording
     assert len(set(asked)) == 3
     said = [v.ref for span in operations(recording, "memory_update") for v in span.inputs if v.role == "message"]
     assert said == [ref.replace("query:", "message:") for ref in asked[:2]]
-
-
-def test_a_history_from_elsewhere_keeps_its_names(chat: Chat, recording: Recording) -> None:
-    chat.history += [{"role": "user", "content": "I am Bob."}, {"role": "assistant", "content": "Hello Bob."}]
-    chat.say("I like tea.", "Noted.")
-    chat.say("Who am I?", "Bob.")
-    first, second = answers(recording)
-    read = [v.ref for v in first.inputs if v.role == "history"]
-    [stored] = operations(recording, "memory_update")
-    assert [ref_kind(ref) for ref in read] == ["message", "message"]
-    assert read == [v.ref for v in stored.inputs][:2]
-    assert first.scope == second.scope == stored.scope != ""
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -543,16 +438,6 @@ def test_a_streamed_response_that_is_left_half_way_keeps_its_tool_call(
     [answer] = answers(recording)
     assert {v.size for v in answer.outputs} == {len("I shall look."), len(call_text(**CALL))}
     assert "truncated" in answer.incomplete
-
-
-def test_two_ways_on_from_one_response_do_not_mix(
-    client: openai.OpenAI, server: ModelServer, recording: Recording
-) -> None:
-    server.replies = ["Nice name.", "Tom.", "A cat."]
-    first = client.responses.create(model="m1", input="My cat is called Tom.")
-    for question in ("What is my cat called?", "What is Tom?"):
-        client.responses.create(model="m1", input=question, previous_response_id=first.id)
-    assert [len([v for v in span.inputs if v.role == "history"]) for span in answers(recording)] == [0, 2, 2]
 
 
 def test_the_responses_api_goes_on_from_a_reply_by_its_id(

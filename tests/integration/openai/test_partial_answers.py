@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from contextvars import Context, copy_context
+from contextvars import Context
 from typing import Any
 
 import openai
@@ -144,14 +144,6 @@ async def test_summaries_made_at_once_in_tasks(
 
 
 @pytest.mark.usefixtures("summarising")
-def test_summaries_made_at_once_in_threads(program: Program) -> None:
-    with program.turn(True), ThreadPoolExecutor(3) as threads:
-        made = [threads.submit(copy_context().run, program.summary, name) for name in DOCUMENTS]
-        program.ask(put_together(done.result() for done in made))
-    assert program.read() == (all_of(), [])
-
-
-@pytest.mark.usefixtures("summarising")
 @pytest.mark.parametrize("traced", [True, False])
 def test_streams_and_responses(program: Program, client: openai.OpenAI, traced: bool) -> None:
     with program.turn(traced):
@@ -238,38 +230,6 @@ def test_a_chat_in_one_text_is_no_answer_in_parts(
     assert [program.read(at)[0] for at in range(3)] == [{f"all-{name}"} for name in DOCUMENTS]
 
 
-@pytest.mark.usefixtures("summarising")
-@pytest.mark.parametrize("traced", [True, False])
-def test_one_question_asked_of_each_document_and_of_all_answers(program: Program, traced: bool) -> None:
-    question = "How was the year?"
-    with program.turn(traced):
-        answers = [program.ask(system(program.look_up(name)), user(question)) for name in DOCUMENTS]
-        program.ask(user("\n".join([question, "Answers so far:", *answers])))
-    assert program.read()[0] == all_of()
-
-
-def test_named_users_with_equal_answers(program: Program, server: ModelServer) -> None:
-    server.replies = [LONG, LONG, "Short.", "Short.", "Short."]
-    with program.turn(True):
-        for owner in ("ann", "bob"):
-            program.ask(system(program.look_up("mill", owner)), user("How was the harvest?"), user=owner)
-        for owner in ("ann", "bob", "cy"):
-            program.ask(user(f"Make this shorter: {LONG}"), user=owner)
-    assert [program.read(at)[0] for at in (2, 3, 4)] == [{"ann-mill"}, {"bob-mill"}, set()]
-
-
-def test_equal_answers_of_which_none_is_surely_that_of_the_prompt(program: Program, server: ModelServer) -> None:
-    server.replies = [LONG, LONG, "Short.", LONG, LONG, "Short."]
-    for traced in (True, False):
-        with program.turn(traced):
-            for owner in ("ann", "bob"):
-                program.ask(system(program.look_up("mill", owner)), user("How was the harvest?"))
-            program.ask(user(f"Make this shorter: {LONG}"))
-    chosen, none = program.read(2), program.read()
-    assert (chosen[0], "inferred" in chosen[1]) == ({"bob-mill"}, True)
-    assert (none[0], "unknown_origin" in none[1]) == (set(), True)
-
-
 def test_a_record_that_says_the_same_as_an_answer_is_what_the_prompt_holds(
     program: Program, server: ModelServer
 ) -> None:
@@ -278,23 +238,6 @@ def test_a_record_that_says_the_same_as_an_answer_is_what_the_prompt_holds(
         program.ask(system(program.look_up("mill", "ann")), user("How was the harvest?"))
         program.ask(user(f"{program.look_up('port', 'bob', LONG)} And now?"))
     assert program.read()[0] == {"bob-port"}
-
-
-@pytest.mark.parametrize("traced", [True, False])
-def test_a_chat_in_one_text_reads_each_answer_once_and_no_other_users(
-    program: Program, server: ModelServer, traced: bool
-) -> None:
-    server.replies = [LONG, LONG, "Ann's.", "Bob's."]
-    chats: dict[str, str] = {}
-    for name, owner in (("mill", "ann"), ("port", "bob"), ("", "ann"), ("", "bob")):
-        with program.turn(traced):
-            notes = [system(program.look_up(name, owner))] if name else []
-            chats[owner] = f"{chats.get(owner, '')}\nUser: And {name or 'then'}?\nAssistant: "
-            chats[owner] += program.ask(*notes, user(chats[owner]))
-    for at, owner in ((2, "bob"), (3, "ann")):
-        records, reasons = program.read(at)
-        assert not any(record.startswith(owner) for record in records)
-        assert traced or "unknown_origin" in reasons
 
 
 def serve(program: Program, owner: str, name: str) -> None:
@@ -341,16 +284,6 @@ def test_equal_answers_of_two_users_at_the_same_time(
         way(program)
     behind = [program.read(at)[0] for at in range(4)]
     assert sorted(map(sorted, behind)) == [["ann-mill"]] * 2 + [["bob-port"]] * 2
-
-
-def test_a_judge_outside_any_span_knows_the_answer_before_it_by_its_question(
-    program: Program, server: ModelServer, recording: Recording
-) -> None:
-    server.replies = ["In Lisbon.", "Green tea.", "Correct."]
-    program.ask(user("Where does Ana live?"))
-    program.ask(user("Which tea does Ana like?"))
-    program.ask(user("Question: Which tea does Ana like?\nAnswer: Green tea.\nIs it correct?"))
-    assert len(recording.named("memtrace.judge")) == 1
 
 
 def test_an_answer_made_of_a_hundred(program: Program, server: ModelServer) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import openai
 import pytest
 
 from memtrace_otel.model import OperationSpan
 from tests.conftest import Recording
-from tests.integration.openai.conftest import ModelServer, completion
+from tests.integration.openai.conftest import completion
 from tests.integration.openai.test_long_context import (
     Chat,
     actions,
@@ -157,76 +156,3 @@ def number_of(written: Any) -> int:
 
 
 # --- branches -------------------------------------------------------------------------------------------------------
-@KNOWN
-def test_a_branch_over_repeated_replies_is_one(chat: Chat, recording: Recording, known: dict[str, Any]) -> None:
-    chat.history = []
-    for text in (ON, OFF, "Remember tea."):
-        chat.say(text, NOTED, **known)
-    chat.history = chat.history[:4]
-    chat.say("Remember cake.", NOTED, **known)  # instead of the tea
-    chat.say("What shall you remember?", "Cake.", **known)
-    assert turns_read(recording) == [[], [0], [0, 1], [0, 1], [0, 1, 3]]
-    assert operations(recording, "trim") == []
-    assert not [answer for answer in answers(recording) if is_doubtful(answer)]
-
-
-@KNOWN
-def test_what_may_be_a_branch_or_a_window_is_inferred(chat: Chat, recording: Recording, known: dict[str, Any]) -> None:
-    chat.history = []
-    for text in (ON, OFF, ON, OFF):
-        chat.say(text, NOTED, **known)
-    chat.history = chat.history[:4]
-    chat.say("And now?", "Off.", **known)
-    assert is_doubtful(answers(recording)[-1])
-
-
-def test_a_window_over_repeated_texts_is_of_its_own_conversation(
-    client: openai.OpenAI, server: ModelServer, recording: Recording
-) -> None:
-    people = [Chat(client, server, recording) for _ in "ab"]
-    for text in (ON, OFF, ON, OFF):
-        for number, person in enumerate(people):
-            person.history = person.history[-4:]
-            person.say(text, NOTED, metadata={"conversation_id": "home"}, user=f"user-{number}")
-    assert turns_read(recording)[6:] == [[2, 4], [3, 5]]
-    assert len({answer.scope for answer in answers(recording)[2:]}) == 2
-
-
-@KNOWN
-def test_a_first_exchange_that_stays_above_the_window_keeps_its_own_reply(
-    chat: Chat, recording: Recording, known: dict[str, Any]
-) -> None:
-    said: list[Any] = []
-    for text in ("I am Ann.", ON, OFF, ON, OFF, ON, "What did I ask last?"):
-        chat.history = said if len(said) <= 6 else [*said[:2], *said[-4:]]
-        chat.say(text, NOTED, **known)
-        said = [*said, *chat.history[-2:]] if chat.history is not said else said
-    assert turns_read(recording) == [[], [0], [0, 1], [0, 1, 2], [0, 2, 3], [0, 3, 4], [0, 4, 5]]
-
-
-@pytest.mark.parametrize("size", [2, 4])
-def test_a_first_exchange_above_a_window_of_one_text_keeps_its_own_reply(
-    chat: Chat, recording: Recording, size: int
-) -> None:
-    said: list[Any] = []
-    for text in ("I am Ann.", ON, ON, ON, ON, ON):
-        chat.history = said if len(said) <= size + 2 else [*said[:2], *said[-size:]]
-        chat.say(text, NOTED if said else "Hello Ann.", **NAMED, **USER)
-        said = [*said, *chat.history[-2:]] if chat.history is not said else said
-    expected = [[0, *range(max(1, at - size // 2), at)] if at else [] for at in range(6)]
-    for answer, found, right in zip(answers(recording), turns_read(recording), expected, strict=True):
-        assert found == right or is_doubtful(answer)
-    assert turns_read(recording)[:4] == expected[:4]
-
-
-@KNOWN
-def test_another_reply_is_wanted_of_repeated_texts(chat: Chat, recording: Recording, known: dict[str, Any]) -> None:
-    chat.history = []
-    for text in (ON, OFF, OFF):
-        chat.say(text, NOTED, **known)
-        if text == OFF:
-            del chat.history[2:]
-    assert turns_read(recording) == [[], [0], [0]]
-    first, second = answers(recording)[1:]
-    assert first.inputs == second.inputs
-    assert not is_doubtful(second)

@@ -83,17 +83,6 @@ def test_a_short_reply_to_a_user_or_in_a_session_is_inferred(chat: Chat, recordi
     assert actions(recording) == ["ADD"] * 2 + ["DELETE"] + ["ADD"] * 2 + ["DELETE"] * 2
 
 
-def test_equal_short_replies_to_two_conversations_of_a_user_are_of_none(
-    client: openai.OpenAI, server: ModelServer, recording: Recording
-) -> None:
-    one, other = Chat(client, server, recording), Chat(client, server, recording)
-    one.say("I have a cat.", "OK", user="ann")
-    other.say("I have a dog.", "OK", user="ann")
-    anywhere(last_two, one, "Which pet have I?", "A cat.", user="ann")
-    assert incomplete(recording) == [[], [], ["unknown_origin"]]
-    assert actions(recording) == []
-
-
 # --- a summary, and the last messages -------------------------------------------------------------------------------
 def summarised(chat: Chat, keep: int, role: str, *, span: bool = True, form: str = "text") -> None:
     """The loop of many programs: have all but the last messages summarised, then ask."""
@@ -177,27 +166,3 @@ def test_a_summary_alone_is_of_none_of_two_who_said_the_same(
     anywhere(summarised, people[0], 0, "system")
     assert "unknown_origin" in answers(recording)[-1].incomplete
     assert actions(recording) == []
-
-
-def test_a_review_of_a_long_answer_summarises_nothing(chat: Chat, recording: Recording) -> None:
-    for turn in TURNS[:2]:
-        chat.say(*turn)
-    with recording.tracer.start_as_current_span("turn"):
-        chat.say("What do you know of me?", SUMMARY)
-        chat.history = [{"role": "system", "content": f"Review this answer: {SUMMARY}"}]
-        chat.say("Is it friendly?", "It is.")
-    assert operations(recording, "summarize") == operations(recording, "trim") == []
-
-
-def test_a_question_put_in_other_words_by_a_call_summarises_nothing(chat: Chat, recording: Recording) -> None:
-    for turn in TURNS:
-        chat.say(*turn)
-    said = "\n".join(f"{message['role']}: {message['content']}" for message in chat.history[1:])
-    question = "In which city does Ann, the baker who was just welcomed by the assistant, live at present?"
-    with recording.tracer.start_as_current_span("turn"):
-        chat.server.replies = [question]
-        asked: list[Any] = [{"role": "user", "content": f"{said}\nuser: Where do I live?\nPut that as one question."}]
-        chat.client.chat.completions.create(model="m2", messages=asked)
-        chat.history = chat.history[:1]
-        chat.say(question, "In Oslo.")
-    assert operations(recording, "summarize") == operations(recording, "trim") == []

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
-
 import openai
 import pytest
 
-from memtrace_otel.instrumentation.chat_history import conversations
-from memtrace_otel.instrumentation.chat_history.alignment import Conversation, Entry
-from memtrace_otel.instrumentation.chat_history.messages import Message, Request
 from tests.conftest import Recording
 from tests.integration.openai.conftest import ModelServer
 from tests.integration.openai.test_long_context import (
@@ -25,7 +19,6 @@ from tests.integration.openai.test_long_context import (
 
 __all__ = ["chat", "no_conversations"]
 
-SAID = Message("user", "Who is it?")
 FACTS = ["My cat is called Tom.", "I live in Oslo.", "I work as a baker.", "I like tea."]
 
 
@@ -87,16 +80,6 @@ def test_a_reply_is_known_without_the_white_space_around_it(chat: Chat, recordin
     assert len(operations(recording, "memory_update")) == 3
 
 
-def test_what_one_line_has_trimmed_another_does_not_trim_again(chat: Chat, recording: Recording) -> None:
-    for fact in FACTS[:3]:
-        chat.say(fact, f"I will keep in mind that {fact}")
-    kept = chat.history[3:]
-    for reply in ("It is a fine day.", "It is a day like any other."):  # asked again
-        chat.history = list(kept)
-        chat.say("And now?", reply)
-    assert len(operations(recording, "trim")) == 1
-
-
 def test_a_long_reply_tells_a_conversation_though_its_question_was_rewritten(chat: Chat, recording: Recording) -> None:
     reply = "The garage code is on the note beside the door, under the picture of the boat."
     chat.say("Notes: many.\nWhat is the garage code?", reply)
@@ -107,124 +90,7 @@ def test_a_long_reply_tells_a_conversation_though_its_question_was_rewritten(cha
     assert operations(recording, "memory_update")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
-def test_a_child_tells_its_own_line_under_refs_of_its_own() -> None:
-    def known() -> Conversation:
-        [one] = conversations._known.values()
-        return one
-
-    entry = Entry("key", "state:mark.1", text="Hello there.")
-    conversations.remember(Conversation("mark", "mark", "scope", entries=(entry,)), [entry], Request("m", (SAID,)), "")
-    reader, writer = os.pipe()
-    if not os.fork():
-        os.write(writer, f"{known().mark} {known().id} {known().continued} {known().new_entry(SAID).ref}".encode())
-        os._exit(0)
-    os.wait()
-    mark, id, continued, ref = os.read(reader, 1000).decode().split()
-    assert (known().mark, known().continued) == ("mark", False)
-    assert mark == id != "mark"
-    assert continued == "True"
-    assert ref == f"state:{mark}.1"
-
-
 # --- a prompt that is sent again ------------------------------------------------------------------------------------
-def ask(chat: Chat, *replies: str | int) -> None:
-    """Send the history once for each reply; a status is an error."""
-    for reply in replies:
-        chat.server.replies.append(reply)
-        with suppress(openai.APIStatusError):
-            answer = chat.client.chat.completions.create(model="m1", messages=chat.history)
-            said = str(answer.choices[0].message.content)
-    chat.history.append({"role": "assistant", "content": said})
-
-
-def questions(recording: Recording) -> list[str]:
-    return [v.ref for answer in answers(recording) for v in answer.inputs if v.role == "query"]
-
-
-@pytest.mark.parametrize("before", [(), FACTS[:1]])
-def test_a_prompt_that_failed_and_is_sent_again_says_the_same(
-    before: tuple[str, ...], chat: Chat, recording: Recording
-) -> None:
-    for fact in before:
-        chat.say(fact, f"I will keep in mind that {fact}")
-    chat.history.append({"role": "user", "content": FACTS[1]})
-    ask(chat, 500, 429, "A fine city.")
-    chat.say(FACTS[2], "Early mornings.")
-    *_, failed, again, retried, last = answers(recording)
-    assert len({*questions(recording)[-4:-1]}) == 1
-    assert failed.scope == again.scope == (last.scope if before else "")
-    assert len({span.scope for span in operations(recording, "memory_update")}) == 1
-    histories = [{v.ref for v in span.inputs if v.role == "history"} for span in (retried, last)]
-    assert len(histories[1] - histories[0]) == 2 * (len(before) + 1) - len(histories[0])
-    assert not [v for v in histories[1] if not v.startswith("state:")]
-
-
-def test_a_prompt_that_is_sent_again_for_another_reply_changes_the_history_once(
-    chat: Chat, recording: Recording
-) -> None:
-    for fact in FACTS[:2]:
-        chat.say(fact, f"I will keep in mind that {fact}")
-    chat.history = [SYSTEM, *chat.history[3:], {"role": "user", "content": "What do you know of me?"}]
-    ask(chat, "No JSON.", "{}", '{"city": "Oslo"}')
-    assert len(operations(recording, "memory_update")) == 2
-    assert len(operations(recording, "trim")) == 1
-    *_, first, second, third = answers(recording)
-    assert first.inputs == second.inputs == third.inputs
-    chat.say("Thank you.", "You are welcome.")
-    [*_, last] = answers(recording)
-    read = [v for v in last.inputs if v.role == "history"]
-    assert {v.ref for v in third.inputs if v.role == "history"} < {v.ref for v in read}
-    graph = graph_of(recording)
-    replies = {
-        node.origin for node in graph.slice_of_answer(last.origin) if getattr(node, "ref", "").startswith("answer:")
-    }
-    assert not replies & {first.origin, second.origin}
-    assert third.origin in replies
-
-
-def test_two_replies_to_one_prompt_are_gone_on_from_apart(chat: Chat, recording: Recording) -> None:
-    chat.say(FACTS[0], f"I will keep in mind that {FACTS[0]}")
-    chat.history.append({"role": "user", "content": FACTS[1]})
-    asked, names = list(chat.history), ["A fine city, that is.", "A rainy city, that is."]
-    ask(chat, *names)
-    for name in names:
-        chat.history = [*asked, {"role": "assistant", "content": name}]
-        chat.say("Is it?", "Yes.")
-    written = [v.ref for span in operations(recording, "memory_update") for v in span.outputs]
-    assert len(written) == len(set(written)) == 6
-    graph, said = graph_of(recording), [a.origin for a in answers(recording)]
-    for one, other, last in ((1, 2, 3), (2, 1, 4)):
-        origins = {getattr(node, "origin", "") for node in graph.slice_of_answer(said[last])}
-        assert said[one] in origins
-        assert said[other] not in origins
-
-
-@pytest.mark.parametrize("parsed_by_program", [True, False])
-def test_an_exchange_before_a_reply_that_nobody_knows_is_written_once(
-    chat: Chat, recording: Recording, parsed_by_program: bool
-) -> None:
-    """The program has read it from the body itself, or has changed it."""
-    chat.say(FACTS[0], "Nice name.")
-    chat.history.append({"role": "user", "content": FACTS[1]})
-    chat.server.replies = ["A fine city."]
-    create = chat.client.chat.completions.with_streaming_response.create
-    if parsed_by_program:
-        with create(model="m1", messages=chat.history) as response:
-            chat.history.append({"role": "assistant", "content": response.parse().choices[0].message.content})
-    else:
-        chat.client.chat.completions.create(model="m1", messages=chat.history)
-        chat.history.append({"role": "assistant", "content": "What a fine city that is!"})
-    chat.history.append({"role": "user", "content": FACTS[2]})
-    ask(chat, "No JSON.", "{}")
-    said = [v.ref for span in operations(recording, "memory_update") for v in span.inputs]
-    assert len(said) == len(set(said)) == 4
-    *_, second, first, again = answers(recording)
-    assert [v.ref for v in second.inputs if v.role == "query"] == [said[2].replace("message:", "query:")]
-    assert first.inputs == again.inputs
-    assert [v.ref for v in first.inputs if v.role == "history"] == [
-        v.ref for span in operations(recording, "memory_update") for v in span.outputs
-    ]
 
 
 def test_examples_before_a_question_are_no_conversation_of_those_who_ask(chat: Chat, recording: Recording) -> None:
@@ -273,12 +139,3 @@ def test_a_summary_that_was_said_and_acknowledged_is_one_and_stays(chat: Chat, r
         read = [v for v in answer.inputs if v.role == "history"]
         assert [v.ref for v in read if v.origin == summary.origin] == [summary.outputs[0].ref]
         assert len(read) == len({v.ref for v in read}) == 3 + 2 * number
-
-
-def test_half_of_a_summary_still_stands_for_what_it_was_made_of(chat: Chat, recording: Recording) -> None:
-    shortened(chat)
-    del chat.history[1]
-    chat.say("Who is Tom?", "Your cat.")
-    assert not operations(recording, "trim")
-    [summary] = operations(recording, "summarize")
-    assert summary.origin in {v.origin for v in answers(recording)[-1].inputs}

@@ -26,9 +26,9 @@ from memtrace_otel.capture.delivery import LosslessSpanProcessor
 from memtrace_otel.capture.redaction_callback import Watched
 from memtrace_otel.instrumentation.base import Patches
 from memtrace_otel.instrumentation.langchain.documents import KnownTexts
-from memtrace_otel.instrumentation.langchain.identity import Records
 from memtrace_otel.instrumentation.langchain.langgraph.threads import Threads
-from memtrace_otel.instrumentation.langchain.langmem.reflection import Delayed
+from memtrace_otel.instrumentation.langchain.langmem import Delayed
+from memtrace_otel.instrumentation.langchain.records import Records
 from memtrace_otel.instrumentation.mem0.state import EarlierMessages, KnownRecords
 from memtrace_otel.instrumentation.store_location import ObjectNames
 

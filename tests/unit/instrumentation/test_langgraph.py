@@ -14,8 +14,8 @@ from opentelemetry.trace import use_span
 from memtrace_otel.capture import Operation, recall, variable_ref
 from memtrace_otel.instrumentation.chat_history.messages import call_text
 from memtrace_otel.instrumentation.langchain.langgraph import threads
+from memtrace_otel.instrumentation.langchain.langgraph.store import text_of
 from memtrace_otel.instrumentation.langchain.langgraph.threads import Change, Threads, entries_of
-from memtrace_otel.instrumentation.langchain.langgraph.values import text_of
 from tests.conftest import Recording
 
 

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 
+from memtrace_otel.instrumentation.langchain import langmem
 from memtrace_otel.instrumentation.langchain.documents import Known
 from memtrace_otel.instrumentation.langchain.langgraph.store import StoreOp
-from memtrace_otel.instrumentation.langchain.langmem import reflection
-from memtrace_otel.instrumentation.langchain.langmem.reflection import Delayed
-from memtrace_otel.instrumentation.langchain.langmem.session import Session, statement
+from memtrace_otel.instrumentation.langchain.langmem import Delayed, Session, statement
 from tests.conftest import Recording
 
 
@@ -65,7 +64,7 @@ def test_what_a_write_comes_from() -> None:
 
 
 def test_a_payload_keeps_the_context_that_asked(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflection, "_PENDING", 2)
+    monkeypatch.setattr(langmem, "_PENDING", 2)
     delayed, payload = Delayed(), {"messages": []}
     with recording.tracer.start_as_current_span("turn") as span:
         delayed.put(payload)

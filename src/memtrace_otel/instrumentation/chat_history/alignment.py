@@ -1,27 +1,33 @@
-"""One line of a conversation: its messages as of one reply, and which of them a prompt repeats."""
+"""Which messages of a known conversation a prompt repeats, and which it has dropped."""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
 from memtrace_otel.capture import recall, variable_ref
-from memtrace_otel.instrumentation.chat_history.instructions import Instructions
 from memtrace_otel.instrumentation.chat_history.messages import INSTRUCTIONS, Message, Version
 from memtrace_otel.model import content_digest, make_ref, split_ref
 from memtrace_otel.semconv import RefKind
 
 REPEATED_BY_CHANCE = 64
-"""A reply of at most as many characters, alone, tells no conversation from others: "OK", "You are welcome."."""
+"""A reply of at most this many characters ("OK", "You are welcome.") does not identify a conversation."""
+_END_OF_SENTENCE, _SENTENCES = re.compile(r"[.!?。！？\n]\s*"), 256
+NO_MATCH, SHORT_REPLY, LONG_REPLY, EXCHANGE = range(4)
+"""How well a prompt identifies a conversation; see `Match.strength`."""
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
-    """One message that a conversation holds. `key` tells equal messages; `origin` is the span that put it into the
-    history, '' while no call has repeated it yet: so long its `text` is kept. `made_of` are the versions it was said
-    as: a message, or the answer and the tool calls of a reply. `unknown`: it cannot be told of which conversation."""
+    """One message of a history.
+
+    `key` is equal for equal messages. `origin` is the span that stored the message, '' until a call repeats the
+    message; until then `text` is kept. `made_of` lists the versions behind the message: a message, or the answer and
+    the tool calls of a reply. `unknown`: the conversation of the message is unknown.
+    """
 
     key: str
     ref: str
@@ -32,39 +38,30 @@ class Entry:
 
     @property
     def versions(self) -> tuple[Version, ...]:
-        """What a reader reads: the entry, or what it was said as while it is no history."""
+        """The versions that a reader reads: the stored entry, or `made_of` before the entry is stored."""
         return self.made_of if self.made_of and not self.origin else ((self.ref, self.origin),)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a call is made: the session that its baggage names and the trace that it is in, '' for none."""
+    """Where a call is made: the session in the baggage and the id of the current trace, '' for none."""
 
     session: str = ""
     trace: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A prompt and what it was taken for: `entries` by position among its messages, as they were written, and what was
-    `new` in it. `key` tells it from others of this process, it has `length` messages."""
-
-    key: int
-    length: int
-    entries: Mapping[int, Entry]
-    new: Mapping[int, Entry]
+    def shares(self, other: Place) -> bool:
+        """Whether both are in one session or in one trace."""
+        return self.session == other.session != "" or self.trace == other.trace != ""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The history of one conversation as of one reply, with which `entries` end; `instructions` are its system
-    messages, `asked` is the ref of its newest question.
+    """The history of one conversation as of one reply, the last of `entries`.
 
-    `mark` is in the refs of its entries: one that is begun anew under the same id (another process, a restart) does not
-    write on the old one's. `volatile`: its instructions change though nothing is summarised (a clock, notes found).
-    `certain` is False once another conversation could have been meant. `continued`: a call has gone on from here, the
-    first one with `prompt`. `place` is where its newest question was asked. `user` is whoever was named first, `scope`
-    the memory scope that it was begun with.
+    `mark` is part of the refs: a conversation that another process begins under the same `id` has other refs.
+    `instructions` are the sentences of its system messages; `volatile` if they change although nothing is summarised.
+    `asked` is the ref of the newest question, `place` is where that was asked. `certain` is False after an ambiguous
+    match. `continued`: a call has continued this state.
     """
 
     id: str
@@ -72,57 +69,52 @@ class Conversation:
     scope: str
     user: str = ""
     entries: tuple[Entry, ...] = ()
-    instructions: Instructions = field(default_factory=Instructions)
+    instructions: frozenset[int] = frozenset()
     asked: str = ""
     volatile: bool = False
     certain: bool = True
     continued: bool = False
-    prompt: Prompt | None = None
     place: Place = Place()
-    numbers: Iterator[int] = field(default_factory=lambda: count(1))  # this and the next: one for all its states
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))  # shared by all states of the conversation
 
     @property
     def name(self) -> str:
-        """The caller's own name of the conversation, '' without one."""
+        """The caller's name of the conversation, '' without one."""
         return self.id if self.id != self.mark else ""
 
     @property
     def state(self) -> str:
-        """What tells this state from all others: the reply, or the version of a summary, that it ends with."""
+        """The identity of this state: the reply, or the version of a summary, that it ends with."""
         return self.entries[-1].ref + self.entries[-1].origin if self.entries else ""
 
     @property
     def size(self) -> int:
-        """Characters of text that are kept, and 8 for each entry."""
-        entries = [*self.entries, *(self.prompt.new.values() if self.prompt else ())]
-        return sum(len(entry.text) for entry in entries) + 8 * len(entries)
+        """Bytes of the kept texts, about."""
+        return sum(len(entry.text) + 8 for entry in self.entries)
 
-    def was_asked_behind(self, said: Sequence[str]) -> bool:
-        """Whether its own prompt began with these messages and went on: examples, say, one as the reply to it."""
-        return 1 < len(said) < len(self.entries) and all(
-            e.key == key for e, key in zip(self.entries, said, strict=False)
+    def begins_with(self, keys: Sequence[str]) -> bool:
+        """Whether the entries begin with these keys and go on: few-shot examples that every prompt repeats."""
+        return 1 < len(keys) < len(self.entries) and all(
+            entry.key == key for entry, key in zip(self.entries, keys, strict=False)
         )
 
-    def was_given(self, reply: recall.Answer, *, whole: bool) -> bool:
-        """Whether a call that is none of its own gave this reply to what it was asked last, in one text with what else
-        was said; `whole`: also with what it replied to that."""
+    def was_given_to(self, reply: recall.Answer) -> bool:
+        """Whether the call with this reply, of another conversation, was given the kept messages in one text."""
         if any(reply.origin == origin for entry in self.entries for _, origin in entry.made_of):
             return False
-        said = [(entry.text, any(origin for _, origin in entry.made_of)) for entry in self.entries if entry.text]
-        texts = [text for text, replied in said if whole or not replied]
+        texts = [e.text for e in self.entries if e.text and not any(origin for _, origin in e.made_of)]
         return bool(texts) and all(recall.quotes(reply.question, text) for text in texts)
 
-    def told_again(self, entry: Entry, text: str = "") -> Entry:
-        """The same message as another record: what becomes of the first one is no matter of this line."""
-        return replace(entry, ref=self._new_ref(), origin="", text=entry.text or text)
+    def renew(self, entry: Entry) -> Entry:
+        """The same message as a record of its own, for another branch of the conversation."""
+        return entry if entry.origin else replace(entry, ref=self._new_ref())
 
     def new_entry(self, message: Message, made_of: tuple[Version, ...] = ()) -> Entry:
-        """An entry with a ref of its own: equal messages of two turns stay two, as what was said and in the history."""
+        """An entry with a new ref, so that equal messages of two turns stay two."""
         ref = self._new_ref()
         if not made_of:
-            mark = split_ref(ref)[1]
             digest = split_ref(variable_ref(RefKind.MESSAGE, message.text))[1]
-            made_of = ((make_ref(RefKind.MESSAGE, f"{message.id or digest}.{mark}"), ""),)
+            made_of = ((make_ref(RefKind.MESSAGE, f"{message.id or digest}.{split_ref(ref)[1]}"), ""),)
         return Entry(key_of(message), ref, text=message.text, made_of=made_of)
 
     def _new_ref(self) -> str:
@@ -130,12 +122,11 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Continued:
-    """A prompt matched with the conversation it continues.
+class Match:
+    """A prompt matched with the state that it continues.
 
-    `kept` maps positions among the prompt's messages to entries, `removed` are the entries it does not repeat;
-    `certain` is False when another one could have been meant, now or before: with the same history, or an unknown one.
-    `fit`: how many messages stand in the prompt in the order of the history, and whether both end with one exchange.
+    `kept` maps positions of the prompt to entries, `removed` are the entries that the prompt has dropped. `fit` is the
+    number of messages in the order of the history, and whether the last exchange is complete.
     """
 
     conversation: Conversation
@@ -144,96 +135,117 @@ class Continued:
     certain: bool
     fit: tuple[int, bool] = (0, False)
 
+    def strength(self, messages: Sequence[Message]) -> int:
+        """`EXCHANGE` if the prompt repeats a question with its reply, a compaction, or begins with a long reply.
 
-_QUESTION = "user "
+        `LONG_REPLY` if the question of a long reply is unknown, `SHORT_REPLY` for a short reply without a question. A
+        short reply to an unknown question may have been given to anybody: `NO_MATCH`.
+        """
+        best = NO_MATCH
+        for place in self.kept:
+            if messages[place].compaction:
+                return EXCHANGE
+            if messages[place].role != "assistant":
+                continue
+            before = next((p for p in range(place - 1, -1, -1) if messages[p].role not in INSTRUCTIONS), None)
+            long = len(messages[place].text) > REPEATED_BY_CHANCE
+            if before in self.kept or (before is None and long):
+                return EXCHANGE
+            if before is None or messages[before].role != "user":
+                best = max(best, SHORT_REPLY)
+            elif long:
+                best = LONG_REPLY
+        return best
 
 
 def key_of(message: Message) -> str:
-    """What tells a message from others of its conversation, however it was trimmed of white space."""
+    """Equal for equal messages, whatever white space is around them."""
     return f"{message.role} {content_digest(f'{message.answers} {message.text.strip()}')}"
 
 
-def aligned(conversation: Conversation, keys: Sequence[str]) -> Continued:
-    """Match the keys of a prompt, up to the reply that it goes on from, with the entries, in order and newest first,
-    behind what they stand behind there if that can be; then those that stand elsewhere now."""
+def aligned(conversation: Conversation, keys: Sequence[str]) -> Match:
+    """Match the keys of a prompt with the entries: in order, then the rest in any order."""
     entries = conversation.entries
-    places: dict[str, list[int]] = {}
-    pairs: dict[tuple[str, str], list[int]] = {}
-    for index, entry in enumerate(entries):
-        places.setdefault(entry.key, []).append(index)
-        if index:
-            pairs.setdefault((entries[index - 1].key, entry.key), []).append(index)
-    matched: dict[int, int] = {}
-    before = len(entries)
-    for place in range(len(keys) - 1, -1, -1):
-        behind = pairs.get((keys[place - 1], keys[place]), []) if place and matched else []
-        if keys[place].startswith(_QUESTION) and 0 < before < len(entries) and entries[before - 1].key == keys[place]:
-            behind = []  # a question stands above its reply
-        for known in (behind, places.get(keys[place], [])):
-            at = bisect_left(known, before) - 1
-            if at >= 0 and place not in matched:
-                matched[place] = before = known[at]
+    rows = [entry.key for entry in entries]
+    ends = bool(keys and rows) and keys[-1] == rows[-1]
+    matched = paired(keys[: len(keys) - ends], rows[: len(rows) - ends])
+    if ends:
+        matched[len(keys) - 1] = len(rows) - 1
     fit = len(matched), matched.get(len(keys) - 2) == len(entries) - 2
-    newest, taken = max(matched.values(), default=0), set(matched.values())
-    missing = [place for place in range(len(keys) - 1, -1, -1) if place not in matched]
-    moved = {
-        key: [index for index in places.get(key, ()) if index < newest and index not in taken]
-        for key in {keys[place] for place in missing}
-    }
-    for place in missing:
-        if moved[keys[place]]:
-            matched[place] = moved[keys[place]].pop()
-    held = {entries[index].ref for index in matched.values()}  # of a summary in several messages one may be left
+    free: dict[str, list[int]] = {}
+    for index in sorted(set(range(max(matched.values(), default=0))) - set(matched.values())):
+        free.setdefault(rows[index], []).append(index)
+    for place in range(len(keys) - 1, -1, -1):
+        if place not in matched and free.get(keys[place]):
+            matched[place] = free[keys[place]].pop()
+    held = {entries[index].ref for index in matched.values()}  # several messages may be one summary
     removed = [entry for entry in entries[: max(matched.values(), default=len(entries))] if entry.ref not in held]
     kept = {place: entries[matched[place]] for place in sorted(matched)}
-    return Continued(conversation, kept, removed, conversation.certain, fit)
+    return Match(conversation, kept, removed, conversation.certain, fit)
 
 
-def one_of_each(found: Sequence[Continued], prompt: int, place: Place, recent: str) -> list[Continued]:
-    """Of the states of each conversation, newest first, the one that a prompt of this key goes on from: that which has
-    most of it; of these the newest that no call has gone on from yet or else, where a branch is told, that which was
-    asked this before. There is a doubt where another one has as much: it is like that one, it was asked this before, or
-    it is all that the prompt repeats, so that this may be a branch of it. `recent` is the newest state of the context.
+def paired(keys: Sequence[object], rows: Sequence[object]) -> dict[int, int]:
+    """Positions of equal values, in the order of both sequences.
+
+    The newest values are paired first, as a trimmed prompt needs. Where pairing the oldest first finds more, that is
+    taken: a late message may repeat an early one.
     """
-
-    def was_asked_this(one: Continued) -> bool:
-        return one.conversation.prompt is not None and one.conversation.prompt.key == prompt
-
-    def rank(one: Continued) -> tuple[tuple[int, bool], bool, bool]:
-        return one.fit, not one.conversation.continued, was_asked_this(one)
-
-    def nearness(one: Continued) -> tuple[bool, bool, bool]:
-        session, trace = one.conversation.place.session, one.conversation.place.trace
-        return session == place.session != "", trace == place.trace != "", one.conversation.state == recent
-
-    chosen: list[Continued] = []
-    for id in dict.fromkeys(one.conversation.id for one in found):
-        states = [one for one in found if one.conversation.id == id]
-        best = max(states, key=lambda one: (rank(one), nearness(one)))
-        others = [one for one in states if one is not best and one.fit == best.fit]
-        doubt = any(rank(one) == rank(best) or was_asked_this(one) or not one.removed for one in others)
-        chosen.append(replace(best, certain=False) if doubt else best)
-    return chosen
+    oldest, newest = _first_fits(keys, rows), _first_fits(keys[::-1], rows[::-1])
+    if len(oldest) > len(newest):
+        return oldest
+    return {len(keys) - 1 - place: len(rows) - 1 - at for place, at in newest.items()}
 
 
-SURELY, HERE, ALONE, NOTHING = 3, 2, 1, 0
+def _first_fits(keys: Sequence[object], rows: Sequence[object]) -> dict[int, int]:
+    places: dict[object, list[int]] = {}
+    for at, row in enumerate(rows):
+        places.setdefault(row, []).append(at)
+    pairs: dict[int, int] = {}
+    after = 0
+    for place, key in enumerate(keys):
+        known = places.get(key, ())
+        index = bisect_left(known, after)
+        if index < len(known):
+            pairs[place] = known[index]
+            after = known[index] + 1
+    return pairs
 
 
-def how_far_told(kept: Mapping[int, Entry], messages: Sequence[Message]) -> int:
-    """How far what a prompt repeats makes a conversation known: a question with its reply and a long reply that comes
-    first do; a short one does where the context is the same. One that follows an unknown question may have been given
-    to somebody else, a long one only if that is known, too."""
-    told = NOTHING
-    for place in kept:
-        if messages[place].compaction:
-            return SURELY
-        if messages[place].role != "assistant":
-            continue
-        before = next((p for p in range(place - 1, -1, -1) if messages[p].role not in INSTRUCTIONS), None)
-        if before in kept or (before is None and len(messages[place].text) > REPEATED_BY_CHANCE):
-            return SURELY
-        if before is None or messages[before].role != "user":
-            told = HERE
-        elif len(messages[place].text) > REPEATED_BY_CHANCE:
-            told = max(told, ALONE)
-    return told
+def best_match(matches: Sequence[Match], messages: Sequence[Message], place: Place) -> Match | None:
+    """The match with most of the prompt and least else; of equal ones that of this session, then of this trace.
+
+    Ambiguous (None) if states of two conversations match equally. `matches` has the newest first.
+    """
+    instructions = sentences(messages)
+
+    def rank(one: Match) -> tuple[tuple[int, bool], int, bool]:
+        return one.fit, -len(one.removed), one.conversation.instructions == instructions
+
+    ids = dict.fromkeys(one.conversation.id for one in matches)
+    best = [_best_state([one for one in matches if one.conversation.id == id]) for id in ids]
+    best = [one for one in best if rank(one) == max(map(rank, best))]
+    for attribute in ("session", "trace"):
+        here = getattr(place, attribute)
+        best = [one for one in best if here and getattr(one.conversation.place, attribute) == here] or best
+    return best[0] if len(best) == 1 else None
+
+
+def _best_state(matches: Sequence[Match]) -> Match:
+    """Of the states of one conversation the newest one that fits best; of equal ones one that no call has continued.
+
+    `certain` is False if another state fits equally and is waiting, too, or is all that the prompt repeats.
+    """
+    best = max(matches, key=lambda one: (one.fit, not one.conversation.continued))  # the first of equal ones
+    others = [one for one in matches if one is not best and one.fit == best.fit]
+    doubt = any(one.conversation.continued == best.conversation.continued or not one.removed for one in others)
+    return replace(best, certain=False) if doubt else best
+
+
+def sentences(messages: Sequence[Message]) -> frozenset[int]:
+    """Hashes of the lines and sentences of the system messages."""
+    return frozenset(hash(part) for m in messages if m.role in INSTRUCTIONS for part in sentences_of(m.text))
+
+
+def sentences_of(text: str) -> list[str]:
+    """The lines and sentences of a text; what follows the 256th is one more."""
+    return [part for part in _END_OF_SENTENCE.split(text.strip(), _SENTENCES) if part]

@@ -44,7 +44,7 @@ class Request:
 
     `conversation` is the caller's name of the conversation and `previous_id` the id of the reply to continue, each ''
     when not given. `held_there`: the provider holds the earlier messages, so `messages` lacks them. `user` is the end
-    user, '' when not given. `compacts`: the request asks for a compaction. `whole`: all parts are text.
+    user, '' when not given. `whole`: all parts are text.
     """
 
     model: str
@@ -54,7 +54,6 @@ class Request:
     previous_id: str = ""
     held_there: bool = False
     user: str = ""
-    compacts: bool = False
     whole: bool = True
 
 

@@ -1,4 +1,4 @@
-"""Turn one model call into a `respond` or a `judge` span."""
+"""One model call as a `respond` span, or as a `judge` span if its reply judges an earlier answer."""
 
 from __future__ import annotations
 
@@ -11,44 +11,43 @@ from memtrace_otel.capture import Operation, current_operation, guard, recall, v
 from memtrace_otel.capture.adoption import AdoptingTracer, around, model_call_of_another
 from memtrace_otel.capture.feedback import write_evaluation
 from memtrace_otel.capture.tracing import context_of
-from memtrace_otel.instrumentation.chat_history.history import History, Kept, Said, kept_history
+from memtrace_otel.instrumentation.chat_history.history import History, KeptHistory, Said, kept_history
 from memtrace_otel.instrumentation.chat_history.inputs import Inputs
 from memtrace_otel.instrumentation.chat_history.judgement import Judgement, expected_answer, parse_judgement
-from memtrace_otel.instrumentation.chat_history.messages import Choice, Message, ModelReply, Request, Version
+from memtrace_otel.instrumentation.chat_history.messages import Choice, ModelReply, Request, Version
 from memtrace_otel.model import make_ref, split_origin
 from memtrace_otel.semconv import Incomplete, OpKind, RefKind, Role
 
-SYSTEM = "openai"
-_NOT_OURS = frozenset({OpKind.OTHER, OpKind.ASSEMBLE})
-"""Operations around a model call that leave it an answer; in every other one it is a step of theirs."""
+_AROUND_ANSWERS = frozenset({OpKind.OTHER, OpKind.ASSEMBLE})
+"""Kinds of operations in which a model call is an answer; in every other operation the call is a step."""
 
 
 def is_answer() -> bool:
-    """Whether a model call made here answers, and is no step of the operation around it."""
-    around = current_operation()
-    return around is None or around.kind in _NOT_OURS
+    """Whether a model call made here is an answer, not a step of the current operation."""
+    current = current_operation()
+    return current is None or current.kind in _AROUND_ANSWERS
 
 
 class ModelCall:
-    """A running model call. It is an answer until the reply shows that it judged an earlier one."""
+    """A running model call: an answer, unless the reply turns out to judge an earlier answer."""
 
-    __slots__ = ("_history", "_inputs", "_judged", "_request", "operation", "said")
+    __slots__ = ("_history", "_inputs", "_judged", "_request", "operation", "reply")
 
-    def __init__(self, request: Request, tracer: trace.Tracer, system: str = SYSTEM, provider: str = SYSTEM) -> None:
+    def __init__(self, request: Request, tracer: trace.Tracer, system: str, provider: str) -> None:
         recorded = model_call_of_another()
         self._request, self._inputs = request, Inputs(request, recorded)
-        self.said: tuple[Version, ...] = ()
-        """The versions that the reply is made of."""
+        self.reply: tuple[Version, ...] = ()
+        """The versions of the reply, empty until the reply is recorded."""
         self._judged = self._inputs.judged()
         self._history: History | None = None
-        kept: Kept | None = None
+        kept: KeptHistory | None = None
         if self._judged is None:
-            with guard("openai.history"):
+            with guard("chat.history"):
                 kept = kept_history(request.messages)
         if self._judged is None and kept is None:
-            with guard("openai.history"):
+            with guard("chat.history"):
                 self._history = History(request, tracer, around(recorded) if recorded else None)
-        self._inputs.repeats(self._history, kept)
+        self._inputs.use_history(self._history, kept)
         # A judge outside any span joins the trace of the answer it judges.
         joins = self._judged is not None and not self._inputs.trace
         self.operation = Operation(
@@ -72,20 +71,6 @@ class ModelCall:
         _describe(self.operation, reply)
         if not reply.whole:
             self.operation.mark(Incomplete.TRUNCATED)
-        self._conclude(reply)
-        if not reply.whole:
-            self._wait_for_answer()
-
-    def fail(self) -> None:
-        """Record what was asked of a call that raised."""
-        self._inputs.read(self.operation)
-        self._wait_for_answer()
-
-    def _wait_for_answer(self) -> None:
-        if self._history is not None:
-            self._history.unanswered()
-
-    def _conclude(self, reply: ModelReply) -> None:
         text = "".join(text for parts in reply.choices[:1] for text, _ in parts)
         judgement = parse_judgement(text) if self._judged else None
         if judgement and self._judged:
@@ -93,20 +78,24 @@ class ModelCall:
         else:
             self._respond(reply.choices, reply.id)
 
-    def _respond(self, given: Sequence[Choice], reply_id: str) -> None:
+    def fail(self) -> None:
+        """Record the inputs of a call that raised."""
+        self._inputs.read(self.operation)
+
+    def _respond(self, choices: Sequence[Choice], reply_id: str) -> None:
         operation = self.operation
         operation.set(semconv.GEN_AI_OPERATION_NAME, semconv.CHAT)
         if self._history is not None:
-            with guard("openai.history"):
+            with guard("chat.history"):
                 self._inputs.note_results(self._history)
                 self._history.write()
         self._inputs.read(operation)
         own = operation.origin
-        if not own or not given:
+        if not own or not choices:
             return
         _, span_id = split_origin(own)
         said: list[list[Said]] = []
-        for number, parts in enumerate(given):
+        for number, parts in enumerate(choices):
             text, calls = "".join(text for text, _ in parts), "\n".join(calls for _, calls in parts if calls)
             called = variable_ref(RefKind.COMPLETION, calls)
             ref = variable_ref(RefKind.COMPLETION, text) if number else make_ref(RefKind.ANSWER, span_id)
@@ -114,12 +103,12 @@ class ModelCall:
                 operation.wrote(called, content=calls)
             if text:
                 operation.wrote(ref, role=Role.OTHER if number else Role.ANSWER, content=text)
-            if text and not number:  # the other choices are replies that may be gone on from
+            if text and not number:
                 self._inputs.answered(operation, ref, text)
             made_of = [((ref, own),) * bool(text) + ((called, own),) * bool(calls) for text, calls in parts]
             texts = ["\n".join(filter(None, part)) for part in parts]
             said.append(list(zip(texts, made_of, strict=True)))
-        self.said = tuple(dict.fromkeys(version for _, made_of in said[0] for version in made_of))
+        self.reply = tuple(dict.fromkeys(version for _, made_of in said[0] for version in made_of))
         if self._history is not None:
             self._history.answered(said, reply_id)
 
@@ -135,24 +124,6 @@ class ModelCall:
             operation.read(variable_ref(RefKind.EXPECTED, expected), role=Role.EXPECTED, content=expected)
         operation.wrote(variable_ref(RefKind.COMPLETION, reply), content=reply)
         write_evaluation(operation, "answer_correctness", judgement.label, judgement.score, judgement.explanation)
-
-
-class Compaction:
-    """A running call that has the model's side summarise a history, in a form that only the model can read."""
-
-    __slots__ = ("_history", "operation")
-
-    def __init__(self, request: Request, tracer: trace.Tracer) -> None:
-        self._history = History(request, tracer, None)
-        self.operation = self._history.summarising()
-
-    def finish(self, reply: ModelReply | None, given: Sequence[Message]) -> None:
-        """Record the messages that stand for the history from now on."""
-        if reply is None:
-            self.operation.mark(Incomplete.UNPARSED)
-            return
-        _describe(self.operation, reply)
-        self._history.compacted(self.operation, given, reply.id)
 
 
 def _describe(operation: Operation, reply: ModelReply) -> None:

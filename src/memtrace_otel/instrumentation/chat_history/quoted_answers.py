@@ -1,48 +1,44 @@
-"""Replies of earlier calls of the turn that a prompt hands on in a text of its own: what was made of each document, in
-the call that puts it all together.
+"""Answers of earlier calls of the turn that a prompt quotes: summaries of documents, for the call that joins them.
 
-Nothing but the words of such a reply says where it is from, so only one is taken that cannot be there by chance: it is
-long, and its own prompt did not say the same (a template, a formula). Instructions hand nothing on.
+Only the words of such an answer identify it. So the answer must be long, and its own prompt must not hold the same
+words (a template, a formula). System messages quote no answers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from memtrace_otel.capture import recall
-from memtrace_otel.capture.quotes import Recalled, fold
-from memtrace_otel.capture.turn import Answer
 from memtrace_otel.instrumentation.chat_history.alignment import REPEATED_BY_CHANCE
 
-LABELLED = re.compile(r"^[^:?.!]{1,40}: *")
+LABEL = re.compile(r"^[^:?.!]{1,40}: *")
+"""A speaker or a heading: "Question: "."""
 _END = 64
-"""Characters of a question, its end, and as many between it and its answer: who speaks, say."""
+"""Characters of the end of a question, and at most as many between the question and its answer."""
 
 
-class Partial(NamedTuple):
-    """Answers that a prompt hands on, and those that it repeats as what was `said_before`.
+class QuotedAnswers(NamedTuple):
+    """The answers that a prompt quotes, without those that it repeats as a written chat.
 
-    `whole`: all were looked for. `certain`: one turn, and no choice between equal ones. `known`: it can be told of each
-    such text whose it is."""
+    `whole`: all answers were looked for. `certain`: no choice between equal ones. `known`: the origin of each quoted
+    answer is known."""
 
-    answers: Sequence[Answer] = ()
+    answers: Sequence[recall.Answer] = ()
     whole: bool = True
     certain: bool = True
     known: bool = True
-    said_before: Sequence[Answer] = ()
 
 
-def is_telling(reply: str, prompt: str) -> bool:
-    """Whether a reply to this prompt is known by its words alone."""
-    text = fold(reply)
-    return len(text) > REPEATED_BY_CHANCE and len(prompt) <= recall.PROMPT and text not in fold(prompt)
+def identifies_itself(reply: str, prompt: str) -> bool:
+    """Whether the words of a reply to this prompt identify the reply."""
+    text = recall.fold(reply)
+    return len(text) > REPEATED_BY_CHANCE and len(prompt) <= recall.PROMPT and text not in recall.fold(prompt)
 
 
-def introduced(message: str, answers: Iterable[Answer]) -> Answer | None:
-    """The answer, however short, that a message gives behind words of its own ("Here is a summary: ..."), the first of
-    these; nothing but its place says so."""
+def introduced(message: str, answers: Iterable[recall.Answer]) -> recall.Answer | None:
+    """The first of these answers, however short, that ends the message after a heading ("Here is a summary: ...")."""
     text = message.strip()
     for answer in answers:
         reply = answer.text.strip()
@@ -51,74 +47,57 @@ def introduced(message: str, answers: Iterable[Answer]) -> Answer | None:
     return None
 
 
-def handed_on(
+def quoted_answers(
     given: str,
-    answers: Sequence[Answer],
-    hits: Collection[Recalled],
+    answers: Sequence[recall.Answer],
+    remembered: Collection[str],
     user: str,
     scopes: Collection[str],
     *,
     joined: bool,
-) -> Partial:
-    """Which of these answers, the newest first, a prompt hands on that gives this to the model and holds these hits.
+) -> QuotedAnswers:
+    """Which of these answers, newest first, a prompt quotes in the texts `given`. `remembered` are texts of records.
 
-    `joined`: all of them are of its turn, for sure; else their words alone say so, and those of another owner are none
-    of it. Of more equal ones than the prompt holds, those of the owners of all else in it and of its own context are
-    taken, then the newest; where the turn is not sure, none.
+    `joined`: a trace or a library's run holds the turn together. Else an answer of another owner is left out, and so
+    are equal answers of which the prompt holds fewer.
     """
-    equal: dict[str, list[Answer]] = {}
+    equal: dict[str, list[recall.Answer]] = {}
     for answer in answers:
         if answer.may_be_of(user, () if joined else scopes):
-            equal.setdefault(fold(answer.text), []).append(answer)
-    remembered = {fold(hit.text) for hit in hits}
+            equal.setdefault(recall.fold(answer.text), []).append(answer)
     if not equal:
-        return Partial()
-    prompt = fold(given[: recall.PROMPT])
-    places, whole = recall.places_in(prompt, dict.fromkeys((*equal, *remembered)))
-    texts = sorted(places.keys() - remembered, key=lambda text: places[text][0])  # as the prompt has them
-    alone = [equal[text] for text in texts if len(equal[text]) <= len(places[text])]
-    owners = {*scopes, *(one.scope for likely in alone for one in likely if one.scope)}
-    found: list[Answer] = []
+        return QuotedAnswers()
+    records = set(map(recall.fold, remembered))
+    prompt = recall.fold(given[: recall.PROMPT])
+    places, whole = recall.places_in(prompt, dict.fromkeys((*equal, *records)))
+    found: list[recall.Answer] = []
     certain, known = joined, True
-    for text in texts:
+    for text in sorted(places.keys() - records, key=lambda text: places[text][0]):
         likely, times = equal[text], len(places[text])
         if len(likely) > times:
             certain = False
-            likely = _likely(likely, owners)
+            likely = [one for one in likely if one.scope in scopes] or likely
+            likely = [one for one in likely if one.origin in recall.answered_here.get()] or likely
         if len(likely) > times and not joined:
             known = False
-            continue
-        found += likely[:times]
-    before = _said_before(found, prompt, places)
-    found = [answer for answer in found if answer not in before]
-    return Partial(found, whole, certain or not found, known, before)
+        else:
+            found += likely[:times]
+    questions = [_last_line(one.question) for one in found]
+    found = [
+        one
+        for one, question in zip(found, questions, strict=True)
+        if questions.count(question) > 1 or not _stands_behind(question, prompt, places[recall.fold(one.text)])
+    ]
+    return QuotedAnswers(found, whole, certain or not found, known)
 
 
-def _likely(equal: list[Answer], owners: Collection[str]) -> list[Answer]:
-    """Those of equal answers that are of one of these owners and of this context, as far as there are any."""
-    here = recall.answered_here.get()
-    equal = [one for one in equal if one.scope in owners] or equal
-    return [one for one in equal if one.origin in here] or equal
-
-
-def _said_before(found: Sequence[Answer], prompt: str, places: Mapping[str, Sequence[int]]) -> list[Answer]:
-    """Answers that a prompt repeats as a chat that is written down: each stands behind its own question, and was given
-    when those before it had been said. Parts of an answer did not know each other, and may be those of one question."""
-    behind = [one for one in found if _stands_behind(one.question, prompt, places[fold(one.text)])]
-    known = {origin for one in behind for origin in one.given}
-    if len(behind) > 1:
-        return behind if any(one.origin in known for one in behind) else []
-    asked = [_asked_last(one.question) for one in found]
-    return [one for one in behind if asked.count(_asked_last(one.question)) == 1]
-
-
-def _asked_last(question: str) -> str:
-    """The last line of a question, without labels ("Question: ...", "Assistant:")."""
-    lines = (fold(LABELLED.sub("", line.strip() + " ")) for line in reversed(question.splitlines()))
+def _last_line(question: str) -> str:
+    """The last line of a question, without its label."""
+    lines = (recall.fold(LABEL.sub("", line.strip() + " ")) for line in reversed(question.splitlines()))
     return next(filter(None, lines), "")
 
 
 def _stands_behind(question: str, prompt: str, places: Sequence[int]) -> bool:
-    """Whether an answer stands behind its own question."""
-    end = _asked_last(question)[-_END:]
+    """Whether the prompt has the question right before one of these places, as a written chat does."""
+    end = question[-_END:]
     return bool(end) and any(end in prompt[max(at - len(end) - _END, 0) : at] for at in places)

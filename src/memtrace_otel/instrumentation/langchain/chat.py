@@ -7,11 +7,11 @@ its own instrumentor.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from types import AsyncGeneratorType, GeneratorType
+from functools import partial
 from typing import Any, cast
 
 from opentelemetry.trace import Span
@@ -19,13 +19,13 @@ from opentelemetry.trace import Span
 from memtrace_otel.capture import current_operation, guard
 from memtrace_otel.capture.adoption import announced, mark_step
 from memtrace_otel.capture.finalizers import report_later, report_waiting
-from memtrace_otel.instrumentation.chat_history.caller import ABOVE, RECORDED_PACKAGES, Above
+from memtrace_otel.instrumentation.chat_history.caller import CALLER, RECORDED_PACKAGES, Caller
 from memtrace_otel.instrumentation.chat_history.messages import Message, ModelReply, Request, choices_of, get
 from memtrace_otel.instrumentation.chat_history.model_call import ModelCall, is_answer
-from memtrace_otel.instrumentation.langchain.calls import Call
-from memtrace_otel.instrumentation.langchain.identity import said
-from memtrace_otel.instrumentation.langchain.messages import calls_of, message_of, text_in
+from memtrace_otel.instrumentation.langchain.messages import calls_of, message_of, sources, text_in
 from memtrace_otel.instrumentation.langchain.runs import span_of_run
+from memtrace_otel.instrumentation.langchain.state import Call
+from memtrace_otel.instrumentation.langchain.streams import observed
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import Incomplete
 
@@ -55,14 +55,14 @@ def answer(call: Call) -> Step:
             replies += _replies((yield))
         return
     if _is_openai(call.instance):
-        above = Above(call.instance, _prompt(call))
-        call.carry(ABOVE, above)
+        above = Caller(call.instance, _prompt(call))
+        call.carry(CALLER, above)
         result = yield
-        said.note_reply(above.said, *_ids(call, *_replies(result)))
+        sources.note_reply(above.reply, *_ids(call, *_replies(result)))
         return
     if any(isinstance(prompt, str) for prompt in _given(call)[1:]):
         return  # a batch of texts to complete: no answer is that of all
-    asked = _asked(call)
+    asked = _model_call(call)
     call.begin(asked.operation, on_error=asked.fail)
     result = yield
     _finish(call, asked, _replies(result), whole=True)
@@ -78,83 +78,43 @@ def stream(call: Call) -> Step:
         call.carry(announced, recorded)
         mark_step(current_operation())
         return
-    above = ABOVE.get()
+    above = CALLER.get()
     if above is not None and above.model is call.instance:
         return  # the method of a base class, whose chunks the one above it hands on
     chunks = yield
-    if isinstance(chunks, GeneratorType):
-        call.hand_out(_watched(_Streamed(call, recorded), cast(Generator[Any, Any, Any], chunks)))
-    elif isinstance(chunks, AsyncGeneratorType):
-        call.hand_out(_watched_async(_Streamed(call, recorded), cast(AsyncGenerator[Any, Any], chunks)))
+    handed = observed(chunks, _Chunks(call, recorded))
+    if handed is not None:
+        call.hand_out(handed)
 
 
-def _watched(streamed: _Streamed, chunks: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    with guard("langchain.stream"):
-        streamed.start()
-    try:
-        while True:
-            with streamed.under_way():
-                try:
-                    chunk = next(chunks)
-                except StopIteration as end:
-                    streamed.whole = True
-                    return end.value
-            with guard("langchain.stream"):
-                streamed.see(chunk)
-            yield chunk
-    finally:
-        with guard("langchain.stream"):
-            streamed.end()
-        chunks.close()
+class _Chunks:
+    """A reply that comes in chunks. Between them the program runs, and no operation of ours is current."""
 
-
-async def _watched_async(streamed: _Streamed, chunks: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
-    with guard("langchain.stream"):
-        streamed.start()
-    try:
-        while True:
-            with streamed.under_way():
-                try:
-                    chunk = await anext(chunks)
-                except StopAsyncIteration:
-                    streamed.whole = True
-                    return
-            with guard("langchain.stream"):
-                streamed.see(chunk)
-            yield chunk
-    finally:
-        with guard("langchain.stream"):
-            streamed.end()
-        await chunks.aclose()
-
-
-class _Streamed:
-    """A reply that comes in chunks. Between them the program runs, and nothing of ours is current."""
+    where = "langchain.stream"
 
     def __init__(self, call: Call, recorded: Span | None) -> None:
-        self.whole = False
         self._call, self._recorded = call, recorded
         self._messages: list[Any] = []
         self._error: BaseException | None = None
         self._asked: ModelCall | None = None
-        self._above: Above | None = None
+        self._caller: Caller | None = None
 
     def start(self) -> None:
-        """Begin when the first chunk is asked for. One on the `openai` package is only told what is known here."""
+        """Begin the model call; one through the `openai` package is recorded by the instrumentor of that package."""
         if _is_openai(self._call.instance):
-            self._above = Above(self._call.instance, _prompt(self._call))
+            self._caller = Caller(self._call.instance, _prompt(self._call))
             return
         with self._announced():
-            asked = _asked(self._call)
+            asked = _model_call(self._call)
             asked.operation.start()
             asked.operation.leave()
             self._asked = asked
 
     @contextmanager
-    def under_way(self) -> Generator[None]:
-        """While the model is asked for the next chunk; what it raises is noted."""
+    def waiting(self) -> Generator[None]:
+        """Make the operation current, and note an exception of the model."""
         if self._asked is not None:
-            with guard("langchain.stream"):
+            with guard(self.where):
                 self._asked.operation.resume()
         try:
             with self._announced():
@@ -164,46 +124,46 @@ class _Streamed:
             raise
         finally:
             if self._asked is not None:
-                with guard("langchain.stream"):
+                with guard(self.where):
                     self._asked.operation.leave()
 
     @contextmanager
     def _announced(self) -> Generator[None]:
-        span, above = announced.set(self._recorded), ABOVE.set(self._above)
+        span, caller = announced.set(self._recorded), CALLER.set(self._caller)
         try:
             yield
         finally:
-            ABOVE.reset(above)
+            CALLER.reset(caller)
             announced.reset(span)
 
-    def see(self, chunk: object) -> None:
-        """Note a chunk; of a model on the `openai` package the first one tells the id."""
-        if len(self._messages) < (_MAX_CHUNKS if self._above is None else 1):
-            self._messages.append(_message(chunk))
+    def see(self, item: object) -> None:
+        """Keep a chunk; of a model on the `openai` package only the first one, which has the id."""
+        if len(self._messages) < (_MAX_CHUNKS if self._caller is None else 1):
+            self._messages.append(_message(item))
 
-    def end(self) -> None:
-        """Record what came; of a stream that was left half-way later, since a collector may have closed it."""
-        if self.whole or self._error is not None:
-            self._settle()
+    def end(self, *, whole: bool) -> None:
+        """Record the reply now; later if the program left the stream, since a finalizer may have closed it."""
+        if whole or self._error is not None:
+            self._record(whole)
         else:
-            report_later(self._settle)
+            report_later(partial(self._record, False))
 
-    def _settle(self) -> None:
-        if self._above is not None:
-            said.note_reply(self._above.said, *_ids(self._call, *self._messages[:1]))
+    def _record(self, whole: bool) -> None:
+        if self._caller is not None:
+            sources.note_reply(self._caller.reply, *_ids(self._call, *self._messages[:1]))
         if self._asked is None:
             return
         self._asked.operation.mark(Incomplete.GUARD)
-        with guard("langchain.stream"):
+        with guard(self.where):
             if self._error is None:
-                _finish(self._call, self._asked, self._messages, whole=self.whole and len(self._messages) < _MAX_CHUNKS)
+                _finish(self._call, self._asked, self._messages, whole=whole and len(self._messages) < _MAX_CHUNKS)
             else:
                 self._asked.fail()
             self._asked.operation.unmark(Incomplete.GUARD)
         self._asked.operation.end(self._error)
 
 
-def _asked(call: Call) -> ModelCall:
+def _model_call(call: Call) -> ModelCall:
     request = Request(_model(call.instance), _prompt(call))
     return ModelCall(request, call.patches.tracer, call.patches.system, _provider(call.instance))
 
@@ -251,7 +211,7 @@ def _finish(call: Call, asked: ModelCall, messages: Sequence[Any], *, whole: boo
         whole,
     )
     asked.finish(reply)
-    said.note_reply(asked.said, *_ids(call, *messages[:1]))
+    sources.note_reply(asked.reply, *_ids(call, *messages[:1]))
 
 
 def _ids(call: Call, *messages: Any) -> list[str]:

@@ -1,25 +1,25 @@
-"""Document loaders: where documents come from. Lazy ones are watched while the program consumes them."""
+"""Document loaders: an `ingest` operation per list of documents, or per document of a lazy loader."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import AsyncGeneratorType, GeneratorType
-from typing import Any, cast
+from typing import cast
 
-from memtrace_otel.capture import Operation, guard
-from memtrace_otel.instrumentation.langchain.calls import Call, purpose
+from memtrace_otel.capture import Operation
 from memtrace_otel.instrumentation.langchain.documents import Known, text_of
+from memtrace_otel.instrumentation.langchain.state import Call, purpose
+from memtrace_otel.instrumentation.langchain.streams import observed
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import OpKind
 
 _LOADING: ContextVar[bool] = ContextVar("memtrace_langchain_loading", default=False)
-"""Set while a loader works: what the loaders that it uses hand to it is not loaded twice."""
+"""Set while a loader works: the loaders that it uses are parts of it."""
 
 
 def load(call: Call) -> Step:
-    """`load`, `aload`: the documents of a list, as one operation."""
+    """`load`, `aload`: one operation for the whole list."""
     if _LOADING.get():
         return
     call.carry(_LOADING, True)
@@ -29,60 +29,42 @@ def load(call: Call) -> Step:
 
 
 def lazy_load(call: Call) -> Step:
-    """`lazy_load`, `alazy_load`: one operation per document, so that none is kept longer than the program keeps it."""
+    """`lazy_load`, `alazy_load`: one operation per document, so that no document is kept in memory."""
     if _LOADING.get():
         return
     documents = yield
-    if isinstance(documents, GeneratorType):
-        call.hand_out(_watched(call, cast(Generator[Any, Any, Any], documents)))
-    elif isinstance(documents, AsyncGeneratorType):
-        call.hand_out(_watched_async(call, cast(AsyncGenerator[Any, Any], documents)))
+    watched = observed(documents, _LazyLoad(call))
+    if watched is not None:
+        call.hand_out(watched)
 
 
-def _watched(call: Call, documents: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    try:
-        while True:
-            with _loading():
-                try:
-                    document = next(documents)
-                except StopIteration as end:
-                    return end.value
-            with guard("langchain.lazy_load"):
-                _seen(call, document)
-            yield document
-    finally:
-        documents.close()
+class _LazyLoad:
+    where = "langchain.lazy_load"
 
+    def __init__(self, call: Call) -> None:
+        self._call = call
 
-async def _watched_async(call: Call, documents: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
-    try:
-        while True:
-            with _loading():
-                try:
-                    document = await anext(documents)
-                except StopAsyncIteration:
-                    return
-            with guard("langchain.lazy_load"):
-                _seen(call, document)
-            yield document
-    finally:
-        await documents.aclose()
+    def start(self) -> None:
+        pass
 
+    @contextmanager
+    def waiting(self) -> Generator[None]:
+        token = _LOADING.set(True)
+        try:
+            yield
+        finally:
+            _LOADING.reset(token)
 
-@contextmanager
-def _loading() -> Generator[None]:
-    token = _LOADING.set(True)
-    try:
-        yield
-    finally:
-        _LOADING.reset(token)
+    def see(self, item: object) -> None:
+        patches = self._call.patches
+        if patches.active:
+            with Operation(
+                kind=OpKind.INGEST, system=patches.system, purpose=purpose(self._call), tracer=patches.tracer
+            ) as operation:
+                _loaded(self._call, operation, [item])
 
-
-def _seen(call: Call, document: object) -> None:
-    patches = call.patches
-    if patches.active:
-        with Operation(kind=OpKind.INGEST, system=patches.system, purpose=purpose(call), tracer=patches.tracer) as made:
-            _loaded(call, made, [document])
+    def end(self, *, whole: bool) -> None:
+        pass
 
 
 def _loaded(call: Call, operation: Operation, documents: Sequence[object]) -> None:
@@ -93,7 +75,7 @@ def _loaded(call: Call, operation: Operation, documents: Sequence[object]) -> No
             continue
         ref = text.document_ref
         seen[ref] = seen.get(ref, 0) + 1
-        if seen[ref] > 1:  # parts of one source that nothing else tells apart
+        if seen[ref] > 1:  # several documents of one source
             ref = f"{ref}.{seen[ref]}"
         operation.wrote(ref, content=text.content)
         call.patches.documents.learn(operation, text, Known(ref, operation.origin))

@@ -15,9 +15,9 @@ from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, origins, variable_ref
 from memtrace_otel.capture.adoption import AdoptingTracer, announced_retrieval, retrieval_of_another
 from memtrace_otel.capture.layout import number
-from memtrace_otel.instrumentation.langchain.calls import Call, first, purpose
 from memtrace_otel.instrumentation.langchain.documents import Known, Text, chunk_of_store, store_name, text_of
 from memtrace_otel.instrumentation.langchain.runs import span_of_run
+from memtrace_otel.instrumentation.langchain.state import Call, first, purpose
 from memtrace_otel.instrumentation.langchain.stores import WRITE
 from memtrace_otel.instrumentation.steps import RECORDED, Step
 from memtrace_otel.semconv import Action, OpKind, RefKind, Role

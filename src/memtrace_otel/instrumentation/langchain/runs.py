@@ -7,51 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, cast
-from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from opentelemetry import trace
 from opentelemetry.trace import Span
 
 from memtrace_otel.capture import recall
 from memtrace_otel.instrumentation.chat_history.messages import get
-from memtrace_otel.instrumentation.langchain.calls import Call
-from memtrace_otel.instrumentation.langchain.identity import said
-from memtrace_otel.instrumentation.langchain.messages import message_of
+from memtrace_otel.instrumentation.langchain.messages import message_of, sources
+from memtrace_otel.instrumentation.langchain.state import Call, Run
 from memtrace_otel.instrumentation.steps import Step
 
 _started: ContextVar[Any] = ContextVar("memtrace_langchain_run", default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Where a run is in the tree of runs, and the turn that it is part of, None when a span is around."""
-
-    place: recall.Place
-    turn: recall.Turn | None
-
-
-class Runs:
-    """The runs under way of chains, tools and retrievers. A chain without a parent and without a span around it is a
-    turn, what runs below it belongs to that. A run is known as long as the library holds its run manager."""
-
-    def __init__(self) -> None:
-        self._managers: WeakValueDictionary[object, Any] = WeakValueDictionary()
-        self._runs: WeakKeyDictionary[Any, Run] = WeakKeyDictionary()
-
-    def __len__(self) -> int:
-        return len(self._managers)
-
-    def find(self, run_id: object) -> Run | None:
-        """A run that has started."""
-        manager = self._managers.get(run_id)
-        return None if manager is None else self._runs.get(manager)
-
-    def keep(self, manager: Any, run: Run) -> None:
-        """Note a run that has started."""
-        self._runs[manager] = run
-        self._managers[manager.run_id] = manager
 
 
 def chain_starts(call: Call) -> Step:
@@ -90,7 +57,7 @@ def tool_ends(call: Call) -> Step:
             text, asked = message_of(answer).text, get(answer, "tool_call_id")
             told = recall.fold(text)
             found = [done for done in searched if any(recall.quotes(told, recall.fold(h.text)) for h in done.hits())]
-            said.note_result(turn, str(asked), text, tuple((done.context, done.origin) for done in found))
+            sources.note_result(turn, str(asked), text, tuple((done.context, done.origin) for done in found))
     yield from run_ends(call)
 
 

@@ -1,79 +1,42 @@
-"""Text splitters: documents in, chunks out, each from its document.
+"""Text splitters: documents in, chunks out, each chunk with the document that it is a part of.
 
-`split_documents` calls `create_documents`, and that calls `split_text` once per document: the number of texts that each
-of these calls returns tells which chunk came from which document. A splitter that another one uses is a part of that:
-it may split the pieces of all documents again.
+`split_documents` calls `create_documents`, which calls `split_text`, perhaps of another splitter: the outermost call is
+the operation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, cast
 
 from memtrace_otel.capture import as_text
-from memtrace_otel.instrumentation.langchain.calls import Call, purpose
 from memtrace_otel.instrumentation.langchain.documents import Known, Text, read_all, text_of, texts_of
+from memtrace_otel.instrumentation.langchain.state import Call, purpose
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import OpKind
 
-
-@dataclass(slots=True)
-class Split:
-    """A split under way: what is split, how many pieces each document gave so far, how many parts each text gave that
-    another splitter has split for this one."""
-
-    splitter: Any
-    texts: list[Text] | None
-    pieces: list[int] = field(default_factory=list[int])
-    parts: list[int] = field(default_factory=list[int])
-    within: bool = False
-
-    def numbers(self) -> list[int]:
-        """How many chunks each document gave."""
-        if len(self.parts) != sum(self.pieces):
-            return self.pieces
-        parts = iter(self.parts)
-        return [sum(islice(parts, number)) for number in self.pieces]
-
-
-_SPLIT: ContextVar[Split | None] = ContextVar("memtrace_langchain_split", default=None)
+_SPLITTING: ContextVar[bool] = ContextVar("memtrace_langchain_splitting", default=False)
 
 
 def split(call: Call) -> Step:
-    """`split_documents`, `create_documents`, `split_text`: one chunk per piece of text."""
-    around, arguments = _SPLIT.get(), call.arguments()
-    if around is not None:
-        if around.within:
-            return
-        own = around.splitter is call.instance
-        if own:
-            around.texts = around.texts or _given(arguments)
-        if call.wrapped.__name__ != "split_text":
-            return
-        around.within = True  # a splitter may call itself
-        pieces = yield
-        around.within = False
-        (around.pieces if own else around.parts).append(len(pieces))
+    """`split_documents`, `create_documents`, `split_text`: one output per chunk."""
+    if _SPLITTING.get():
         return
-    under_way = Split(call.instance, _given(arguments))
-    call.carry(_SPLIT, under_way)
+    call.carry(_SPLITTING, True)
+    given = _given(call.arguments()) or []
     operation = call.open(None, OpKind.SEGMENT, scope="", purpose=purpose(call))
     returned = yield
-    given = under_way.texts or []
     documents, pieces = call.patches.documents, call.patches.pieces
     read = read_all(operation, given, (documents, pieces), documents)
     chunks = [text_of(item) or Text("") for item in cast(Sequence[object], returned)]
-    sources = _sources(under_way.numbers(), read, len(chunks))
-    for chunk, ref, behind in zip(chunks, _refs(chunks), sources, strict=True):
-        operation.wrote(ref, content=chunk.content, sources=behind)
+    for chunk, ref, place in zip(chunks, _refs(chunks), _documents_of(chunks, given), strict=True):
+        operation.wrote(ref, content=chunk.content, sources=None if place is None else [read[place]])
         pieces.learn(operation, chunk, Known(ref, operation.origin))
 
 
 def _given(arguments: Mapping[str, Any]) -> list[Text] | None:
-    """What is split: documents, texts, or data that has the text of its JSON."""
+    """The documents or texts to split; of JSON data the text."""
     data = [arguments["json_data"]] if "json_data" in arguments else arguments.get("texts")
     if isinstance(data, list | tuple):
         arguments = {**arguments, "texts": [as_text(item)[0] for item in cast(Sequence[object], data)]}
@@ -81,7 +44,7 @@ def _given(arguments: Mapping[str, Any]) -> list[Text] | None:
 
 
 def _refs(chunks: Sequence[Text]) -> list[str]:
-    """A ref for each chunk; equal chunks of one document are told apart by their number."""
+    """A ref for each chunk; equal chunks of one document have a number."""
     seen: dict[str, int] = {}
     refs: list[str] = []
     for chunk in chunks:
@@ -91,10 +54,27 @@ def _refs(chunks: Sequence[Text]) -> list[str]:
     return refs
 
 
-def _sources(pieces: Sequence[int], read: Sequence[int], count: int) -> list[list[int] | None]:
-    """The inputs behind each chunk: its document, every one (None) when the splitter went another way."""
-    if len(read) == 1:
-        return [list(read)] * count
-    if len(pieces) != len(read) or sum(pieces) != count:
-        return [None] * count
-    return [[document] for document, number in zip(read, pieces, strict=True) for _ in range(number)]
+def _documents_of(chunks: Sequence[Text], documents: Sequence[Text]) -> list[int | None]:
+    """Position of the document behind each chunk: chunks come in the order of their documents. None (all of them) from
+    the first chunk on whose text no document has, since the splitter has changed the texts."""
+    if len(documents) == 1:
+        return [0] * len(chunks)
+    texts = [_words(document.content) for document in documents]
+    found: list[int | None] = []
+    at = start = 0
+    for chunk in chunks:
+        text, metadata = _words(chunk.content), chunk.metadata
+        while at < len(documents):
+            place = texts[at].find(text, start)
+            if place >= 0 and all(metadata.get(key) == value for key, value in documents[at].metadata.items()):
+                start = place
+                break
+            at, start = at + 1, 0
+        if at == len(documents):
+            break
+        found.append(at)
+    return [*found, *[None] * (len(chunks) - len(found))]
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())

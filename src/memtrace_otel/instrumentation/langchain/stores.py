@@ -15,7 +15,6 @@ from opentelemetry.util.types import AttributeValue
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import Operation
-from memtrace_otel.instrumentation.langchain.calls import Call, purpose
 from memtrace_otel.instrumentation.langchain.documents import (
     Known,
     Text,
@@ -24,6 +23,7 @@ from memtrace_otel.instrumentation.langchain.documents import (
     store_name,
     texts_of,
 )
+from memtrace_otel.instrumentation.langchain.state import Call, purpose
 from memtrace_otel.instrumentation.steps import RECORDED, Step
 from memtrace_otel.semconv import Incomplete, OpKind
 

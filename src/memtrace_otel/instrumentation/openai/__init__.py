@@ -1,8 +1,8 @@
-"""OpenAI instrumentor: model calls that answer become `respond` spans, calls that judge an answer `judge` spans; the
-history that a conversation repeats is its memory.
+"""OpenAI instrumentor: a model call is a `respond` span, a call that judges an answer is a `judge` span.
 
-A call made inside another memtrace operation (Mem0's own extraction, for example) is a step of that operation and gets
-no span here. A call that another instrumentation records is enriched (`capture.adoption`).
+The history that a conversation repeats is recorded as its memory (`chat_history`). A call inside another memtrace
+operation (Mem0's extraction) is a step of that operation and gets no span. A call that another instrumentation records
+is enriched (`capture.adoption`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from memtrace_otel.capture import current_operation, guard
 from memtrace_otel.capture.adoption import mark_step
 from memtrace_otel.capture.finalizers import report_waiting
 from memtrace_otel.instrumentation.base import MemoryInstrumentor, Patches
-from memtrace_otel.instrumentation.chat_history.caller import ABOVE, RECORDED_PACKAGES
+from memtrace_otel.instrumentation.chat_history.caller import CALLER, RECORDED_PACKAGES
 from memtrace_otel.instrumentation.chat_history.messages import ModelReply
-from memtrace_otel.instrumentation.chat_history.model_call import SYSTEM, Compaction, ModelCall, is_answer
-from memtrace_otel.instrumentation.openai.payloads import compacted, parsed, read_reply, read_request
-from memtrace_otel.instrumentation.openai.streams import Done, observed
+from memtrace_otel.instrumentation.chat_history.model_call import ModelCall, is_answer
+from memtrace_otel.instrumentation.openai.payloads import read_reply, read_request
+from memtrace_otel.instrumentation.openai.streams import observed
 from memtrace_otel.instrumentation.steps import Call, Step
 from memtrace_otel.semconv import Incomplete
 
 __all__ = ["OpenAIInstrumentor"]
+
+
+SYSTEM = "openai"
 
 
 class OpenAIInstrumentor(MemoryInstrumentor):
@@ -31,10 +34,10 @@ class OpenAIInstrumentor(MemoryInstrumentor):
     requirement = "openai>=1.66,<4"
 
     def patch(self, patches: Patches) -> None:
-        """Wrap the one method that every API of a client ends in: inside of what other instrumentations wrap."""
-        points = {"SyncAPIClient.request": model_call, "AsyncAPIClient.request": model_call}
+        """Wrap the method that every API of a client calls, below the wrappers of other instrumentations."""
         RECORDED_PACKAGES.add(SYSTEM)
-        patches.apply({"openai._base_client": points})
+        steps = {"SyncAPIClient.request": model_call, "AsyncAPIClient.request": model_call}
+        patches.apply({"openai._base_client": steps})
 
     def _uninstrument(self, **kwargs: Any) -> None:
         report_waiting()
@@ -43,7 +46,7 @@ class OpenAIInstrumentor(MemoryInstrumentor):
 
 
 def model_call(call: Call[Patches]) -> Step:
-    """One request of a client. What is no question to a model, or a step of another operation, is left alone."""
+    """One request of a client; requests that ask no model, and steps of another operation, are not recorded."""
     report_waiting()
     if not is_answer():
         mark_step(current_operation())
@@ -51,34 +54,26 @@ def model_call(call: Call[Patches]) -> Step:
     request = read_request(call.arguments().get("options"))
     if request is None:
         return
-    if request.compacts:
-        compaction = Compaction(request, call.patches.tracer)
-        call.begin(compaction.operation)
-        result = yield
-        compaction.finish(read_reply(result), compacted(parsed(result)))
-        return
-    above = ABOVE.get()
-    asked = ModelCall(above.name(request) if above else request, call.patches.tracer)
-    if above:
-        above.call = asked
-    call.begin(asked.operation, on_error=asked.fail)
-    result = yield
-    stream = observed(result, when_over(asked)) if request.stream else None
-    if stream is not None:
-        call.detach(asked.operation)  # the call has returned, its text comes later
-        call.hand_out(stream)
-    else:
-        asked.finish(read_reply(result))
+    caller = CALLER.get()
+    asked = ModelCall(caller.name(request) if caller else request, call.patches.tracer, SYSTEM, SYSTEM)
 
+    def finish(reply: ModelReply | None) -> None:
+        asked.finish(reply)
+        if caller:
+            caller.reply = asked.reply
 
-def when_over(asked: ModelCall) -> Done:
-    """What is to be done when the stream of a call is over."""
-
-    def done(reply: ModelReply, error: BaseException | None) -> None:
+    def end_stream(reply: ModelReply, error: BaseException | None) -> None:
         asked.operation.mark(Incomplete.GUARD)
         with guard("openai.end"):
-            asked.finish(reply)
+            finish(reply)
             asked.operation.unmark(Incomplete.GUARD)
         asked.operation.end(error)
 
-    return done
+    call.begin(asked.operation, on_error=asked.fail)
+    result = yield
+    stream = observed(result, end_stream) if request.stream else None
+    if stream is None:
+        finish(read_reply(result))
+    else:
+        call.detach(asked.operation)  # the stream ends after the call
+        call.hand_out(stream)

@@ -18,7 +18,7 @@ from memtrace_otel.instrumentation.chat_history.messages import (
 )
 from memtrace_otel.model import content_digest
 
-_CHAT, _RESPONSES, _COMPACT = "/chat/completions", "/responses", "/responses/compact"
+_CHAT, _RESPONSES = "/chat/completions", "/responses"
 _COMPACTION = "compaction"
 _TEXTS = ("text", "refusal", "stdout", "stderr")
 """Fields of a part of a content, or of a tool's output, that are its text."""
@@ -31,7 +31,7 @@ _CONVERSATION_KEYS = ("conversation_id", "thread_id", "session_id")
 def read_request(options: object) -> Request | None:
     """Read the options of an HTTP request of the package, None when it asks no model for a reply."""
     url, body = str(get(options, "url") or "").partition("?")[0], get(options, "json_data")
-    if not url.endswith((_CHAT, _RESPONSES, _COMPACT)) or str(get(options, "method")).lower() != "post":
+    if not url.endswith((_CHAT, _RESPONSES)) or str(get(options, "method")).lower() != "post":
         return None
     if not isinstance(body, Mapping):
         return None
@@ -45,7 +45,6 @@ def read_request(options: object) -> Request | None:
         str(values.get("previous_response_id") or ""),
         bool(values.get("previous_response_id") or values.get("conversation")),
         str(values.get("safety_identifier") or values.get("user") or ""),
-        url.endswith(_COMPACT),
         all(map(_is_text, items)),
     )
 
@@ -147,11 +146,6 @@ def choices_in(result: object) -> list[Choice]:
     if isinstance(output, list):
         return choices_of([_part(item) for item in cast(list[object], output) if not _is_output(item)])
     return choices_of(*([_part(get(choice, "message"))] for choice in _choices(result)))
-
-
-def compacted(result: object) -> list[Message]:
-    """Return the messages that a result has for those that were to be compacted."""
-    return _messages(get(result, "output") or ())
 
 
 def delta_texts(chunk: object) -> Iterator[tuple[int, str]]:

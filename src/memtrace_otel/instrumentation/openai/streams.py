@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any
-from weakref import WeakSet
 
 import wrapt
 
 from memtrace_otel.capture import guard
 from memtrace_otel.capture.finalizers import report_later
-from memtrace_otel.capture.fork import after_fork
-from memtrace_otel.capture.process_exit import before_child_exits
 from memtrace_otel.instrumentation.chat_history.messages import ModelReply, Part, call_text, choices_of, get
 from memtrace_otel.instrumentation.openai.payloads import choices_in, delta_calls, delta_texts, is_raw, reply_of
 
@@ -34,8 +30,6 @@ class _Collector:
         self._texts: list[tuple[int, str]] = []
         self._calls: dict[tuple[int, int], tuple[str, str]] = {}
         self._last: object = None
-        _end_at_exit()
-        _open.add(self)
 
     def see(self, chunk: object) -> None:
         """Note a chunk."""
@@ -55,7 +49,6 @@ class _Collector:
         if self._ended:
             return
         self._ended = True
-        _open.discard(self)
         self._done(self._said(whole), error)
 
     def stop(self, error: BaseException) -> None:
@@ -82,64 +75,16 @@ class _Collector:
         return "".join(text for choice, text in self._texts if choice == number), "\n".join(calls)
 
 
-_open: WeakSet[_Collector] = WeakSet()
-after_fork(_open.clear)  # the parent's
-_BEFORE_WHAT_IS_ABANDONED = -700
-
-
-def end_open() -> None:
-    """Report what the streams that are open at exit have said."""
-    for collector in list(_open):
-        with guard("openai.stream"):
-            collector.end()
-
-
-@cache
-def _end_at_exit() -> None:
-    """With the first stream, not at import: exit functions run in reverse, the provider's has to come after ours."""
-    atexit.register(end_open)
-    before_child_exits(end_open, priority=_BEFORE_WHAT_IS_ABANDONED)
-
-
-class _ObservedResponse(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArgument]
-    """The HTTP response of a stream: helpers of the package close it, not the stream."""
-
-    _self_response: Any
-    _self_collector: _Collector
-
-    def __init__(self, response: Any, collector: _Collector) -> None:
-        super().__init__(response)  # pyright: ignore[reportUnknownMemberType]
-        self._self_response, self._self_collector = response, collector
-
-    def close(self) -> Any:
-        with guard("openai.stream"):
-            self._self_collector.end()
-        return self._self_response.close()
-
-    async def aclose(self) -> Any:
-        with guard("openai.stream"):
-            self._self_collector.end()
-        return await self._self_response.aclose()
-
-
 class ObservedStream(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArgument]
     """A sync or async stream that reports its whole text when it has ended; in all else the stream itself."""
 
     _self_stream: Any
     _self_collector: _Collector
-    _self_response: _ObservedResponse | None
 
     def __init__(self, stream: Any, collector: _Collector) -> None:
         super().__init__(stream)  # pyright: ignore[reportUnknownMemberType]
         self._self_stream = stream
         self._self_collector = collector
-        self._self_response = None
-
-    @property
-    def response(self) -> Any:
-        if self._self_response is None:
-            self._self_response = _ObservedResponse(self._self_stream.response, self._self_collector)
-        return self._self_response
 
     def __iter__(self) -> Any:
         return self

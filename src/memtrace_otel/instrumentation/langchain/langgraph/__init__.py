@@ -1,26 +1,51 @@
-"""LangGraph instrumentor: long-term stores and the messages of checkpointed threads as memory spans."""
+"""LangGraph instrumentor: long-term stores and the messages of checkpointed threads as memory operations."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from opentelemetry.trace import Tracer
 
 from memtrace_otel.instrumentation.base import MemoryInstrumentor
-from memtrace_otel.instrumentation.langchain.langgraph.patches import SYSTEM, LangGraphPatches
+from memtrace_otel.instrumentation.langchain.langgraph import checkpoints, store
+from memtrace_otel.instrumentation.langchain.langgraph.state import SYSTEM, LangGraphState
+from memtrace_otel.instrumentation.langchain.state import Families, cover
+from memtrace_otel.instrumentation.steps import StepFunction
 
 __all__ = ["LangGraphInstrumentor"]
 
 
 class LangGraphInstrumentor(MemoryInstrumentor):
-    """Instruments every `BaseStore` and `BaseCheckpointSaver` of `langgraph` 0.3 to 1.x, those of the application
-    included."""
+    """Instruments `langgraph` 0.3 to 1.x: every class derived from `BaseStore` and `BaseCheckpointSaver`, also in the
+    application."""
 
     system = SYSTEM
     requirement = "langgraph>=0.3.25,<2"
 
-    def make_patches(self, tracer: Tracer) -> LangGraphPatches:
-        """Patches that know the records of stores and the messages of threads."""
-        return LangGraphPatches(tracer)
+    def make_patches(self, tracer: Tracer) -> LangGraphState:
+        """The state that the steps share."""
+        return LangGraphState(tracer)
 
-    def patch(self, patches: LangGraphPatches) -> None:
-        """Cover the base classes, each once the application has imported it."""
-        patches.cover_families()
+    def patch(self, patches: LangGraphState) -> None:
+        """Wrap the methods below, each once the application has imported its module."""
+        patches.keep_histories()
+        cover(patches, FAMILIES)
+
+
+_STORE: Mapping[str, StepFunction] = {"batch": store.batch, "abatch": store.batch}
+# These hand their operation to a task of the store, whose context is not the caller's.
+_QUEUED: Mapping[str, StepFunction] = dict.fromkeys(("aget", "asearch", "aput", "adelete"), store.queued)
+_SAVER: Mapping[str, StepFunction] = {
+    "put": checkpoints.put,
+    "aput": checkpoints.put,
+    "get_tuple": checkpoints.get,
+    "aget_tuple": checkpoints.get,
+    "delete_thread": checkpoints.delete,
+    "adelete_thread": checkpoints.delete,
+}
+
+FAMILIES: Families = {
+    ("langgraph.store.base", "BaseStore"): _STORE,
+    ("langgraph.store.base.batch", "AsyncBatchedBaseStore"): _QUEUED,
+    ("langgraph.checkpoint.base", "BaseCheckpointSaver"): _SAVER,
+}

@@ -17,10 +17,9 @@ from memtrace_otel.capture.content import message_refs, said
 from memtrace_otel.instrumentation.chat_history.history import role_in_history
 from memtrace_otel.instrumentation.chat_history.messages import Version
 from memtrace_otel.instrumentation.chat_history.quoted_answers import introduced
-from memtrace_otel.instrumentation.langchain.calls import purpose
-from memtrace_otel.instrumentation.langchain.langgraph.calls import Call
-from memtrace_otel.instrumentation.langchain.langgraph.replies import Reply
-from memtrace_otel.instrumentation.langchain.langgraph.threads import Change, Entry, entries_of
+from memtrace_otel.instrumentation.langchain.langgraph.state import Call
+from memtrace_otel.instrumentation.langchain.langgraph.threads import Change, Entry, Reply, entries_of
+from memtrace_otel.instrumentation.langchain.state import purpose
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.semconv import Action, Incomplete, OpKind, Role
 

@@ -17,10 +17,10 @@ from memtrace_otel import semconv
 from memtrace_otel.capture import Operation, recall, variable_ref
 from memtrace_otel.capture.content import message_refs
 from memtrace_otel.capture.guard import note_drop
+from memtrace_otel.capture.values import as_text, text_in
 from memtrace_otel.instrumentation.langchain.documents import Known
-from memtrace_otel.instrumentation.langchain.identity import answers_of
-from memtrace_otel.instrumentation.langchain.langgraph.calls import Call
-from memtrace_otel.instrumentation.langchain.langgraph.values import text_of
+from memtrace_otel.instrumentation.langchain.langgraph.state import Call
+from memtrace_otel.instrumentation.langchain.records import answers_of
 from memtrace_otel.instrumentation.steps import Step
 from memtrace_otel.model import make_ref
 from memtrace_otel.semconv import OpKind, RefKind, Role
@@ -91,6 +91,15 @@ def queued(call: Call) -> Step:
         arguments.get("limit"),
     )
     yield from _observe(call, [asked], alone=True)
+
+
+def text_of(value: object) -> str:
+    """The text of a stored value: its text, that in its `data` or `value`, or its only text; else the value as JSON."""
+    said, only, depth = text_in(value, "data", "value"), value, 3
+    while said is None and depth and isinstance(only, Mapping) and len(cast("Mapping[object, object]", only)) == 1:
+        (only,) = cast("Mapping[object, object]", only).values()
+        said, depth = text_in(only, "data", "value"), depth - 1
+    return as_text(value)[0] if said is None else said
 
 
 def memory_ref(namespace: Sequence[str], key: str) -> str:

@@ -1,21 +1,23 @@
-"""What the threads of a checkpointer hold: their messages and texts, as far as this process has seen them."""
+"""The messages and texts of checkpointed threads, as far as this process has seen them."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
-from memtrace_otel.capture import as_text, variable_ref
+from memtrace_otel.capture import as_text, recall, variable_ref
 from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.instrumentation.chat_history.messages import Message, Version, get
 from memtrace_otel.instrumentation.langchain.messages import message_of, role_of
+from memtrace_otel.instrumentation.langchain.records import answers_of
 from memtrace_otel.model import make_ref, split_ref
 from memtrace_otel.semconv import RefKind
 
 _THREADS = 1024
+_REPLIES = 10_000
 _HELD = 1 << 17  # entries of all checkpoints, about 21 MB
 _HIDDEN = ("__", "branch:", "start:")
 _NO_MESSAGE = (str, bytes, int, float, type(None))
@@ -195,3 +197,43 @@ class Threads:
         self._checkpoints[place] = held
         while self._size > _HELD and len(self._checkpoints) > 1:
             self._size -= len(self._checkpoints.popitem(last=False)[1]) + 1
+
+
+class Reply(NamedTuple):
+    """The answer that a message is; `sure` False if several equal answers are possible."""
+
+    answer: recall.Answer
+    sure: bool
+
+
+class Replies:
+    """Which message each answer has become: parallel nodes may give equal answers. Bounded."""
+
+    def __init__(self) -> None:
+        self._taken: OrderedDict[str, str] = OrderedDict()  # origin of an answer -> ref of its message
+
+    def find(self, entries: Iterable[Entry], turn: recall.Turn | None) -> dict[str, Reply]:
+        """The answers among new messages and texts, by ref.
+
+        The known versions of a message decide. A message of the program is the newest equal answer that no other
+        message is.
+        """
+        equal = {e.ref: answers_of(turn, e.text) for e in entries if e.role in ("assistant", "text")}
+        known = {e.ref: {origin for _, origin in e.made_of} for e in entries}
+        found: dict[str, Reply] = {}
+        for ref, answers in equal.items():
+            own = next((answer for answer in answers if answer.origin in known[ref]), None)
+            if own is not None:
+                found[ref] = Reply(own, sure=True)
+                self._take(own.origin, ref)
+        for ref, answers in equal.items():
+            if answers and ref not in found:
+                free = [answer for answer in answers if self._taken.get(answer.origin, ref) == ref] or answers
+                found[ref] = Reply(free[0], sure=len(free) == 1)
+                self._take(free[0].origin, ref)
+        return found
+
+    def _take(self, origin: str, ref: str) -> None:
+        self._taken.setdefault(origin, ref)
+        while len(self._taken) > _REPLIES:
+            self._taken.popitem(last=False)
