@@ -23,7 +23,7 @@ from memtrace_otel.capture.fork import after_fork, new_lock_after_fork
 from memtrace_otel.capture.guard import note_drop
 from memtrace_otel.instrumentation.chat_history.alignment import (
     EXCHANGE,
-    NO_MATCH,
+    LONG_REPLY,
     REPEATED_BY_CHANCE,
     SHORT_REPLY,
     Conversation,
@@ -166,28 +166,27 @@ def _states_by(way: tuple[str, ...]) -> list[Conversation]:
 def _choose(matches: list[Match], request: Request, place: Place, quoted: Quoted) -> Match | None:
     """The best of the states that end with one reply.
 
-    A long reply to an unknown question identifies its conversation, but not for certain. A short reply does only for
-    the same user, session, trace or execution context, or where the prompt quotes a summary of the conversation.
+    A long reply to an unknown question identifies its conversation, but not for certain. A short reply does only if the
+    prompt quotes a summary of the conversation, or for the same user, session, trace or execution context.
     """
     strengths = [EXCHANGE if request.conversation else one.strength(request.messages) for one in matches]
     best = max(strengths)
     matches = [one for one, strength in zip(matches, strengths, strict=True) if strength == best]
     if best != EXCHANGE:
         matches = [replace(one, certain=False) for one in matches]
-        near = any(_is_near(one.conversation, request, place, quoted) for one in matches)
-        if best == NO_MATCH or (best == SHORT_REPLY and not near):
+        replies = quoted()
+        summarised = [one for one in matches if any(one.conversation.was_given_to(reply) for reply in replies)]
+        near = best == SHORT_REPLY and any(_is_near(one.conversation, request, place) for one in matches)
+        if not (summarised or near or best == LONG_REPLY):
             return None
+        matches = summarised or matches
     return best_match(matches, request.messages, place)
 
 
-def _is_near(conversation: Conversation, request: Request, place: Place, quoted: Quoted) -> bool:
+def _is_near(conversation: Conversation, request: Request, place: Place) -> bool:
     recent = _known.get(_recent.get())
-    return bool(
-        request.user
-        or place.shares(conversation.place)
-        or (recent and recent.id == conversation.id)
-        or any(conversation.was_given_to(reply) for reply in quoted())
-    )
+    same_context = recent is not None and recent.id == conversation.id
+    return bool(request.user) or place.shares(conversation.place) or same_context
 
 
 def _summarised(request: Request, messages: Sequence[Message], quoted: Quoted) -> list[Conversation]:
