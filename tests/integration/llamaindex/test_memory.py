@@ -21,9 +21,7 @@ from llama_index.core.memory import (
 from llama_index.core.storage.chat_store import SimpleChatStore
 from llama_index.core.vector_stores import SimpleVectorStore
 
-from memtrace_otel.capture.guard import drops
 from memtrace_otel.graph import VersionKey
-from memtrace_otel.instrumentation.llamaindex import messages
 from memtrace_otel.model import OperationSpan, content_digest
 from tests.conftest import Recording
 from tests.integration.llamaindex.conftest import RagModel, graph_of, operations, purpose, reads, tree
@@ -402,33 +400,3 @@ def test_a_message_of_another_process_gets_a_ref_of_its_own(recording: Recording
     first, second, put, last = map(messages_of, operations(recording))
     assert set(second) == {*first, f"{first[0]}.2"}
     assert set(last) == {*second, *put, f"{first[0]}.3"}
-
-
-def test_a_queue_changed_by_another_process_keeps_its_known_messages() -> None:
-    queues = messages.Queues()
-    known = queues.append("s", [said(text) for text in ("Hi.", "Tea?", "Yes.", "Green?")])
-    *old, new = queues.recognise("s", [said(text) for text in ("Yes.", "Green?", "Black.")])
-    assert old == known[2:]
-    assert new.ref == f"message:{content_digest('Black.')}"
-
-
-def test_equal_messages_keep_their_refs_when_a_queue_grows_or_shrinks() -> None:
-    queues = messages.Queues()
-    (first,) = queues.recognise("s", [said("ok")])
-    one, second = queues.recognise("s", [said("ok"), said("ok")])
-    assert (one, second.ref) == (first, f"{first.ref}.2")
-    assert queues.recognise("s", [said("ok")] * 3)[:2] == [first, second]
-    assert queues.recognise("s", [said("ok")] * 2)[0] == second  # the oldest has left
-
-
-# --- what this process knows of queues ------------------------------------------------------------------------------
-def test_all_queues_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "_PLACES", 5)
-    dropped, queues = drops["llamaindex.queues"], messages.Queues()
-    one, two = [said("a"), said("b")], [said("c"), said("d")]
-    first, second = queues.append("one", one), queues.append("two", two)
-    assert queues.recognise("one", one) == first
-    queues.append("three", two)  # too much: "two" was asked for longest ago
-    assert drops["llamaindex.queues"] == dropped + 1
-    assert queues.recognise("one", one) == first
-    assert queues.recognise("two", two) != second

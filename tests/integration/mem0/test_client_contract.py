@@ -6,7 +6,6 @@ import inspect
 import json
 import re
 import threading
-from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -35,13 +34,12 @@ OWNED = frozenset({"get_all", "delete_all", "delete_users"})
 
 
 class Service(Platform):
-    """Keeps what it is told, for each owner (`user_id`); "fail" is refused, "hang" is not answered."""
+    """Stores messages for each owner (`user_id`); a text with "fail" is refused."""
 
     def __init__(self) -> None:
         super().__init__()
         self.RequestHandlerClass = _Remembering
         self.records: dict[str, dict[str, Any]] = {}
-        self.over = threading.Event()
         self._lock = threading.Lock()
 
     def reply(self, method: str, path: str, asked: dict[str, Any]) -> Any:
@@ -64,10 +62,6 @@ class Service(Platform):
         text = asked["messages"][-1]["content"]
         if "fail" in text:
             return 400, {"detail": "scripted"}
-        if "hang" in text:
-            self._lock.release()
-            self.over.wait(10)
-            self._lock.acquire()
         user = asked["user_id"]
         id = f"{user}-{sum(item['user_id'] == user for item in self.records.values())}"
         self.records[id] = {"id": id, "memory": text, "user_id": asked["user_id"]}
@@ -147,66 +141,35 @@ class Hosted:
             seen.append(told)
         return json.dumps(seen).replace(self.owner, "ann")
 
-    async def reenter(self, text: str, query: str) -> object:
-        """The program's own part of the HTTP client searches, once, before the write is sent."""
-        found, owner = list[object](), {"filters": {"AND": [{"user_id": self.owner}]}}
-
-        def search(request: object) -> None:
-            if not found:
-                found.append(None)
-                found[0] = _texts(self.client.search(query, **owner))
-
-        async def search_async(request: object) -> None:
-            if not found:
-                found.append(None)
-                found[0] = _texts(await self.client.search(query, **owner))
-
-        is_async = inspect.iscoroutinefunction(inspect.unwrap(type(self.client).search))
-        http = self.client.async_client if is_async else self.client.client
-        http.event_hooks = {**http.event_hooks, "request": [search_async if is_async else search]}
-        return await self.write(text), found
-
     async def fail(self) -> object:
         return await self.write("Please fail.")
 
-    async def hang(self) -> object:
-        return await self.write("Please hang.")
-
     async def close(self) -> None:
-        self.service.over.set()
+        pass
 
 
 def _texts(result: Any) -> list[str]:
     return [item["memory"] for item in (result["results"] if isinstance(result, dict) else result)]
 
 
-class Contract(InstrumentorContract, ThreadedContract, ReentrantContract):
+@pytest.mark.parametrize("kind", [MemoryClient, AsyncMemoryClient])
+class TestMemoryClient(InstrumentorContract):
     instrumentor = Mem0Instrumentor
     in_parts = False
     beyond = HOOKS_OF_MEMORY
-    elsewhere = {SynchronousContract: "TestMemoryClient", CancelledContract: "TestAsyncMemoryClient"}
-    cannot = {StreamedContract: "the service answers whole"}
+    elsewhere = {
+        **dict.fromkeys(
+            (SynchronousContract, ThreadedContract, ReentrantContract), f"{_FOLDER}.test_contract:TestMemory"
+        ),
+        CancelledContract: f"{_FOLDER}.test_contract:TestAsyncMemory",
+    }
+    cannot = {StreamedContract: "the service does not stream"}
 
     @pytest.fixture
-    def program(self) -> Iterator[Callable[[], Hosted]]:
+    def program(self, kind: Any) -> Iterator[Callable[[], Hosted]]:
         with Service() as service:
             thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
             thread.start()
             numbers = iter(range(1_000))
-            yield lambda: self.make(service, f"ann{next(numbers)}")
-            service.over.set()
+            yield lambda: Hosted(kind, service, f"ann{next(numbers)}")
             service.shutdown()
-
-    @abstractmethod
-    def make(self, service: Service, owner: str) -> Hosted:
-        """A program of this kind of client."""
-
-
-class TestMemoryClient(Contract, SynchronousContract):
-    def make(self, service: Service, owner: str) -> Hosted:
-        return Hosted(MemoryClient, service, owner)
-
-
-class TestAsyncMemoryClient(Contract, CancelledContract):
-    def make(self, service: Service, owner: str) -> Hosted:
-        return Hosted(AsyncMemoryClient, service, owner)

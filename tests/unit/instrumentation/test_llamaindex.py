@@ -11,7 +11,7 @@ import pytest
 
 from memtrace_otel.capture import current_operation, operation, scope_id
 from memtrace_otel.capture.finalizers import report_waiting
-from memtrace_otel.instrumentation.llamaindex import state
+from memtrace_otel.instrumentation.llamaindex import messages, state
 from memtrace_otel.instrumentation.llamaindex.memory import queue_text
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece, message_text, pieces, query_text
 from memtrace_otel.instrumentation.llamaindex.state import Ledger, LlamaIndexPatches, store_behind, store_name
@@ -139,6 +139,20 @@ def test_the_text_of_a_long_queue_reads_fifty_messages() -> None:
     assert queue.looked_at == len(shown) == 50
     assert queue_text(queue[-50:]) == "\n".join(shown)
     assert queue_text(()) == ""
+
+
+def test_known_messages_are_matched_from_the_newest_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "_CONVERSATIONS", 2)
+    said = [SimpleNamespace(content=text) for text in ("Hi.", "ok", "ok")]
+    known = messages.Messages()
+    _, first, second = known.append("s", said)
+    assert known.recognise("s", said[1:]) == [first, second]
+    assert known.recognise("s", said[2:]) == [second]
+    foreign = [message.ref for message in known.recognise("s", [SimpleNamespace(content="Tea?")] * 2)]
+    assert foreign == [messages.message_ref("Tea?"), f"{messages.message_ref('Tea?')}.2"]
+    for name in ("t", "u"):
+        known.append(name, said)
+    assert known.recognise("s", said[2:]) != [second]
 
 
 # --- streams ---------------------------------------------------------------------------------------------------------

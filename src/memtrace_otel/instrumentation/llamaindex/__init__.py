@@ -29,7 +29,7 @@ def _both(class_name: str, steps: dict[str, StepFunction]) -> dict[str, StepFunc
 
 _MEMORY = {
     "get": memory.get,
-    "get_all": memory.get_all,
+    "get_all": memory.get,
     "put": memory.put,
     "set": memory.set_messages,
     "reset": memory.reset,
@@ -76,7 +76,7 @@ POINTS: Points = {
     f"{_CORE}.chat_engine.multi_modal_condense_plus_context": _both("MultiModalCondensePlusContextChatEngine", _CHAT),
     f"{_CORE}.memory.memory": {
         "Memory.aget": memory.get,
-        "Memory.aget_all": memory.get_all,
+        "Memory.aget_all": memory.get,
         "Memory.aput": memory.put,
         "Memory.aput_messages": memory.put,
         "Memory.aset": memory.set_messages,

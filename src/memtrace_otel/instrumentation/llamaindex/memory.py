@@ -6,11 +6,10 @@ summary. `gen_ai.memory.store.id` is the table (or the class) of the chat store;
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from itertools import chain
 from operator import is_
 from typing import Any, cast
 
@@ -87,26 +86,16 @@ def _make_room(call: Call, reading: Conversation) -> Step:
     given = list(cast("Sequence[Any]", call.arguments().get("messages") or ()))
     if len(given) == len(reading.queue) and all(map(is_, given, reading.queue)):
         return
-    queues, name = call.patches.queues, call.patches.scope_of_chat(call.instance)
-    stood = [message for message in reading.queue if message_text(message)]
-    known: defaultdict[int, list[Message]] = defaultdict(list)  # one object may be in the queue twice
-    for stands, message in zip(stood, queues.recognise(name, reading.queue), strict=True):
-        known[id(stands)].append(message)
-    kept = [message for message in given if message_text(message)]
-    names = [known[id(message)].pop() if known[id(message)] else None for message in reversed(kept)]  # the newest stay
-    said = list(zip(reversed(names), map(message_text, kept), strict=True))
-    kind = OpKind.UPDATE if all(message for message, _ in said) else OpKind.CONSOLIDATE
-    operation = _open(call, semconv.UPDATE_MEMORY, kind)
-    previous = read_previous(operation, reading.ref)
-    removed = read_messages(operation, list(chain.from_iterable(known.values())))
+    known, name = call.patches.messages, call.patches.scope_of_chat(call.instance)
+    old, standing = known.recognise(name, reading.queue), set(map(id, reading.queue))
+    summaries = [text for message in given if id(message) not in standing and (text := message_text(message))]
+    operation = _open(call, semconv.UPDATE_MEMORY, OpKind.CONSOLIDATE if summaries else OpKind.UPDATE)
+    previous, removed = read_previous(operation, reading.ref), read_messages(operation, old)
     yield
-    now: list[Message] = []
-    for message, text in said:
-        if message is None:
-            message = Message(variable_ref(RefKind.COMPLETION, text), text, operation.origin)
-            operation.wrote(message.ref, content=text, sources=removed)
-        now.append(message)
-    queues.keep(name, now)
+    for text in summaries:
+        message = Message(variable_ref(RefKind.COMPLETION, text), text, operation.origin)
+        operation.wrote(message.ref, content=text, sources=removed)
+        known.remember(name, message)
     reading.queue = given
     write_state(operation, reading.ref, queue_text(given), [*previous, *removed])
 
@@ -120,8 +109,8 @@ def _write(call: Call, *, whole: bool = False) -> Step:
     operation = _open(call, semconv.UPSERT_MEMORY, OpKind.UPDATE)
     conversation = Conversation(call.instance, operation, writes=True)
     conversation.sources += read_previous(operation, conversation.ref)
-    queues, name = call.patches.queues, call.patches.scope_of_chat(call.instance)
-    said = queues.replace(name, given) if whole else queues.append(name, given, answers)
+    known, name = call.patches.messages, call.patches.scope_of_chat(call.instance)
+    said = known.replace(name, given) if whole else known.append(name, given, answers)
     conversation.sources += read_messages(operation, said)
     call.carry(CONVERSATION, conversation)
     answering = ANSWERING.get()
@@ -138,16 +127,10 @@ def _write(call: Call, *, whole: bool = False) -> Step:
 
 
 def get(call: Call) -> Step:
-    """`get`, `aget`: queue and memory blocks in, messages of the next prompt out; omitted messages are candidates."""
-    yield from _read(call)
+    """`get`, `aget`, `get_all`, `aget_all`: queue and memory blocks in, the returned messages out.
 
-
-def get_all(call: Call) -> Step:
-    """`get_all`, `aget_all`: the whole conversation, with the messages that left the queue."""
-    yield from _read(call, archived=True)
-
-
-def _read(call: Call, *, archived: bool = False) -> Step:
+    Messages of the queue that are not returned are candidates.
+    """
     if not call.enter("memory.read"):
         return
     asked = call.arguments().get("input")
@@ -162,7 +145,7 @@ def _read(call: Call, *, archived: bool = False) -> Step:
     queue = conversation.queue
     if queue:
         conversation.context.append(operation.read(conversation.ref, role=Role.HIT, content=queue_text(queue)))
-    known = call.patches.queues.recognise(call.patches.scope_of_chat(call.instance), queue, archived=archived)
+    known = call.patches.messages.recognise(call.patches.scope_of_chat(call.instance), queue)
     for message, role in _shown(known, texts):
         message.read_by(operation, role)
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(messages))
@@ -179,7 +162,7 @@ def reset(call: Call) -> Step:
     ref = make_ref(RefKind.STATE, session_of(call.instance))
     sources = read_previous(operation, ref)
     yield
-    call.patches.queues.replace(call.patches.scope_of_chat(call.instance), ())
+    call.patches.messages.replace(call.patches.scope_of_chat(call.instance), ())
     operation.wrote(ref, action=Action.DELETE, sources=sources)
 
 
@@ -205,10 +188,8 @@ def archive_oldest_messages(call: Call) -> Step:
     )
     previous = read_previous(operation, conversation.ref)
     archived = yield
-    queues, name = call.patches.queues, call.patches.scope_of_chat(conversation.memory)
-    leaving = sum(1 for message in archived if message_text(message))
-    conversation.archived = queues.recognise(name, conversation.queue)[:leaving]
-    queues.shorten(name, leaving)
+    name, leaving = call.patches.scope_of_chat(conversation.memory), sum(map(bool, map(message_text, archived)))
+    conversation.archived = call.patches.messages.recognise(name, conversation.queue)[:leaving]
     conversation.queue = conversation.queue[len(archived) :]
     operation.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, len(archived))
     content = queue_text(conversation.queue)

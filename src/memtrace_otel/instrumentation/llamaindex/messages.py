@@ -1,7 +1,7 @@
 """Identity of chat messages: LlamaIndex gives messages no ids, and two equal messages are two.
 
 A message that is put into a chat memory gets a new ref; a reply gets the ref of the recorded answer with its text. A
-message that a chat store returns later is recognised by its text and its place in the queue.
+message that a chat store returns later is recognised by its text.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,9 +20,7 @@ from memtrace_otel.instrumentation.llamaindex.nodes import message_ref, message_
 from memtrace_otel.model import ref_kind
 from memtrace_otel.semconv import RefKind, Role
 
-_QUEUES = 1024
-_MESSAGES = 10_000
-_PLACES = 100_000  # of all queues, about 17 MB
+_CONVERSATIONS, _MESSAGES = 256, 1000
 _ROLES: Mapping[str, str] = {RefKind.MESSAGE: Role.MESSAGE, RefKind.ANSWER: Role.ANSWER}
 
 
@@ -41,15 +38,6 @@ class Message:
         return operation.read(self.ref, role=role, content=self.text, origin=self.origin)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A place in a queue: the message there, by a hash of its text."""
-
-    ref: str
-    key: int
-    origin: str
-
-
 def said_now(messages: Iterable[Any]) -> list[Message]:
     """New messages; messages without text (tool calls) are left out."""
     return [Message(f"{message_ref(text)}.{secrets.token_hex(8)}", text) for text in _texts(messages)]
@@ -61,117 +49,81 @@ def is_reply(message: Any) -> bool:
     return getattr(role, "value", role) == "assistant"
 
 
-class Queues:
-    """The active messages of conversations, oldest first. The least recently used conversation is forgotten first."""
+class Messages:
+    """The messages that this process has seen, by conversation; the least recently used one is forgotten first.
+
+    Of equal texts the newest message in a queue is the newest known message. A message of another process gets a ref of
+    its text and its number among the unknown equal texts.
+    """
 
     def __init__(self) -> None:
-        self._queues: OrderedDict[str, list[_Place]] = OrderedDict()
+        self._known: OrderedDict[str, list[tuple[int, str, str]]] = OrderedDict()  # hash of the text, ref, origin
         self._lock = threading.RLock()
         new_lock_after_fork(self)
 
     def append(self, name: str, messages: Iterable[Any], answers: Sequence[Message] = ()) -> list[Message]:
-        """Put messages at the end of a queue.
+        """Name messages that are put into a conversation.
 
-        A reply is the one of `answers` that has its text and is not in the queue. With several such answers the reply
-        is a new message.
+        A reply is the one of `answers` that has its text and is not in the conversation. With several such answers the
+        reply is a new message.
         """
-        said = [(one, is_reply(message)) for message in messages for one in said_now([message])]
-        with self._queue(name) as queue:
-            found: list[Message] = []
-            for one, replies in said:
-                found.append(_answer(one, answers, queue) if replies and answers else one)
-                queue += _places(found[-1:])
+        found: list[Message] = []
+        for message in messages:
+            for one in said_now([message]):
+                found.append(self._answer(name, one, answers) if is_reply(message) else one)
+                self.remember(name, found[-1])
         return found
 
     def replace(self, name: str, messages: Iterable[Any]) -> list[Message]:
-        """Set the messages of a queue; messages that were in the queue keep their refs."""
+        """Set the messages of a conversation; known messages keep their refs."""
         said = said_now(messages)
-        with self._queue(name) as queue:
-            places = _match(queue, [message.text for message in said])
-            found = [_message(place, one.text) if place else one for place, one in zip(places, said, strict=True)]
-            queue[:] = _places(found)
-        return found
-
-    def keep(self, name: str, messages: Sequence[Message]) -> None:
-        """Set a queue to known messages."""
-        with self._queue(name) as queue:
-            queue[:] = _places(messages)
-
-    def recognise(self, name: str, messages: Iterable[Any], *, archived: bool = False) -> list[Message]:
-        """The messages that a chat store returns.
-
-        A message of another process gets a ref of its text and its number among equal texts. With `archived` the store
-        also returns messages that have left the queue.
-        """
-        texts = _texts(messages)
-        with self._queue(name) as queue:
-            places, taken = _match(queue, texts, archived=archived), {place.ref for place in queue}
-            numbers = Counter[str]()
-            found = [
-                _message(place, text) if place else Message(_numbered(text, numbers, taken), text)
-                for place, text in zip(places, texts, strict=True)
-            ]
-            if not all(places) and not archived:
-                queue[:] = _places(found)
-        return found
-
-    def shorten(self, name: str, removed: int) -> None:
-        """Forget the oldest messages of a queue."""
-        with self._queue(name) as queue:
-            del queue[:removed]
-
-    @contextmanager
-    def _queue(self, name: str) -> Generator[list[_Place]]:
-        """A queue for reads and changes."""
+        found = [known or one for known, one in zip(self._match(name, [one.text for one in said]), said, strict=True)]
         with self._lock:
-            queue = self._queues.setdefault(name, [])
-            self._queues.move_to_end(name)
-            yield queue
-            del queue[:-_MESSAGES]
-            places = sum(map(len, self._queues.values()))
-            while len(self._queues) > _QUEUES or places > _PLACES:
-                forgotten = self._queues.popitem(last=False)[1]
-                places -= len(forgotten)
-                if forgotten:
-                    note_drop("llamaindex.queues", system="llamaindex")
+            self._known[name] = []
+        for message in found:
+            self.remember(name, message)
+        return found
+
+    def remember(self, name: str, message: Message) -> None:
+        """Add a message to a conversation."""
+        with self._lock:
+            known = self._known.setdefault(name, [])
+            known.append((hash(message.text), message.ref, message.origin))
+            del known[:-_MESSAGES]
+            self._known.move_to_end(name)
+            while len(self._known) > _CONVERSATIONS:
+                self._known.popitem(last=False)
+                note_drop("llamaindex.queues", system="llamaindex")
+
+    def recognise(self, name: str, messages: Iterable[Any]) -> list[Message]:
+        """The messages that a chat store returns, oldest first."""
+        texts, numbers = _texts(messages), Counter[str]()
+        found: list[Message] = []
+        for text, known in zip(texts, self._match(name, texts), strict=True):
+            if known is None:
+                numbers[text] += 1
+                number = f".{numbers[text]}" if numbers[text] > 1 else ""
+                known = Message(f"{message_ref(text)}{number}", text)
+            found.append(known)
+        return found
+
+    def _match(self, name: str, texts: Sequence[str]) -> list[Message | None]:
+        """The known message of each text, None for an unknown text."""
+        left: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)
+        with self._lock:
+            for key, ref, origin in self._known.get(name, ()):
+                left[key].append((ref, origin))
+        found: list[Message | None] = []
+        for text in reversed(texts):
+            known = left[hash(text)].pop() if left[hash(text)] else None
+            found.append(Message(known[0], text, known[1]) if known else None)
+        return found[::-1]
+
+    def _answer(self, name: str, reply: Message, answers: Sequence[Message]) -> Message:
+        held = {ref for _, ref, _ in self._known.get(name, ())}
+        equal = [one for one in answers if one.text.strip() == reply.text.strip() and one.ref not in held]
+        return replace(equal[0], text=reply.text) if len(equal) == 1 else reply
 
 
 def _texts(messages: Iterable[Any]) -> list[str]:
     return [text for text in map(message_text, messages) if text]
-
-
-def _places(messages: Sequence[Message]) -> list[_Place]:
-    return [_Place(message.ref, hash(message.text), message.origin) for message in messages[-_MESSAGES:]]
-
-
-def _message(place: _Place, text: str) -> Message:
-    return Message(place.ref, text, place.origin)
-
-
-def _answer(reply: Message, answers: Sequence[Message], queue: Sequence[_Place]) -> Message:
-    held = {place.ref for place in queue}
-    equal = [one for one in answers if one.text.strip() == reply.text.strip() and one.ref not in held]
-    return replace(equal[0], text=reply.text) if len(equal) == 1 else reply
-
-
-def _match(queue: Sequence[_Place], texts: Sequence[str], *, archived: bool = False) -> list[_Place | None]:
-    """The place of each text in a queue, None for an unknown text.
-
-    Of equal texts the oldest are matched first in a queue that has grown, else the newest.
-    """
-    grown = len(texts) > len(queue) and not archived
-    left: defaultdict[int, list[_Place]] = defaultdict(list)
-    for place in reversed(queue) if grown else queue:
-        left[place.key].append(place)
-    keys = [hash(text) for text in (texts if grown else reversed(texts))]
-    found = [left[key].pop() if left[key] else None for key in keys]
-    return found if grown else found[::-1]
-
-
-def _numbered(text: str, numbers: Counter[str], taken: set[str]) -> str:
-    """The next ref of a text that is not taken."""
-    while True:
-        numbers[text] += 1
-        ref = message_ref(text) + (f".{numbers[text]}" if numbers[text] > 1 else "")
-        if ref not in taken:
-            return ref

@@ -1,4 +1,4 @@
-"""What the LlamaIndex instrumentor remembers: stored chunks and documents, message queues, the scopes of stores."""
+"""What the LlamaIndex instrumentor remembers: stored chunks and documents, chat messages, the scopes of stores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from memtrace_otel.capture.finalizers import report_waiting
 from memtrace_otel.capture.fork import new_lock_after_fork
 from memtrace_otel.instrumentation import steps
 from memtrace_otel.instrumentation.base import Patches
-from memtrace_otel.instrumentation.llamaindex.messages import Queues
+from memtrace_otel.instrumentation.llamaindex.messages import Messages
 from memtrace_otel.instrumentation.llamaindex.nodes import Piece
 from memtrace_otel.instrumentation.steps import StepFunction
 from memtrace_otel.instrumentation.store_location import ObjectNames, Places
@@ -110,7 +110,7 @@ class LlamaIndexPatches(Patches):
 
     def __init__(self, tracer: Tracer) -> None:
         super().__init__(tracer, "llamaindex")
-        self.ledger, self.queues = Ledger(), Queues()
+        self.ledger, self.messages = Ledger(), Messages()
         self._nameless, self._places = ObjectNames(), Places()
         self._scope = lru_cache(maxsize=1024)(scope_id)
 
