@@ -1,4 +1,4 @@
-"""Beside opentelemetry-instrumentation-genai-openai: its span is enriched, no chat call has two."""
+"""opentelemetry-instrumentation-genai-openai beside ours: its span is enriched, a chat call has one span."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real EverOS (the release installed here) on scripted models; what was recorded is read back from its bytes."""
+"""A real EverOS (the installed release) on scripted models; the spans are decoded from the exported bytes."""
 
 from __future__ import annotations
 

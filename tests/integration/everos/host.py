@@ -1,4 +1,4 @@
-"""An application with EverOS inside: it runs in a thread with a loop of its own, and is used over its HTTP routes.
+"""An application with EverOS inside: EverOS runs in a thread with its own event loop and serves HTTP routes.
 
 with Everos(folder, models) as everos:
     ann = everos.memory()

@@ -1,4 +1,4 @@
-"""The scripted model server for EverOS: its prompts, embeddings of the size it wants, and a cross-encoder."""
+"""The scripted model server for EverOS: replies by kind of prompt, embeddings and a cross-encoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agent mode: what a trajectory teaches, and the skills made of it."""
+"""Agent mode: cases from trajectories, and skills from cases."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The reference conversation on a real EverOS: every operation and dependency that a tracer written into its ancestor
-records (E1 to E29), from an unmodified EverOS, by the same purposes."""
+"""The reference conversation on a real EverOS, compared with a tracer that is written into the code of its predecessor.
+
+E1 to E29: the operations and dependencies of that tracer, with the same purposes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of instrumentors, for an application with EverOS inside."""
+"""The contract of instrumentors for an application with EverOS inside."""
 
 from __future__ import annotations
 

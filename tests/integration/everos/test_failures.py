@@ -1,4 +1,4 @@
-"""What EverOS swallows: unusable replies, retries, background work given up."""
+"""Failures that EverOS does not report: unusable replies, retries, abandoned background work."""
 
 from __future__ import annotations
 

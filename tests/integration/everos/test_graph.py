@@ -1,4 +1,4 @@
-"""From spans of a real EverOS, over the wire, to the evolution of a memory: what the graph must and must not say."""
+"""The evolution graph of a memory, from the exported spans of a real EverOS."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Everything that EverOS does, and is observed at, while whatever of ours breaks: it does the same as without us.
+"""All of EverOS with faults in our steps: results stay the same.
 
-What is recorded differs from run to run here (background work that overtakes other work), what the program sees does
-not: the contract of what is recorded is kept in test_contract.py.
+The recorded spans differ from run to run here, because background work overtakes other work. So test_contract.py tests
+the recorded spans.
 """
 
 from __future__ import annotations

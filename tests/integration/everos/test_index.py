@@ -1,4 +1,4 @@
-"""Markdown to index: the half of EverOS that runs without any context, and edits made by hand."""
+"""Markdown to index: the background worker without a trace context, and files edited by a person."""
 
 from __future__ import annotations
 

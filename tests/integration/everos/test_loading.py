@@ -1,4 +1,4 @@
-"""A conversation given to an EverOS in the program, under opentelemetry-instrument."""
+"""EverOS under opentelemetry-instrument: a conversation."""
 
 from __future__ import annotations
 

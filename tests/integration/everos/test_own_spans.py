@@ -1,4 +1,4 @@
-"""EverOS' own spans in the application's pipeline, and nothing of EverOS' own export changed."""
+"""EverOS' own spans in the pipeline of the application; EverOS' own export is unchanged."""
 
 from __future__ import annotations
 

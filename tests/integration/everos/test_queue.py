@@ -1,4 +1,4 @@
-"""Requests that EverOS answers at once and works on later (1.5)."""
+"""Requests that EverOS answers at once and processes later (1.5)."""
 
 from __future__ import annotations
 

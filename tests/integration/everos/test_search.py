@@ -1,4 +1,4 @@
-"""The five search methods: query, candidates with scores, hits in rank order, rounds, and what is returned beside."""
+"""The five search methods: query, candidates with scores, hits in rank order, rounds, waiting messages."""
 
 from __future__ import annotations
 

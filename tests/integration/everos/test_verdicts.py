@@ -1,4 +1,4 @@
-"""A wrong answer over a real EverOS, with one planted cause each: the verdict names the operation to blame."""
+"""Wrong answers of a real EverOS with one planted fault each: the verdict names the decisive operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents whose tools are functions of the program that search: what they hand to the model is in the agent's answer."""
+"""Agents with search functions as tools: the answer of the agent reads the chunks that the tools return."""
 
 from __future__ import annotations
 

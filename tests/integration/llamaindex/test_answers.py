@@ -1,5 +1,4 @@
-"""One answer per question: streamed or not, through chat engines, routers and sub-questions, with the model's own
-instrumentation beside."""
+"""One answer per question: streamed or not, through chat engines, routers, sub-questions and agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside the instrumentations of others: their spans are the same with and without ours, and ours are not doubled."""
+"""Other instrumentations beside ours: their spans are unchanged, and our spans are recorded once."""
 
 from __future__ import annotations
 

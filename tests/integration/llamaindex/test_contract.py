@@ -1,4 +1,4 @@
-"""LlamaIndex keeps the contract of instrumentors: a retriever over a growing index, and a chat memory."""
+"""The contract of instrumentors for LlamaIndex: a retriever over a growing index, and a chat memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From spans of a real LlamaIndex, over the wire, to the evolution of a chunk: what the graph must and must not say."""
+"""The evolution graph of a chunk, from the exported spans of a real LlamaIndex."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents in an index, retrieved and answered from, under opentelemetry-instrument."""
+"""LlamaIndex under opentelemetry-instrument: index, retrieval and answer."""
 
 from __future__ import annotations
 

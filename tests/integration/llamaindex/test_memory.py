@@ -1,4 +1,4 @@
-"""Chat memory: the queue as one evolving state, its flush into memory blocks, and what the next prompt is given."""
+"""Chat memory: the queue as one evolving state, the flush into memory blocks, the next prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose an answer is: equal questions of different owners are different questions."""
+"""The scope of an answer: equal questions of different owners are different questions."""
 
 from __future__ import annotations
 

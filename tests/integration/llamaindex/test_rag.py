@@ -1,4 +1,4 @@
-"""From documents to answers: what is recorded of ingestion, retrieval, re-ranking and synthesis."""
+"""Ingestion, retrieval, reranking and synthesis, from documents to answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reply that is put into a chat memory is the answer that it was, whoever puts it there."""
+"""A reply in a chat memory has the ref of the recorded answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LlamaIndex keeps the contract of streams: of query engines and chat engines, by generators, threads and tasks."""
+"""The contract of streams for LlamaIndex: query engines and chat engines, generators, threads and tasks."""
 
 from __future__ import annotations
 

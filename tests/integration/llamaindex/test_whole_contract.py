@@ -1,4 +1,4 @@
-"""LlamaIndex keeps the contract of instrumentors in all that it does: every hook meets every fault."""
+"""The contract of instrumentors for a program that uses all of LlamaIndex: every step meets every fault."""
 
 from __future__ import annotations
 

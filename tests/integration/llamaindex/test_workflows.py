@@ -1,4 +1,4 @@
-"""Workflows of the program: each step runs in a context of its own, and what one has found is known to the next."""
+"""Workflows of the program: each step runs in its own context and reads the retrievals of earlier steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hosted service: the real `MemoryClient` and `AsyncMemoryClient` on a loopback server that answers as it does."""
+"""The hosted service: the real `MemoryClient` and `AsyncMemoryClient` against a scripted loopback server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hosted clients of Mem0 under the contract of instrumentors, on a service that remembers."""
+"""The contract of instrumentors for the hosted clients of Mem0, against a loopback service with a store."""
 
 from __future__ import annotations
 

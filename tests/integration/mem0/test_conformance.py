@@ -1,5 +1,7 @@
-"""The reference conversation on a real Mem0 1.x: every operation and dependency that a tracer written into Mem0 records
-(M1 to M10), from an unmodified Mem0; and where such a tracer is wrong (W1, W3, W4, W10, W11) or does harm (B1, B2)."""
+"""The reference conversation on a real Mem0 1.x, compared with a tracer that is written into the code of Mem0.
+
+M1 to M10: the operations and dependencies of that tracer. W1 to W11, B1, B2: its errors, which must not occur here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mem0 under the contract of instrumentors, fault injection included."""
+"""The contract of instrumentors for Mem0, with fault injection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages without ids: equal texts of two calls are two messages, and every step of one call reads the same one."""
+"""Messages without ids: equal texts of two calls have two refs, and all steps of one call read the same ref."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From spans of a real Mem0, over the wire, to the evolution of a fact: what the graph must and must not say."""
+"""The evolution graph of a fact, from the exported spans of a real Mem0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graph memory of Mem0 1.x while whatever of ours breaks: it relates, finds and forgets the same."""
+"""Graph memory of Mem0 1.x with faults in our steps: results stay the same."""
 
 from __future__ import annotations
 

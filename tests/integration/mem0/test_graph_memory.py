@@ -1,4 +1,4 @@
-"""Graph memory of Mem0 1.x on an embedded Kuzu: relations are records that are found, added, kept and deleted."""
+"""Graph memory of Mem0 1.x on an embedded Kuzu: relations as records that are added, found and deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observing never harms: results, stored records, prompts and errors of Mem0 are the same with and without us."""
+"""Results, stored records, prompts and errors of Mem0 are equal with and without the instrumentor."""
 
 from __future__ import annotations
 

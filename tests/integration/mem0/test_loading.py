@@ -1,4 +1,4 @@
-"""A user's facts, added and searched, under opentelemetry-instrument."""
+"""Mem0 under opentelemetry-instrument: add and search."""
 
 from __future__ import annotations
 

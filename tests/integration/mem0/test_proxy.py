@@ -1,4 +1,4 @@
-"""`mem0.proxy`: its chat call adds to the memory in a bare thread, which belongs to its caller's trace all the same."""
+"""`mem0.proxy`: the chat call adds to the memory in a thread, and the add is in the trace of the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Public calls as spans of the GenAI memory conventions, and what each of them reads and produces."""
+"""Public calls as spans of the GenAI memory conventions, with their inputs and outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The facts we read from a reply are the facts that Mem0 read from it, whatever the model wrote."""
+"""The recorded facts of a reply are the facts that Mem0 parses from the same reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ranks a search of Mem0 2.x: entities and the memories they point to, words, filters."""
+"""The ranking of a search in Mem0 2.x: entities and their memories, keywords, filters."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The same scenario on every vector store, and origins in the payloads of stored records: across processes, stripped
-from what the program sees, untouched when not asked for."""
+"""The same scenario on every vector store, and origins in the payloads of stored records.
+
+The origins are found across processes and are removed from everything that the program sees.
+"""
 
 from __future__ import annotations
 
