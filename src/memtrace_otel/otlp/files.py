@@ -1,6 +1,6 @@
 """Reads files of spans: OTLP/JSON (one request per line or per file), OTLP protobuf, graph JSON; gzip of each.
 
-A file of the Collector may also hold logs and metrics: evaluations among the logs are taken, as by the receiver.
+A JSON file of the Collector may also hold logs and metrics: evaluations among the logs are taken, as by the receiver.
 Everything is checked here, so that an import can be refused before anything is written.
 """
 
@@ -17,9 +17,6 @@ from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import cast
-
-from google.protobuf.message import DecodeError as ProtobufError
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from memtrace_otel import semconv, settings
 from memtrace_otel.otlp.decode import DecodeError, check_ids, check_wire_version, parse_request
@@ -91,7 +88,10 @@ def read_file(path: str | Path) -> Iterator[Item]:
         if not start:
             raise InputError(path, 0, "the file is empty")
         source = _Source(path, stream, settings.MAX_IMPORT_BYTES.read())
-        yield from _read_json(source) if _JSON.match(start) else _read_protobuf(source)
+        if _JSON.match(start):
+            yield from _read_json(source)
+        else:
+            yield _read_protobuf(source)
 
 
 class _Source:
@@ -124,16 +124,13 @@ class _Source:
         return data
 
 
-def _read_protobuf(source: _Source) -> Iterator[OtlpBody | Skipped]:
+def _read_protobuf(source: _Source) -> OtlpBody:
     body = source.rest(0)
     try:
         _check(body)
     except DecodeError as error:
-        if not _is_logs(body):
-            raise InputError(source.path, 0, f"neither JSON nor valid OTLP protobuf: {error}") from None
-        yield from _evaluations(source.path, 0, body)
-    else:
-        yield OtlpBody(body)
+        raise InputError(source.path, 0, f"neither JSON nor a valid OTLP trace request in protobuf: {error}") from None
+    return OtlpBody(body)
 
 
 def _read_json(source: _Source) -> Iterator[Item]:
@@ -206,20 +203,6 @@ def _evaluations(path: Path, line: int, body: bytes) -> Iterator[OtlpBody | Skip
         yield OtlpBody(checked.body, line)
     if checked.rejected:
         yield Skipped(OTHER_LOGS, checked.rejected, line)
-
-
-def _is_logs(body: bytes) -> bool:
-    """Tell a logs request from a faulty trace request: a span has no field with the number of a time or event name."""
-    try:
-        request = ExportLogsServiceRequest.FromString(body)
-    except ProtobufError:
-        return False
-    return any(
-        record.time_unix_nano or record.observed_time_unix_nano or record.event_name
-        for group in request.resource_logs
-        for scope in group.scope_logs
-        for record in scope.log_records
-    )
 
 
 def _check(body: bytes) -> None:

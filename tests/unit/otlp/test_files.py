@@ -8,8 +8,6 @@ import os
 import random
 import subprocess
 import sys
-import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,27 +109,6 @@ def test_evaluations_among_logs_are_the_judge_spans_that_the_receiver_makes(tmp_
     assert (metrics, rest) == (Skipped(METRICS, 1, 1), [Skipped(OTHER_LOGS, 1, 4), Skipped(METRICS, 1, 5)])
 
 
-@pytest.mark.parametrize(
-    "records",
-    [
-        [EVALUATION, OTHER],
-        [OTHER],
-        [EVALUATION | {"body": {"stringValue": "x" * 2**21}}],
-        [{name: value for name, value in EVALUATION.items() if not name.lower().endswith("unixnano")}],
-    ],
-)
-def test_logs_in_protobuf_give_the_same_items_as_in_json(
-    tmp_path: Path, records: list[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(time, "time_ns", lambda: 7)  # when those without a time are of
-    in_json = list(read_file(written(tmp_path, logs(*records))))
-    in_protobuf = list(read_file(written(tmp_path, json_to_logs(json.loads(logs(*records))))))
-    assert [replace(item, line=0) for item in in_json if not isinstance(item, GraphDocument)] == in_protobuf
-    assert {type(item) for item in in_json} == {
-        kind for kind, record in ((OtlpBody, records[0] != OTHER), (Skipped, OTHER in records)) if record
-    }
-
-
 def with_span(**fields: object) -> bytes:
     span = {"traceId": "a" * 32, "spanId": "b" * 16, **fields}
     return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
@@ -143,7 +120,7 @@ def with_span(**fields: object) -> bytes:
         (b"", 0, "empty"),
         (gzip.compress(b"", mtime=0), 0, "empty"),
         (b"\n \n", 0, "neither JSON"),
-        (b"hello world\n", 0, "neither JSON nor valid OTLP protobuf"),
+        (b"hello world\n", 0, "neither JSON nor a valid OTLP trace request"),
         (BODY[:-3], 0, "truncated"),
         (gzip.compress(LINE, mtime=0)[:-30], 0, "cut off"),
         (gzip.compress(LINE, mtime=0)[:20] + b"\xff" * 40, 0, "damaged gzip|cut off"),
