@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from google.protobuf.message import DecodeError as ProtobufError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -48,24 +47,6 @@ def parse_request(body: bytes) -> list[SpanGroup]:
         for resource_spans in request.resource_spans
         for scope_spans in resource_spans.scope_spans
     ]
-
-
-class IndexedFields(NamedTuple):
-    """What of a span a store looks spans up by and a server counts; equal to the fields of its `OperationSpan`.
-
-    `written` are the refs of its outputs, `evaluations` label and score of each evaluation of an answer that it holds.
-    `lost` is how many spans its process says were dropped.
-    """
-
-    kind: str
-    scope: str
-    origins: set[str]
-    evaluations: tuple[tuple[str, float | None], ...] = ()
-    written: frozenset[str] = frozenset()
-    system: str = ""
-    part: int = 0
-    incomplete: frozenset[str] = frozenset()
-    lost: int = 0
 
 
 def check_ids(span: Span) -> str:

@@ -1,7 +1,6 @@
 """Where spans live: the protocols every store keeps, the embedded store (one SQLite file), tracing backends."""
 
 from memtrace_otel.sources.errors import DamagedError, SourceLimitError, StoreError
-from memtrace_otel.sources.ingest import NewSpan
 from memtrace_otel.sources.nearby import NearbySources
 from memtrace_otel.sources.opening import SourceError, open_source
 from memtrace_otel.sources.protocols import RecordSource, SpanStore, StoredVerdict, StoreStats, TraceSource, VerdictLog
@@ -11,7 +10,6 @@ from memtrace_otel.sources.sqlite import SqliteStore
 __all__ = [
     "DamagedError",
     "NearbySources",
-    "NewSpan",
     "RecordSource",
     "RemoteSource",
     "SourceError",

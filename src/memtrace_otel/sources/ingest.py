@@ -9,17 +9,15 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from google.protobuf.message import DecodeError as ProtobufError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
-from memtrace_otel import semconv
-from memtrace_otel.model import AttributeValue, OperationSpan, Variable, has_evaluation, is_origin, label_and_score
-from memtrace_otel.otlp.decode import DecodeError, IndexedFields, SpanGroup, check_ids, decode_span, parse_request
+from memtrace_otel.model import AttributeValue, OperationSpan, Variable, has_evaluation, is_origin
+from memtrace_otel.otlp.decode import DecodeError, SpanGroup, check_ids, decode_span, parse_request
 from memtrace_otel.otlp.values import attributes, decode_pairs
 from memtrace_otel.sources.compression import MAX_BODY_BYTES, BodyError, compress
 from memtrace_otel.sources.database import transaction
@@ -94,45 +92,6 @@ def decode_batch(connection: sqlite3.Connection, most_bytes: int = BATCH_BYTES) 
                 [(part.body, part.reason, received) for part in rejected],
             )
     return Batch(new, quarantined, last)
-
-
-class NewSpan(NamedTuple):
-    """A span as `serve` counts and watches it; goes once `serve` takes operation spans."""
-
-    trace_id: str
-    span_id: str
-    name: str
-    start: int
-    instrumentation_scope: str
-    fields: IndexedFields
-    service: str = ""
-
-    @classmethod
-    def of(cls, span: OperationSpan) -> NewSpan:
-        """Return it of a span."""
-        lost = span.attributes.get(semconv.LOST)
-        fields = IndexedFields(
-            span.kind,
-            span.scope,
-            {variable.origin for variable in span.inputs if variable.origin},
-            tuple(evaluations_of(span)),
-            frozenset(variable.ref for variable in span.outputs),
-            span.system,
-            span.part,
-            frozenset(span.incomplete),
-            max(0, lost) if isinstance(lost, int) else 0,
-        )
-        return cls(span.trace_id, span.span_id, span.name, span.start, span.instrumentation_scope, fields, span.service)
-
-
-def evaluations_of(span: OperationSpan) -> Iterator[tuple[str, float | None]]:
-    """Yield label and score of each evaluation that a span holds."""
-    names = (semconv.EVALUATION_LABEL, semconv.EVALUATION_SCORE)
-    if any(name in span.attributes for name in names):
-        yield label_and_score(span.attributes)
-    for event in span.events:
-        if event.name == semconv.EVALUATION_EVENT:
-            yield label_and_score(event.attributes)
 
 
 def _oldest(connection: sqlite3.Connection, most_bytes: int) -> list[tuple[int, bytes, int]]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from memtrace_otel import semconv, settings
-from memtrace_otel.model import OperationSpan, has_failing_evaluation, is_origin
-from memtrace_otel.otlp.decode import IndexedFields
+from memtrace_otel.model import OperationSpan, has_failing_evaluation
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +38,3 @@ def named(span: OperationSpan) -> set[str]:
 def operation_names(kind: str) -> list[str]:
     """Return the GenAI operation names that stand for a kind where a span does not say it."""
     return [name for name, stood_for in semconv.KIND_OF_OPERATION.items() if stood_for == kind]
-
-
-def indexed_judged_traces(trace_id: str, fields: IndexedFields) -> set[str]:
-    """Return the same, and more, of what is indexed of a span: its origins may have any role."""
-    others = () if fields.kind == semconv.OpKind.RESPOND else filter(is_origin, fields.origins)
-    return {trace_id, *(origin[:32] for origin in others)} if fields.evaluations else set()
