@@ -55,6 +55,6 @@ def read_rejected(signal: Signal, body: bytes) -> tuple[int, str]:
             Parse(body, reply, ignore_unknown_fields=True)
     except (ParseError, UnicodeDecodeError, RecursionError):
         raise ReplyError(_NOT_OTLP) from None
-    part = reply.partial_success
-    rejected = part.rejected_log_records if isinstance(reply, ExportLogsServiceResponse) else part.rejected_spans
-    return rejected, part.error_message
+    if isinstance(reply, ExportLogsServiceResponse):
+        return reply.partial_success.rejected_log_records, reply.partial_success.error_message
+    return reply.partial_success.rejected_spans, reply.partial_success.error_message

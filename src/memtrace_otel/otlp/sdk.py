@@ -48,12 +48,14 @@ def _as_unicode(span: ReadableSpan) -> ReadableSpan:
     """Return a copy of the span with a question mark for each lone surrogate."""
     events = BoundedList[Event](None)
     events.extend(
-        Event(text(event.name), _attributes(event.attributes, event.dropped_attributes), event.timestamp)
-        for event in span.events
+        [
+            Event(text(event.name), _attributes(event.attributes, event.dropped_attributes), event.timestamp)
+            for event in span.events
+        ]
     )
     events.dropped = span.dropped_events
     links = BoundedList[Link](None)
-    links.extend(Link(link.context, _attributes(link.attributes, link.dropped_attributes)) for link in span.links)
+    links.extend([Link(link.context, _attributes(link.attributes, link.dropped_attributes)) for link in span.links])
     links.dropped = span.dropped_links
     description = span.status.description
     return ReadableSpan(

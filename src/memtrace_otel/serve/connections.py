@@ -61,11 +61,11 @@ class Connections:
     def _close_oldest(self) -> None:
         """Close the oldest connection without a request, else the oldest one whose body has not arrived."""
         oldest = [made for made in self._idle_since if made in self._open and not made.transport.is_closing()]
-        for condition in (lambda made: not _is_working(made), lambda made: made.cycle.more_body):
-            for made in oldest:
-                if condition(made):
-                    made.transport.abort()
-                    return
+        waiting = [made for made in oldest if not _is_working(made)] or [
+            made for made in oldest if made.cycle.more_body
+        ]
+        if waiting:
+            waiting[0].transport.abort()
 
 
 def _is_handshake(made: H11Protocol) -> bool:
