@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
@@ -10,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from contextlib import closing
 from pathlib import Path
 from urllib.error import HTTPError
@@ -98,51 +96,6 @@ def test_a_damaged_span_does_not_stop_the_background_work(start: Start, tmp_path
     fail(server, failing)
     server.until(lambda: server.metric("verdicts") == 1)
     assert sum(server.restarts(process) for process in Process) == 0
-
-
-def test_a_process_that_cannot_be_started_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "a.db"
-    SqliteStore.open(path).close()
-    decoding = Child(Process.DECODING, (str(path),), Metrics())
-    start, starts, started = decoding._start, list[int](), threading.Event()
-
-    def start_in_need() -> subprocess.Popen[bytes]:
-        starts.append(1)
-        if len(starts) < 3:
-            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
-        started.set()
-        return start()
-
-    monkeypatch.setattr(decoding, "_start", start_in_need)
-    os.kill(decoding._process.pid, signal.SIGKILL)
-    assert started.wait(20)
-    decoding.stop()
-    assert "the decoding process cannot be started: [Errno 11] Resource temporarily unavailable" in caplog.text
-
-
-def test_a_process_that_starts_while_the_server_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.db"
-    SqliteStore.open(path).close()
-    decoding = Child(Process.DECODING, (str(path),), Metrics())
-    start, starting, ending = decoding._start, threading.Event(), threading.Event()
-
-    def start_late() -> subprocess.Popen[bytes]:
-        starting.set()
-        ending.wait(10)
-        time.sleep(0.2)  # `stop` looks at the one before
-        return start()
-
-    monkeypatch.setattr(decoding, "_start", start_late)
-    os.kill(decoding._process.pid, signal.SIGKILL)
-    assert starting.wait(10)
-    stopping = threading.Thread(target=decoding.stop, daemon=True)
-    stopping.start()
-    ending.set()
-    stopping.join(20)
-    assert not stopping.is_alive()
-    assert decoding._process.poll() is not None
 
 
 @pytest.mark.parametrize("process", Process)

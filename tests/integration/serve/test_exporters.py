@@ -114,18 +114,6 @@ def test_a_killed_decoding_process_is_restarted_and_loses_no_span(start: Start) 
     assert ids([*first, *second]) <= server.span_ids()
 
 
-def test_two_servers_write_one_file(start: Start) -> None:
-    servers = [start(), start()]
-    sent: set[str] = set()
-    for _ in range(10):
-        for server in servers:
-            some = spans(30)
-            assert exporter(server, "http").export(some) is SpanExportResult.SUCCESS
-            sent |= ids(some)
-    assert [server.terminate() for server in servers] == [0, 0]
-    assert servers[0].span_ids() == sent
-
-
 @pytest.mark.parametrize("kind", ["grpc", "http"])
 def test_evaluations_in_logs_become_judge_spans(start: Start, kind: str) -> None:
     server = start()

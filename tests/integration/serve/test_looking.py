@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.semconv import ATTRIBUTION_SCOPE
 from memtrace_otel.sources import SqliteStore
 from tests.integration.serve.conftest import Server, Start
 from tests.integration.serve.test_two_servers import (
@@ -106,32 +105,6 @@ def test_while_the_backend_is_silent_verdicts_are_kept_and_sent_later(
     each_was_sent_once(backend, 1)
 
 
-def test_a_verdict_made_in_silence_replaces_what_the_backend_shows_then(
-    start: Start, backend: Server, tempo: Tempo, asked: Asked, tmp_path: Path
-) -> None:
-    _, answered, failing_trace = story(1)
-    blind = looking(start, asked, tmp_path / "blind.db", backend)
-    assert blind.post("/v1/traces", answered)[0] == 200
-    fail(blind, failing_trace)
-    blind.until(lambda: backend.metric("decoded_spans") >= 2 and not list(tmp_path.glob("blind.db-turn")))
-    (shown,) = newest(backend, failing_trace)
-    tempo.silence = 503, b""
-    server = looking(start, asked, tmp_path / "one.db", backend)
-    failing(server)
-    server.until(lambda: server.metric("failed_sends") >= 1)
-    tempo.silence = None
-    server.until(lambda: newest(backend, failing_trace) not in ([shown], []))
-    assert len(newest(backend, failing_trace)) == 1
-
-
 def verdicts(server: Server) -> int:
     with SqliteStore.open(server.database, create=False) as store:
         return len(store.verdicts())
-
-
-def newest(server: Server, trace_id: str) -> list[str]:
-    """The verdicts on a trace that no other one replaces."""
-    with SqliteStore.open(server.database, create=False) as store:
-        markers = [span.attributes for span in store.trace(trace_id) if span.instrumentation_scope == ATTRIBUTION_SCOPE]
-    replaced = {marker.get("memtrace.attribution.replaces") for marker in markers}
-    return sorted({str(marker["memtrace.attribution.id"]) for marker in markers} - replaced)

@@ -105,19 +105,6 @@ def test_what_another_process_decoded_is_counted_once(start: Start) -> None:
     assert server.metric("decoded_spans") == sum(sample.value for sample in samples(server, "serve_answers")) == 3
 
 
-def test_a_changed_verdict_is_counted_under_its_type_too(start: Start, recording: Recording, content_on: None) -> None:
-    server = start(MEMTRACE_QUIET_SECONDS="0.3")
-    tell(recording)
-    turn = {"turn", "search_memory", "chat", "memtrace.judge"}
-    server.post("/v1/traces", encode_sdk_spans([span for span in recording.spans() if span.name in turn]))
-    server.until(lambda: server.metric("verdicts") == 1)
-    server.post("/v1/traces", encode_sdk_spans([span for span in recording.spans() if span.name not in turn]))
-    server.until(lambda: server.metric("verdicts") == 2)
-    failed = {one.labels["memtrace_failure_type"]: one.value for one in samples(server, "attribution_failures")}
-    assert failed["update"] == 1
-    assert sum(failed.values()) == 2
-
-
 class Receiver:
     """Takes OTLP metrics over HTTP on loopback."""
 
