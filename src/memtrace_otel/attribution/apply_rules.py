@@ -103,7 +103,11 @@ def _undecided(failure: Failure) -> Finding:
     else:
         lacking = "enough of the path from message to answer" if failure.expected else "the expected answer"
     return Finding(
-        FailureType.UNKNOWN, None, "", 0.0, f"The trace does not hold {lacking}, so no operation can be blamed."
+        failure_type=FailureType.UNKNOWN,
+        operation=None,
+        variable="",
+        strength=0.0,
+        reason=f"The trace does not hold {lacking}, so no operation can be blamed.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Texts of one memory against one question: what they are about, whom they are about, what they carry."""
+"""Compare the texts of a memory with one question: topic, person, and supported pieces of the answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from memtrace_otel.attribution.expectation import Expectation, Need, carries
 from memtrace_otel.attribution.text import Lexicon, leading_name, named, names, terms
 
 AS_MUCH_ABOUT = 0.75
-"""A text is about the question when it shares with it at least this part of what the best source shares."""
+"""A text is about the question when its similarity is at least this share of the similarity of the best source."""
 
 
 class Comparison:
@@ -20,26 +20,26 @@ class Comparison:
         self.lexicon = Lexicon(texts)
         self._about: dict[str, float] = {}
         self.question = frozenset(term for term in wish.question_terms if self.lexicon.knows(term))
-        """Words of the question that some text holds; the others tell no text from another."""
+        """Words of the question that some text holds; the other words distinguish no texts."""
         self._names = names(texts)
         self._asked_names = named(wish.question, self._names)
 
     def about(self, text: str) -> float:
-        """How much of the question the text shares: 0..1."""
+        """Return the share of the question that the text holds: 0 to 1."""
         if text not in self._about:
             self._about[text] = self.lexicon.share(self.question, terms(text))
         return self._about[text]
 
     def held(self, texts: Iterable[str], wanted: frozenset[str]) -> float:
-        """How much of the words several texts hold together: 0..1."""
+        """Return the share of the words that several texts hold together: 0 to 1."""
         return self.lexicon.share(wanted, terms("\n".join(texts)))
 
     def supports(self, text: str, need: Need, day: date | None, *, undated: bool = True) -> bool:
-        """Tell whether a text of that day carries the need."""
+        """Return whether a text of that day carries the need."""
         return bool(text) and carries(text, need, self.lexicon, day, undated=undated)
 
     def of_another(self, text: str) -> bool:
-        """Tell whether a memory begins with a name that the question does not hold, and holds none that it does."""
+        """Return whether a memory is about another person: it begins with a name and holds no name of the question."""
         if not self._asked_names or not leading_name(text, self._names):
             return False
         return not self._asked_names & named(text, self._names)

@@ -1,4 +1,4 @@
-"""Values that an answer gives beside the expected one: "in Berlin; she used to live in Munich" is not "Munich"."""
+"""Find other values beside the expected value in an answer: "in Berlin; she used to live in Munich" is not "Munich"."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OPENINGS = terms("based yes sure indeed certainly yeah")
 
 
 def competes(given: str, question: str, expected: str) -> bool:
-    """Tell whether the answer holds what may be another value: a number, a name, a listed word, an alternative offered.
+    """Return whether the answer may hold another value: a number, a name, a listed word, an offered alternative.
 
     Strict on purpose: a harmless aside that looks like a value counts, too.
     """

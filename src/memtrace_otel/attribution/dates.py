@@ -41,14 +41,14 @@ class Period:
         return (self.end - self.start).days + 1
 
     def contains(self, other: Period) -> bool:
-        """Tell whether `other` lies within this period."""
+        """Return whether `other` lies within this period."""
         if self.yearless or other.yearless:
             a, b = _same_year(self), _same_year(other)
             return a.start <= b.start and b.end <= a.end
         return self.start <= other.start and other.end <= self.end
 
     def same(self, other: Period) -> bool:
-        """Tell whether both name the same time; speakers differ by a day or two on where a week or month begins."""
+        """Return whether both name the same time; speakers differ by a day or two on where a week or month begins."""
         a, b = (_same_year(self), _same_year(other)) if self.yearless or other.yearless else (self, other)
         slack = timedelta(days=min((a.end - a.start).days, (b.end - b.start).days, 7) // 3)
         return abs(a.start - b.start) <= slack and abs(a.end - b.end) <= slack

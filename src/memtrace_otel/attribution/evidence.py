@@ -1,4 +1,4 @@
-"""The walk for one failed answer: which messages held the answer, and how far each piece of it got."""
+"""Evidence for one failed answer: the messages that held the expected answer, and how far each piece got."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from math import inf
 from memtrace_otel.attribution.comparison import AS_MUCH_ABOUT, Comparison
 from memtrace_otel.attribution.expectation import AnswerForm, Expectation, Need, answered, expectation
 from memtrace_otel.attribution.lineage import Lineage, Version
-from memtrace_otel.attribution.recall import Hit, recall
-from memtrace_otel.attribution.sources import Source, sources_of
+from memtrace_otel.attribution.search_results import Hit, search_results
+from memtrace_otel.attribution.source_messages import Source, sources_of
 from memtrace_otel.attribution.text import abstains, numbers, terms
 from memtrace_otel.graph import VersionKey
 from memtrace_otel.model import Failure, OperationSpan, content_digest
 from memtrace_otel.semconv import Action, Role
 
-_OWN = 0.5  # what was taken from the source message itself may leave out more of the question
+_OWN = 0.5  # a text extracted from the source message may leave out more of the question
 _UNSOURCED = 0.5  # without a source message to compare with, a text must share half of the question
-_TOLD = 0.5  # an expected piece of which less was ever said is not looked for by its few common words
+_TOLD = 0.5  # a piece of which less was ever said is not searched by its few common words
 _HELD = 1 / 4
 _EMPTY = content_digest("")
-_BESIDE = frozenset({Role.CANDIDATE, Role.HISTORY})  # what was looked at, or said before, fed no search and no answer
+_BESIDE = frozenset({Role.CANDIDATE, Role.HISTORY})  # a candidate or an earlier message feeds no search and no answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +31,24 @@ class Life:
 
     need: Need | None
     sources: tuple[Source, ...]
-    """Messages that held it."""
+    """Messages that held the piece."""
     said: bool
-    """Its words (or the gold evidence, followed by identity) are in the messages."""
+    """The words of the piece (or the gold evidence, followed by identity) are in the messages."""
     facts: tuple[Version, ...]
-    """Extracted facts that carry it."""
+    """Extracted facts that carry the piece."""
     versions: tuple[Version, ...]
-    """Record versions that carried it at any time before the question."""
+    """Record versions that carried the piece at any time before the question."""
     surviving: tuple[Version, ...]
     """Those that were the last version of a live record when the question came."""
     returned: tuple[Hit, ...]
-    """Hits that carry it and reached the answering model."""
+    """Hits that carry the piece and reached the answering model."""
     answered: bool
-    """The given answer holds it."""
+    """The given answer holds the piece."""
     overwritten: tuple[Version, Version] | None = None
-    """Without contents: the last version known to carry it, and the update from other facts that put something else
-    in its place. The records named above may still carry it."""
+    """Without contents: the last version known to carry the piece, and the update from other facts that replaced the
+    version. The records named above may still carry the piece."""
     guessed: bool = False
-    """Nobody named the messages and no words lead to them: they are only those nearest to the question."""
+    """The messages are only those closest to the question: neither evidence nor words name them."""
 
     @property
     def furthest(self) -> int:
@@ -66,19 +66,19 @@ class Loss:
 
 
 class Evidence:
-    """Everything the rules look at. Built once per failure; pure apart from caching."""
+    """Everything that the rules read. Built once per failure; pure apart from caching."""
 
     def __init__(self, lineage: Lineage, failure: Failure) -> None:
         self.failure = failure
         self.lineage = lineage
         self.answer_span = failure.answer_span
-        self.recall = recall(lineage, failure.answer_span)
+        self.results = search_results(lineage, failure.answer_span)
         self.wish: Expectation = expectation(failure.question, failure.expected, known=_expected_known(failure))
         asked = max(self.answer_span.start, self.answer_span.end)
         told = [s for s in sources_of(lineage) if s.message.span.start <= asked]
         self.named = tuple(s for s in told if s.message.ref in failure.evidence)
         """Sources named as gold evidence."""
-        searched = {*self.recall.scopes, *(s.scope for s in self.named)} - {""}
+        searched = {*self.results.scopes, *(s.scope for s in self.named)} - {""}
         within = [s for s in told if not searched or s.scope in searched or not s.scope]
         self.scopes = searched if within else set[str]()
         """Memory scopes concerned: searched, or of the named evidence; empty means every one."""
@@ -89,8 +89,8 @@ class Evidence:
     # --- what the trace holds ------------------------------------------------------------------------------------
     @cached_property
     def records(self) -> tuple[tuple[Version, ...], ...]:
-        """Histories, up to the search, of the records of the scopes concerned, with what replaced them from outside."""
-        asked = self.recall.asked_at
+        """Histories, up to the search, of the records of the scopes concerned, with replacements by other scopes."""
+        asked = self.results.asked_at
         histories = (history for ref in self.lineage.records() for history in self.lineage.histories(ref, asked))
         return tuple(kept for history in histories if (kept := tuple(self._kept(history))))
 
@@ -108,52 +108,52 @@ class Evidence:
     def readable(self) -> bool:
         """Contents were captured, so words can be compared."""
         held = (version for history in self.records for version in history)
-        return any(item.content for item in (*(s.message for s in self.messages), *self.recall.hits, *held))
+        return any(item.content for item in (*(s.message for s in self.messages), *self.results.hits, *held))
 
     @cached_property
     def complete(self) -> bool:
         """Nothing that the verdict depends on is known to be missing.
 
-        Every verdict depends on contents and on the way to the model. It depends on a missing operation whose record or
-        fact somebody read, too, unless each piece of the expected answer
+        Every verdict depends on contents and on the path to the model. A missing operation whose record or fact was
+        read matters too, unless each piece of the expected answer
         - is in the given answer, or
-        - was told by a known message, and records of which no version is missing brought it to the model, still held it
-          when the question came, or lost it last: what is missing of others had been replaced before.
-        That a piece was nowhere, or told by nobody, only the whole proves.
+        - was told by a known message, and records without missing versions brought the piece to the model, still held
+          the piece when the question came, or lost the piece last.
+        Only a complete trace proves that a piece was nowhere.
         """
         return self.whole or (self._shown and all(not self._may_hide(life) for life in self.lives))
 
     @cached_property
     def whole(self) -> bool:
-        """Nothing at all is known to be missing. Only then does absence prove that something was never told or kept."""
+        """Nothing at all is known to be missing. Only then does absence prove that a piece was never told or stored."""
         recorded = all(version.recorded for history in self.records for version in history)
         return self._shown and recorded and not self._unwritten
 
     @cached_property
     def _shown(self) -> bool:
-        """Contents, the writers of the hits and the links from answer to search are there: what reached the model."""
+        """Contents, the writers of the hits and the links from answer to search are recorded."""
         spans = {self.answer_span.origin: self.answer_span}
         spans.update((v.origin, v.span) for history in self.records for v in history if v.recorded)
         spans.update((source.extraction.origin, source.extraction) for source in self.messages)
-        spans.update((span.origin, span) for span in self.recall.searches)
+        spans.update((span.origin, span) for span in self.results.searches)
         flagged = any(self.lineage.gaps(span) for span in spans.values())
         orphaned = any(
-            not hit.origin and hit.ref not in {s.message.ref for s in self.messages} for hit in self.recall.hits
+            not hit.origin and hit.ref not in {s.message.ref for s in self.messages} for hit in self.results.hits
         )
         silent = any(not source.message.content for source in self.messages)
-        reads = (read for span in (self.answer_span, *self.recall.searches) for read in self.lineage.reads(span))
+        reads = (read for span in (self.answer_span, *self.results.searches) for read in self.lineage.reads(span))
         cut = any(self.lineage.is_missing(version.origin) for read, version in reads if read.role not in _BESIDE)
         known = not (silent or flagged or orphaned or cut or self.lineage.lost)
-        return bool(self.messages) and self.recall.linked and known
+        return bool(self.messages) and self.results.linked and known
 
     @cached_property
     def _unwritten(self) -> dict[VersionKey, float]:
-        """What memory held of operations that are not there, and when it was replaced.
+        """Records and facts of missing operations -> when they were replaced (ns, infinity: never).
 
-        When it was written is not known: what only later operations read counts, too.
+        The time of writing is unknown: records that only later operations read count too.
         """
         known = {v.origin for history in self.records for v in history if v.recorded}
-        known |= {span.origin for span in (self.answer_span, *self.recall.searches)}
+        known |= {span.origin for span in (self.answer_span, *self.results.searches)}
         found: dict[VersionKey, float] = {}
         for span, version in self.lineage.unwritten:
             if span.origin in known or self._concerned(span):
@@ -163,7 +163,7 @@ class Evidence:
         return found
 
     def _may_hide(self, life: Life) -> bool:
-        """Tell whether a missing operation may have something to do with how far a piece got, see `complete`."""
+        """Return whether a missing operation may explain how far a piece got, see `complete`."""
         if life.answered:
             return False
         if life.guessed or not life.sources:
@@ -187,23 +187,23 @@ class Evidence:
         return abstains(self.failure.answer)
 
     def record(self, item: Version | Hit) -> str:
-        """What a version or a hit is of, see `Lineage.record`."""
+        """Return the name of the record of a version or a hit, see `Lineage.record`."""
         return item.record if isinstance(item, Hit) else self.lineage.record(item.key)
 
     def about_source(self, source: Source) -> float:
-        """How much a message is about the question, itself or in what was taken from it (pronouns resolved)."""
+        """Return how close a message or a fact extracted from the message is to the question: 0 to 1."""
         return max(self.compare.about(version.content) for version in (source.message, *source.facts))
 
     # --- the walk ------------------------------------------------------------------------------------------------
     @cached_property
     def lives(self) -> tuple[Life, ...]:
-        """The life of each needed piece; one life by identity when there is nothing to read."""
+        """The life of each needed piece; one life by identity without contents."""
         if self.wish.form in (AnswerForm.MISSING, AnswerForm.ABSTAIN) or not self.readable:
             return (self.life_of_evidence,)
         lives = tuple(self._life(need) for need in self.wish.needs)
         told = tuple(life for life in lives if life.furthest)
         if told and (self.wish.inference or self.whole):
-            return told  # what nobody said cannot have been lost
+            return told  # a piece that was never said cannot be lost
         if not told and (self.wish.inference or self.whole):
             return (self.life_of_evidence,)
         return lives
@@ -216,7 +216,7 @@ class Evidence:
         return tuple(life for life in self.lives if not life.answered)
 
     def last_loss(self, life: Life) -> Loss | None:
-        """Return the loss after which no record carried the piece; None when one still does or none ever did."""
+        """Return the loss after which no record carried the piece; None when a record still does or no record did."""
         if life.surviving:
             return None
         carrying = {version.key for version in life.versions}
@@ -229,7 +229,7 @@ class Evidence:
 
     @cached_property
     def borrowed(self) -> bool:
-        """The given answer is what the named messages say, if of someone or something else than was asked about."""
+        """The named messages say what was answered, but about another person or thing."""
         given = expectation(self.wish.question, self.failure.answer)
         texts = [(v.content, v.day) for s in self.named for v in (s.message, *s.facts)]
         return bool(given.needs) and all(
@@ -240,8 +240,8 @@ class Evidence:
     def life_of_evidence(self) -> Life:
         """Follow the named messages by identity alone: every record written from them counts as carrying the answer.
 
-        Where none is named, those nearest to the question stand for them. With no contents to read, a record that was
-        updated from other messages since may have lost it.
+        Without named messages, the messages closest to the question are followed. Without contents, a record that was
+        updated from other messages may have lost the answer.
         """
         sources = self.named or self._nearest()
         facts = tuple(fact for source in sources for fact in source.facts)
@@ -249,7 +249,7 @@ class Evidence:
         histories = [history for history in self.records if self.record(history[-1]) in records]
         versions = tuple(v for history in histories for v in history if not v.deleted)
         surviving = tuple(history[-1] for history in histories if not history[-1].deleted)
-        returned = tuple(hit for hit in self.recall.hits if hit.record in records)
+        returned = tuple(hit for hit in self.results.hits if hit.record in records)
         overwritten = None
         if not self.readable and surviving:
             written = {v.key for source in sources for v in source.written}
@@ -300,12 +300,12 @@ class Evidence:
             facts=tuple(fact for source in sources for fact in source.facts if carrying(fact)),
             versions=versions,
             surviving=tuple(v for v in versions if v.key in last),
-            returned=tuple(hit for hit in self.recall.hits if carrying(hit)),
+            returned=tuple(hit for hit in self.results.hits if carrying(hit)),
             answered=answered(self.failure.answer, expected, self.wish.form, self.compare.lexicon),
         )
 
     def _sources_of(self, need: Need) -> tuple[Source, ...]:
-        """The named messages that carry a need, else all named; without names those with most of it."""
+        """Return the named messages that carry a need, else all named; without names those with most of the need."""
         carrying = [
             s for s in self.named or self.messages if self.compare.supports(s.message.content, need, s.message.day)
         ]
@@ -322,11 +322,11 @@ class Evidence:
         return tuple(source for share, source in held if share >= AS_MUCH_ABOUT * best)
 
     def _held(self, source: Source, wanted: frozenset[str]) -> float:
-        """How much of the words a message and what was taken from it hold; one common word alone makes no source."""
+        """Return the share of the words that a message and its facts hold: one common word alone makes no source."""
         return self.compare.held((v.content for v in (source.message, *source.facts)), wanted)
 
     def _as_told(self, need: Need) -> Need:
-        """Leave out the words of the expected answer that nobody said, unless that leaves too little of it."""
+        """Return the need without the words that were never said, unless too little of the need is left."""
         kept = need.terms & (self._vocabulary | numbers(need.text))
         if need.periods or self.compare.lexicon.mass(kept) < _TOLD * self.compare.lexicon.mass(need.terms):
             return need
@@ -340,7 +340,7 @@ class Evidence:
     def _texts(self) -> list[str]:
         texts = [v.content for s in self.messages for v in (s.message, *s.facts)]
         texts += [v.content for history in self.records for v in history]
-        return texts + [hit.content for hit in self.recall.hits]
+        return texts + [hit.content for hit in self.results.hits]
 
 
 def _overwriting(history: tuple[Version, ...], written: set[VersionKey]) -> tuple[Version, Version] | None:

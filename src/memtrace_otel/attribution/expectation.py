@@ -1,4 +1,4 @@
-"""What the right answer to a question needs: the pieces that a text must carry to support it."""
+"""Split the expected answer into the pieces that a text must carry to support the answer."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _read(question: str, expected: str, asked: frozenset[str], known: bool) -> t
 
 
 def carries(text: str, need: Need, lexicon: Lexicon, today: date | None = None, *, undated: bool = True) -> bool:
-    """Tell whether `text`, said or stored on the day `today`, holds this piece of the expected answer.
+    """Return whether `text`, said or stored on the day `today`, holds this piece of the expected answer.
 
     With `undated`, what names no time is about the day it was told.
     """
@@ -104,7 +104,7 @@ def carries(text: str, need: Need, lexicon: Lexicon, today: date | None = None, 
 
 
 def answered(given: str, need: Need, form: AnswerForm, lexicon: Lexicon) -> bool:
-    """Tell whether the given answer holds this piece."""
+    """Return whether the given answer holds this piece."""
     if form is AnswerForm.POLAR:
         return polarity(given) is not None and polarity(given) == polarity(need.text)
     if abstains(given):
@@ -117,7 +117,7 @@ def answered(given: str, need: Need, form: AnswerForm, lexicon: Lexicon) -> bool
 
 
 def same_answer(given: str, wish: Expectation) -> bool:
-    """Tell whether the given answer says what was expected: every piece whole, no contradiction or other value added.
+    """Return whether the given answer says what was expected: every piece whole, no contradiction or other value added.
 
     Strict on purpose: it decides that a judge was wrong.
     """

@@ -1,4 +1,4 @@
-"""Failed answers in a graph: evaluations on judge spans and span events, joined to the answers they judge."""
+"""Find failed answers in a graph: evaluations on judge spans and span events, joined to the answers they judge."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from memtrace_otel.semconv import (
 class _Evaluation:
     answer: OperationSpan
     judges: tuple[OperationSpan, ...]
-    """The first is the one that says what was expected, if any does; none for an event on another span."""
+    """The first judge gives the expected answer, if any does; empty for an event on another span."""
     name: str
     label: str
     score: float | None
@@ -39,16 +39,16 @@ class _Evaluation:
 
     @property
     def expects(self) -> bool:
-        """Whether it says what was expected, if only by a digest."""
+        """Whether the evaluation gives the expected answer, if only by a digest."""
         return any(variable.role == Role.EXPECTED for judge in self.judges[:1] for variable in judge.inputs)
 
 
 def find_failures(graph: EvolutionGraph, trace_id: str | None = None) -> list[Failure]:
     """Return one failure per failed answer, in time order; only answers given in `trace_id` when it is named.
 
-    The latest evaluation of each name decides, see `_after` for what it leaves of those before; an answer fails when
-    any name does. Of several that fail it, the last one that says what was expected speaks, without one the first
-    judge. Our own verdicts are no evaluations.
+    The latest evaluation of each name decides; an answer fails when any name does. Of several failing evaluations, the
+    last one with an expected answer describes the failure, without one the first judge. Our own verdicts are no
+    evaluations.
     """
     lineage = lineage_of(graph)
     said: defaultdict[tuple[str, str], list[_Evaluation]] = defaultdict(list)
@@ -75,8 +75,8 @@ def _evaluations(lineage: Lineage, span: OperationSpan) -> Iterator[_Evaluation]
 
 
 def _after(before: _Evaluation, latest: _Evaluation) -> _Evaluation:
-    """What holds of one name: an answer that fails again is expected to be what was said before, unless that is said
-    anew. Its `time` is when that was said."""
+    """Combine two evaluations of one name: a second failure without an expected answer keeps the earlier one, and its
+    time."""
     if not (before.failing and latest.failing and before.expects) or latest.expects:
         return latest
     return replace(
@@ -88,7 +88,7 @@ def _after(before: _Evaluation, latest: _Evaluation) -> _Evaluation:
 
 
 def _failure(lineage: Lineage, failing: list[_Evaluation]) -> Failure:
-    """What the evaluation that speaks says, and what it leaves to the others."""
+    """Return the failure of an answer: the decisive evaluation first, missing fields from the others."""
     evaluation = max(failing, key=lambda one: _weight(lineage, one))
     answer = evaluation.answer
     judged = [judge for one in (evaluation, *failing) for judge in one.judges]

@@ -1,6 +1,6 @@
-"""The life of information in memory, by identity alone: who is above whom, what was read, which versions a record had.
+"""Index over a graph for the rules: enclosing operations, reads, and the versions of every record.
 
-An index over an evolution graph; contents ride along where they were captured.
+Identity only, no comparison of texts. Contents are there where they were captured.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _NO_GAP = frozenset({Incomplete.INFERRED, Incomplete.TRUNCATED, Incomplete.REDAC
 _MISSING = ("missing",)
 _LACKING = frozenset({Incomplete.LOST_SPANS, Incomplete.BOUNDED})
 
-# A date that stands apart from what is said: "1:56 pm on 8 May, 2023: ...", "[2023-05-08] ...", "(sent at ...)".
-# Every run is bounded and only the beginning looked at: contents are anybody's.
+# A date that stands apart from the text: "1:56 pm on 8 May, 2023: ...", "[2023-05-08] ...", "(sent at ...)".
+# Every repetition is bounded, and only the beginning is searched: contents are untrusted.
 _STAMP = re.compile(
     r"^[^:\n]{0,60}\d{4}[^:\n]{0,20}[:\]]|[\[(][^\])\n]{0,60}\d{4}[^\])\n]{0,60}[\])]|^\S{0,3}\d{4}-\d\d-\d\d\S{0,60}"
 )
@@ -44,26 +44,26 @@ class Version:
     action: str = ""
     digest: str = ""
     recorded: bool = True
-    """False: only what read and replaced it tells of this version; `span` stands in for the operation that wrote it."""
+    """False: known from readers and replacements only; `span` stands in for the operation that wrote the version."""
 
     @property
     def ref(self) -> str:
-        """What it is a version of."""
+        """Ref of the variable."""
         return self.key.ref
 
     @property
     def origin(self) -> str:
-        """Origin of the operation that wrote it, '' when nobody recorded one."""
+        """Origin of the operation that wrote the version, '' when unknown."""
         return self.key.origin
 
     @property
     def deleted(self) -> bool:
-        """A tombstone: the record ends here."""
+        """Whether the version is a tombstone: the record ends here."""
         return self.action == Action.DELETE
 
 
 class Lineage:
-    """Index of a graph by the paths that information takes."""
+    """Index of a graph by the flow of information."""
 
     def __init__(self, graph: EvolutionGraph) -> None:
         self._graph = weakref.proxy(graph)  # the index must not keep its graph alive
@@ -77,7 +77,7 @@ class Lineage:
         self._records: dict[str, dict[VersionKey, Version]] = defaultdict(dict)
         self._by_digest: dict[tuple[str, str], list[Version]] = defaultdict(list)
         self.unwritten: list[tuple[OperationSpan, VersionKey]] = []
-        """Who read what memory held of an operation that is not there, with what was read."""
+        """(reader, version read) of records and facts whose writing operation is missing."""
         for span in self.spans:
             for _, version in self.reads(span):
                 self._readers[version.ref, version.origin].append(span)
@@ -94,11 +94,11 @@ class Lineage:
         return self._graph.operation(origin) if origin else None
 
     def is_missing(self, origin: str) -> bool:
-        """Tell whether an operation is named as an origin and is not there."""
+        """Return whether an operation is named as an origin and is missing."""
         return bool(origin) and OperationKey(origin) in self._graph and self.span(origin) is None
 
     def judged(self, span: OperationSpan) -> OperationSpan | None:
-        """Return the answering operation that an evaluation on this one is about; what was lost is known by name."""
+        """Return the answering operation that an evaluation on this one is about; for a lost span its ids only."""
         origin = self._graph.judged(span.origin)
         known = self.span(origin)
         if known is not None or not origin:
@@ -112,18 +112,18 @@ class Lineage:
 
     @property
     def lost(self) -> bool:
-        """Spans of the processes seen are known to be missing, or were not read."""
+        """Whether spans are known to be missing, or were not read."""
         return not _LACKING.isdisjoint(self._graph.incomplete)
 
     def scope(self, span: OperationSpan) -> str:
-        """Return the memory scope the operation works in: its own or that of the nearest one above it."""
+        """Return the memory scope of an operation: its own or that of the nearest enclosing operation."""
         return span.scope or self._graph.scope_of(span.origin)
 
     def gaps(self, span: OperationSpan) -> set[str]:
-        """Return why an operation knows less than it should; inferred origins, cut and redacted texts are no gap.
+        """Return why an operation is incomplete; inferred origins, cut and redacted texts are no gap.
 
-        Nor is an unknown origin of anything but a stored record: `update(id, text)` writes what the application says.
-        One that is said of the operation, not of what it read, is: nothing tells which conversation it goes on from.
+        An unknown origin of an input is a gap only for a stored record: `update(id, text)` writes text of the
+        application. An unknown origin of the operation itself is a gap: the conversation before is unknown.
         """
         node = self._graph.nodes.get(OperationKey(span.origin))
         given: Iterable[str] = node["incomplete"] if node else span.incomplete
@@ -134,7 +134,7 @@ class Lineage:
         return reasons
 
     def subtree(self, span: OperationSpan) -> list[OperationSpan]:
-        """Return the operation and all below it, nearest first."""
+        """Return the operation and all operations inside, nearest first."""
         found, queue = {span.origin: span}, deque([span])
         while queue:
             for child in self._graph.enclosed(queue.popleft().origin):
@@ -144,21 +144,19 @@ class Lineage:
         return list(found.values())
 
     def ancestors(self, span: OperationSpan) -> list[OperationSpan]:
-        """Return the operations around this one inside its trace, nearest first."""
-        found: dict[str, OperationSpan] = {}
+        """Return the enclosing operations, nearest first."""
+        found: list[OperationSpan] = []
         above = self._graph.enclosing(span.origin)
-        while above is not None and above.origin not in found:
-            found[above.origin] = above
+        while above is not None:
+            found.append(above)
             above = self._graph.enclosing(above.origin)
-        return list(found.values())
+        return found
 
     def ingestion(self, span: OperationSpan) -> OperationSpan:
-        """Return the outermost ingestion around an operation, the operation itself when there is none."""
+        """Return the outermost enclosing ingestion, the operation itself without one."""
         passed: dict[str, OperationSpan] = {}
         above: OperationSpan | None = span
         while above is not None and above.origin not in self._ingestions:
-            if above.origin in passed:  # bad data that goes round
-                return next((one for one in reversed(self.ancestors(span)) if one.kind == OpKind.INGEST), span)
             passed[above.origin] = above
             above = self._graph.enclosing(above.origin)
         top = self._ingestions[above.origin] if above is not None else None
@@ -169,7 +167,7 @@ class Lineage:
 
     # --- what was read -------------------------------------------------------------------------------------------
     def reads(self, span: OperationSpan) -> list[tuple[Variable, VersionKey]]:
-        """Return the inputs of an operation with the versions they are; origins the reader left out are inferred."""
+        """Return the inputs of an operation with their versions; an origin that is not recorded is inferred."""
         if span.origin not in self._reads:
             versions = {read.index: read.version for read in self._graph.inputs(span.origin)}
             self._reads[span.origin] = [
@@ -187,7 +185,7 @@ class Lineage:
         return self._readers.get((version.ref, version.origin), [])
 
     def content(self, variable: Variable, version: VersionKey) -> str:
-        """Return the best known content of something read."""
+        """Return the best known content of an input."""
         return variable.content or self._graph.content(version)
 
     # --- what was written ----------------------------------------------------------------------------------------
@@ -204,8 +202,8 @@ class Lineage:
         return [version for version in self._histories[ref] if until is None or version.span.start <= until]
 
     def histories(self, ref: str, until: int | None = None) -> list[list[Version]]:
-        """Return the history of every record of that name: equal ids in two memories are two records, unless a version
-        in one replaced what the other holds."""
+        """Return the history of every record with a ref: equal ids in two memories are two records, unless a version in
+        one memory replaced the version of the other."""
         found: list[list[Version]] = []
         by_version: dict[VersionKey, list[Version]] = {}
         by_scope: dict[str, list[Version]] = {}
@@ -214,7 +212,7 @@ class Lineage:
             replaced = (by_version[old] for old in self.replaced(version) if old in by_version)
             own = next(replaced, by_scope.get(scope))
             if own is None and len(found) == 1 and (not scope or by_scope.keys() == {""}):
-                own = found[0]  # who writes without a scope works on the only one that there is
+                own = found[0]  # a write without scope works on the only record
             if own is None:
                 found.append(own := [])
             own.append(version)
@@ -267,7 +265,7 @@ class Lineage:
         return self._names[ref].get(version, ref)
 
     def replaces(self, new: Version, old: Version) -> bool:
-        """Tell whether one version of a record replaced another one."""
+        """Return whether a version of a record replaced another version."""
         return self._graph.has_edge(new.key, old.key, EdgeType.SUPERSEDES)
 
     def replaced(self, version: Version) -> list[VersionKey]:

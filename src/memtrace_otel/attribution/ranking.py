@@ -1,4 +1,4 @@
-"""From findings to one explanation and its alternatives: the first loss in causal order is the decisive one."""
+"""Order the findings and compute confidence: the first loss in causal order is decisive."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from memtrace_otel.attribution.rules import Finding
 
 DECISIVE = 0.5
-"""A finding at least this strong is believed; weaker ones count only when there is no such finding."""
+"""A finding of at least this strength is decisive; weaker findings count only without a decisive finding."""
 
 _ON_INCOMPLETE = 0.75
 _PER_RIVAL = 0.85

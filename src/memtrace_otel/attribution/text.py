@@ -77,7 +77,7 @@ def first_statement(text: str) -> str:
 
 
 def abstains(text: str) -> bool:
-    """Tell whether an answer says that it does not know, or says nothing.
+    """Return whether an answer says that it does not know, or says nothing.
 
     What it says first decides ("Not mentioned. The closest is ..."), an explicit "Answer: ..." before that.
     """
@@ -89,7 +89,7 @@ def abstains(text: str) -> bool:
 
 
 def negated(text: str) -> bool:
-    """Tell whether the text denies something."""
+    """Return whether the text denies something."""
     return NEGATION.search(text) is not None
 
 
@@ -142,7 +142,7 @@ class Lexicon:
         self._total = len(documents)
 
     def knows(self, term: str) -> bool:
-        """Tell whether any text holds the term."""
+        """Return whether any text holds the term."""
         return term in self._count
 
     def weight(self, term: str) -> float:

@@ -1,4 +1,4 @@
-"""Operation spans in, evolution graph out: the same graph for any order, with every gap named."""
+"""Build the evolution graph of operation spans: the same graph for any order, with every gap named."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from memtrace_otel.model import OperationSpan, Variable, ref_kind
 from memtrace_otel.semconv import READING_KINDS, Incomplete, Role
 
 _OWN_KINDS = frozenset({"context", "answer"})
-"""Kinds whose id is that of the span that makes them: such a ref declares its producer by itself."""
+"""Kinds whose id is the id of the producing span: the ref names its producer."""
 
 
 def build_graph(spans: Iterable[OperationSpan], *, whole: bool = True) -> EvolutionGraph:
-    """Build the evolution graph of the spans; any order, repetition or subset of them is taken.
+    """Build the evolution graph of the spans, in any order, repeated or partly missing.
 
-    Whatever is missing becomes an explicit node (an operation with span None, a version with `unknown`) and a reason in
-    `graph.incomplete`. `whole` says that the spans are everything that their processes sent, so that gaps in the
-    sequence numbers mean lost spans.
+    A missing span becomes a node (an operation with span None, a version with `unknown`) and a reason in
+    `graph.incomplete`. `whole`: the spans are everything that their processes sent, so gaps in the sequence numbers
+    mean lost spans.
     """
     spans = list(spans)
     builder = _Builder(assemble(spans))
@@ -191,7 +191,7 @@ class _Builder:
         )
 
     def _see(self, version: VersionKey, variable: Variable) -> None:
-        """Make sure that a version that is read is in the graph, with its producer if it has one."""
+        """Add a version that is read, with its producer, unless the graph has the version."""
         self._sightings[version].read.append(variable)
         if version in self._graph:
             return
@@ -241,7 +241,7 @@ def _sources(span: OperationSpan) -> list[tuple[int, ...]] | None:
 
 
 def _own_reasons(span: OperationSpan) -> set[str]:
-    """What the span says itself. Unknown origins of its inputs are judged anew: the whole graph knows more."""
+    """Return the reasons of the span itself, without unknown origins of inputs: the graph resolves them again."""
     open_inputs = any(not v.origin and ref_kind(v.ref) not in ROOT_KINDS for v in span.inputs)
     return {reason for reason in span.incomplete if not (reason == Incomplete.UNKNOWN_ORIGIN and open_inputs)}
 

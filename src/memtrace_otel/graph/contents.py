@@ -1,4 +1,4 @@
-"""The best known content of a version, from what its producer wrote and its readers saw."""
+"""Choose the content of a version: of its producer, else of its readers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Sightings:
 
 
 class ContentChooser:
-    """Chooses contents and tells which are cut.
+    """Chooses contents and finds contents that are cut.
 
-    A size tells surely. A digest tells only when it is plain SHA-256: one whole content whose digest is another one
-    shows that digests here are keyed, and then they tell nothing.
+    A size shows a cut for certain. A digest shows a cut only when digests are plain SHA-256: a whole content with
+    another digest proves that digests are keyed.
     """
 
     def __init__(self, spans: Iterable[OperationSpan]) -> None:
@@ -31,13 +31,13 @@ class ContentChooser:
         )
 
     def choose(self, sightings: Sightings, *, tombstone: bool = False, unknown: bool = False) -> tuple[str, bool]:
-        """Return (content, cut): the producer's when whole, else the longest whole one of the same digest,
-        else the longest. Of an `unknown` version that readers saw as several ones it is ''."""
+        """Return (content, cut): the producer's when whole, else the longest whole content of the same digest, else the
+        longest. '' for an `unknown` version with different contents."""
         if tombstone or (unknown and _are_several(sightings.read)):
             return "", False
         candidates: list[tuple[str, bool]] = []
         if (output := sightings.produced) is None:
-            # What nobody here wrote is what was seen first: another content under its id is not it.
+            # A version without a known writer is what its first reader saw.
             recorded = next((variable.digest for variable in sightings.read if variable.digest), "")
         else:
             recorded = output.digest
@@ -60,8 +60,8 @@ class ContentChooser:
 
 
 def _are_several(read: Sequence[Variable]) -> bool:
-    """Tell whether readers saw different things. Two digests of one text do not tell that: of what is redacted each
-    process has its own."""
+    """Return whether readers saw different contents. Two digests of one text are one content: each process has its own
+    digest of a redacted text."""
     if len({variable.digest for variable in read} - {""}) < 2:
         return False
     shown = {variable.digest for variable in read if variable.content}

@@ -1,4 +1,4 @@
-"""Names of nodes, types of edges, and the classes of variables and operations that the builder tells apart."""
+"""Keys of nodes, types of edges, and the classes of ref kinds."""
 
 from __future__ import annotations
 

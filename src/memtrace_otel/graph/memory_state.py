@@ -11,7 +11,7 @@ from memtrace_otel.model import ref_kind
 
 
 class ChangeKind(StrEnum):
-    """What became of a record between two times."""
+    """The kind of change of a record between two times."""
 
     LEARNT = "learnt"
     CHANGED = "changed"
@@ -20,7 +20,7 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One record that differs between two times, and the operation that made it so.
+    """One record that differs between two times, and the operation that changed the record.
 
     `before` is None for what was learnt; `after` is the tombstone of what was forgotten, or the version that another
     scope replaced it by; of several in a row that say the same the first. `operation` is None when nobody recorded the
@@ -60,7 +60,7 @@ def changes_between(graph: GraphData, scope: str, since: int, until: int | None 
 
 
 def _lives(graph: GraphData, scope: str, time: int | None) -> dict[str, list[VersionKey]]:
-    """The versions of every record until `time`, tombstones too, and what replaced it from outside the scope."""
+    """Return the versions of every record until `time`, with tombstones and replacements by other scopes."""
     lives: dict[str, list[VersionKey]] = {}
     for ref in graph.refs():
         if ref_kind(ref) in RECORD_KINDS:
@@ -79,8 +79,8 @@ def _lives(graph: GraphData, scope: str, time: int | None) -> dict[str, list[Ver
 
 
 def _first_such(graph: GraphData, scope: str, life: list[VersionKey], since: int) -> VersionKey:
-    """The version after `since` that made a record what it is at the end of its life: who wrote the same again, or
-    deleted again what was gone, changed nothing."""
+    """Return the version after `since` that made the final state of a record: an equal write or a second deletion
+    changes nothing."""
     first = life[-1]
     for earlier in reversed(life[:-1]):
         if graph.time_of(earlier) <= since or not _are_the_same(graph, scope, earlier, first):
@@ -99,7 +99,7 @@ def _replaces(graph: GraphData, new: VersionKey, old: VersionKey) -> bool:
 
 
 def _is_held(graph: GraphData, scope: str, version: VersionKey) -> bool:
-    """Not once it was deleted, or another scope has replaced it; who tells no scope works on the owner's record."""
+    """Return whether a version is held: not deleted, and not replaced by another scope."""
     return not graph.is_tombstone(version) and (not scope or graph.scope_of_version(version) in (scope, ""))
 
 
@@ -116,7 +116,7 @@ def _change(graph: GraphData, scope: str, ref: str, before: VersionKey | None, a
 
 
 def _say_the_same(graph: GraphData, one: VersionKey, other: VersionKey) -> bool:
-    """By digest; where one is missing by content, which tells nothing when it is cut or not known."""
+    """Return whether two versions are equal by digest, without digests by whole contents."""
     digests = graph.digest(one), graph.digest(other)
     if all(digests):
         return digests[0] == digests[1]

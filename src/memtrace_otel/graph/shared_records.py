@@ -1,4 +1,4 @@
-"""Which records loaded traces show two memories at, so that what others wrote by that name has a say in them."""
+"""Find records that two scopes share, so that writes of either scope are loaded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memtrace_otel.model import OperationSpan, is_origin, is_unique, ref_kind
 
 
 class Meeting(NamedTuple):
-    """A memory that read, by origin, what another one wrote of a record; `changes` says that it wrote it anew."""
+    """A scope that read, by origin, the record of another scope; `changes`: it also wrote the record."""
 
     ref: str
     reader: str

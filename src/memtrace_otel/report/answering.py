@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memtrace_otel.attribution.lineage import Lineage
-from memtrace_otel.attribution.recall import Recall
+from memtrace_otel.attribution.search_results import SearchResults
 from memtrace_otel.graph import VersionKey
 from memtrace_otel.model import Failure, OperationSpan, Variable, Verdict
 from memtrace_otel.model.printable import one_line
@@ -28,12 +28,12 @@ def judgement(failure: Failure) -> str:
 class Answering:
     """Draws what happened from the question to its judgement, and which records were read on the way."""
 
-    def __init__(self, draft: Draft, lineage: Lineage, verdict: Verdict, recall: Recall) -> None:
+    def __init__(self, draft: Draft, lineage: Lineage, verdict: Verdict, results: SearchResults) -> None:
         self._draft = draft
         self._lineage = lineage
         self._verdict = verdict
-        self._recall = recall
-        self._searches = recall.searches[-MAX_SEARCHES:]
+        self._results = results
+        self._searches = results.searches[-MAX_SEARCHES:]
 
     def draw(self) -> None:
         """Draw the moments in order, then the flows from the records that are drawn already."""

@@ -6,8 +6,8 @@ from collections import defaultdict
 from dataclasses import replace
 
 from memtrace_otel.attribution.lineage import RECORD_KINDS, lineage_of
-from memtrace_otel.attribution.recall import Recall, recall
-from memtrace_otel.attribution.sources import Source, sources_of
+from memtrace_otel.attribution.search_results import SearchResults, search_results
+from memtrace_otel.attribution.source_messages import Source, sources_of
 from memtrace_otel.attribution.text import terms
 from memtrace_otel.graph import EvolutionGraph, VersionKey
 from memtrace_otel.model import Verdict, make_origin, ref_kind
@@ -48,7 +48,7 @@ class Follower:
         """Return the evolution of the fact that a verdict is about, up to the failed answer and its judgement."""
         draft = Draft()
         answer = verdict.failure.answer_span
-        seen = recall(self._lineage, answer)
+        seen = search_results(self._lineage, answer)
         decisive = make_origin(verdict.trace_id, verdict.span_id) if verdict.span_id else ""
         told = self._told(verdict)
         writing = Writing(draft, self._lineage, frozenset((s.ref, s.origin) for s in verdict.evidence), decisive)
@@ -70,7 +70,7 @@ class Follower:
                 told[step.ref] = source
         return list(told.values())
 
-    def _records(self, verdict: Verdict, told: list[Source], seen: Recall) -> list[str]:
+    def _records(self, verdict: Verdict, told: list[Source], seen: SearchResults) -> list[str]:
         """Refs of the records to draw: those the verdict names, else what came of the message or gave the answer."""
         refs = [r for r in (verdict.variable, *(s.ref for s in verdict.evidence)) if ref_kind(r) in RECORD_KINDS]
         span = self._lineage.span(make_origin(verdict.trace_id, verdict.span_id))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from memtrace_otel.attribution.lineage import Lineage, Version
-from memtrace_otel.attribution.sources import Source, sources_of
+from memtrace_otel.attribution.source_messages import Source, sources_of
 from memtrace_otel.graph import VersionKey
 from memtrace_otel.model import OperationSpan, split_ref
 from memtrace_otel.model.printable import one_line

@@ -25,7 +25,7 @@ kept_ways = pytest.mark.parametrize("kept", ["in a file", "in a backend"])
 @people
 @ways
 @kept_ways
-def test_a_record_that_anybody_deleted_was_deleted(
+def test_a_deletion_by_another_memory_counts(
     recording: Recording, content_on: None, tmp_path: Path, named: str, who: str, kept: str
 ) -> None:
     answer, delete = deleted_by(who, named, recording.tracer)
@@ -35,7 +35,7 @@ def test_a_record_that_anybody_deleted_was_deleted(
 
 @pytest.mark.parametrize("scope", ["a" * 16, ""], ids=["of a memory", "without a scope"])
 @kept_ways
-def test_a_record_that_was_replaced_by_its_origin_is_stale(
+def test_a_record_replaced_by_another_memory_is_stale(
     recording: Recording, content_on: None, tmp_path: Path, scope: str, kept: str
 ) -> None:
     answer, search = replaced_in(scope, recording.tracer)

@@ -62,7 +62,7 @@ def of(verdict: Verdict) -> tuple[str, str, bool]:
 @pytest.mark.parametrize("ref", ["memory:1", "memory:2"], ids=["the same id", "another id"])
 @pytest.mark.parametrize("found", [False, True], ids=["not found", "found and ignored"])
 @pytest.mark.parametrize("deleted", [False, True], ids=["kept there", "deleted there"])
-def test_what_another_memory_does_to_its_record_of_that_id_is_no_loss(ref: str, found: bool, deleted: bool) -> None:
+def test_a_change_of_an_equal_id_in_another_memory_is_no_loss(ref: str, found: bool, deleted: bool) -> None:
     """Which of the two was written last tells nothing."""
     lives = told(1, ANN, "I moved to Lisbon.", LISBON)
     tea = told(2, BOB, "I like green tea.", Variable(ref, content="Bob likes green tea", action=Action.ADD))
@@ -76,7 +76,7 @@ def test_what_another_memory_does_to_its_record_of_that_id_is_no_loss(ref: str, 
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["the same id", "another id"])
-def test_what_another_memory_extracts_from_a_message_of_that_id_is_not_what_this_one_did(same: bool) -> None:
+def test_an_extraction_of_an_equal_id_in_another_memory_does_not_count(same: bool) -> None:
     porto = Variable("memory:1", content="Ann lives in Porto", action=Action.ADD)
     lives = told(1, ANN, "I moved to Lisbon in May.", porto, kind=OpKind.INGEST)
     message = Variable("message:1" if same else "message:2", Role.MESSAGE, content="I like green tea.")
@@ -88,7 +88,7 @@ def test_what_another_memory_extracts_from_a_message_of_that_id_is_not_what_this
     assert of(verdict_on(lives, extract, kept, *spans)) == (FailureType.EXTRACTION, lives.origin, True)
 
 
-def test_a_record_that_a_write_without_a_scope_began_is_of_the_memory_that_goes_on() -> None:
+def test_a_record_created_without_scope_belongs_to_the_memory_that_updates_the_record() -> None:
     lives = told(1, "", "I moved to Lisbon.", LISBON)
     porto = Variable("memory:1", content="Ann likes tea", action=Action.UPDATE)
     changed = told(2, ANN, "I like tea.", porto, kind=OpKind.UPDATE)
@@ -97,7 +97,7 @@ def test_a_record_that_a_write_without_a_scope_began_is_of_the_memory_that_goes_
 
 
 @pytest.mark.parametrize("missing", ["first", "last"])
-def test_where_a_write_is_missing_the_verdict_is_incomplete_and_takes_no_other_version_for_it(missing: str) -> None:
+def test_a_missing_write_makes_the_verdict_incomplete(missing: str) -> None:
     lives = told(1, ANN, "I moved to Lisbon.", LISBON)
     tea = Variable("memory:1", content="Ann likes tea", action=Action.UPDATE)
     changed = told(2, ANN, "I like tea.", tea, read(lives, Role.PREVIOUS), kind=OpKind.UPDATE)
@@ -119,7 +119,7 @@ def test_a_write_without_a_scope_joins_no_two_memories() -> None:
 
 
 @pytest.mark.parametrize("first", [ANN, BOB])
-def test_of_which_memory_a_deletion_without_a_scope_is_does_not_go_by_who_was_first(first: str) -> None:
+def test_a_deletion_without_scope_is_not_assigned_to_the_first_memory(first: str) -> None:
     tea = Variable("memory:1", content="Bob likes green tea", action=Action.ADD)
     anns = told(1 if first == ANN else 2, ANN, "I moved to Lisbon.", LISBON)
     bobs = told(2 if first == ANN else 1, BOB, "I like green tea.", tea)
@@ -128,7 +128,7 @@ def test_of_which_memory_a_deletion_without_a_scope_is_does_not_go_by_who_was_fi
     assert verdict_on(anns, bobs, gone, *spans).failure_type == FailureType.RETRIEVAL
 
 
-def test_a_hit_whose_origin_nobody_recorded_is_the_only_record_of_that_id_whatever_the_scope() -> None:
+def test_a_hit_without_origin_is_the_only_record_of_its_id_in_any_scope() -> None:
     lives = told(1, ANN, "I moved to Lisbon.", LISBON)
     hit = Variable("memory:1", Role.HIT)
     verdict = verdict_on(lives, *answered("I do not know where Ann lives", searched(1, "c" * 16, hit)))
@@ -147,20 +147,20 @@ def test_a_missing_write_of_a_record_that_did_not_reach_the_model_changes_nothin
     assert of(whole) == of(part) == (FailureType.RESPONSE, spans[1].origin, True)
 
 
-def test_nobody_says_from_outside_that_an_answer_is_not_there() -> None:
+def test_only_a_missing_answering_span_lacks_the_answer() -> None:
     lives = told(1, ANN, "I moved to Lisbon.", LISBON)
     spans = [replace(s, incomplete=("missing",)) for s in answered("I do not know", searched(1, ANN, read(lives)))]
     assert not verdict_on(lives, *spans).failure.lacks_answer
     assert verdict_on(lives, *(s for s in spans if s.kind != OpKind.RESPOND)).failure.lacks_answer
 
 
-def test_a_lost_search_leaves_open_what_reached_the_model() -> None:
+def test_a_lost_search_makes_the_verdict_incomplete() -> None:
     lives = told(1, ANN, "I moved to Lisbon.", LISBON)
     _, *spans = answered("I do not know where Ann lives", searched(1, ANN, read(lives)))
     assert not verdict_on(lives, *spans).complete
 
 
-def test_a_lost_search_before_an_assembly_leaves_open_what_reached_the_model() -> None:
+def test_a_lost_search_before_an_assembly_makes_the_verdict_incomplete() -> None:
     lives = told(1, ANN, "I moved to Lisbon.", LISBON)
     found = searched(1, ANN, read(lives))
     inputs = (QUERY, read(found, Role.CONTEXT))
@@ -176,7 +176,7 @@ PORTO = Variable("memory:3", content="Ann lived in Porto as a child", action=Act
 
 @pytest.mark.parametrize("answer", ["I do not know", "Ann lives in Porto"])
 @pytest.mark.parametrize("kind", [OpKind.UPDATE, OpKind.DELETE])
-def test_what_a_record_held_before_it_was_lost_is_not_known_where_its_write_is_missing(answer: str, kind: str) -> None:
+def test_a_missing_write_before_a_loss_makes_the_verdict_incomplete(answer: str, kind: str) -> None:
     """Neither is a message then the only one that says something."""
     lives, porto = told(1, ANN, "I moved to Lisbon.", LISBON), told(3, ANN, "I lived in Porto as a child.", PORTO)
     gone = TEA if kind == OpKind.UPDATE else Variable("memory:1", action=Action.DELETE)
@@ -207,7 +207,7 @@ def _of(span: OperationSpan, role: str = Role.OTHER) -> Variable:
 
 
 @pytest.mark.parametrize("kind", [OpKind.UPDATE, OpKind.DECIDE])
-def test_that_nothing_was_written_of_a_fact_is_open_where_a_write_is_missing(kind: str) -> None:
+def test_a_missing_write_leaves_open_whether_a_fact_was_stored(kind: str) -> None:
     took, wrote, after = extracted(kind)
     porto = told(3, ANN, "I lived in Porto as a child.", PORTO)
     spans = answered("I do not know", searched(1, ANN, read(porto)))
@@ -215,7 +215,7 @@ def test_that_nothing_was_written_of_a_fact_is_open_where_a_write_is_missing(kin
     assert not verdict_on(took, after, porto, *spans).complete
 
 
-def test_that_nothing_was_taken_from_a_message_is_open_where_its_extraction_is_missing() -> None:
+def test_a_missing_extraction_leaves_open_whether_a_fact_was_extracted() -> None:
     took = extracted()[0]
     message = took.inputs[0]
     whole = contract_span(1, 3, 1, kind=OpKind.INGEST, scope=ANN, inputs=(message,))
@@ -226,7 +226,7 @@ def test_that_nothing_was_taken_from_a_message_is_open_where_its_extraction_is_m
 
 
 @pytest.mark.parametrize("role", [Role.CANDIDATE, Role.PREVIOUS])
-def test_that_a_record_is_still_there_is_open_where_a_later_version_is_missing(role: str) -> None:
+def test_a_missing_later_version_leaves_open_whether_a_record_survived(role: str) -> None:
     """Named by the search that looked at it, or by what replaced it after the answer."""
     lives = told(1, ANN, "I moved to Lisbon.", LISBON)
     changed = told(2, ANN, "I like tea.", TEA, read(lives, Role.PREVIOUS), kind=OpKind.UPDATE)
@@ -257,7 +257,7 @@ def aged(trace: int) -> tuple[OperationSpan, OperationSpan]:
 
 @pytest.mark.parametrize("seen", [False, True], ids=["renewed", "seen by the search"])
 @pytest.mark.parametrize("found", [False, True])
-def test_what_others_were_is_no_matter_where_the_record_is_still_there(found: bool, seen: bool) -> None:
+def test_missing_versions_of_other_records_do_not_matter_for_a_surviving_record(found: bool, seen: bool) -> None:
     had, renewed = aged(1)
     lives = told(3, ANN, "I moved to Lisbon.", LISBON)
     looked_at = [read(had, Role.CANDIDATE)] if seen else []
@@ -269,7 +269,7 @@ def test_what_others_were_is_no_matter_where_the_record_is_still_there(found: bo
 
 @pytest.mark.parametrize("renewed", [1, 4, 7])
 @pytest.mark.parametrize("kind", [OpKind.UPDATE, OpKind.DELETE])
-def test_what_was_replaced_before_the_loss_was_not_the_last_to_be_lost(renewed: int, kind: str) -> None:
+def test_a_version_replaced_before_the_loss_does_not_matter(renewed: int, kind: str) -> None:
     _, old = aged(renewed)
     lives = told(3, ANN, "I moved to Lisbon.", LISBON)
     gone = TEA if kind == OpKind.UPDATE else Variable("memory:1", action=Action.DELETE)
@@ -280,14 +280,14 @@ def test_what_was_replaced_before_the_loss_was_not_the_last_to_be_lost(renewed: 
     assert of(verdict) == (type_, lost.origin, renewed < 6)
 
 
-def test_a_wrong_judge_is_wrong_whatever_memory_held() -> None:
+def test_a_judge_error_does_not_depend_on_memory() -> None:
     lives = told(1, ANN, "I moved to Lisbon.", LISBON)
     changed = told(2, ANN, "I like tea.", TEA, read(lives, Role.PREVIOUS), kind=OpKind.UPDATE)
     verdict = verdict_on(changed, *answered("Lisbon", searched(1, ANN, read(changed))))
     assert (verdict.failure_type, verdict.complete) == (FailureType.JUDGE, True)
 
 
-def test_what_may_be_an_annotation_error_is_open_where_a_write_is_missing() -> None:
+def test_a_missing_write_leaves_an_annotation_error_open() -> None:
     """That no message about the question says what was expected only all messages prove."""
     had, renewed = aged(1)
     lives = told(4, ANN, "I moved to Lisbon.", LISBON)

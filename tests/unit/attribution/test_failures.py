@@ -93,7 +93,7 @@ def reading(role: str, *named: OperationSpan | str, parent: int = 0, kind: str =
         pytest.param(reading("answer", OLD, kind="respond"), None, id="an answer, about itself, whatever the role"),
     ],
 )
-def test_what_was_read_besides_is_not_what_an_evaluation_is_about(
+def test_other_inputs_of_a_judge_are_not_the_judged_answer(
     evaluation: OperationSpan, about: OperationSpan | None
 ) -> None:
     """In the graph; and whoever looks for failing traces looks at that one."""
@@ -119,7 +119,7 @@ def test_a_judge_that_names_no_answer_reads_the_newest_before_it(number: int) ->
     assert OperationKey(feedback.origin) in graph.descendants(read.version)
 
 
-def test_what_evaluates_nothing_reads_no_answer() -> None:
+def test_a_span_without_evaluation_gets_no_answer() -> None:
     graph = build_graph([ANSWER, span(2, "judge"), span(3, "judge", attributes=OWN)])
     assert [graph.inputs(s.origin) for s in graph.operations("judge")] == [[], []]
 
@@ -142,7 +142,7 @@ def test_an_evaluation_in_the_context_of_a_run_is_about_the_answer_in_it() -> No
 
 
 @pytest.mark.parametrize("outer", ["ingest", "extract", "judge", "respond"])
-def test_what_a_model_said_within_an_operation_is_not_the_answer_of_the_trace(outer: str) -> None:
+def test_a_model_reply_inside_an_operation_is_not_the_answer_of_the_trace(outer: str) -> None:
     step = span(5, "respond", 4, outputs=(Variable("answer:step", "answer"),))
     feedback = span(9, "judge", attributes=WRONG)
     answer = replace(ANSWER, span_id=f"{4:016x}") if outer == "respond" else ANSWER
@@ -150,7 +150,7 @@ def test_what_a_model_said_within_an_operation_is_not_the_answer_of_the_trace(ou
     assert [failure.answer_span.origin for failure in find_failures(build_graph(spans))] == [answer.origin]
 
 
-def test_an_answer_within_a_whole_turn_is_the_answer_where_there_is_no_other() -> None:
+def test_an_answer_inside_a_turn_is_the_answer_without_another() -> None:
     turn, feedback = span(9, "ingest"), span(11, "judge", attributes=WRONG)
     inner = replace(ANSWER, parent_id=turn.span_id)
     assert [f.answer_span.origin for f in find_failures(build_graph([turn, inner, feedback]))] == [ANSWER.origin]
@@ -163,7 +163,7 @@ def test_a_label_beats_a_score() -> None:
     assert len(find_failures(build_graph([ANSWER, bad]))) == 1
 
 
-def test_scores_are_held_against_the_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_are_compared_with_the_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
     scored = judge(verdict={"gen_ai.evaluation.score.value": 0.6})  # type: ignore[dict-item]
     assert find_failures(build_graph([ANSWER, scored])) == []
     monkeypatch.setenv("MEMTRACE_EVALUATION_THRESHOLD", "0.7")
@@ -177,7 +177,7 @@ def test_the_latest_evaluation_of_a_name_decides_and_an_answer_fails_once() -> N
 
 
 @pytest.mark.parametrize("said", [{2: "", 3: "There"}, {2: "There", 3: ""}, {2: "Here", 3: "There"}])
-def test_the_expected_answer_is_the_last_one_said_whoever_failed_the_answer(said: dict[int, str]) -> None:
+def test_the_expected_answer_is_the_last_from_any_evaluation(said: dict[int, str]) -> None:
     judges = [
         span(
             number,
@@ -196,7 +196,7 @@ def test_the_expected_answer_is_the_last_one_said_whoever_failed_the_answer(said
     assert failure.judge_span == judges[list(said.values()).index("There")]
 
 
-def test_a_judge_that_passes_does_not_say_what_was_expected() -> None:
+def test_a_passing_judge_gives_no_expected_answer() -> None:
     right = judge(3, RIGHT)
     wrong = span(2, "judge", 1, attributes={**WRONG, "gen_ai.evaluation.name": "quality"})
     (failure,) = find_failures(build_graph([ANSWER, wrong, right]))
@@ -209,7 +209,7 @@ def told(number: int, expected: str = "", **verdict: str) -> OperationSpan:
     return span(number, "judge", 1, inputs=inputs, attributes={**WRONG, **explained}, evidence=(f"message:{number}",))
 
 
-def test_who_fails_an_answer_again_leaves_what_was_expected() -> None:
+def test_a_second_failure_keeps_the_expected_answer() -> None:
     first, again = told(2, "There", why="not here"), told(3)
     (before,) = find_failures(build_graph([ANSWER, first]))
     (failure,) = find_failures(build_graph([ANSWER, first, again, told(4)]))
@@ -220,7 +220,7 @@ def test_who_fails_an_answer_again_leaves_what_was_expected() -> None:
     assert (explained.expected, explained.explanation) == ("There", "nor there")
 
 
-def test_what_was_expected_is_said_anew_or_withdrawn_by_a_pass() -> None:
+def test_the_expected_answer_is_replaced_by_a_failure_and_withdrawn_by_a_pass() -> None:
     (anew,) = find_failures(build_graph([ANSWER, told(2, "There"), told(3), told(4, "Elsewhere"), told(5)]))
     assert (anew.expected, anew.evidence) == ("Elsewhere", ("message:4", "message:5"))
     unread = span(3, "judge", 1, inputs=(Variable("expected:3", "expected", digest="d"),), attributes=WRONG)
@@ -232,7 +232,7 @@ def test_what_was_expected_is_said_anew_or_withdrawn_by_a_pass() -> None:
     assert withdrawn.expected == ""
 
 
-def test_of_two_names_what_was_expected_last_holds_when_the_other_fails_again() -> None:
+def test_the_last_expected_answer_of_two_evaluations_holds() -> None:
     other = replace(told(3, "Elsewhere"), attributes={**WRONG, "gen_ai.evaluation.name": "groundedness"})
     (failure,) = find_failures(build_graph([ANSWER, told(2, "There"), other, told(4)]))
     assert failure.expected == "Elsewhere"

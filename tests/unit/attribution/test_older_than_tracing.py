@@ -79,7 +79,7 @@ def of(verdict: Verdict) -> tuple[str, str, bool]:
 
 @origins
 @kept_ways
-def test_the_update_that_overwrote_it_is_to_blame(tmp_path: Path, origin: str, kept: str) -> None:
+def test_the_update_that_overwrote_an_older_record_is_blamed(tmp_path: Path, origin: str, kept: str) -> None:
     update = write(held(NEW, action=Action.UPDATE), old(Role.PREVIOUS, origin))
     hit = held(NEW, Role.HIT, update.origin)
     verdict = verdict_on([update, *answer("From 20 to 22 April", hit)], kept, tmp_path)
@@ -87,7 +87,7 @@ def test_the_update_that_overwrote_it_is_to_blame(tmp_path: Path, origin: str, k
     assert [step.origin for step in verdict.evidence] == [origin, update.origin]
 
 
-def test_what_comes_later_changes_a_verdict_that_names_what_was_never_there(tmp_path: Path) -> None:
+def test_later_spans_change_a_verdict_with_unrecorded_evidence(tmp_path: Path) -> None:
     spoiled = write(held(NEW, action=Action.UPDATE), old(Role.PREVIOUS, MISSING))
     mended = write(held(OLD, action=Action.UPDATE), held(NEW, Role.PREVIOUS, spoiled.origin), trace=2)
     again = write(held(NEW, action=Action.UPDATE), old(Role.PREVIOUS, mended.origin), trace=3)
@@ -106,7 +106,7 @@ def test_what_comes_later_changes_a_verdict_that_names_what_was_never_there(tmp_
 
 @origins
 @kept_ways
-def test_the_delete_that_removed_it_is_to_blame(tmp_path: Path, origin: str, kept: str) -> None:
+def test_the_deletion_of_an_older_record_is_blamed(tmp_path: Path, origin: str, kept: str) -> None:
     delete = write(Variable("memory:17", action=Action.DELETE), old(Role.PREVIOUS, origin), kind=OpKind.DELETE)
     verdict = verdict_on([delete, *answer("I do not know")], kept, tmp_path)
     assert of(verdict) == (FailureType.DELETION, delete.origin, False)
@@ -114,7 +114,9 @@ def test_the_delete_that_removed_it_is_to_blame(tmp_path: Path, origin: str, kep
 
 @kept_ways
 @pytest.mark.parametrize("action", [Action.UPDATE, Action.DERIVE])
-def test_a_search_before_tells_what_a_write_by_name_replaced(tmp_path: Path, kept: str, action: str) -> None:
+def test_an_earlier_search_shows_the_version_that_a_write_by_name_replaced(
+    tmp_path: Path, kept: str, action: str
+) -> None:
     before = search(ELSEWHERE, 2, old(Role.HIT, ""))
     update = write(held(NEW, action=action), trace=3)
     hit = held(NEW, Role.HIT, update.origin)
@@ -123,7 +125,7 @@ def test_a_search_before_tells_what_a_write_by_name_replaced(tmp_path: Path, kep
 
 
 @kept_ways
-def test_nothing_else_need_be_recorded(tmp_path: Path, kept: str) -> None:
+def test_one_recorded_read_is_enough(tmp_path: Path, kept: str) -> None:
     """No message, and the failing search returned nothing."""
     before = search(ELSEWHERE, 2, old(Role.HIT, ""))
     delete = contract_span(3, 1, 3, kind=OpKind.DELETE, scope=ANN, outputs=(held("", action=Action.DELETE),))
@@ -132,7 +134,7 @@ def test_nothing_else_need_be_recorded(tmp_path: Path, kept: str) -> None:
 
 
 @pytest.mark.parametrize("linked", [False, True])
-def test_such_a_verdict_is_never_complete(tmp_path: Path, linked: bool) -> None:
+def test_a_verdict_on_an_unrecorded_write_is_never_complete(tmp_path: Path, linked: bool) -> None:
     likes = held("Likes trains", ref="memory:18", action=Action.ADD)
     added = write(likes, trace=2, kind=OpKind.CREATE)
     delete = write(held("", action=Action.DELETE), old(Role.PREVIOUS, ""), trace=3, kind=OpKind.DELETE)
@@ -142,7 +144,7 @@ def test_such_a_verdict_is_never_complete(tmp_path: Path, linked: bool) -> None:
 
 
 @kept_ways
-def test_what_an_update_read_counts_though_others_read_something_else_later(tmp_path: Path, kept: str) -> None:
+def test_the_content_that_an_update_read_counts_before_later_reads(tmp_path: Path, kept: str) -> None:
     """Nobody recorded who wrote either: the two are one version of the graph, that readers saw as several."""
     update = write(held(NEW, action=Action.UPDATE), old(Role.PREVIOUS, ""))
     odd = old(Role.HIT, "", content="Lisbon: to be fixed")
@@ -152,9 +154,7 @@ def test_what_an_update_read_counts_though_others_read_something_else_later(tmp_
 
 @pytest.mark.parametrize("ref", ["memory:17", "memory:line-1"], ids=["its name", "another name"])
 @pytest.mark.parametrize("words", [OLD, f"- {OLD}", "Lisbon trip"])
-def test_what_a_reader_shows_in_its_own_words_or_by_a_name_of_its_own_is_no_record(
-    tmp_path: Path, ref: str, words: str
-) -> None:
+def test_a_paraphrase_by_a_reader_is_no_record(tmp_path: Path, ref: str, words: str) -> None:
     """It neither overwrites what was written nor keeps it alive."""
     added = write(held(OLD, action=Action.ADD), kind=OpKind.CREATE)
     shown = search(ELSEWHERE, 5, held(words, Role.HIT, ref=ref))
@@ -163,7 +163,7 @@ def test_what_a_reader_shows_in_its_own_words_or_by_a_name_of_its_own_is_no_reco
     assert of(verdict)[:2] == (FailureType.DELETION, gone.origin)
 
 
-def test_an_update_that_shows_a_recorded_version_in_its_own_words_replaced_that(tmp_path: Path) -> None:
+def test_an_update_that_paraphrases_a_recorded_version_replaced_that_version(tmp_path: Path) -> None:
     added = write(held(OLD, action=Action.ADD), kind=OpKind.CREATE)
     shown = held("trip Lisbon (see calendar)", Role.PREVIOUS)
     update = write(held(NEW, action=Action.UPDATE), shown, trace=7)
@@ -172,7 +172,7 @@ def test_an_update_that_shows_a_recorded_version_in_its_own_words_replaced_that(
     assert of(verdict)[:2] == (FailureType.UPDATE, update.origin)
 
 
-def test_a_lost_version_that_somebody_names_late_is_not_the_newest(tmp_path: Path) -> None:
+def test_a_lost_version_with_a_late_reader_is_not_the_newest(tmp_path: Path) -> None:
     added = write(held("The trip to Lisbon is planned", action=Action.ADD), kind=OpKind.CREATE)
     update = write(held(OLD, action=Action.UPDATE), old(Role.PREVIOUS, added.origin), trace=3)
     late = search(ELSEWHERE, 5, old(Role.HIT, MISSING, "Lisbon trip undecided"))
@@ -196,7 +196,7 @@ def test_equal_ids_in_two_memories_are_two_records(tmp_path: Path, trace: int) -
     assert not any("Bob" in text for text in told)
 
 
-def test_the_report_draws_what_nobody_recorded_as_such() -> None:
+def test_the_report_marks_unrecorded_writes() -> None:
     update = write(held(NEW, action=Action.UPDATE), old(Role.PREVIOUS, ""))
     graph = build_graph([update, *answer("From 20 to 22 April", held(NEW, Role.HIT, update.origin))])
     [verdict] = attribute_trace(graph, f"{ASKED:032x}")
@@ -205,7 +205,7 @@ def test_the_report_draws_what_nobody_recorded_as_such() -> None:
     assert "writing not recorded" in before.title
 
 
-def test_a_lost_write_that_an_update_replaced_is_to_blame_and_drawn_as_not_recorded() -> None:
+def test_an_update_of_a_lost_write_is_blamed_and_the_write_is_marked_unrecorded() -> None:
     added = write(held(OLD, action=Action.ADD), kind=OpKind.CREATE)
     update = write(held(NEW, action=Action.UPDATE), old(Role.PREVIOUS, MISSING, "Lisbon, dates open"), trace=3)
     graph = build_graph([added, update, *answer("From 20 to 22 April", held(NEW, Role.HIT, update.origin))])
@@ -217,7 +217,7 @@ def test_a_lost_write_that_an_update_replaced_is_to_blame_and_drawn_as_not_recor
 
 
 @pytest.mark.parametrize(("hits", "said"), [(1, "is not the one hit of"), (2, "is not among the 2 hits of")])
-def test_a_verdict_on_a_search_counts_its_hits_though_the_answer_lists_records(hits: int, said: str) -> None:
+def test_a_retrieval_verdict_counts_the_hits_of_the_search(hits: int, said: str) -> None:
     added = write(held(OLD, action=Action.ADD), kind=OpKind.CREATE)
     others = [
         write(held(f"Likes {n}", ref=f"memory:{n}", action=Action.ADD), trace=n, kind=OpKind.CREATE) for n in (2, 3)
@@ -229,7 +229,7 @@ def test_a_verdict_on_a_search_counts_its_hits_though_the_answer_lists_records(h
     assert said in verdict.reason
 
 
-def test_every_order_of_the_spans_gives_the_same(tmp_path: Path) -> None:
+def test_every_order_of_the_spans_gives_the_same_verdict(tmp_path: Path) -> None:
     update = write(held(NEW, action=Action.UPDATE), old(Role.PREVIOUS, ""))
     spans = [update, *answer("From 20 to 22 April", held(NEW, Role.HIT, update.origin))]
     found = set[tuple[str, str, bool]]()

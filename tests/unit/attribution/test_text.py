@@ -75,7 +75,7 @@ def test_items_of_a_list() -> None:
     assert items("Birch Lane") == ["Birch Lane"]
 
 
-def test_names_lead_several_texts_and_are_never_written_small() -> None:
+def test_a_name_begins_several_texts_and_is_always_capitalised() -> None:
     known = names(
         ["Ines likes tea", "Ines: hello", "Playing chess", "Playing is fun, playing helps", "I am here", "I go"]
     )
@@ -101,6 +101,6 @@ def test_rare_terms_weigh_more() -> None:
     ],
     ids=["stamp", "list", "statement", "dates"],
 )
-def test_hostile_contents_come_to_an_end(look: Callable[[], object]) -> None:
+def test_comparison_of_hostile_contents_ends(look: Callable[[], object]) -> None:
     with guarded_against_hanging():
         look()

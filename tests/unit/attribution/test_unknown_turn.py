@@ -49,7 +49,7 @@ def test_a_search_in_another_context_makes_the_verdict_incomplete(recording: Rec
     assert not found.complete
 
 
-def test_an_answer_without_a_search_was_not_handed_the_memory(recording: Recording, content_on: None) -> None:
+def test_an_answer_without_a_search_is_a_retrieval_failure(recording: Recording, content_on: None) -> None:
     assert "no span around the turn" not in verdict(recording, searched=False).reason
 
 

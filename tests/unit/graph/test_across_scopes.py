@@ -42,14 +42,14 @@ def version_read(spans: Sequence[OperationSpan], trace: int) -> VersionKey:
     return only.version
 
 
-def test_who_names_a_part_of_the_writer_names_the_writer() -> None:
+def test_an_origin_that_names_a_part_of_the_writer_joins_the_memories() -> None:
     writer = span(1, 1, OpKind.CREATE, at=1, scope=ALICE, inputs=[put("message:m", "hi")])
     part = span(1, 2, OpKind.CREATE, parent=1, part=1, at=1, outputs=[put(HOME, "Rome", action=Action.ADD)])
     spans = [writer, part, search(2, seen(HOME, part.origin)), search(3, seen(HOME))]
     assert version_read(spans, 3) == VersionKey(HOME, writer.origin)
 
 
-def test_who_names_an_operation_that_does_not_list_the_record_says_nothing_about_owners() -> None:
+def test_an_origin_of_an_operation_without_the_record_joins_no_memories() -> None:
     writer = span(1, 1, OpKind.CREATE, at=1, scope=ALICE, outputs=[put(HOME, "Rome", action=Action.ADD)])
     passing = search(2, seen(HOME))
     spans = [writer, passing, search(3, seen(HOME, passing.origin), ALICE), search(4, seen(HOME))]
@@ -58,7 +58,7 @@ def test_who_names_an_operation_that_does_not_list_the_record_says_nothing_about
 
 @pytest.mark.parametrize("ref", ["fact:f", "completion:c"])
 @pytest.mark.parametrize("scope", [BOB, ""])
-def test_what_its_text_names_is_of_the_trace_whatever_the_scope(ref: str, scope: str) -> None:
+def test_a_fact_is_found_in_its_trace_in_any_scope(ref: str, scope: str) -> None:
     text = span(1, 2, OpKind.EXTRACT, at=1, scope=ALICE, outputs=[put(ref, "Rome", action=Action.DERIVE)])
     spans = [text, span(1, 1, OpKind.CREATE, at=10, scope=scope, inputs=[seen(ref)], outputs=[put(HOME, "Rome")])]
     assert version_read(spans, 1) == VersionKey(ref, text.origin)
@@ -71,7 +71,7 @@ def test_what_its_text_names_is_of_the_trace_whatever_the_scope(ref: str, scope:
     [("Rome", ALICE), ("Oslo", BOB), ("Bern", ""), ("", "")],
     ids=["hers", "his", "none", "unknown"],
 )
-def test_who_says_no_owner_reads_the_record_of_the_one_that_wrote_what_was_read(content: str, writer: str) -> None:
+def test_a_reader_without_scope_reads_the_record_with_the_content_that_it_saw(content: str, writer: str) -> None:
     writers = {
         scope: span(number, 1, OpKind.CREATE, at=1, scope=scope, outputs=[put(HOME, text, action=Action.ADD)])
         for number, scope, text in ((1, ALICE, "Rome"), (2, BOB, "Oslo"))
@@ -80,7 +80,7 @@ def test_who_says_no_owner_reads_the_record_of_the_one_that_wrote_what_was_read(
     assert version_read(spans, 3) == VersionKey(HOME, writers[writer].origin if writer else "")
 
 
-def test_what_readers_saw_differently_of_a_version_that_nobody_wrote_has_no_content() -> None:
+def test_a_version_of_an_unknown_writer_with_different_contents_has_no_content() -> None:
     spans = [search(1, put(HOME, "Paris")), search(2, seen(HOME)), search(3, put(HOME, "Paris"))]
     assert build_graph(spans).content(VersionKey(HOME, "", BOB)) == "Paris"
     spans.append(search(4, put(HOME, "Lyon")))
@@ -97,7 +97,7 @@ def test_what_readers_saw_differently_of_a_version_that_nobody_wrote_has_no_cont
     ],
     ids=["redacted by two processes", "without contents", "something else", "cut"],
 )
-def test_two_digests_of_one_text_are_one_thing_seen(reads: list[Variable], shown: str) -> None:
+def test_two_digests_of_the_same_text_are_the_same_content(reads: list[Variable], shown: str) -> None:
     graph = build_graph(search(number, variable) for number, variable in enumerate(reads, 1))
     assert graph.content(VersionKey(HOME, "", BOB)) == shown
 
@@ -107,7 +107,7 @@ def written(trace: int, text: str, scope: str, action: Action = Action.ADD, **fi
     return span(trace, 1, kind, at=10 * trace, scope=scope, outputs=[put(HOME, text, action=action)], **fields)
 
 
-def test_a_look_at_the_record_of_another_memory_leaves_the_own_one_of_that_name_alone() -> None:
+def test_reading_the_record_of_another_memory_does_not_change_the_own_record_of_that_name() -> None:
     """Ann has a record of her own, looks at Bob's of the same name twice, and is asked about hers."""
     told = put("message:m", "I live in Lisbon", role=Role.MESSAGE)
     bobs, anns = written(1, "Oslo", BOB), written(2, "Lives in Lisbon", ALICE, inputs=[told])
@@ -145,9 +145,7 @@ def test_a_look_at_the_record_of_another_memory_leaves_the_own_one_of_that_name_
 
 @pytest.mark.parametrize("action", [Action.UPDATE, Action.DELETE])
 @pytest.mark.parametrize("attempted", [False, True], ids=["looks", "failed to create one"])
-def test_who_only_looks_at_the_record_of_another_memory_follows_what_becomes_of_it(
-    action: Action, attempted: bool
-) -> None:
+def test_a_memory_without_own_record_follows_the_record_that_it_read(action: Action, attempted: bool) -> None:
     first, last = written(1, "Rome", ALICE), written(3, "", ALICE, action)
     failed = [written(5, "Bern", BOB, status="error")] if attempted else []
     spans = [first, search(2, seen(HOME, first.origin)), last, *failed, search(4, seen(HOME))]
@@ -155,20 +153,20 @@ def test_who_only_looks_at_the_record_of_another_memory_follows_what_becomes_of_
 
 
 @pytest.mark.parametrize("action", [Action.UPDATE, Action.DELETE])
-def test_who_looked_at_a_record_and_changes_one_of_that_name_means_it(action: Action) -> None:
+def test_a_change_by_name_after_a_read_changes_the_record_that_was_read(action: Action) -> None:
     first, last = written(1, "Rome", ALICE), written(3, "", BOB, action)
     graph = build_graph([first, search(2, seen(HOME, first.origin)), last])
     assert graph.has_edge(VersionKey(HOME, last.origin), VersionKey(HOME, first.origin), EdgeType.SUPERSEDES)
     assert graph.state(ALICE) == []
 
 
-def test_who_writes_on_what_another_memory_has_goes_on_with_it_whatever_else_it_has() -> None:
+def test_an_update_of_the_record_of_another_memory_continues_that_record() -> None:
     anns, bobs = written(1, "Rome", ALICE), written(2, "Oslo", BOB)
     moved = written(3, "Bern", BOB, Action.UPDATE, inputs=[seen(HOME, anns.origin, role=Role.PREVIOUS)])
     assert version_read([anns, bobs, moved, search(4, seen(HOME), ALICE)], 4) == VersionKey(HOME, moved.origin)
 
 
-def test_a_record_that_is_made_from_others_of_its_name_is_another_one() -> None:
+def test_a_record_created_from_records_of_its_name_is_a_new_record() -> None:
     anns, bobs = written(1, "Rome", ALICE), written(2, "Oslo", BOB)
     made = written(3, "Rome and Oslo", TEAM, inputs=[seen(HOME, anns.origin), seen(HOME, bobs.origin)])
     spans = [anns, bobs, made, search(4, seen(HOME), ALICE)]
@@ -195,7 +193,9 @@ class _WithoutScopes:
 
 @pytest.mark.parametrize("source", ["file", "knows writers", "knows none"])
 @pytest.mark.parametrize("created", [False, True], ids=["created in another trace", "created there"])
-def test_who_derives_from_the_record_of_another_memory_goes_on_with_its_own(source: str, created: bool) -> None:
+def test_a_memory_that_derives_from_the_record_of_another_memory_keeps_its_own_record(
+    source: str, created: bool
+) -> None:
     """Bob notes something from Ann's record, and updates his own of that name."""
     anns, bobs = written(1, "Rome", ALICE), written(2, "Oslo", BOB)
     if created:
@@ -219,7 +219,7 @@ def test_who_derives_from_the_record_of_another_memory_goes_on_with_its_own(sour
 
 
 @pytest.mark.parametrize("scope", [ALICE, BOB])
-def test_what_another_memory_wrote_by_the_name_of_a_record_of_both_is_loaded(scope: str) -> None:
+def test_a_write_of_another_memory_by_the_name_of_a_shared_record_is_loaded(scope: str) -> None:
     """Bob goes on with Ann's record by its origin, from then on both by its name; what others made of that, too."""
     previous = seen(HOME, role=Role.PREVIOUS)
     anns = written(1, "Rome", ALICE)

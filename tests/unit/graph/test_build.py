@@ -81,7 +81,7 @@ def test_an_origin_that_names_a_part_means_the_operation() -> None:
     assert (version, inferred) == (VersionKey("memory:b", origin_of(1, 1)), False)
 
 
-def test_parts_without_their_operation_stand_for_it() -> None:
+def test_parts_without_their_operation_become_the_operation() -> None:
     graph = build_graph([*parted()[1:], search(2, at=9, ref="memory:a", origin=origin_of(1, 1))])
     assert graph.incomplete == {"lost_parts": 1}
     assert graph.outputs(origin_of(1, 1)) == [
@@ -91,7 +91,7 @@ def test_parts_without_their_operation_stand_for_it() -> None:
     assert graph.inputs(origin_of(2, 1))[0].version == VersionKey("memory:a", origin_of(1, 1))
 
 
-def test_a_lost_middle_part_voids_the_flow() -> None:
+def test_a_lost_middle_part_makes_the_flow_unknown() -> None:
     """With the first part and its output gone, 0>0 would say that message zero made memory b."""
     main = span(1, 1, OpKind.CONSOLIDATE, scope=ALICE, inputs=[put("message:m0"), put("message:m1")])
     second = span(
@@ -128,13 +128,13 @@ def test_a_producer_that_does_not_list_the_variable_is_flagged() -> None:
     assert graph.nodes[OperationKey(origin_of(1, 1))]["incomplete"] == ("undeclared_output",)
 
 
-def test_without_origin_the_last_write_before_the_read_counts() -> None:
+def test_a_read_without_origin_saw_the_last_write_before() -> None:
     writes = [add(1, at=0), add(2, at=10, action=Action.UPDATE), add(3, at=30, action=Action.UPDATE)]
     assert only_read(writes, search(9, at=20)) == (VersionKey("memory:r", origin_of(2, 1)), True)
     assert only_read(writes, search(9, at=40)) == (VersionKey("memory:r", origin_of(3, 1)), True)
 
 
-def test_a_write_still_running_counts_only_when_no_other_is_done() -> None:
+def test_a_running_write_is_read_only_when_no_write_has_ended() -> None:
     running = add(2, at=10, lasts=50, action=Action.UPDATE)
     assert only_read([add(1, at=0), running], search(9, at=20))[0] == VersionKey("memory:r", origin_of(1, 1))
     assert only_read([running], search(9, at=20)) == (VersionKey("memory:r", origin_of(2, 1)), True)
@@ -149,13 +149,13 @@ def test_equal_times_are_ordered_by_sequence_numbers_of_one_process_only() -> No
     assert only_read([write], far) == (VersionKey("memory:r", "", ALICE), False)
 
 
-def test_the_content_read_tells_more_than_the_time() -> None:
+def test_the_content_read_decides_before_the_time() -> None:
     writes = [add(1, at=0, content="A"), add(2, at=10, content="B", action=Action.UPDATE)]
     stale = search(9, at=20, digest=put("x:x", "A").digest)
     assert only_read(writes, stale) == (VersionKey("memory:r", origin_of(1, 1)), True)
 
 
-def test_what_the_operations_around_a_read_write_is_not_yet_written() -> None:
+def test_an_operation_around_a_read_has_not_written_yet() -> None:
     around = add(2, at=10, lasts=20, action=Action.UPDATE)
     inside = span(2, 2, OpKind.RETRIEVE, parent=1, at=12, inputs=[seen("memory:r")])
     assert only_read([around], inside)[0] == VersionKey("memory:r", "", ALICE)
@@ -197,7 +197,7 @@ def test_a_recorded_origin_shows_that_two_owners_mean_one_record() -> None:
     assert only_read([add(1, at=0), update], search(9, at=9))[0] == VersionKey("memory:r", origin_of(2, 1))
 
 
-def test_a_child_without_scope_reads_in_that_of_its_trace() -> None:
+def test_a_child_without_scope_reads_in_the_scope_of_its_parent() -> None:
     root = span(2, 1, OpKind.INGEST, at=9, lasts=9, scope=ALICE)
     plain = span(2, 2, "", parent=1, at=10, lasts=5)
     inner = span(2, 3, OpKind.RETRIEVE, parent=2, at=11, inputs=[seen("memory:r")])
@@ -209,7 +209,7 @@ def test_a_child_without_scope_reads_in_that_of_its_trace() -> None:
     assert graph.operation(plain.origin) is None
 
 
-def test_a_reply_without_origin_is_found_in_its_trace_and_nowhere_else() -> None:
+def test_a_reply_without_origin_is_found_only_in_its_trace() -> None:
     reply = span(1, 1, OpKind.OTHER, at=0, scope=ALICE, outputs=[put("completion:ok", "ok")])
     same = span(1, 2, OpKind.DECIDE, at=5, scope=ALICE, inputs=[seen("completion:ok")])
     other = span(2, 2, OpKind.DECIDE, at=5, scope=ALICE, inputs=[seen("completion:ok")])
@@ -231,12 +231,12 @@ def test_a_span_is_never_its_own_source() -> None:
     assert graph.inputs(selfish.origin)[0].version == VersionKey("memory:r", "", ALICE)
 
 
-def test_an_origin_that_is_none_is_unknown() -> None:
+def test_an_invalid_origin_is_unknown() -> None:
     graph = build_graph([search(1, at=1, origin="yesterday")])
     assert graph.incomplete == {"unknown_origin": 1}
 
 
-def test_what_capture_did_not_know_and_the_graph_does_is_no_gap() -> None:
+def test_an_origin_unknown_to_capture_and_found_by_the_graph_is_no_gap() -> None:
     found = span(
         9, 1, OpKind.RETRIEVE, at=9, scope=ALICE, inputs=[seen("memory:r")], incomplete=("unknown_origin", "truncated")
     )
@@ -245,7 +245,7 @@ def test_what_capture_did_not_know_and_the_graph_does_is_no_gap() -> None:
 
 
 # --- outputs that are no versions -------------------------------------------------------------------------------------
-def test_a_record_left_alone_is_considered_not_rewritten() -> None:
+def test_a_record_with_action_none_is_read_and_not_written() -> None:
     decide = span(2, 1, OpKind.DECIDE, at=5, scope=ALICE, outputs=[put("memory:r", "A", action=Action.NONE)])
     graph = build_graph([add(1, at=0, content="A"), decide, search(3, at=9), search(4, at=9, origin=decide.origin)])
     assert graph.history("memory:r") == [VersionKey("memory:r", origin_of(1, 1))]
@@ -276,14 +276,14 @@ def test_an_output_repeated_by_the_operation_around_is_one_version() -> None:
     assert [read.operation.origin for read in graph.readers(written)] == [origin_of(2, 1), origin_of(3, 1)]
 
 
-def test_another_content_written_around_is_another_version() -> None:
+def test_an_outer_operation_with_another_content_writes_another_version() -> None:
     outer = span(1, 1, OpKind.INGEST, at=0, lasts=9, scope=ALICE, outputs=[put("memory:r", "B", action=Action.UPDATE)])
     inner = span(1, 2, OpKind.CREATE, parent=1, at=1, outputs=[put("memory:r", "A", action=Action.ADD)])
     assert len(build_graph([outer, inner]).history("memory:r")) == 2
 
 
 # --- spans that are no operations -------------------------------------------------------------------------------------
-def test_verdicts_are_not_part_of_what_they_judge(story: list[OperationSpan]) -> None:
+def test_spans_of_verdicts_are_not_in_the_graph(story: list[OperationSpan]) -> None:
     verdict = span(4, 9, "", parent=1, instrumentation_scope=ATTRIBUTION_SCOPE, outputs=[put("memory:home", "?")])
     assert set(build_graph([*story, verdict])) == set(build_graph(story))
 
@@ -302,7 +302,7 @@ def test_a_plain_span_with_an_evaluation_is_kept() -> None:
         ({}, 2),  # nothing tells: the last one
     ],
 )
-def test_a_read_without_origin_is_of_the_version_that_has_its_digest(read: dict[str, str], found: int | None) -> None:
+def test_a_read_without_origin_saw_the_version_with_its_digest(read: dict[str, str], found: int | None) -> None:
     writes = [
         span(1, 1, OpKind.CREATE, at=1, scope=ALICE, outputs=[put("memory:home", "Lives in Paris", action=Action.ADD)]),
         span(2, 1, OpKind.UPDATE, at=2, scope=ALICE,

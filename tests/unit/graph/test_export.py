@@ -52,7 +52,7 @@ def test_every_form_escapes_hostile_texts(hostile: EvolutionGraph, form: str) ->
     "refs", [("memory:\x00a", "memory:\x01a", "memory:\ufffda"), ("memory:a%62", "memory:ab", "memory:ab'")]
 )
 @pytest.mark.parametrize("form", ["graphml", "smartcomment"])
-def test_ids_that_a_form_cannot_tell_apart_stay_nodes_of_their_own(refs: tuple[str, ...], form: str) -> None:
+def test_similar_ids_stay_different_nodes_in_every_form(refs: tuple[str, ...], form: str) -> None:
     graph = build_graph([span(1, 1, OpKind.CREATE, scope=ALICE, outputs=[put(ref, "A") for ref in refs])])
     text = render(graph, form)
     if form == "graphml":
@@ -86,7 +86,7 @@ def test_json_is_the_same_for_any_order(story: list[OperationSpan]) -> None:
     assert render(build_graph(reversed(story)), "json") == render(build_graph(story), "json")
 
 
-def test_a_ref_with_a_bar_is_named_alone_too() -> None:
+def test_a_ref_that_contains_a_bar_is_found() -> None:
     writes = span(1, 1, OpKind.CREATE, scope=ALICE, outputs=[put("memory:x|y", "Paris")])
     graph = build_graph([writes])
     (version,) = graph.history("memory:x|y")
@@ -95,9 +95,7 @@ def test_a_ref_with_a_bar_is_named_alone_too() -> None:
 
 
 @pytest.mark.parametrize("scope", ["", BOB], ids=["no scope", "another scope"])
-def test_a_ref_alone_names_the_last_version_whoever_replaced_the_one_before(
-    story: list[OperationSpan], scope: str
-) -> None:
+def test_a_ref_alone_names_the_last_version_in_any_scope(story: list[OperationSpan], scope: str) -> None:
     previous = seen("memory:tea", origin_of(3, 3), role=Role.PREVIOUS)
     coffee = put("memory:tea", "Likes coffee", action=Action.UPDATE)
     elsewhere = span(6, 1, OpKind.UPDATE, at=60, scope=scope, inputs=[previous], outputs=[coffee])
@@ -106,7 +104,7 @@ def test_a_ref_alone_names_the_last_version_whoever_replaced_the_one_before(
         assert nodes_named(graph, "memory:tea", given) == [VersionKey("memory:tea", elsewhere.origin)]
 
 
-def test_parquet_takes_times_past_its_integers(tmp_path: Path) -> None:
+def test_parquet_holds_times_past_its_integers(tmp_path: Path) -> None:
     graph = build_graph([replace(span(1, 1, OpKind.CREATE, scope=ALICE), end=2**64 - 1)])
     write_parquet(graph, tmp_path)
     assert import_module("pyarrow.parquet").read_table(tmp_path / "operations.parquet")["end"].to_pylist() == [

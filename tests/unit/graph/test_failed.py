@@ -44,7 +44,7 @@ def version_read(spans: Spans, trace: int) -> VersionKey:
 
 @pytest.mark.parametrize("variable", [seen(HOME), put(HOME, "Paris")], ids=["blind", "Paris"])
 @pytest.mark.parametrize("action", [Action.UPDATE, Action.DELETE])
-def test_what_was_stored_before_is_what_is_read_after_a_failure(variable: Variable, action: str) -> None:
+def test_a_read_after_a_failed_write_sees_the_version_before(variable: Variable, action: str) -> None:
     spans = moved(read(4, variable), action=action)
     graph = build_graph(spans)
     assert version_read(spans, 4) == FIRST
@@ -53,14 +53,14 @@ def test_what_was_stored_before_is_what_is_read_after_a_failure(variable: Variab
     assert [s.origin for s in graph.writers(HOME)] == [FIRST.origin]
 
 
-def test_what_is_written_next_replaces_what_was_stored() -> None:
+def test_the_next_write_replaces_the_version_before_a_failed_write() -> None:
     graph = build_graph(moved(write(3, "Lisbon")))
     replaced = [(a, b) for a, b, edge in graph.edges(data=True) if edge["type"] == EdgeType.SUPERSEDES]
     assert replaced == [(LAST, FIRST)]
     assert graph.history(HOME) == [FIRST, LAST]
 
 
-def test_an_attempt_is_in_the_graph_and_said_to_have_failed() -> None:
+def test_a_failed_write_is_in_the_graph_and_marked() -> None:
     graph = build_graph(moved())
     assert graph.outputs(FAILED.origin) == [FAILED]
     assert graph.versions(HOME) == [FIRST, FAILED]
@@ -71,14 +71,14 @@ def test_an_attempt_is_in_the_graph_and_said_to_have_failed() -> None:
     assert [node["value"] for node in nodes if node["metadata"].get("memtrace_failed")] == ["Rome"]
 
 
-def test_attribution_knows_no_write_that_failed() -> None:
+def test_attribution_ignores_a_failed_write() -> None:
     graph = build_graph(moved())
     assert [version.content for version in Lineage(graph).history(HOME)] == ["Paris"]
     assert Lineage(graph).written_by(moved()[1]) == []
 
 
 @pytest.mark.parametrize("variable", [seen(HOME, FAILED.origin), put(HOME, "Rome")], ids=["origin", "content"])
-def test_it_did_happen_when_it_is_read(variable: Variable) -> None:
+def test_a_failed_write_that_is_read_happened(variable: Variable) -> None:
     graph = build_graph(moved(read(4, variable)))
     assert version_read(moved(read(4, variable)), 4) == FAILED
     assert graph.history(HOME) == [FIRST, FAILED]
@@ -86,14 +86,14 @@ def test_it_did_happen_when_it_is_read(variable: Variable) -> None:
     assert not graph.has_failed(FAILED)
 
 
-def test_a_version_that_is_named_as_origin_is_the_current_one() -> None:
+def test_a_failed_version_named_as_origin_is_the_current_version() -> None:
     spans = moved(read(4, seen(HOME, FAILED.origin)), read(5, seen(HOME)), write(6, "Lisbon"))
     assert version_read(spans, 5) == FAILED
     graph = build_graph(spans)
     assert graph.has_edge(VersionKey(HOME, origin_of(6, 1)), FAILED, key="supersedes")
 
 
-def test_what_is_no_record_stays_what_it_is() -> None:
+def test_a_failed_operation_keeps_outputs_that_are_no_records() -> None:
     """An answer that broke off, a fact taken before the model failed: they went where they went."""
     failed = span(1, 1, OpKind.EXTRACT, status="error", outputs=[put("fact:f", "Rome", action=Action.DERIVE)])
     graph = build_graph([failed, span(1, 2, OpKind.DECIDE, parent=1, at=2, inputs=[seen("fact:f")])])
@@ -102,7 +102,7 @@ def test_what_is_no_record_stays_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("order", list(permutations(range(4))), ids=str)
-def test_the_reader_that_tells_may_come_at_any_time(order: tuple[int, ...]) -> None:
+def test_the_order_of_spans_does_not_change_whether_a_write_failed(order: tuple[int, ...]) -> None:
     spans = moved(read(5, seen(HOME)), read(4, seen(HOME, FAILED.origin)))
     graph = build_graph(spans[place] for place in order)
     assert [r.version for r in graph.inputs(origin_of(5, 2))] == [FAILED]

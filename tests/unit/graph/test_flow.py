@@ -30,25 +30,25 @@ def taken(flow: Flow) -> list[OperationSpan]:
 
 
 @pytest.mark.parametrize(("flow", "fed"), [(None, 1), ((), 0), (((0, 0),), 1), (((7, 0),), 1)])
-def test_an_empty_flow_is_no_missing_one(flow: Flow, fed: int) -> None:
+def test_an_empty_flow_differs_from_a_missing_flow(flow: Flow, fed: int) -> None:
     graph = build_graph(taken(flow))
     assert len(graph.sources(FACT)) == fed
 
 
 @pytest.mark.parametrize("flow", [None, (), ((0, 0),)])
-def test_the_wire_keeps_it(flow: Flow) -> None:
+def test_the_wire_keeps_an_empty_flow(flow: Flow) -> None:
     assert [s.flow for s in decode_request(encode_request(taken(flow)))] == [None, flow]
 
 
 @pytest.mark.parametrize(("flow", "sources"), [(None, None), ((), []), (((0, 0),), [0])])
-def test_exports_keep_it(flow: Flow, sources: list[int] | None) -> None:
+def test_exports_keep_an_empty_flow(flow: Flow, sources: list[int] | None) -> None:
     graph = build_graph(taken(flow))
     assert [e["sources"] for e in to_document(graph)["edges"] if e["type"] == "produced"] == [sources]
     assert ('"sources"' in to_graphml(graph)) == (sources is not None)
 
 
 @pytest.mark.parametrize("many", [1, 200], ids=["one span", "parts"])
-def test_a_version_that_comes_from_nothing_can_be_said(many: int) -> None:
+def test_capture_can_record_an_output_without_sources(many: int) -> None:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     with operation(kind="extract", system="t", tracer=provider.get_tracer("t")) as op:
@@ -64,7 +64,7 @@ def test_a_version_that_comes_from_nothing_can_be_said(many: int) -> None:
 
 
 @pytest.mark.parametrize("record", ["memory:7", "memory:0a0b0c0d-0000-4000-8000-000000000001"])
-def test_a_slice_from_the_file_has_no_edge_of_what_flow_leaves_out(record: str, tmp_path: Path) -> None:
+def test_a_slice_from_the_file_follows_the_flow(record: str, tmp_path: Path) -> None:
     """Its operation looked at the newest version, without an origin; an older one is in the slice by another way."""
 
     def at(trace: int, kind: OpKind, reads: list[Variable], writes: list[Variable], flow: Flow = None) -> OperationSpan:

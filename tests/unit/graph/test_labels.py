@@ -39,7 +39,7 @@ def annotated(kind: str, operation: str | None) -> dict[str, Any]:
         ("JudgeError", "llm-judge", (0, 0.0, 0.0)),
     ],
 )
-def test_type_and_operation_are_scored_each_by_itself(
+def test_type_and_operation_are_scored_separately(
     tmp_path: Path, kind: str, operation: str | None, figures: tuple[int, float, float]
 ) -> None:
     document, database = annotated(kind, operation), tmp_path / "bench.db"
@@ -63,7 +63,7 @@ def test_type_and_operation_are_scored_each_by_itself(
     assert said["results"][0]["error_type"] == "response"
 
 
-def test_cases_without_a_verdict_are_told(tmp_path: Path) -> None:
+def test_cases_without_a_verdict_are_reported(tmp_path: Path) -> None:
     """They are wrong ones, but not by what attribution found: here the judge took the answer for right."""
     file, database = str(tmp_path / "graph.json"), str(tmp_path / "bench.db")
     right = json.dumps(annotated("ResponseError", "question-answering")).replace('"0.0"', '"1.0"')
@@ -83,7 +83,7 @@ def test_cases_without_a_verdict_are_told(tmp_path: Path) -> None:
         (["a.json", "b.json", "c.json", "d.json", "e.json"], "a.json b.json c.json and 2 more are not in empty.db:"),
     ],
 )
-def test_files_that_were_not_imported_are_named_with_what_imports_them(
+def test_files_that_were_not_imported_are_named_with_the_import_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[str], named: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -96,7 +96,7 @@ def test_files_that_were_not_imported_are_named_with_what_imports_them(
 
 
 @pytest.mark.parametrize("query_id", ["query:other@1", "", None, ["query:qa-1@1"]])
-def test_an_annotation_of_a_question_nobody_asked_is_named(query_id: object) -> None:
+def test_an_annotation_of_an_unknown_question_is_an_error(query_id: object) -> None:
     document = annotated("UpdateError", "question-answering")
     document["data"]["annotations"][0]["query_id"] = query_id
     with pytest.raises(ValueError, match=r"annotations\[0\]\.query_id"):
@@ -104,7 +104,7 @@ def test_an_annotation_of_a_question_nobody_asked_is_named(query_id: object) -> 
 
 
 @pytest.mark.parametrize("annotations", [{"a": 1}, ["x"], [None], 5])
-def test_annotations_that_are_none_are_named(annotations: object) -> None:
+def test_malformed_annotations_are_an_error(annotations: object) -> None:
     document = annotated("UpdateError", "question-answering")
     document["data"]["annotations"] = annotations
     with pytest.raises(ValueError, match=r"^data\.annotations.*expected"):

@@ -71,12 +71,12 @@ def strangers() -> list[OperationSpan]:
     ]
 
 
-def test_the_scope_is_loaded_and_no_other(story: list[OperationSpan]) -> None:
+def test_only_the_scope_of_the_trace_is_loaded(story: list[OperationSpan]) -> None:
     graph = load_graph(Listed([*story, *strangers()]), TRACE(4))
     assert picture(graph) == picture(build_graph(story, whole=False))
 
 
-def test_every_trace_is_asked_for_once(story: list[OperationSpan]) -> None:
+def test_every_trace_is_read_once(story: list[OperationSpan]) -> None:
     source = Listed([*story, *strangers()])
     load_graph(source, TRACE(4))
     assert set(source.asked.values()) == {1}
@@ -89,7 +89,7 @@ def test_origins_lead_to_other_traces_and_their_scopes(story: list[OperationSpan
     assert OperationKey(origin_of(3, 2)) in graph.slice_of_answer(asked.origin)
 
 
-def test_what_a_trace_of_the_scope_did_elsewhere_does_not_open_that_scope(story: list[OperationSpan]) -> None:
+def test_a_trace_with_two_scopes_does_not_load_the_other_scope(story: list[OperationSpan]) -> None:
     shared = [
         span(8, 1, OpKind.RETRIEVE, at=1, scope=ALICE, inputs=[seen("memory:tea")]),
         span(8, 2, OpKind.RETRIEVE, at=2, scope=BOB, inputs=[seen("memory:bob", origin_of(50, 1))]),
@@ -118,7 +118,7 @@ def test_a_unique_id_leads_to_its_writer_in_another_memory(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("who", [BOB, ""])
 @pytest.mark.parametrize("ref", ["memory:1", "memory:0a0b0c0d-0000-4000-8000-000000000001"])
-def test_what_another_scope_deleted_is_not_held(tmp_path: Path, who: str, ref: str) -> None:
+def test_a_record_deleted_by_another_scope_is_not_held(tmp_path: Path, who: str, ref: str) -> None:
     """An id that means one record everywhere says enough, others need the origin."""
     write = span(1, 1, OpKind.CREATE, at=1, scope=ALICE, outputs=[put(ref, "tea", action=Action.ADD)])
     named = [] if len(ref) > 20 else [seen(ref, write.origin, role=Role.PREVIOUS)]
@@ -131,7 +131,7 @@ def test_what_another_scope_deleted_is_not_held(tmp_path: Path, who: str, ref: s
             assert [version.origin for version in graph.history(ref)] == [write.origin, delete.origin]
 
 
-def test_gaps_tell_of_lost_spans_in_the_graph_of_everything(tmp_path: Path) -> None:
+def test_gaps_are_lost_spans_only_in_the_graph_of_the_whole_source(tmp_path: Path) -> None:
     spans = [span(n, 1, OpKind.CREATE, at=n, seq=n, outputs=[put(f"memory:{n}", action=Action.ADD)]) for n in (1, 2, 4)]
     with SqliteStore.open(tmp_path / "a.db") as store:
         store.add_request(encode_request(spans))
@@ -149,7 +149,7 @@ def test_an_unknown_trace_is_an_empty_graph(story: list[OperationSpan]) -> None:
     assert len(load_graph(Listed(story), TRACE(77))) == 0
 
 
-def test_the_limit_is_kept_and_told(story: list[OperationSpan]) -> None:
+def test_the_bound_of_spans_is_kept_and_reported(story: list[OperationSpan]) -> None:
     source = Listed(story)
     graph = load_graph(source, TRACE(4), max_spans=4)
     assert graph.incomplete["bounded"] == 1
@@ -166,7 +166,7 @@ class Limited(Listed):
         return super().trace(trace_id)
 
 
-def test_a_source_that_has_had_enough_leaves_what_there_is(story: list[OperationSpan]) -> None:
+def test_a_source_past_its_bounds_gives_a_bounded_graph(story: list[OperationSpan]) -> None:
     source = Limited(story)
     graph = load_graph(source, TRACE(4))
     assert graph.incomplete["bounded"] == 1
@@ -185,7 +185,7 @@ class Damaged(Listed):
         return spans
 
 
-def test_a_trace_that_cannot_be_read_is_all_that_is_missing(story: list[OperationSpan]) -> None:
+def test_only_a_trace_that_cannot_be_read_is_missing(story: list[OperationSpan]) -> None:
     source = Damaged(story)
     graph = load_graph(source, TRACE(4))
     assert graph.incomplete["bounded"] == 1
@@ -194,7 +194,7 @@ def test_a_trace_that_cannot_be_read_is_all_that_is_missing(story: list[Operatio
     assert set(source.asked.values()) == {1}
 
 
-def test_origins_that_go_round_end() -> None:
+def test_circular_origins_end() -> None:
     ring = [
         span(n, 1, OpKind.UPDATE, at=n, scope=f"{n}", inputs=[seen("memory:r", origin_of(n % 5 + 1, 1))])
         for n in range(1, 6)

@@ -19,19 +19,19 @@ def test_gaps_inside_each_process_are_counted() -> None:
     assert build_graph(numbered(1, 2, 5)).incomplete == {"lost_spans": 2}
 
 
-def test_a_part_of_the_spans_says_nothing_about_losses() -> None:
+def test_gaps_in_a_part_of_the_spans_are_not_counted() -> None:
     assert build_graph(numbered(1, 2, 5), whole=False).incomplete == {}
 
 
-def test_a_span_that_came_twice_is_no_second_process() -> None:
+def test_a_repeated_span_is_counted_once() -> None:
     assert lost_spans([*numbered(1, 3), *numbered(1, 3)]) == 1
 
 
-def test_two_processes_behind_one_resource_tell_nothing() -> None:
+def test_gaps_of_two_processes_with_one_resource_are_not_counted() -> None:
     assert lost_spans([*numbered(1, 9), *numbered(1, 5, trace=2)]) == 0
 
 
-def test_the_upper_bits_tell_processes_behind_one_resource_apart() -> None:
+def test_the_upper_bits_distinguish_processes_with_one_resource() -> None:
     child = 7 << semconv.SEQ_BITS
     assert lost_spans([*numbered(1, 2, 4), *numbered(child + 1, child + 4, trace=2)]) == 1 + 2
 

@@ -45,7 +45,7 @@ def test_another_owner_of_an_equal_id_is_another_record(story: list[OperationSpa
     assert graph.scopes() == [ALICE, BOB]
 
 
-def test_a_record_nobody_wrote_is_held_from_its_first_reading() -> None:
+def test_a_record_of_an_unknown_writer_is_held_from_its_first_read() -> None:
     graph = build_graph(
         [span(1, 1, OpKind.RETRIEVE, at=5, scope=ALICE, inputs=[put("memory:r", "old", role=Role.HIT)])]
     )
@@ -54,9 +54,7 @@ def test_a_record_nobody_wrote_is_held_from_its_first_reading() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_record_whose_writer_is_missing_is_of_the_memory_that_read_it_first(
-    story: list[OperationSpan], seed: int
-) -> None:
+def test_a_record_of_a_missing_writer_belongs_to_its_first_reader(story: list[OperationSpan], seed: int) -> None:
     bobs = span(6, 1, OpKind.RETRIEVE, at=150, scope=BOB, inputs=[seen("memory:home", PARIS.origin, role=Role.HIT)])
     outside = span(7, 1, OpKind.RESPOND, at=10, inputs=[seen("memory:home", PARIS.origin, role=Role.CONTEXT)])
     left = [one for one in (*story, bobs, outside) if one.origin not in (PARIS.origin, TEA.origin)]
@@ -74,7 +72,7 @@ def test_a_record_whose_writer_is_missing_is_of_the_memory_that_read_it_first(
 
 @pytest.mark.parametrize("scope", ["", BOB], ids=["no scope", "another scope"])
 @pytest.mark.parametrize("action", [Action.DELETE, Action.UPDATE])
-def test_what_is_replaced_from_elsewhere_is_held_no_longer(
+def test_a_record_replaced_by_another_memory_is_not_held(
     story: list[OperationSpan], scope: str, action: Action
 ) -> None:
     previous = [seen("memory:tea", TEA.origin, role=Role.PREVIOUS)]
@@ -91,7 +89,7 @@ def test_what_is_replaced_from_elsewhere_is_held_no_longer(
 
 
 # --- diff -------------------------------------------------------------------------------------------------------------
-def test_a_diff_tells_what_was_learnt_changed_and_forgotten_and_by_which_operation(story: list[OperationSpan]) -> None:
+def test_a_diff_names_records_learnt_changed_and_forgotten_with_their_operations(story: list[OperationSpan]) -> None:
     graph = forgotten(story)
     learnt = graph.diff(ALICE, 0, 10 * SECOND)
     assert [(c.kind, c.before, c.after, c.operation) for c in learnt] == [
@@ -104,7 +102,7 @@ def test_a_diff_tells_what_was_learnt_changed_and_forgotten_and_by_which_operati
     assert gone.operation == OperationKey(origin_of(6, 1))
 
 
-def test_what_came_and_went_or_was_rewritten_as_it_was_is_no_change(story: list[OperationSpan]) -> None:
+def test_a_temporary_record_and_a_rewrite_with_equal_content_are_no_change(story: list[OperationSpan]) -> None:
     again = span(
         7, 1, OpKind.UPDATE, at=70, scope=ALICE, inputs=[seen("memory:home", LISBON.origin, role=Role.PREVIOUS)],
         outputs=[put("memory:home", "Lives in Lisbon", action=Action.UPDATE)],
@@ -115,7 +113,7 @@ def test_what_came_and_went_or_was_rewritten_as_it_was_is_no_change(story: list[
     assert [change.kind for change in graph.diff(ALICE, 0)] == [ChangeKind.LEARNT]
 
 
-def test_a_diff_goes_forward(story: list[OperationSpan]) -> None:
+def test_a_diff_refuses_a_start_after_its_end(story: list[OperationSpan]) -> None:
     with pytest.raises(ValueError, match="later"):
         build_graph(story).diff(ALICE, 2, 1)
 
@@ -138,7 +136,7 @@ def test_a_slice_of_a_message_ends_at_the_answers_that_used_it(story: list[Opera
     assert graph.slice_of_message(VersionKey("message:nobody", "", ALICE)) == set()
 
 
-def test_a_step_without_inputs_of_its_own_hands_on_those_of_the_operation_around_it() -> None:
+def test_a_path_goes_through_the_operation_around_a_step_without_inputs() -> None:
     graph = build_graph(
         [
             span(1, 1, OpKind.INGEST, lasts=9, scope=ALICE, inputs=[put("message:m", "hi", role=Role.MESSAGE)]),
@@ -155,7 +153,7 @@ def test_a_step_without_inputs_of_its_own_hands_on_those_of_the_operation_around
 
 
 # --- paths ------------------------------------------------------------------------------------------------------------
-def test_all_ways_from_a_message_to_an_answer(story: list[OperationSpan]) -> None:
+def test_all_paths_from_a_message_to_an_answer(story: list[OperationSpan]) -> None:
     graph = build_graph(story)
     message, answer = VersionKey("message:m1", "", ALICE), VersionKey(f"answer:{1:016x}", origin_of(4, 1))
     (way,) = graph.paths(message, answer).found
@@ -166,7 +164,7 @@ def test_all_ways_from_a_message_to_an_answer(story: list[OperationSpan]) -> Non
     assert graph.paths(message, message).found == ((message,),)
 
 
-def test_of_more_ways_than_are_asked_for_the_shortest_are_found() -> None:
+def test_the_shortest_paths_are_found_within_the_limit() -> None:
     text = put("message:m", "hi", role=Role.MESSAGE)
     spans = [span(1, 9, OpKind.CREATE, inputs=[text], outputs=[put("memory:z", "z")])]
     before = text
@@ -201,7 +199,7 @@ def diamonds(count: int) -> EvolutionGraph:
     return build_graph(spans)
 
 
-def test_ways_are_bounded_and_the_bound_is_told() -> None:
+def test_paths_past_the_limit_are_reported() -> None:
     graph = diamonds(20)
     start, end = VersionKey("state:0", origin_of(1, 1)), VersionKey("state:20", origin_of(1, 201))
     some = graph.paths(start, end, limit=10)

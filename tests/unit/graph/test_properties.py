@@ -53,7 +53,7 @@ def test_order_and_repetition_change_nothing(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_two_contents_under_one_id_give_one_graph_that_says_so(seed: int) -> None:
+def test_two_contents_under_one_id_are_reported_as_conflict(seed: int) -> None:
     spans = parted_story()
     other = replace(spans[2], outputs=(put("memory:home", "Lives in Rome", action=Action.ADD),), status="error")
     graphs = []
@@ -66,7 +66,7 @@ def test_two_contents_under_one_id_give_one_graph_that_says_so(seed: int) -> Non
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_subset_never_raises_and_never_hides_that_it_is_one(seed: int) -> None:
+def test_a_subset_of_the_spans_reports_the_missing_spans(seed: int) -> None:
     rng = random.Random(seed)
     numbered = [replace(s, seq=n, resource={"service.name": "s"}) for n, s in enumerate(parted_story(), 1)]
     kept = [s for s in numbered if rng.random() < rng.choice((0.3, 0.6, 0.9))]
@@ -141,7 +141,7 @@ def of_owner(number: int) -> list[OperationSpan]:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_slice_of_the_whole_is_the_slice_of_its_scope(seed: int) -> None:
+def test_a_slice_of_the_whole_graph_equals_the_slice_of_its_scope(seed: int) -> None:
     """Owners share ids and questions, not memories."""
     rng = random.Random(seed)
     owners = [of_owner(number) for number in range(1, 5)]
@@ -160,7 +160,7 @@ def test_a_slice_of_the_whole_is_the_slice_of_its_scope(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_noise_gives_a_graph_that_can_be_asked(seed: int) -> None:
+def test_every_query_ends_on_random_spans(seed: int) -> None:
     """Wild parents, parts, origins, flows and times: circles of every sort, and no exception or endless walk."""
     rng = random.Random(seed)
     spans = noise(rng)
@@ -234,7 +234,7 @@ def test_the_cost_of_nested_operations_is_not_quadratic(monkeypatch: pytest.Monk
         assert taken[1] < 6 * taken[0]
 
 
-def test_steps_may_be_nested_as_deep_as_they_are() -> None:
+def test_queries_work_through_3000_nested_operations() -> None:
     """What a step without inputs wrote came from the operation around it, however far."""
     depth = 3000
     read = [put("message:m", "hi", role=Role.MESSAGE)]

@@ -29,7 +29,7 @@ def versions(graph: object, ref: str = "memory:r") -> list[int]:
 
 
 # --- history ----------------------------------------------------------------------------------------------------------
-def test_history_follows_replacement_not_the_clock() -> None:
+def test_history_follows_replacements_before_times() -> None:
     skewed = [
         change(1, at=50, action=Action.ADD),
         change(2, at=10, previous=origin_of(1, 1)),
@@ -53,7 +53,7 @@ def test_a_change_of_a_record_nobody_wrote_replaces_the_unknown_version() -> Non
     assert graph.content(VersionKey("memory:r", "", ALICE)) == "before"
 
 
-def test_replacements_that_go_round_do_not_hang() -> None:
+def test_circular_replacements_end() -> None:
     graph = build_graph(
         [change(1, at=0, previous=origin_of(2, 1)), change(2, at=10, previous=origin_of(1, 1)), change(3, at=20)]
     )
@@ -70,7 +70,7 @@ def test_history_and_writers_of_one_scope() -> None:
 
 
 # --- reachability -----------------------------------------------------------------------------------------------------
-def test_a_slice_holds_the_way_from_message_to_answer_and_its_own_question_only(story: list[OperationSpan]) -> None:
+def test_a_slice_holds_the_path_from_message_to_answer_and_only_its_question(story: list[OperationSpan]) -> None:
     graph = build_graph(story)
     found = graph.slice_of_answer(origin_of(4, 1))
     assert {node.ref for node in found if isinstance(node, VersionKey)} == {
@@ -82,7 +82,9 @@ def test_a_slice_holds_the_way_from_message_to_answer_and_its_own_question_only(
 
 
 @pytest.mark.parametrize("asked", [[], [seen("query:q1", role=Role.QUERY)]])
-def test_a_slice_of_a_judgement_goes_on_behind_the_answer(story: list[OperationSpan], asked: list[Variable]) -> None:
+def test_a_slice_of_a_judgement_contains_the_slice_of_the_answer(
+    story: list[OperationSpan], asked: list[Variable]
+) -> None:
     answer = seen(f"answer:{1:016x}", origin_of(4, 1), role=Role.ANSWER)
     judge = span(60, 1, OpKind.JUDGE, at=500, inputs=[*asked, answer], outputs=[put("completion:c", "wrong")])
     graph = build_graph([*story, judge])
@@ -90,7 +92,7 @@ def test_a_slice_of_a_judgement_goes_on_behind_the_answer(story: list[OperationS
     assert graph.slice_of_answer(judge.origin) == {*behind, OperationKey(judge.origin), *graph.outputs(judge.origin)}
 
 
-def test_no_memory_comes_from_a_question(story: list[OperationSpan]) -> None:
+def test_a_question_is_no_ancestor_of_a_memory(story: list[OperationSpan]) -> None:
     graph = build_graph(story)
     for ref in ("memory:home", "memory:tea"):
         for version in graph.history(ref):
@@ -150,14 +152,14 @@ def test_an_earlier_reply_of_another_question_is_not_entered() -> None:
     assert "query:q1" not in {node.ref for node in found if isinstance(node, VersionKey)}
 
 
-def test_a_step_that_recorded_no_inputs_worked_on_those_around_it() -> None:
+def test_a_step_without_inputs_has_the_inputs_of_the_operation_around() -> None:
     outer = span(1, 1, OpKind.INGEST, lasts=9, scope=ALICE, inputs=[put("message:m", "hi", role=Role.MESSAGE)])
     inner = span(1, 2, OpKind.CREATE, parent=1, at=1, outputs=[put("memory:r", "hi", action=Action.ADD)])
     graph = build_graph([outer, inner])
     assert VersionKey("message:m", "", ALICE) in graph.ancestors(VersionKey("memory:r", inner.origin))
 
 
-def test_a_record_left_alone_is_no_source_of_what_was_written() -> None:
+def test_a_record_with_action_none_is_no_source_of_other_outputs() -> None:
     decide = span(
         2, 1, OpKind.DECIDE, at=9, scope=ALICE,
         inputs=[put("message:m", "hi", role=Role.MESSAGE)],
@@ -181,7 +183,7 @@ def test_operations_by_kind_scope_and_trace(story: list[OperationSpan]) -> None:
     assert {s.trace_id for s in graph.operations(scope=ALICE, kind="extract")} == {f"{n:032x}" for n in (1, 2, 3)}
 
 
-def test_what_is_not_there_gives_nothing(story: list[OperationSpan]) -> None:
+def test_queries_about_unknown_nodes_are_empty(story: list[OperationSpan]) -> None:
     graph, nowhere = build_graph(story), VersionKey("memory:x", origin_of(77, 7))
     assert (graph.inputs("?"), graph.outputs("?"), graph.history("?"), graph.readers(nowhere)) == ([], [], [], [])
     assert graph.slice_of_answer("?") == graph.ancestors(nowhere) == graph.descendants(nowhere) == set()

@@ -47,7 +47,7 @@ def stored(spans: list[OperationSpan]) -> Iterator[SqliteStore]:
 
 @quick
 @given(streams | wild_streams)
-def test_a_loaded_slice_is_that_part_of_the_graph(spans: list[OperationSpan]) -> None:
+def test_a_slice_from_the_file_equals_the_slice_of_the_whole_graph(spans: list[OperationSpan]) -> None:
     with stored(spans) as store:
         whole = build_graph(store.spans(), whole=False)
         for operation in whole.operations():
@@ -76,7 +76,7 @@ def _told_by_readers(node: NodeKey, attributes: dict[str, Any]) -> tuple[str, ..
 
 @quick
 @given(streams)
-def test_a_memory_from_the_file_is_that_of_the_whole(spans: list[OperationSpan]) -> None:
+def test_a_memory_from_the_file_equals_the_memory_in_the_whole_graph(spans: list[OperationSpan]) -> None:
     """Whatever others do to what it has, by an origin or by the name that both have for it."""
     with stored(spans) as store:
         whole = build_graph(store.spans(), whole=False)
@@ -90,7 +90,7 @@ def test_a_memory_from_the_file_is_that_of_the_whole(spans: list[OperationSpan])
 
 @quick
 @given(named_streams)
-def test_what_is_loaded_around_a_node_answers_like_the_whole(spans: list[OperationSpan]) -> None:
+def test_the_graph_around_a_node_answers_like_the_whole_graph(spans: list[OperationSpan]) -> None:
     whole = build_graph(spans, whole=False)
     with stored(spans) as store:
         for node in whole:

@@ -1,4 +1,4 @@
-"""One rule per fault class. A rule is a pure function `Evidence -> Finding | None`; None means that it cannot say."""
+"""One rule per failure type: a pure function `Evidence -> Finding | None`. None: the rule does not apply."""
 
 from memtrace_otel.attribution.rules.annotation import annotation
 from memtrace_otel.attribution.rules.deletion import deletion
@@ -10,6 +10,6 @@ from memtrace_otel.attribution.rules.retrieval import retrieval
 from memtrace_otel.attribution.rules.update import update
 
 RULES = (judge, annotation, extraction, update, deletion, retrieval, response)
-"""In causal order; what makes the failure none of memory's comes first."""
+"""In causal order; failures outside of memory come first."""
 
 __all__ = ["RULES", "Finding", "annotation", "deletion", "extraction", "judge", "response", "retrieval", "update"]

@@ -1,4 +1,4 @@
-"""The expected answer is not what the messages say; the given answer is."""
+"""Rule `annotation`: no message supports the expected answer, and a message supports the given answer."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from memtrace_otel.attribution.comparison import AS_MUCH_ABOUT
 from memtrace_otel.attribution.evidence import Evidence
 from memtrace_otel.attribution.expectation import AnswerForm, Expectation, expectation
 from memtrace_otel.attribution.rules.finding import CERTAIN, Finding, quoted
-from memtrace_otel.attribution.sources import Source
+from memtrace_otel.attribution.source_messages import Source
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType, RefKind, Role
 
-_UNPROVEN = 0.3  # with messages missing, the expected answer may have been told all the same
+_UNPROVEN = 0.3  # with messages missing, one of them may support the expected answer
 
 
 def annotation(evidence: Evidence) -> Finding | None:
@@ -32,18 +32,18 @@ def annotation(evidence: Evidence) -> Finding | None:
     strength = CERTAIN if evidence.whole else _UNPROVEN
     step = Step("message", source.message.ref, source.message.span.origin, source.message.content)
     return Finding(
-        FailureType.ANNOTATION,
-        evidence.answer_span,
-        expected or f"{RefKind.EXPECTED}:unknown",
-        strength,
-        reason,
-        (step,),
+        failure_type=FailureType.ANNOTATION,
+        operation=evidence.answer_span,
+        variable=expected or f"{RefKind.EXPECTED}:unknown",
+        strength=strength,
+        reason=reason,
+        steps=(step,),
         proven=evidence.whole,
     )
 
 
 def _expected_was_told(evidence: Evidence, about_given: float) -> bool:
-    """A piece of the expected answer is in a message that is about the question, not in any odd one."""
+    """Return whether a message about the question holds a piece of the expected answer."""
     return any(
         life.need
         and life.said
@@ -53,7 +53,7 @@ def _expected_was_told(evidence: Evidence, about_given: float) -> bool:
 
 
 def _supporting(evidence: Evidence, given: Expectation) -> Source | None:
-    """The message most about the question, if it carries the whole given answer."""
+    """Return the message closest to the question that carries the whole given answer."""
     if given.form not in (AnswerForm.TERMS, AnswerForm.TIME):
         return None
     best = max((evidence.about_source(s) for s in evidence.messages), default=0.0)

@@ -1,4 +1,4 @@
-"""A record held it and was deleted."""
+"""Rule `deletion`: a record held the answer and was deleted."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def deletion(evidence: Evidence) -> Finding | None:
         reason = f"The record{held} held {wanted(life)} and was deleted before the question was asked."
         step = Step("deleted", loss.after.ref, loss.after.origin)
         return Finding(
-            FailureType.DELETION,
-            loss.after.span,
-            loss.after.ref,
-            strength_of(life),
-            reason,
-            path(life, step, record=loss.before),
+            failure_type=FailureType.DELETION,
+            operation=loss.after.span,
+            variable=loss.after.ref,
+            strength=strength_of(life),
+            reason=reason,
+            steps=path(life, step, record=loss.before),
         )
     return None

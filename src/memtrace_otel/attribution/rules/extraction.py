@@ -1,10 +1,10 @@
-"""The message held it, nothing taken from the message does."""
+"""Rule `extraction`: a message held the answer, and nothing extracted from the message does."""
 
 from __future__ import annotations
 
 from memtrace_otel.attribution.evidence import Evidence, Life
 from memtrace_otel.attribution.rules.finding import LIKELY, WEAK, Finding, path, quoted, strength_of, wanted
-from memtrace_otel.attribution.sources import Source
+from memtrace_otel.attribution.source_messages import Source
 from memtrace_otel.model import Step
 from memtrace_otel.semconv import FailureType
 
@@ -22,7 +22,9 @@ def extraction(evidence: Evidence) -> Finding | None:
                 f"{_capital(wanted(life))} is in no stored record that the trace knows; "
                 "the turn that should have brought it is not recorded."
             )
-            return Finding(FailureType.EXTRACTION, None, "", WEAK, reason)
+            return Finding(
+                failure_type=FailureType.EXTRACTION, operation=None, variable="", strength=WEAK, reason=reason
+            )
     return None
 
 
@@ -38,18 +40,18 @@ def _finding(life: Life, source: Source) -> Finding:
     strength = strength_of(life) if life.said and source.extracted else min(strength_of(life), LIKELY)
     loss = Step("lost", message.ref, source.extraction.origin)
     return Finding(
-        FailureType.EXTRACTION,
-        source.extraction,
-        message.ref,
-        strength,
-        f"{told}, but the system {kept}.",
-        path(life, loss),
+        failure_type=FailureType.EXTRACTION,
+        operation=source.extraction,
+        variable=message.ref,
+        strength=strength,
+        reason=f"{told}, but the system {kept}.",
+        steps=path(life, loss),
     )
 
 
 def _source(evidence: Evidence, life: Life) -> Source | None:
-    """The source most about the question; between equals the one whose scope was searched first."""
-    order = {scope: i for i, scope in enumerate(evidence.recall.scopes)}
+    """Return the source closest to the question; of equal sources the one whose scope was searched first."""
+    order = {scope: i for i, scope in enumerate(evidence.results.scopes)}
     return max(
         life.sources,
         key=lambda s: (evidence.about_source(s), -order.get(s.scope, len(order)), -s.message.span.start),

@@ -1,4 +1,4 @@
-"""What a rule says: one explanation of the failure, and how strongly the trace speaks for it."""
+"""The result of a rule: an explanation of the failure, its strength, and the steps of the evidence."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from memtrace_otel.model import OperationSpan, Step
 from memtrace_otel.semconv import FailureType
 
 CERTAIN, LIKELY, POSSIBLE, WEAK = 0.9, 0.7, 0.55, 0.4
-"""Strength of a finding: told by words and identity, by words, by identity alone, by absence or nearness only."""
+"""Strength of a finding: shown by words and identity, by words, by identity alone, by absence or similarity only."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One explanation: `operation` is None when the trace does not hold the faulty one."""
+    """One explanation. `operation` is None when the trace does not hold the faulty operation. `strength` is 0 to 1."""
 
     failure_type: FailureType
     operation: OperationSpan | None
@@ -24,11 +24,11 @@ class Finding:
     reason: str
     steps: tuple[Step, ...] = ()
     proven: bool = True
-    """False when only what is missing keeps it from being decisive."""
+    """False when missing spans keep the finding from being decisive."""
 
 
 def strength_of(life: Life) -> float:
-    """By words and identity, by named evidence and identity, by nearness to the question or past an update."""
+    """Return the strength by words and identity, by named evidence, or by similarity to the question."""
     return CERTAIN if life.need else WEAK if life.guessed or life.overwritten else POSSIBLE
 
 

@@ -1,4 +1,4 @@
-"""The answer is right; the judge was not."""
+"""Rule `judge`: the answer is right, and the judge called the answer wrong."""
 
 from __future__ import annotations
 
@@ -20,4 +20,11 @@ def judge(evidence: Evidence) -> Finding | None:
         f"The answer {quoted(failure.answer)} says what was expected, {expected}, and was judged wrong all the same."
     )
     answer = next((o.ref for o in evidence.answer_span.outputs), "")
-    return Finding(FailureType.JUDGE, operation, answer, CERTAIN, reason, (Step("judged", answer, operation.origin),))
+    return Finding(
+        failure_type=FailureType.JUDGE,
+        operation=operation,
+        variable=answer,
+        strength=CERTAIN,
+        reason=reason,
+        steps=(Step("judged", answer, operation.origin),),
+    )

@@ -1,4 +1,4 @@
-"""The model had what it needed and answered wrong, or answered what nobody could know."""
+"""Rule `response`: the model had the memory and answered wrong, or answered a question without an answer."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def response(evidence: Evidence) -> Finding | None:
     if evidence.lives and not evidence.missing and evidence.wish.form is not AnswerForm.ABSTAIN:
         reason = f"What was told of the expected answer is in the answer {given}, but not that alone or not rightly."
         return _finding(evidence, LIKELY, reason, path(evidence.lives[0], step))
-    if evidence.wish.inference and evidence.recall.hits:
-        count = len(evidence.recall.hits)
+    if evidence.wish.inference and evidence.results.hits:
+        count = len(evidence.results.hits)
         reason = f"The question asks for a conclusion; the model had {count} memories before it and answered {given}."
         return _finding(evidence, WEAK, reason, path(evidence.lives[0], step) if evidence.lives else (step,))
     return None
@@ -44,4 +44,11 @@ def response(evidence: Evidence) -> Finding | None:
 
 def _finding(evidence: Evidence, strength: float, reason: str, steps: tuple[Step, ...]) -> Finding:
     answer = next((o.ref for o in evidence.answer_span.outputs), f"answer:{evidence.answer_span.span_id}")
-    return Finding(FailureType.RESPONSE, evidence.answer_span, answer, strength, reason, steps)
+    return Finding(
+        failure_type=FailureType.RESPONSE,
+        operation=evidence.answer_span,
+        variable=answer,
+        strength=strength,
+        reason=reason,
+        steps=steps,
+    )

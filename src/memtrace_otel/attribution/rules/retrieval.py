@@ -1,12 +1,12 @@
-"""A live record held it, the answering model never saw it."""
+"""Rule `retrieval`: a live record held the answer, and the answering model never saw the record."""
 
 from __future__ import annotations
 
 from memtrace_otel.attribution.evidence import Evidence, Life
 from memtrace_otel.attribution.expectation import AnswerForm
 from memtrace_otel.attribution.lineage import Version
-from memtrace_otel.attribution.recall import Hit
 from memtrace_otel.attribution.rules.finding import WEAK, Finding, path, quoted, strength_of, wanted
+from memtrace_otel.attribution.search_results import Hit
 from memtrace_otel.model import OperationSpan, Step
 from memtrace_otel.semconv import FailureType, Incomplete, Role
 
@@ -21,40 +21,47 @@ def retrieval(evidence: Evidence) -> Finding | None:
         held = f" {quoted(record.content)}" if record.content else ""
         held += f" with {wanted(life)}" if life.guessed else ""
         reason = f"The record{held} was in the store when the question came and {how}."
-        strength = strength_of(life) if evidence.recall.searches else WEAK
+        strength = strength_of(life) if evidence.results.searches else WEAK
         step = Step("not_retrieved", record.ref, operation.origin)
-        return Finding(FailureType.RETRIEVAL, operation, record.ref, strength, reason, path(life, step, record=record))
+        return Finding(
+            failure_type=FailureType.RETRIEVAL,
+            operation=operation,
+            variable=record.ref,
+            strength=strength,
+            reason=reason,
+            steps=path(life, step, record=record),
+        )
     return None
 
 
 def _refuting(evidence: Evidence) -> tuple[Life, ...]:
-    """A question on a false premise: the named memory would have shown that, and the answer was taken from others."""
+    """Return the life of the evidence for a question on a false premise: the named memory refutes the premise."""
     premise_is_false = evidence.wish.form is AnswerForm.ABSTAIN and not evidence.abstained
     return (evidence.life_of_evidence,) if premise_is_false and not evidence.borrowed else ()
 
 
 def _missed(evidence: Evidence, record: Version) -> tuple[OperationSpan, str]:
-    recall = evidence.recall
-    if not recall.searches:
+    results = evidence.results
+    if not results.searches:
         unjoined = Incomplete.UNKNOWN_TURN in evidence.answer_span.incomplete
         known = ", as far as is known: no span around the turn joins this answer with its search" if unjoined else ""
         return evidence.answer_span, f"was not handed to the answering model{known}"
     name = evidence.record(record)
-    dropped = next((hit for hit in recall.dropped if hit.record == name), None)
+    dropped = next((hit for hit in results.dropped if hit.record == name), None)
     if dropped is not None:
         return _dropping(evidence, dropped), "was found, but dropped before the model answered"
-    low = next((hit for hit in recall.ranked_out if hit.record == name), None)
+    low = next((hit for hit in results.ranked_out if hit.record == name), None)
     if low is not None:
         return low.reader, f"was only candidate {low.rank} of the search, not among the hits"
-    scoped = [s for s in recall.searches if evidence.lineage.scope(s) == evidence.lineage.scope(record.span)]
+    scoped = [s for s in results.searches if evidence.lineage.scope(s) == evidence.lineage.scope(record.span)]
     if not scoped:
-        return recall.searches[-1], "lies in a scope that was not searched"
+        return results.searches[-1], "lies in a scope that was not searched"
     count = sum(variable.role == Role.HIT for variable in scoped[-1].inputs)
     hits = "the one hit" if count == 1 else f"among the {count} hits"
     return scoped[-1], f"is not {hits} of the search"
 
 
 def _dropping(evidence: Evidence, hit: Hit) -> OperationSpan:
-    """The step after the search that returned the hit, or that search when none is recorded."""
-    later = [s for s in evidence.recall.searches if any(v.origin == hit.reader.origin for v in s.inputs)]
+    """Return the step after the search that returned the hit, or the search when no step is recorded."""
+    later = [s for s in evidence.results.searches if any(v.origin == hit.reader.origin for v in s.inputs)]
     return later[0] if later else hit.reader

@@ -1,4 +1,4 @@
-"""Two live records that give different values for the same thing."""
+"""Find two live records with different values for the same thing."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from memtrace_otel.attribution.text import terms
 
 
 def stale_record(evidence: Evidence, life: Life) -> tuple[Version, Version] | None:
-    """Return (older record that was answered, newer record that carries the piece), None when there is no such pair.
+    """Return (older record that was answered, newer record that carries the piece), None without such a pair.
 
-    The older one must have reached the model, carry the given answer, be as much about the question as the newer one
-    and be about the same thing: apart from the two values their words are the same for the greater part.
+    The older record must have reached the model, carry the given answer, be as close to the question as the newer
+    record, and be about the same thing: apart from the two values, most of their words are equal.
     """
     given = expectation(evidence.wish.question, evidence.failure.answer)
     if given.form in (AnswerForm.ABSTAIN, AnswerForm.MISSING) or life.need is None:
         return None
-    reached = {hit.record for hit in evidence.recall.hits}
+    reached = {hit.record for hit in evidence.results.hits}
     live = [h[-1] for h in evidence.records if evidence.record(h[-1]) in reached and not h[-1].deleted]
     for new in life.surviving:
         for old in live:

@@ -1,4 +1,4 @@
-"""A record held it and was overwritten, or what was extracted never renewed the record."""
+"""Rule `update`: a record held the answer and was overwritten, or an extracted fact never updated the record."""
 
 from __future__ import annotations
 
@@ -33,43 +33,55 @@ def _overwritten(evidence: Evidence, life: Life) -> Finding | None:
     step = Step("overwritten", loss.after.ref, loss.after.origin, loss.after.content)
     strength = CERTAIN if life.need and not unknown else WEAK
     return Finding(
-        FailureType.UPDATE,
-        loss.after.span,
-        loss.after.ref,
-        strength,
-        f"{reason}.",
-        path(life, step, record=loss.before),
+        failure_type=FailureType.UPDATE,
+        operation=loss.after.span,
+        variable=loss.after.ref,
+        strength=strength,
+        reason=f"{reason}.",
+        steps=path(life, step, record=loss.before),
     )
 
 
 def _perhaps_overwritten(life: Life, before: Version, after: Version) -> Finding:
-    """No contents were captured: that the update kept the evidence cannot be told, only that it came from others."""
+    """Without contents: the update came from other messages, and whether the evidence was kept is unknown."""
     updated = "was since updated from other messages; no contents tell what it kept"
     reason = f"The record written from {wanted(life)} {updated}."
     step = Step("overwritten", after.ref, after.origin)
     return Finding(
-        FailureType.UPDATE, after.span, after.ref, strength_of(life), reason, path(life, step, record=before)
+        failure_type=FailureType.UPDATE,
+        operation=after.span,
+        variable=after.ref,
+        strength=strength_of(life),
+        reason=reason,
+        steps=path(life, step, record=before),
     )
 
 
 def _not_written(evidence: Evidence, life: Life) -> Finding | None:
-    """Extracted, but no record version carried it when the question came."""
+    """A fact was extracted, but no record version carried the fact when the question came."""
     if life.versions or not life.facts:
         return None
     fact = life.facts[0]
     operation, written = _written_from(evidence, fact)
     outcome = f"the write kept only {quoted(written)}" if written else "no record was written or renewed from it"
-    if operation.start > evidence.recall.asked_at:
+    if operation.start > evidence.results.asked_at:
         outcome = "memory was searched before it was written"
-    in_time = any(source.message.span.start <= evidence.recall.asked_at for source in life.sources)
-    strength = LIKELY if life.need and in_time else WEAK  # what is told after the search no write can bring
+    in_time = any(source.message.span.start <= evidence.results.asked_at for source in life.sources)
+    strength = LIKELY if life.need and in_time else WEAK  # no write can store in time what was told after the search
     reason = (
         f"The fact {quoted(fact.content)} was extracted, but {outcome}."
         if fact.content
         else f"A fact was extracted, but {outcome}."
     )
     step = Step("not_written", fact.ref, operation.origin)
-    return Finding(FailureType.UPDATE, operation, fact.ref, strength, reason, path(life, step))
+    return Finding(
+        failure_type=FailureType.UPDATE,
+        operation=operation,
+        variable=fact.ref,
+        strength=strength,
+        reason=reason,
+        steps=path(life, step),
+    )
 
 
 def _written_from(evidence: Evidence, fact: Version) -> tuple[OperationSpan, str]:
@@ -89,7 +101,7 @@ def _written_from(evidence: Evidence, fact: Version) -> tuple[OperationSpan, str
 
 
 def _not_renewed(evidence: Evidence, life: Life) -> Finding | None:
-    """The new value was stored beside the old one; the search then brought only the old one, and it was answered."""
+    """The new value was stored beside the old value; the search returned only the old value, and the answer took it."""
     if life.returned or not life.surviving or life.need is None:
         return None
     stale = stale_record(evidence, life)
@@ -101,4 +113,11 @@ def _not_renewed(evidence: Evidence, life: Life) -> Finding | None:
     reason = f"{beside}, and the answer took the old value."
     held = Step("record", kept.ref, kept.origin, kept.content)
     step = Step("not_renewed", kept.ref, decision.origin, kept.content)
-    return Finding(FailureType.UPDATE, decision, kept.ref, LIKELY, reason, path(life, held, step, record=new))
+    return Finding(
+        failure_type=FailureType.UPDATE,
+        operation=decision,
+        variable=kept.ref,
+        strength=LIKELY,
+        reason=reason,
+        steps=path(life, held, step, record=new),
+    )

@@ -1,4 +1,4 @@
-"""The annotations of a MemTraceBench file: what people found. For scoring only; no span ever carries them."""
+"""The annotations of a MemTraceBench file, for scoring only: no span carries them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def read_labels(document: Mapping[str, Any]) -> list[Label]:
 
 
 def score(labels: Iterable[Label], verdicts: Iterable[Verdict]) -> Score:
-    """Compare verdicts with labels by equality, type and operation each by itself; no verdict is a wrong one."""
+    """Compare verdicts with labels by equality, type and operation separately; a missing verdict is wrong."""
     found = {verdict.failure.trace_id: verdict for verdict in verdicts}
     pairs = [(label, found.get(label.trace_id)) for label in labels]
     types = sum(verdict is not None and verdict.failure_type == label.failure_type for label, verdict in pairs)

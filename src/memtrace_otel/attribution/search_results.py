@@ -1,4 +1,4 @@
-"""What the answering model was given: the searches made for a question, their hits, and what reached the model."""
+"""The searches made for a question, their hits, and the hits that reached the answering model."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _SHOWN = frozenset({Role.HIT, Role.CONTEXT, Role.MESSAGE, Role.HISTORY, Role.OTH
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A record version (or message) that an operation got for the question. `rank` counts from 1 in its list."""
+    """A record version (or message) that an operation received for the question. `rank` counts from 1."""
 
     ref: str
     origin: str
-    """Writer of the version, '' when the graph does not know it."""
+    """Writer of the version, '' when unknown."""
     record: str
-    """What the version is of, see `Lineage.record`."""
+    """Name of the record, see `Lineage.record`."""
     content: str
     day: date | None
     rank: int
@@ -35,25 +35,25 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Recall:
-    """Reading side of one answer."""
+class SearchResults:
+    """The searches for one answer and their hits."""
 
     searches: tuple[OperationSpan, ...]
     hits: tuple[Hit, ...]
-    """What reached the answering model."""
+    """Hits that reached the answering model."""
     dropped: tuple[Hit, ...]
-    """Returned by a search, gone before the model saw it."""
+    """Hits of a search that did not reach the model."""
     ranked_out: tuple[Hit, ...]
-    """Candidates a search looked at and did not return."""
+    """Candidates that a search read and did not return."""
     linked: bool
-    """The trace says what fed the answer; False when searches were only found beside it."""
+    """The trace links the answer to its searches; False when the searches were only found in the same trace."""
     scopes: tuple[str, ...]
     """Scopes searched, in order."""
     asked_at: int
-    """Nanoseconds: when memory was last searched for what fed the answer; the answer's own start without a search."""
+    """When memory was last searched for the answer (ns); the start of the answer without a search."""
 
 
-def recall(lineage: Lineage, answer: OperationSpan) -> Recall:
+def search_results(lineage: Lineage, answer: OperationSpan) -> SearchResults:
     """Follow the inputs of the answering operation back to the searches and records they came from."""
     feeding = _feeding(lineage, answer)
     beside = [span for span in _beside(lineage, answer) if span not in feeding]
@@ -66,7 +66,7 @@ def recall(lineage: Lineage, answer: OperationSpan) -> Recall:
     reached = {hit.record for hit in hits}
     looked_up = [span for span in feeding if span.kind == OpKind.RETRIEVE] or feeding
     looked_at = [hit for span in searches for hit in _hits(lineage, span, {Role.CANDIDATE}, context)]
-    return Recall(
+    return SearchResults(
         searches=tuple(searches),
         hits=tuple(hits),
         dropped=tuple(hit for hit in returned if hit.record not in reached),
@@ -117,7 +117,7 @@ def _queries(span: OperationSpan) -> set[str]:
 
 
 def _last_list(lineage: Lineage, feeding: list[OperationSpan], returned: list[Hit]) -> list[Hit]:
-    """Of a chain retrieve -> rerank -> assemble the last list counts."""
+    """Return the hits of the last list in a chain retrieve -> rerank -> assemble."""
     consumed = {version.origin for span in feeding for _, version in lineage.reads(span)}
     last = {span.origin for span in feeding if span.origin not in consumed}
     return [hit for hit in returned if hit.reader.origin in last] or returned
@@ -139,8 +139,8 @@ def _hits(lineage: Lineage, span: OperationSpan, roles: Iterable[str], context: 
 
 
 def _version(lineage: Lineage, reader: OperationSpan, read: VersionKey) -> Version | None:
-    """Return the version that was read; of one whose origin nobody recorded, the last of that record in the memory that
-    was read. What an operation wrote that is not there is not known: other versions say something else."""
+    """Return the version that was read. Without an origin: the last version of the record in the memory that was read.
+    The version of a missing operation is unknown."""
     histories = lineage.histories(read.ref, until=reader.start)
     if read.origin:
         known = next((v for history in histories for v in reversed(history) if v.key == read), None)
@@ -161,6 +161,6 @@ def _context_lines(lineage: Lineage, spans: list[OperationSpan]) -> list[str]:
 
 
 def _day_shown(content: str, context: list[str]) -> date | None:
-    """Day that the context line of a record shows beside it."""
+    """Return the day in the context line of a record."""
     line = next((line for line in context if content and content in line), "")
     return day_of_text(line.replace(content, ""))

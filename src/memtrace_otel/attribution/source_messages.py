@@ -1,4 +1,4 @@
-"""The messages and documents given to memory, each with everything that was taken from it."""
+"""The messages and documents given to memory, each with the facts and records made of the message."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _GIVEN = frozenset({Role.MESSAGE, Role.OTHER, Role.EVIDENCE})
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A message and everything taken from it in one scope."""
+    """A message and everything extracted from the message in one scope."""
 
     message: Version
     scope: str
     extraction: OperationSpan
-    """The operation answerable for what was taken: the extraction step, else the ingestion."""
+    """The operation that extracted facts of the message: the extraction step, else the ingestion."""
     extracted: bool
     """The trace shows a separate extraction step."""
     facts: tuple[Version, ...]
@@ -36,7 +36,7 @@ _known: weakref.WeakKeyDictionary[Lineage, list[Source]] = weakref.WeakKeyDictio
 
 
 def sources_of(lineage: Lineage) -> list[Source]:
-    """Return every message or document, once per scope, in time order; what only an answer read comes last."""
+    """Return every message or document, once per scope, in time order; those that only an answer read come last."""
     if lineage not in _known:
         _known[lineage] = _find(lineage)
     return _known[lineage]
@@ -44,13 +44,13 @@ def sources_of(lineage: Lineage) -> list[Source]:
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """An ingestion, or an operation outside of any, and all below it; made once for all messages of it."""
+    """An ingestion, or an operation outside of any ingestion, with all operations inside."""
 
     top: OperationSpan
     spans: tuple[OperationSpan, ...]
     taking: tuple[OperationSpan, ...]
     written: tuple[Version, ...]
-    """All record versions of it: those of a message that nothing tells apart."""
+    """All record versions: those of a message whose facts cannot be separated."""
 
 
 def _find(lineage: Lineage) -> list[Source]:
@@ -88,7 +88,7 @@ def _source(lineage: Lineage, family: _Family, reader: OperationSpan, index: int
     day = day_said(content) or day_of(reader.start)
     message = Version(version, reader, content, day, digest=variable.digest)
     scope = lineage.scope(reader)
-    elsewhere = [  # it waited in a buffer; the same id in another memory is another message
+    elsewhere = [  # the message waited in a buffer; an equal id in another memory is another message
         span
         for span in lineage.readers_of(version)
         if span.kind in _TAKING_KINDS and (not scope or lineage.scope(span) in (scope, ""))
@@ -105,7 +105,7 @@ def _source(lineage: Lineage, family: _Family, reader: OperationSpan, index: int
 
 
 def _facts(lineage: Lineage, span: OperationSpan, ref: str) -> tuple[Version, ...]:
-    """What the extraction took from this message, as far as its flow tells the messages apart."""
+    """Return the facts that the extraction made of this message, as far as its flow separates the messages."""
     index = next((i for i, variable in enumerate(span.inputs) if variable.ref == ref), None)
     fed = {output for source, output in span.flow or () if source == index}
     return tuple(
@@ -116,7 +116,7 @@ def _facts(lineage: Lineage, span: OperationSpan, ref: str) -> tuple[Version, ..
 
 
 def _written(lineage: Lineage, family: Iterable[OperationSpan], facts: tuple[Version, ...]) -> tuple[Version, ...]:
-    """Record versions written inside the ingestion, and by operations elsewhere that read its facts."""
+    """Return the record versions written inside the ingestion, and by other operations that read its facts."""
     spans = {span.origin: span for span in family}
     decided = _decided(lineage, facts)
     for fact in decided:
@@ -130,7 +130,7 @@ def _written(lineage: Lineage, family: Iterable[OperationSpan], facts: tuple[Ver
 
 
 def _decided(lineage: Lineage, facts: tuple[Version, ...]) -> list[Version]:
-    """The facts, and those that decisions made of them: what the writes of a deciding system read."""
+    """Return the facts, and the facts that decisions made of them."""
     found = {fact.key: fact for fact in facts}
     queue = list(facts)
     while queue:
@@ -155,7 +155,7 @@ def _decided(lineage: Lineage, facts: tuple[Version, ...]) -> list[Version]:
 
 
 def _feeds(lineage: Lineage, span: OperationSpan, facts: set[VersionKey]) -> bool:
-    """A write that names the facts it used belongs to those facts only."""
+    """Return whether a write uses one of the facts: a write that names facts belongs to these facts only."""
     if not facts:
         return True
     named = {v for _, v in lineage.reads(span) if ref_kind(v.ref) == RefKind.FACT}
