@@ -118,16 +118,6 @@ def test_a_write_without_a_scope_joins_no_two_memories() -> None:
     assert verdict_on(lives, again, bobs, *spans).failure_type == FailureType.RETRIEVAL
 
 
-@pytest.mark.parametrize("first", [ANN, BOB])
-def test_a_deletion_without_scope_is_not_assigned_to_the_first_memory(first: str) -> None:
-    tea = Variable("memory:1", content="Bob likes green tea", action=Action.ADD)
-    anns = told(1 if first == ANN else 2, ANN, "I moved to Lisbon.", LISBON)
-    bobs = told(2 if first == ANN else 1, BOB, "I like green tea.", tea)
-    gone = told(3, "", "Forget it.", Variable("memory:1", action=Action.DELETE), kind=OpKind.DELETE)
-    spans = answered("I do not know where Ann lives", searched(1, ANN), searched(2, BOB))
-    assert verdict_on(anns, bobs, gone, *spans).failure_type == FailureType.RETRIEVAL
-
-
 def test_a_hit_without_origin_is_the_only_record_of_its_id_in_any_scope() -> None:
     lives = told(1, ANN, "I moved to Lisbon.", LISBON)
     hit = Variable("memory:1", Role.HIT)
@@ -157,16 +147,6 @@ def test_only_a_missing_answering_span_lacks_the_answer() -> None:
 def test_a_lost_search_makes_the_verdict_incomplete() -> None:
     lives = told(1, ANN, "I moved to Lisbon.", LISBON)
     _, *spans = answered("I do not know where Ann lives", searched(1, ANN, read(lives)))
-    assert not verdict_on(lives, *spans).complete
-
-
-def test_a_lost_search_before_an_assembly_makes_the_verdict_incomplete() -> None:
-    lives = told(1, ANN, "I moved to Lisbon.", LISBON)
-    found = searched(1, ANN, read(lives))
-    inputs = (QUERY, read(found, Role.CONTEXT))
-    shown = replace(searched(2, ANN), kind=OpKind.ASSEMBLE, inputs=inputs, start=21, end=21)
-    spans = answered("I do not know where Ann lives", shown)
-    assert of(verdict_on(lives, found, *spans)) == (FailureType.RESPONSE, spans[1].origin, True)
     assert not verdict_on(lives, *spans).complete
 
 
@@ -236,62 +216,9 @@ def test_a_missing_later_version_leaves_open_whether_a_record_survived(role: str
     assert not verdict_on(lives, again, *spans).complete
 
 
-def test_a_record_with_a_missing_version_may_have_held_more() -> None:
-    """Of what is left, the words of the answer are said of something else."""
-    lives = told(1, ANN, "I moved to Lisbon.", LISBON)
-    dog = replace(TEA, content="Ann has a dog in Lisbon")
-    changed = told(2, ANN, "I have a dog in Lisbon.", dog, read(lives, Role.PREVIOUS), kind=OpKind.UPDATE)
-    had = told(3, ANN, "My dog is old.", Variable("memory:2", content="Ann has an old dog", action=Action.ADD))
-    spans = answered("Ann lives in Porto", searched(1, ANN, read(had)))
-    assert of(verdict_on(lives, changed, had, *spans)) == (FailureType.UPDATE, changed.origin, True)
-    assert not verdict_on(changed, had, *spans).complete
-
-
 def aged(trace: int) -> tuple[OperationSpan, OperationSpan]:
     """Another record that was written and renewed."""
     dog = Variable("memory:7", content="Ann has a dog", action=Action.ADD)
     had = told(trace, ANN, "I have a dog.", dog)
     old = replace(dog, content="Ann has an old dog", action=Action.UPDATE)
     return had, told(trace + 1, ANN, "My dog is old.", old, read(had, Role.PREVIOUS), kind=OpKind.UPDATE)
-
-
-@pytest.mark.parametrize("seen", [False, True], ids=["renewed", "seen by the search"])
-@pytest.mark.parametrize("found", [False, True])
-def test_missing_versions_of_other_records_do_not_matter_for_a_surviving_record(found: bool, seen: bool) -> None:
-    had, renewed = aged(1)
-    lives = told(3, ANN, "I moved to Lisbon.", LISBON)
-    looked_at = [read(had, Role.CANDIDATE)] if seen else []
-    spans = answered("I do not know", searched(1, ANN, *([read(lives)] if found else []), read(renewed), *looked_at))
-    whole, part = verdict_on(had, renewed, lives, *spans), verdict_on(renewed, lives, *spans)
-    assert of(whole) == of(part)
-    assert (part.failure_type, part.complete) == (FailureType.RESPONSE if found else FailureType.RETRIEVAL, True)
-
-
-@pytest.mark.parametrize("renewed", [1, 4, 7])
-@pytest.mark.parametrize("kind", [OpKind.UPDATE, OpKind.DELETE])
-def test_a_version_replaced_before_the_loss_does_not_matter(renewed: int, kind: str) -> None:
-    _, old = aged(renewed)
-    lives = told(3, ANN, "I moved to Lisbon.", LISBON)
-    gone = TEA if kind == OpKind.UPDATE else Variable("memory:1", action=Action.DELETE)
-    lost = told(6, ANN, "I like tea.", gone, read(lives, Role.PREVIOUS), kind=kind)
-    spans = answered("I do not know", searched(1, ANN, read(old)))
-    verdict = verdict_on(old, lives, lost, *spans)
-    type_ = FailureType.UPDATE if kind == OpKind.UPDATE else FailureType.DELETION
-    assert of(verdict) == (type_, lost.origin, renewed < 6)
-
-
-def test_a_judge_error_does_not_depend_on_memory() -> None:
-    lives = told(1, ANN, "I moved to Lisbon.", LISBON)
-    changed = told(2, ANN, "I like tea.", TEA, read(lives, Role.PREVIOUS), kind=OpKind.UPDATE)
-    verdict = verdict_on(changed, *answered("Lisbon", searched(1, ANN, read(changed))))
-    assert (verdict.failure_type, verdict.complete) == (FailureType.JUDGE, True)
-
-
-def test_a_missing_write_leaves_an_annotation_error_open() -> None:
-    """That no message about the question says what was expected only all messages prove."""
-    had, renewed = aged(1)
-    lives = told(4, ANN, "I moved to Lisbon.", LISBON)
-    porto = told(5, ANN, "Ann lives in Porto, where else does Ann live?", PORTO)
-    spans = answered("Ann lives in Porto", searched(1, ANN, read(lives), read(porto)))
-    assert of(verdict_on(had, renewed, lives, porto, *spans))[::2] == (FailureType.ANNOTATION, True)
-    assert not verdict_on(renewed, lives, porto, *spans).complete

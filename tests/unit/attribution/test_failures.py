@@ -119,11 +119,6 @@ def test_a_judge_that_names_no_answer_reads_the_newest_before_it(number: int) ->
     assert OperationKey(feedback.origin) in graph.descendants(read.version)
 
 
-def test_a_span_without_evaluation_gets_no_answer() -> None:
-    graph = build_graph([ANSWER, span(2, "judge"), span(3, "judge", attributes=OWN)])
-    assert [graph.inputs(s.origin) for s in graph.operations("judge")] == [[], []]
-
-
 def test_span_event_on_the_answer_and_above_it() -> None:
     event = Event("gen_ai.evaluation.result", 500, {"gen_ai.evaluation.score.value": 0.2})
     assert len(find_failures(build_graph([replace(ANSWER, events=(event,))]))) == 1
@@ -230,14 +225,6 @@ def test_the_expected_answer_is_replaced_by_a_failure_and_withdrawn_by_a_pass() 
     assert find_failures(build_graph([ANSWER, told(2, "There"), passed])) == []
     (withdrawn,) = find_failures(build_graph([ANSWER, told(2, "There"), passed, told(4)]))
     assert withdrawn.expected == ""
-
-
-def test_the_last_expected_answer_of_two_evaluations_holds() -> None:
-    other = replace(told(3, "Elsewhere"), attributes={**WRONG, "gen_ai.evaluation.name": "groundedness"})
-    (failure,) = find_failures(build_graph([ANSWER, told(2, "There"), other, told(4)]))
-    assert failure.expected == "Elsewhere"
-    assert failure.judge_span is not None
-    assert failure.judge_span.span_id == other.span_id
 
 
 def test_our_own_verdict_is_no_evaluation() -> None:

@@ -124,15 +124,6 @@ def test_an_earlier_search_shows_the_version_that_a_write_by_name_replaced(
     assert of(verdict) == (FailureType.UPDATE, update.origin, False)
 
 
-@kept_ways
-def test_one_recorded_read_is_enough(tmp_path: Path, kept: str) -> None:
-    """No message, and the failing search returned nothing."""
-    before = search(ELSEWHERE, 2, old(Role.HIT, ""))
-    delete = contract_span(3, 1, 3, kind=OpKind.DELETE, scope=ANN, outputs=(held("", action=Action.DELETE),))
-    verdict = verdict_on([before, delete, *answer("I do not know")], kept, tmp_path)
-    assert of(verdict) == (FailureType.DELETION, delete.origin, False)
-
-
 @pytest.mark.parametrize("linked", [False, True])
 def test_a_verdict_on_an_unrecorded_write_is_never_complete(tmp_path: Path, linked: bool) -> None:
     likes = held("Likes trains", ref="memory:18", action=Action.ADD)
@@ -161,24 +152,6 @@ def test_a_paraphrase_by_a_reader_is_no_record(tmp_path: Path, ref: str, words: 
     gone = write(held("", action=Action.DELETE), old(Role.PREVIOUS, added.origin), trace=7, kind=OpKind.DELETE)
     verdict = verdict_on([added, shown, gone, *answer("I do not know")], "in a file", tmp_path)
     assert of(verdict)[:2] == (FailureType.DELETION, gone.origin)
-
-
-def test_an_update_that_paraphrases_a_recorded_version_replaced_that_version(tmp_path: Path) -> None:
-    added = write(held(OLD, action=Action.ADD), kind=OpKind.CREATE)
-    shown = held("trip Lisbon (see calendar)", Role.PREVIOUS)
-    update = write(held(NEW, action=Action.UPDATE), shown, trace=7)
-    hit = held(NEW, Role.HIT, update.origin)
-    verdict = verdict_on([added, update, *answer("From 20 to 22 April", hit)], "in a file", tmp_path)
-    assert of(verdict)[:2] == (FailureType.UPDATE, update.origin)
-
-
-def test_a_lost_version_with_a_late_reader_is_not_the_newest(tmp_path: Path) -> None:
-    added = write(held("The trip to Lisbon is planned", action=Action.ADD), kind=OpKind.CREATE)
-    update = write(held(OLD, action=Action.UPDATE), old(Role.PREVIOUS, added.origin), trace=3)
-    late = search(ELSEWHERE, 5, old(Role.HIT, MISSING, "Lisbon trip undecided"))
-    spans = answer("From 20 to 22 April", held(OLD, Role.HIT, update.origin))
-    verdict = verdict_on([added, update, late, *spans], "in a file", tmp_path)
-    assert of(verdict)[:2] == (FailureType.RESPONSE, spans[1].origin)
 
 
 @pytest.mark.parametrize("trace", [1, 3])
@@ -214,19 +187,6 @@ def test_an_update_of_a_lost_write_is_blamed_and_the_write_is_marked_unrecorded(
     assert verdict.evidence[-1].origin == MISSING
     moments = [m for m in Follower(graph).follow(verdict).moments if m.stage is Stage.RECORD]
     assert [(m.ghost, bool(m.flag)) for m in moments] == [(False, False), (True, True), (False, False)]
-
-
-@pytest.mark.parametrize(("hits", "said"), [(1, "is not the one hit of"), (2, "is not among the 2 hits of")])
-def test_a_retrieval_verdict_counts_the_hits_of_the_search(hits: int, said: str) -> None:
-    added = write(held(OLD, action=Action.ADD), kind=OpKind.CREATE)
-    others = [
-        write(held(f"Likes {n}", ref=f"memory:{n}", action=Action.ADD), trace=n, kind=OpKind.CREATE) for n in (2, 3)
-    ]
-    found = [held(f"Likes {n}", Role.HIT, one.origin, f"memory:{n}") for n, one in zip((2, 3), others, strict=True)]
-    graph = build_graph([added, *others, *answer("I do not know", *found[:hits])])
-    [verdict] = attribute_trace(graph, f"{ASKED:032x}")
-    assert verdict.failure_type == FailureType.RETRIEVAL
-    assert said in verdict.reason
 
 
 def test_every_order_of_the_spans_gives_the_same_verdict(tmp_path: Path) -> None:

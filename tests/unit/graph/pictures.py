@@ -1,10 +1,25 @@
-"""Graphs as plain comparable values."""
+"""Graphs as comparable values, and spans in a file."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from memtrace_otel.graph import EvolutionGraph
+from memtrace_otel.model import OperationSpan
+from memtrace_otel.otlp import encode_request
+from memtrace_otel.sources import SqliteStore
+
+
+@contextmanager
+def stored(spans: list[OperationSpan]) -> Iterator[SqliteStore]:
+    """A new database with the spans."""
+    with TemporaryDirectory() as folder, SqliteStore.open(Path(folder) / "spans.db") as store:
+        store.add_request(encode_request(spans))
+        yield store
 
 
 def picture(graph: EvolutionGraph) -> tuple[list[Any], list[Any], dict[str, int]]:

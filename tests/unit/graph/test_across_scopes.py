@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from memtrace_otel.attribution import attribute_trace
 from memtrace_otel.graph import (
-    ChangeKind,
     EdgeType,
     VersionKey,
     build_graph,
@@ -20,10 +18,10 @@ from memtrace_otel.graph import (
     slice_of_answer,
 )
 from memtrace_otel.model import OperationSpan, Variable
-from memtrace_otel.semconv import Action, FailureType, OpKind, Role
+from memtrace_otel.semconv import Action, OpKind, Role
 from memtrace_otel.sources import SqliteStore
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
-from tests.unit.graph.test_streams import stored
+from tests.unit.graph.pictures import stored
 
 HOME = "memory:home"
 TEAM = "c" * 16
@@ -87,60 +85,9 @@ def test_a_version_of_an_unknown_writer_with_different_contents_has_no_content()
     assert build_graph(spans).content(VersionKey(HOME, "", BOB)) == ""
 
 
-@pytest.mark.parametrize(
-    ("reads", "shown"),
-    [
-        ([put(HOME, "tea", digest="1" * 16), put(HOME, "tea", digest="2" * 16)], "tea"),
-        ([put(HOME, "tea", digest="1" * 16), seen(HOME, digest="1" * 16), seen(HOME)], "tea"),
-        ([put(HOME, "tea", digest="1" * 16), seen(HOME, digest="2" * 16)], ""),
-        ([put(HOME, "tea", digest="1" * 16, size=9), put(HOME, "tea", digest="2" * 16, size=8)], ""),
-    ],
-    ids=["redacted by two processes", "without contents", "something else", "cut"],
-)
-def test_two_digests_of_the_same_text_are_the_same_content(reads: list[Variable], shown: str) -> None:
-    graph = build_graph(search(number, variable) for number, variable in enumerate(reads, 1))
-    assert graph.content(VersionKey(HOME, "", BOB)) == shown
-
-
 def written(trace: int, text: str, scope: str, action: Action = Action.ADD, **fields: Any) -> OperationSpan:
     kind = {Action.ADD: OpKind.CREATE, Action.DELETE: OpKind.DELETE}.get(action, OpKind.UPDATE)
     return span(trace, 1, kind, at=10 * trace, scope=scope, outputs=[put(HOME, text, action=action)], **fields)
-
-
-def test_reading_the_record_of_another_memory_does_not_change_the_own_record_of_that_name() -> None:
-    """Ann has a record of her own, looks at Bob's of the same name twice, and is asked about hers."""
-    told = put("message:m", "I live in Lisbon", role=Role.MESSAGE)
-    bobs, anns = written(1, "Oslo", BOB), written(2, "Lives in Lisbon", ALICE, inputs=[told])
-    newer = written(4, "Bergen", BOB, Action.UPDATE)
-    query = put("query:q", "Where does Ann live?", role=Role.QUERY)
-    found, answer = seen("context:c", origin_of(6, 2), role=Role.CONTEXT), put("answer:a", "Unknown")
-    asked = [
-        span(6, 1, OpKind.RESPOND, at=60, lasts=9, scope=ALICE, inputs=[query, found], outputs=[answer]),
-        span(6, 2, OpKind.RETRIEVE, parent=1, at=61, scope=ALICE, inputs=[query], outputs=[put("context:c")]),
-        span(
-            6, 3, OpKind.JUDGE, parent=1, at=65, attributes={"gen_ai.evaluation.score.label": "incorrect"},
-            inputs=[seen("answer:a", origin_of(6, 1), role=Role.ANSWER),
-                    put("expected:e", "Lisbon", role=Role.EXPECTED)],
-        ),
-    ]  # fmt: skip
-    looks = [search(3, seen(HOME, bobs.origin), ALICE), search(5, seen(HOME, newer.origin), ALICE)]
-    own = search(7, seen(HOME), ALICE)
-    with stored([bobs, anns, newer, *looks, *asked, own]) as store:
-        whole = build_graph(store.spans(), whole=False)
-        version = VersionKey(HOME, anns.origin)
-        for graph in (whole, load_graph(store, asked[0].trace_id), load_scope(store, ALICE)):
-            assert graph.state(ALICE) == [version]
-            assert graph.state(BOB, 35 * 10**9) == [VersionKey(HOME, bobs.origin)]
-            assert graph.state(BOB) == [VersionKey(HOME, newer.origin)]
-            assert [(change.kind, change.after) for change in graph.diff(ALICE, 0)] == [(ChangeKind.LEARNT, version)]
-            assert not graph.has_edge(VersionKey(HOME, newer.origin), version)
-            (verdict,) = attribute_trace(graph, asked[0].trace_id)
-            assert (verdict.failure_type, verdict.complete) == (FailureType.RETRIEVAL, True)
-            assert [read.version for read in graph.inputs(own.origin)] == [version]
-        for operation in whole.operations():
-            of_it = whole.slice_of_answer(operation.origin)
-            assert slice_of_answer(store, operation.origin) == of_it
-            assert load_graph(store, operation.trace_id).slice_of_answer(operation.origin) == of_it
 
 
 @pytest.mark.parametrize("action", [Action.UPDATE, Action.DELETE])
@@ -164,16 +111,6 @@ def test_an_update_of_the_record_of_another_memory_continues_that_record() -> No
     anns, bobs = written(1, "Rome", ALICE), written(2, "Oslo", BOB)
     moved = written(3, "Bern", BOB, Action.UPDATE, inputs=[seen(HOME, anns.origin, role=Role.PREVIOUS)])
     assert version_read([anns, bobs, moved, search(4, seen(HOME), ALICE)], 4) == VersionKey(HOME, moved.origin)
-
-
-def test_a_record_created_from_records_of_its_name_is_a_new_record() -> None:
-    anns, bobs = written(1, "Rome", ALICE), written(2, "Oslo", BOB)
-    made = written(3, "Rome and Oslo", TEAM, inputs=[seen(HOME, anns.origin), seen(HOME, bobs.origin)])
-    spans = [anns, bobs, made, search(4, seen(HOME), ALICE)]
-    graph = build_graph(spans)
-    for scope, one in ((ALICE, anns), (BOB, bobs), (TEAM, made)):
-        assert graph.state(scope) == [VersionKey(HOME, one.origin)]
-    assert version_read(spans, 4) == VersionKey(HOME, anns.origin)
 
 
 class _WithoutScopes:

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import networkx as nx
 import pytest
 
-from memtrace_otel.graph import EdgeType, OperationKey, VersionKey, build_graph
+from memtrace_otel.graph import (
+    EdgeType,
+    EvolutionGraph,
+    OperationKey,
+    VersionKey,
+    build_graph,
+    load_around,
+    load_scope,
+    load_slice,
+    slice_of_answer,
+)
 from memtrace_otel.graph.assembly import assemble
+from memtrace_otel.graph.export import node_id
 from memtrace_otel.graph.hierarchy import Hierarchy
 from memtrace_otel.model import OperationSpan, Variable
+from memtrace_otel.otlp import encode_request
 from memtrace_otel.semconv import Action, OpKind, Role
+from memtrace_otel.sources import SqliteStore
 from tests.unit.graph.conftest import life_of_a_fact, origin_of, put, span
 from tests.unit.graph.pictures import picture
 
@@ -249,3 +265,40 @@ def test_queries_work_through_3000_nested_operations() -> None:
     assert last in graph.descendants(message)
     assert last in graph.slice_of_message(message)
     assert message in graph.ancestors(last)
+
+
+@pytest.fixture(scope="module")
+def two_owners() -> Iterator[tuple[SqliteStore, EvolutionGraph]]:
+    """Two owners with equal ids in one file, and the graph of the whole file."""
+    with TemporaryDirectory() as folder, SqliteStore.open(Path(folder) / "memtrace.db") as store:
+        store.add_request(encode_request([*parted_story(), *of_owner(1)]))
+        yield store, build_graph(store.spans(), whole=False)
+
+
+def test_a_slice_from_the_file_equals_the_slice_of_the_whole_graph(
+    two_owners: tuple[SqliteStore, EvolutionGraph],
+) -> None:
+    store, whole = two_owners
+    for operation in whole.operations():
+        expected = whole.slice_of_answer(operation.origin)
+        assert slice_of_answer(store, operation.origin) == expected
+        assert set(load_slice(store, operation.origin)) == expected
+
+
+def test_a_memory_from_the_file_equals_the_memory_in_the_whole_graph(
+    two_owners: tuple[SqliteStore, EvolutionGraph],
+) -> None:
+    store, whole = two_owners
+    for scope in whole.scopes():
+        loaded = load_scope(store, scope)
+        assert loaded.state(scope) == whole.state(scope)
+        assert loaded.diff(scope, 0) == whole.diff(scope, 0)
+
+
+def test_the_graph_around_a_node_answers_like_the_whole_graph(two_owners: tuple[SqliteStore, EvolutionGraph]) -> None:
+    store, whole = two_owners
+    for node in whole:
+        if node.origin:
+            around = load_around(store, [node_id(node)])
+            assert around.ancestors(node) == whole.ancestors(node)
+            assert around.descendants(node) == whole.descendants(node)
