@@ -16,8 +16,8 @@ from memtrace_otel.sources.schema import APPLICATION_ID, STATEMENTS, VERSION, is
 BUSY_SECONDS = 10.0
 """How long a statement waits for another process that writes."""
 _RETRY_SECONDS = 0.001
-_CACHE_KIB = 16 << 10
-_LOG_PAGES = 4096
+_CACHE_KIB = 32 << 10
+_LOG_PAGES = 8192
 """Pages in the log after which a commit copies the log into the file."""
 _LOG_BYTES = 32 << 20
 """Size to which a finished log is cut."""

@@ -1,7 +1,7 @@
-"""`OTEL_TRACES_EXPORTER=memtrace`: spans of this process go straight into the embedded store's file.
+"""The exporter of `OTEL_TRACES_EXPORTER=memtrace`: spans of this process go straight into the database file.
 
-The file is opened for one export and closed again. So no connection ever crosses a fork, nothing is open while the
-process idles, and every export is one synced transaction: what `force_flush` has seen survives kill -9.
+The file is opened for one export and closed again: no connection crosses a fork, and nothing is open in an idle
+process. Every export is one synced transaction, so that spans that `force_flush` has seen survive kill -9.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from memtrace_otel.sources.ingest import add_requests
 
 _logger = logging.getLogger(__name__)
 _TRY_SECONDS = 0.02
-"""Longest wait for another process in one go; between two tries a fork gets through."""
+"""Longest wait of one try for another process. Between two tries a fork may happen."""
 _PAUSE_SECONDS = 0.01
 _FORK_WAIT_SECONDS = 0.1
-"""A try takes a few milliseconds more than its wait; past this the program is held up no longer."""
+"""Longest wait of a fork for an export."""
 
 
 class MemtraceSpanExporter(SpanExporter):
     """Commits spans as OTLP to the inbox of the database at `path` (default: the setting `MEMTRACE_DB`).
 
-    Never raises and never logs a content. What cannot be written is lost, counted in `lost_spans` and named once in the
-    log; the next export tries again. Several processes may write the same file.
+    Never raises and never logs a content. Spans that cannot be written are lost and counted in `lost_spans`; the first
+    failure is logged. Several processes may write the same file.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
@@ -48,7 +48,7 @@ class MemtraceSpanExporter(SpanExporter):
         """Write `spans` in one transaction; SUCCESS when they are on disk."""
         try:
             body = encode_sdk_spans(spans)
-        except Exception as error:  # the observed program must not suffer, whatever it was
+        except Exception as error:  # the program must not suffer from any failure
             self._lose(len(spans), error)
             return SpanExportResult.FAILURE
         return self.export_request(body, len(spans))
@@ -93,19 +93,19 @@ class MemtraceSpanExporter(SpanExporter):
 
 
 class _ForkGate:
-    """Lets no fork happen amid an export: the child would inherit SQLite's locks and mutexes as held for ever.
+    """Keeps forks and exports apart: a child made during an export would inherit SQLite's locks as held for ever.
 
-    A fork does not wait long, though. A child that was made amid an export writes nothing: it could hang.
+    A fork waits 0.1 s at most. A child that was made during an export nevertheless writes nothing: it could hang.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._forking = 0  # thread that holds the lock for a fork
-        self._amid_export = False
+        self._during_export = False
 
     def __enter__(self) -> None:
-        if self._amid_export:
-            raise OSError("this process was forked while its parent was writing")
+        if self._during_export:
+            raise OSError("this process was forked during an export of its parent")
         self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
@@ -121,7 +121,7 @@ class _ForkGate:
             self._lock.release()
 
     def after_in_child(self) -> None:
-        self._amid_export |= self._forking != threading.get_ident()
+        self._during_export |= self._forking != threading.get_ident()
         self._lock = threading.Lock()
         self._forking = 0
 

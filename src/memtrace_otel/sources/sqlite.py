@@ -18,7 +18,7 @@ from memtrace_otel.model import OperationSpan, has_failing_evaluation, is_trace_
 from memtrace_otel.semconv import OpKind
 from memtrace_otel.sources import ingest, lineage, maintenance
 from memtrace_otel.sources.compression import BodyError, decompress
-from memtrace_otel.sources.database import TranslatedErrors, connect, snapshot, transaction
+from memtrace_otel.sources.database import TranslatedErrors, connect, snapshot, transaction, unsynced
 from memtrace_otel.sources.errors import DamagedError, StoreError
 from memtrace_otel.sources.filelock import DatabaseLock
 from memtrace_otel.sources.maintenance import Compaction, Damage, Forgotten, Pruned, ScopeStats, StoreSize
@@ -95,8 +95,11 @@ class SqliteStore:
         return new
 
     def decode_batch(self) -> ingest.Batch | None:
-        """Decode the oldest requests of the inbox in one transaction; None when the inbox is empty."""
-        with self._locked() as connection:
+        """Decode the oldest requests of the inbox in one transaction; None when the inbox is empty.
+
+        The commit does not wait for the disk: a request whose rows a power failure loses is in the inbox again.
+        """
+        with self._locked() as connection, unsynced(connection):
             return ingest.decode_batch(connection)
 
     def waiting(self) -> tuple[int, int]:
