@@ -1,4 +1,4 @@
-"""Opening the SQLite file in WAL mode, transactions and snapshots, and errors of SQLite as errors of sources."""
+"""Opening the SQLite file in WAL mode, transactions, the file lock, and errors of SQLite as errors of sources."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import filelock
 
 from memtrace_otel.sources.errors import DamagedError, StoreError
 from memtrace_otel.sources.schema import APPLICATION_ID, STATEMENTS, VERSION, is_ours
@@ -121,6 +123,38 @@ def _begin(connection: sqlite3.Connection) -> None:
             time.sleep(_RETRY_SECONDS)
     finally:
         connection.execute(f"PRAGMA busy_timeout = {patience}")
+
+
+class FileLock:
+    """An advisory lock on `DATABASE-lock`: one process at a time makes, saves and sends the verdicts of a file.
+
+    SQLite's own locks do not fit: no other process could write while a receiver of verdicts takes its time. Threads of
+    one process exclude each other; one thread may take the lock several times. The system releases the lock when its
+    owner dies.
+    """
+
+    def __init__(self, database: Path) -> None:
+        self._database = database.resolve()  # like SQLite, which puts its log beside the target of a link
+        path = self._database.with_name(f"{self._database.name}-lock")
+        self._lock = filelock.FileLock(path, mode=_FILE_MODE)
+
+    @contextmanager
+    def held(self, *, wait: bool = True) -> Generator[bool]:
+        """Hold the lock. Yields False, without the lock, when another owner has it and `wait` is false.
+
+        Raises StoreError when the file cannot be locked.
+        """
+        try:
+            self._lock.acquire(timeout=-1 if wait else 0)
+        except filelock.Timeout:
+            yield False
+            return
+        except OSError as error:
+            raise StoreError(self._database, f"the file lock cannot be taken: {error}") from error
+        try:
+            yield True
+        finally:
+            self._lock.release()
 
 
 class TranslatedErrors:

@@ -1,35 +1,23 @@
-"""SQL over the `variable` table: who read, wrote and changed what, and the operations behind or after an operation."""
+"""SQL over the `variable` table: who wrote and changed a record, and the operations behind an operation."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
 from sqlite3 import Connection
-from typing import Literal
 
 from memtrace_otel.semconv import CHANGING_KINDS
 from memtrace_otel.sources.ingest import pack_origin
 
-Direction = Literal["backward", "forward"]
 
-
-def lineage(connection: Connection, origins: Iterable[str], direction: Direction, most: int) -> list[str]:
-    """Return the origins of up to `most` operations that lie behind some operations, or after them; these first."""
+def lineage(connection: Connection, origins: Iterable[str], most: int) -> list[str]:
+    """Return the origins of up to `most` operations behind some operations; these first."""
     starts = [id for origin in origins for id in _rows_of(connection, origin)]
     if not starts:
         return []
     values = ", ".join(["(?, 0, 0)"] * len(starts))
-    query = (_BACKWARD if direction == "backward" else _FORWARD).format(starts=values)
+    query = _BEHIND.format(starts=values)
     return [f"{trace.hex()}-{span.hex()}" for trace, span in connection.execute(query, (*starts, most))]
-
-
-def origins_of(connection: Connection, ref: str) -> list[str]:
-    """Return the origins of the spans that write a variable, or read it from an unknown origin, by start time."""
-    query = (
-        "SELECT DISTINCT trace, span.span FROM variable CROSS JOIN span ON id = variable.span"
-        " WHERE ref = ? AND origin = '' ORDER BY start, id"
-    )
-    return [f"{trace.hex()}-{span.hex()}" for trace, span in connection.execute(query, (ref,))]
 
 
 def writers(connection: Connection, ref: str) -> list[str]:
@@ -80,14 +68,11 @@ def reader_scopes(connection: Connection, trace_ids: Iterable[str]) -> list[tupl
     return found
 
 
-def scopes_of(connection: Connection, trace_id: str) -> list[str]:
-    """Return the scopes of the spans of a trace, '' among them where a span has none."""
-    query = "SELECT DISTINCT scope FROM span WHERE trace = ?"
-    return [scope for (scope,) in connection.execute(query, (bytes.fromhex(trace_id),))]
-
-
 def _scopes_around(connection: Connection, trace: bytes) -> set[str]:
-    return {"", *scopes_of(connection, trace.hex())}
+    return {
+        "",
+        *(scope for (scope,) in connection.execute("SELECT DISTINCT scope FROM span WHERE trace = ?", (trace,))),
+    }
 
 
 def _rows_of(connection: Connection, origin: str) -> list[int]:
@@ -138,7 +123,7 @@ _WRITERS_BEFORE = f"""
 
 # Columns: the row of the span; whether only its inputs are of interest; whether the way came by a record. Behind a
 # record no question and no answering operation is entered: they made an earlier answer, not this record.
-_BACKWARD = f"""
+_BEHIND = f"""
 WITH RECURSIVE reached (id, inputs_only, by_record) AS (
     VALUES {{starts}}
     -- by a recorded origin
@@ -168,38 +153,6 @@ WITH RECURSIVE reached (id, inputs_only, by_record) AS (
     CROSS JOIN span AS here ON here.id = reached.id
     CROSS JOIN span AS above ON above.trace = here.trace AND above.span = here.parent
     WHERE here.part > 0 OR NOT EXISTS (SELECT 1 FROM variable AS v WHERE v.span = here.id AND v.direction = 0)
-)
-SELECT DISTINCT span.trace, span.span FROM reached CROSS JOIN span USING (id) LIMIT ?
-"""
-_FORWARD = f"""
-WITH RECURSIVE reached (id, inputs_only, by_record) AS (
-    VALUES {{starts}}
-    UNION
-    SELECT v.span, 0, 0 FROM reached
-    CROSS JOIN span AS here ON here.id = reached.id
-    CROSS JOIN variable AS v ON v.origin = {_OWN_ORIGIN} AND v.origin <> ''
-    UNION
-    SELECT reader.id, 0, 0 FROM reached
-    CROSS JOIN span AS here ON here.id = reached.id
-    CROSS JOIN variable AS written ON written.span = here.id AND written.direction = 1
-    CROSS JOIN variable AS v ON v.ref = written.ref AND v.origin = '' AND v.direction = 0
-    CROSS JOIN span AS reader ON reader.id = v.span
-    WHERE reader.start >= here.start AND (reader.trace = here.trace OR (reader.scope = here.scope AND {_IS_LASTING}))
-    UNION
-    SELECT child.id, 0, 0 FROM reached
-    CROSS JOIN span AS here ON here.id = reached.id
-    CROSS JOIN span AS child ON child.trace = here.trace AND child.parent = here.span AND child.parent <> x''
-    WHERE child.part > 0 OR child.kind = ''
-    OR NOT EXISTS (SELECT 1 FROM variable AS v WHERE v.span = child.id AND v.direction = 0)
-    UNION
-    SELECT above.id, 0, 0 FROM reached
-    CROSS JOIN span AS here ON here.id = reached.id
-    CROSS JOIN span AS above ON above.trace = here.trace AND above.span = here.parent
-    WHERE here.part > 0 OR above.kind <> '' AND EXISTS (
-        SELECT 1 FROM variable AS v CROSS JOIN variable AS listed
-        ON listed.ref = v.ref AND listed.origin = '' AND listed.span = above.id AND listed.direction = 1
-        WHERE v.span = here.id AND v.direction = 1
-    )
 )
 SELECT DISTINCT span.trace, span.span FROM reached CROSS JOIN span USING (id) LIMIT ?
 """

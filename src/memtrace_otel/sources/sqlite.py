@@ -14,13 +14,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from memtrace_otel import settings
-from memtrace_otel.model import OperationSpan, has_failing_evaluation, is_trace_id, judged_traces, make_origin
+from memtrace_otel.model import OperationSpan, has_failing_evaluation, is_trace_id, judged_traces
 from memtrace_otel.semconv import OpKind
 from memtrace_otel.sources import ingest, lineage, maintenance
 from memtrace_otel.sources.compression import BodyError, decompress
-from memtrace_otel.sources.database import TranslatedErrors, connect, snapshot, transaction, unsynced
+from memtrace_otel.sources.database import FileLock, TranslatedErrors, connect, snapshot, transaction, unsynced
 from memtrace_otel.sources.errors import DamagedError, StoreError
-from memtrace_otel.sources.filelock import DatabaseLock
 from memtrace_otel.sources.maintenance import Compaction, Damage, Forgotten, Pruned, ScopeStats, StoreSize
 from memtrace_otel.sources.protocols import StoredVerdict, StoreStats
 from memtrace_otel.sources.records import may_write, near_failures, unique_refs
@@ -49,7 +48,7 @@ class SqliteStore:
         self._absolute = path.absolute()
         self._file = _identity(self._absolute)
         self._thread_lock = threading.RLock()
-        self._file_lock = DatabaseLock(path)
+        self._file_lock = FileLock(path)
         self._resources: dict[int, ingest.Resource] = {}
         self.incomplete: list[str] = []
 
@@ -207,23 +206,15 @@ class SqliteStore:
         return self._pages(["evaluates = 1", "start >= ?"], [since])
 
     # --- lineage -------------------------------------------------------------------------------------------------
-    def lineage(
-        self, origins: Iterable[str], direction: lineage.Direction = "backward", *, most: int = 500_000
-    ) -> list[str]:
-        """Return the origins of the operations that some operations came from ("backward") or led to ("forward").
+    def lineage(self, origins: Iterable[str], *, most: int = 500_000) -> list[str]:
+        """Return the origins of the operations that some operations came from, these first; at most `most`.
 
-        `origins` are `<trace id>-<span id>`; those that are known come first. Up to `most` origins are returned.
-        The answer is one recursive query over recorded origins. Where an origin is unknown, the query takes the last
-        writers of the ref before the read. So the answer may hold a few operations too many: build a graph of the
-        traces (`origin[:32]`) of these operations to find the exact slice.
+        Origins are `<trace id>-<span id>`. One recursive query follows the recorded origins. Where an origin is
+        unknown, the query takes the last writers of the ref before the read. So the answer may hold a few operations
+        too many: a graph of their traces (`origin[:32]`) has the exact slice.
         """
         with self._decoded() as connection, snapshot(connection):
-            return lineage.lineage(connection, origins, direction, most)
-
-    def origins_of(self, ref: str) -> list[str]:
-        """Return the origins of the spans that write a variable, or read it from an unknown origin, by start time."""
-        with self._decoded() as connection:
-            return lineage.origins_of(connection, ref)
+            return lineage.lineage(connection, origins, most)
 
     def writer_scopes(self, ref: str) -> dict[str, set[str]]:
         """Return the ids of the traces that list a variable among their outputs, each with the scopes that its writers
@@ -235,20 +226,6 @@ class SqliteStore:
         """Return (one of these traces, a trace that read from it, the scopes that the reader may be of)."""
         with self._decoded() as connection:
             return lineage.reader_scopes(connection, trace_ids)
-
-    def scopes_of(self, trace_id: str) -> list[str]:
-        """Return the scopes of the spans of a trace, '' among them where a span has none."""
-        with self._decoded() as connection:
-            return lineage.scopes_of(connection, trace_id)
-
-    def has_span(self, trace_id: str, span_id: str) -> bool:
-        """Tell whether the database has a span."""
-        origin = ingest.pack_origin(make_origin(trace_id, span_id))
-        if isinstance(origin, str):
-            return False
-        with self._decoded() as connection:
-            query = "SELECT 1 FROM span WHERE trace = ? AND span = ?"
-            return connection.execute(query, (origin[:16], origin[16:])).fetchone() is not None
 
     def is_known(self, trace_id: str) -> bool:
         """Tell whether more of a trace than judgements has been decoded; the inbox is left as it is."""
@@ -311,7 +288,7 @@ class SqliteStore:
             connection.executemany(query, [(target, id, now) for id in span_ids])
 
     def turn(self, *, wait: bool = True) -> AbstractContextManager[bool]:
-        """Hold the file lock under which verdicts are made, saved and sent; see `DatabaseLock.held`."""
+        """Hold the file lock under which verdicts are made, saved and sent; see `FileLock.held`."""
         return self._file_lock.held(wait=wait)
 
     # --- maintenance ---------------------------------------------------------------------------------------------
