@@ -35,6 +35,7 @@ from tests.unit.sources.listed_source import ListedSource
 
 SCOPE = scope_id("store", user="ana")
 COMMANDS = (
+    "answers",
     "attribute",
     "completion",
     "config",
@@ -125,6 +126,8 @@ def test_attribute_prints_one_json_object_per_failing_trace(database: Path, fail
     verdict = json.loads(line)
     assert verdict["trace_id"] == failing_trace
     assert verdict["failure_type"] == "update"
+    contents = [verdict[name] for name in ("question", "answer", "expected")]
+    assert contents == ["When does my train leave?", "I do not know.", "At 9:40"]
     assert verdict["operation"]["name"] == "update_memory"
     assert verdict["operation"]["kind"] == "update"
     assert verdict["variable"] == "memory:train"
@@ -142,6 +145,29 @@ def test_without_contents_the_verdict_names_the_switch(tmp_path: Path, recording
     assert verdict["failure_type"] == "unknown"
     assert verdict["complete"] is False
     assert "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT" in verdict["reason"]
+
+
+def test_answers_lists_the_recorded_answers_with_their_judgement(database: Path, failing_trace: str) -> None:
+    result = run("answers", "--db", database, "--json")
+    assert result.exit_code == 0
+    [answer] = map(json.loads, result.stdout.splitlines())
+    assert answer.pop("span_id")
+    assert answer == {
+        "trace_id": failing_trace,
+        "question": "When does my train leave?",
+        "answer": "I do not know.",
+        "judged_by": "user_feedback",
+        "label": "fail",
+    }
+    table = run("answers", "--db", database).stdout
+    assert failing_trace in table
+    assert "user_feedback fail" in table
+
+
+def test_answers_of_a_database_without_answers_finds_nothing(tmp_path: Path) -> None:
+    with SqliteStore.open(tmp_path / "empty.db"):
+        pass
+    assert run("answers", "--db", tmp_path / "empty.db").exit_code == 1
 
 
 def test_attribute_shows_a_table_to_people(database: Path) -> None:

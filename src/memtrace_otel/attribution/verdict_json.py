@@ -42,6 +42,13 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
     }
 
 
+def contents_json(verdict: Verdict) -> dict[str, str]:
+    """Return question, answer and expected answer, each where its content was captured."""
+    failure = verdict.failure
+    contents = {"question": failure.question, "answer": failure.answer, "expected": failure.expected}
+    return {name: content for name, content in contents.items() if content}
+
+
 def read_verdict(text: str, failure: Failure) -> Verdict:
     """Return the verdict on `failure` that `verdict_json` wrote as `text`, without the notes of its evidence.
 

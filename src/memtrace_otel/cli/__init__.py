@@ -14,7 +14,7 @@ from click.shell_completion import get_completion_class
 from memtrace_otel.cli.canary import canary
 from memtrace_otel.cli.config import config
 from memtrace_otel.cli.demo import demo
-from memtrace_otel.cli.failures import attribute, report
+from memtrace_otel.cli.failures import answers, attribute, report
 from memtrace_otel.cli.feedback import feedback
 from memtrace_otel.cli.graph import graph
 from memtrace_otel.cli.observe import doctor, run
@@ -52,6 +52,7 @@ _COMMANDS = (
     serve,
     doctor,
     canary,
+    answers,
     feedback,
     attribute,
     watch,

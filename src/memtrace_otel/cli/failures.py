@@ -1,13 +1,13 @@
-"""`attribute`, `report`: what made answers fail."""
+"""The commands `answers`, `attribute` and `report`: the recorded answers, and the verdicts on the failed ones."""
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import time
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 _NAMED = 3
 """Answers that are named where many lack their span."""
+_SHOWN_TEXT = 100
+"""Characters of a question or an answer in the list of answers."""
 
 
 @click.command(
@@ -205,16 +207,47 @@ def _found(diagnosis: Diagnosis, made: list[Annotation]) -> list[Found]:
 
 
 def _print(found: list[Found], as_json: bool) -> None:
-    from memtrace_otel.attribution import verdict_json
+    from memtrace_otel.attribution.verdict_json import contents_json, verdict_json
+    from memtrace_otel.model.printable import printable_json
 
     found.sort(key=lambda one: one[0].failure.time_order)
     if as_json:
         for verdict, _ in found:
-            click.echo(json.dumps(verdict_json(verdict), ensure_ascii=False))
+            click.echo(printable_json(verdict_json(verdict) | contents_json(verdict)))
     elif found:
         from memtrace_otel.report.console import verdict_table
 
         Console().print(verdict_table([summary for _, summary in found]))
+
+
+@click.command(epilog=examples("memtrace-otel answers", "memtrace-otel answers --db run.db --json"))
+@database_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per answer on standard output.")
+@clear_errors
+def answers(database: Path, as_json: bool) -> None:
+    """List the recorded answers with their trace ids, questions and judgements."""
+    from memtrace_otel.model.printable import one_line, printable_json
+    from memtrace_otel.pipeline.answers import recorded_answers
+    from memtrace_otel.sources import SqliteStore
+
+    with SqliteStore.open(database, create=False) as store:
+        found = [asdict(answer) for answer in recorded_answers(store)]
+    if not found:
+        fail(f"no answer in {database}", NOTHING_FOUND)
+    if as_json:
+        for row in found:
+            click.echo(printable_json(row))
+        return
+    from rich.table import Table
+
+    from memtrace_otel.cli.output import print_table
+
+    table = Table("trace", "question", "answer", "judgement", box=None, pad_edge=False)
+    for row in found:
+        judgement = " ".join(filter(None, (row["judged_by"], row["label"]))) or "none"
+        texts = (row["question"] or "not captured", row["answer"] or "not captured", judgement)
+        table.add_row(row["trace_id"], *(one_line(text, _SHOWN_TEXT) for text in texts))
+    print_table(table)
 
 
 @click.command(epilog=examples("memtrace-otel report", "memtrace-otel report --db run.db -o run.html"))

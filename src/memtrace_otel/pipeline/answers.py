@@ -1,0 +1,62 @@
+"""The recorded answers of a source, with their questions and the newest judgement on each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from memtrace_otel.attribution.lineage import Lineage, lineage_of
+from memtrace_otel.graph import build_graph
+from memtrace_otel.graph.judgements import evaluations
+from memtrace_otel.model import OperationSpan, label_and_score
+from memtrace_otel.semconv import EVALUATION_NAME, OpKind, RefKind, Role
+from memtrace_otel.sources.protocols import TraceSource
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAnswer:
+    """An answer: `judged_by` is the name of the newest evaluation, `label` its label or score; empty when unknown."""
+
+    trace_id: str
+    span_id: str
+    question: str
+    answer: str
+    judged_by: str
+    label: str
+
+
+def recorded_answers(source: TraceSource) -> Iterator[RecordedAnswer]:
+    """Yield every recorded answer in order of its start. Raises SourceError when the source cannot answer."""
+    for answer in source.spans(kinds=(OpKind.RESPOND,)):
+        if answer.part:
+            continue
+        judges = source.readers(answer.origin, kinds=(OpKind.JUDGE,))
+        spans = {span.origin: span for span in (*source.trace(answer.trace_id), *judges)}
+        lineage = lineage_of(build_graph(spans.values()))
+        judged_by, label = _judgement(lineage, answer)
+        yield RecordedAnswer(
+            trace_id=answer.trace_id,
+            span_id=answer.span_id,
+            question=_content(lineage, answer, Role.QUERY),
+            answer=next((v.content for v in answer.outputs if v.ref.startswith(f"{RefKind.ANSWER}:")), ""),
+            judged_by=judged_by,
+            label=label,
+        )
+
+
+def _content(lineage: Lineage, span: OperationSpan, role: Role) -> str:
+    contents = (lineage.content(variable, key) for variable, key in lineage.reads(span) if variable.role == role)
+    return next((content for content in contents if content), "")
+
+
+def _judgement(lineage: Lineage, answer: OperationSpan) -> tuple[str, str]:
+    """Return name and label (else score) of the newest evaluation of an answer."""
+    found: list[tuple[int, str, str]] = []
+    for span in lineage.spans:
+        for attributes, time in evaluations(span):
+            judged = lineage.judged(span)
+            label, score = label_and_score(attributes)
+            if judged is not None and judged.origin == answer.origin and (label or score is not None):
+                name = str(attributes.get(EVALUATION_NAME, "")) or span.name
+                found.append((time, name, label or f"{score:g}"))
+    return max(found, default=(0, "", ""))[1:]
