@@ -19,8 +19,7 @@ from memtrace_otel.annotate import AttributionMetrics
 from memtrace_otel.annotate.attribution_trace import attribution_trace
 from memtrace_otel.annotate.evaluation import evaluation_event
 from memtrace_otel.annotate.marker import marker
-from memtrace_otel.canary import Outcome, Stage
-from memtrace_otel.canary.metrics import CanaryMetrics
+from memtrace_otel.canary import CanaryMetrics, Outcome, Stage
 from memtrace_otel.capture import configure, metrics, operation
 from memtrace_otel.capture.delivery.losses import Losses
 from memtrace_otel.capture.guard import drops

@@ -1,11 +1,14 @@
-"""One flight of the canary: send, wait for the spans, for the verdict, for its markers; say which stage lost it."""
+"""One flight of the canary: send a known history, read its verdict back, name the stage that lost it, tell metrics."""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
+
+from opentelemetry import metrics
 
 from memtrace_otel import semconv
 from memtrace_otel.annotate import SendError, identity
@@ -14,20 +17,20 @@ from memtrace_otel.annotate.target import Target
 from memtrace_otel.attribution import attribute_trace
 from memtrace_otel.canary.history import History
 from memtrace_otel.graph import build_graph
-from memtrace_otel.model import OperationSpan, Verdict
+from memtrace_otel.model import OperationSpan
+from memtrace_otel.model.printable import one_line
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.sources import RemoteSource, StoreError, TraceSource
-from memtrace_otel.sources.http import one_line
+from memtrace_otel.sources import StoreError, TraceSource
+from memtrace_otel.version import __version__
 
 _LOOKS = 180
-"""Times that the backend is looked at, at most once a second: a source answers a bounded number of requests."""
+"""Most looks into the backend, at most one a second."""
 _SHOWN = 100
-_LEAST = 1.0
-"""Seconds that a request gets however late it is."""
+_SUCCESS = "When the verdict of a canary last came back and was right (s since the epoch), 0 before the first."
 
 
 class Stage(StrEnum):
-    """What a verdict goes through, in order; the first that was not reached is the one that lost it."""
+    """The stages that a verdict goes through, in order; the first that was not reached lost it."""
 
     SEND = "send"
     STORE = "store"
@@ -38,7 +41,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`lost` is the stage that lost the verdict, None when it came and is right; `seconds` since the sending began."""
+    """`lost`: the stage that lost the verdict, None when the verdict came and is right. `seconds` since the sending."""
 
     lost: Stage | None
     told: str
@@ -46,70 +49,52 @@ class Outcome:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """How far a flight is; `lost` None says that nothing more is to be waited for."""
-
-    lost: Stage | None
-    told: str
-
-
 def fly(history: History, target: Target, source: TraceSource, timeout: float) -> Outcome:
     """Send `history` to `target` and wait up to `timeout` seconds until its verdict is read back from `source`.
 
-    Never raises for a path that does not work: that is what the outcome is about.
+    An error on the way is an outcome, not an exception.
     """
     began = time.monotonic()
-
-    def outcome(lost: Stage | None, told: str) -> Outcome:
-        return Outcome(lost, told, history.answer.trace_id, time.monotonic() - began)
-
     try:
         send(target, encode_request(history.spans))
     except SendError as error:
-        return outcome(Stage.SEND, str(error))
-
-    def read(trace_id: str) -> list[OperationSpan]:
-        if isinstance(source, RemoteSource):  # it is looked at again anyway
-            source.api.hurry(max(_LEAST, began + timeout - time.monotonic()))
-        return source.trace(trace_id)
-
+        return Outcome(Stage.SEND, str(error), history.answer.trace_id, time.monotonic() - began)
     while True:
         try:
-            seen = _look(history, read)
+            lost, told = _look(history, source)
         except StoreError as error:
-            seen = _Seen(Stage.STORE, f"the backend cannot be read: {error}")
-        if seen.lost is None or time.monotonic() - began >= timeout:
-            return outcome(seen.lost, seen.told)
-        time.sleep(min(max(1.0, timeout / _LOOKS), max(0.0, began + timeout - time.monotonic())))
+            lost, told = Stage.STORE, f"the backend cannot be read: {error}"
+        seconds = time.monotonic() - began
+        if lost is None or seconds >= timeout:
+            return Outcome(lost, told, history.answer.trace_id, seconds)
+        time.sleep(min(max(1.0, timeout / _LOOKS), timeout - seconds))
 
 
-def _look(history: History, read: Callable[[str], list[OperationSpan]]) -> _Seen:
-    stored = {trace_id: read(trace_id) for trace_id in history.traces()}
+def _look(history: History, source: TraceSource) -> tuple[Stage | None, str]:
+    """Return the stage that a verdict has not reached yet, and what is missing."""
+    stored = {trace_id: source.trace(trace_id) for trace_id in history.traces()}
     for trace_id, ids in history.traces().items():
         if missing := ids - {span.span_id for span in stored[trace_id]}:
-            return _Seen(Stage.STORE, f"{len(missing)} of {len(ids)} spans of trace {trace_id} are not in the backend")
+            return Stage.STORE, f"{len(missing)} of {len(ids)} spans of trace {trace_id} are not in the backend"
     answer, fault = history.answer, history.fault
     marker = _newest_marker(stored[answer.trace_id], answer)
     if marker is None:
-        if any(read(identity.trace_id(verdict)) for verdict in _verdicts(history)):
-            return _Seen(
-                Stage.MARKER, f"the verdict is there, its marker in the failing trace {answer.trace_id} is not"
-            )
-        return _Seen(Stage.VERDICT, f"no verdict on the failing trace {answer.trace_id}")
-    told = str(marker.attributes.get(semconv.FAILURE_TYPE, ""))
-    named = str(marker.attributes.get(semconv.FAILURE_SPAN_ID, ""))
-    if (told, named) != (history.failure_type, fault.span_id):
-        wanted = f"{history.failure_type} by span {fault.span_id}"
-        told, named = one_line(told, _SHOWN), one_line(named, _SHOWN)
-        return _Seen(Stage.MATCH, f"the verdict is {told or 'nothing'} by span {named or 'unknown'}, not {wanted}")
+        verdicts = [identity.succeed(verdict, []) for verdict in attribute_trace(build_graph(history.spans))]
+        if any(source.trace(identity.trace_id(verdict)) for verdict in verdicts):
+            return Stage.MARKER, f"the verdict is there, its marker in the failing trace {answer.trace_id} is not"
+        return Stage.VERDICT, f"no verdict on the failing trace {answer.trace_id}"
+    failure_type = str(marker.attributes.get(semconv.FAILURE_TYPE, ""))
+    span_id = str(marker.attributes.get(semconv.FAILURE_SPAN_ID, ""))
+    shown = f"{one_line(failure_type, _SHOWN) or 'nothing'} by span {one_line(span_id, _SHOWN) or 'unknown'}"
+    if (failure_type, span_id) != (history.failure_type, fault.span_id):
+        return Stage.MATCH, f"the verdict is {shown}, not {history.failure_type} by span {fault.span_id}"
     if _newest_marker(stored[fault.trace_id], answer) is None:
-        return _Seen(Stage.MARKER, f"the marker in the causing trace {fault.trace_id} is not in the backend")
-    return _Seen(None, f"{told} by span {named}")
+        return Stage.MARKER, f"the marker in the causing trace {fault.trace_id} is not in the backend"
+    return None, shown
 
 
 def _newest_marker(trace: list[OperationSpan], answer: OperationSpan) -> OperationSpan | None:
-    """The marker about the answer that no other one replaces."""
+    """Return the marker about the answer that no other marker replaces."""
     markers = [
         span
         for span in trace
@@ -119,6 +104,72 @@ def _newest_marker(trace: list[OperationSpan], answer: OperationSpan) -> Operati
     return next((span for span in markers if str(span.attributes.get(semconv.ATTRIBUTION_ID)) not in replaced), None)
 
 
-def _verdicts(history: History) -> list[Verdict]:
-    """What attribution makes of the history here: the same as elsewhere, ids included."""
-    return [identity.succeed(verdict, []) for verdict in attribute_trace(build_graph(history.spans))]
+class CanaryMetrics:
+    """Gauges of the last flight: OpenTelemetry's, and a `textfile` for the node exporter of Prometheus.
+
+    The textfile needs memtrace-otel[serve]. The time of the last success is read back from an earlier textfile.
+    """
+
+    def __init__(self, textfile: Path | None = None, provider: metrics.MeterProvider | None = None) -> None:
+        meter = metrics.get_meter(semconv.CANARY_SCOPE, __version__, provider, semconv.SCHEMA_URL)
+        self._gauges = {
+            name: meter.create_gauge(name, unit, help)
+            for name, unit, help in (
+                (semconv.METRIC_CANARY_SUCCESS, "s", _SUCCESS),
+                (semconv.METRIC_CANARY_DURATION, "s", "Seconds that the canary's last flight took."),
+                (semconv.METRIC_CANARY_LOST, "{flight}", "1 for the stage that lost the canary's last flight, else 0."),
+            )
+        }
+        self._textfile = textfile
+        self.last_success = _last_success(textfile) if textfile else 0.0
+
+    def flown(self, outcome: Outcome, now: float) -> None:
+        """Record an outcome at `now` (s since the epoch). Raises OSError when the textfile cannot be written."""
+        if outcome.lost is None:
+            self.last_success = now
+        self._gauges[semconv.METRIC_CANARY_SUCCESS].set(self.last_success)
+        self._gauges[semconv.METRIC_CANARY_DURATION].set(outcome.seconds)
+        for stage in Stage:
+            lost = int(stage == outcome.lost)
+            self._gauges[semconv.METRIC_CANARY_LOST].set(lost, {semconv.CANARY_STAGE: stage})
+        if self._textfile:
+            self._write(self._textfile, outcome)
+
+    def check(self) -> None:
+        """Raise OSError when the textfile could not be written now."""
+        if self._textfile:
+            try:
+                trial = self._textfile.with_name(f".{self._textfile.name}")
+                trial.touch()
+                trial.unlink()
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(self._textfile)) from None
+
+    def _write(self, textfile: Path, outcome: Outcome) -> None:
+        from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
+
+        registry = CollectorRegistry()
+        names = (semconv.METRIC_CANARY_SUCCESS, semconv.METRIC_CANARY_DURATION)
+        for name, value in zip(names, (self.last_success, outcome.seconds), strict=True):
+            Gauge(f"{_name(name)}_seconds", name, registry=registry).set(value)
+        lost = Gauge(_name(semconv.METRIC_CANARY_LOST), "lost", [_name(semconv.CANARY_STAGE)], registry=registry)
+        for stage in Stage:
+            lost.labels(stage).set(stage == outcome.lost)
+        try:
+            write_to_textfile(str(textfile), registry)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(textfile)) from None
+
+
+def _name(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _last_success(textfile: Path) -> float:
+    """Return the time of the last success that an earlier process wrote."""
+    try:
+        text = textfile.read_text("utf-8", "replace")
+    except OSError:
+        return 0.0
+    found = re.search(rf"^{_name(semconv.METRIC_CANARY_SUCCESS)}_seconds ([\d.e+]+)$", text, re.MULTILINE)
+    return float(found[1]) if found else 0.0

@@ -71,8 +71,7 @@ def canary(
     ended, 1 when none did. The spans are those of the service memtrace-canary, each flight in a memory of its own.
     """
     from memtrace_otel.annotate.target import read_target
-    from memtrace_otel.canary import Stage, fly, write_history
-    from memtrace_otel.canary.metrics import CanaryMetrics
+    from memtrace_otel.canary import CanaryMetrics, Stage, fly, write_history
     from memtrace_otel.launch import sending_environment
     from memtrace_otel.pipeline.export_metrics import export_metrics
     from memtrace_otel.sources import open_source

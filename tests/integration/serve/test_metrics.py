@@ -20,8 +20,6 @@ from opentelemetry.trace import set_span_in_context
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from memtrace_otel.model import OperationSpan
-from memtrace_otel.otlp import encode_request
 from memtrace_otel.otlp.sdk import encode_sdk_spans
 from memtrace_otel.semconv import FailureType
 from memtrace_otel.serve.progress import Process
@@ -85,24 +83,6 @@ def test_after_a_restart_who_answered_is_known_before_it_fails(
         server.until(lambda server=server: len(samples(server, "attribution_failures")) == len(FailureType))
         assert {sample.value for sample in samples(server, "attribution_failures")} == {0}
         assert server.terminate() == 0
-
-
-def test_what_another_process_decoded_is_counted_once(start: Start) -> None:
-    server = start()
-    bodies = [
-        encode_request([OperationSpan(f"{number:032x}", "1" * 16, kind="respond", system="t", start=time.time_ns())])
-        for number in range(1, 4)
-    ]
-    server.post("/v1/traces", bodies[0])
-    server.until(lambda: server.metric("decoded_spans") == 1)
-    with SqliteStore.open(server.database) as other:
-        for body in bodies:
-            other.add_request(body)
-            other.decode()
-            server.post("/v1/traces", body)
-    server.until(lambda: server.metric("decoded_spans") == 3)
-    time.sleep(2.5)  # it has looked again
-    assert server.metric("decoded_spans") == sum(sample.value for sample in samples(server, "serve_answers")) == 3
 
 
 class Receiver:
@@ -178,7 +158,6 @@ def test_the_server_sends_its_failures_by_otlp(
 def test_attribute_sends_its_failures_by_otlp(
     tmp_path: Path, recording: Recording, content_on: None, receiver: Receiver
 ) -> None:
-    from memtrace_otel.sources import SqliteStore
 
     tell(recording)
     with SqliteStore.open(tmp_path / "spans.db") as store:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from memtrace_otel.canary import Outcome, Stage
-from memtrace_otel.canary.metrics import CanaryMetrics
+from memtrace_otel.canary import CanaryMetrics, Outcome, Stage
 from memtrace_otel.cli import main
 from memtrace_otel.pages import NO_PAGE, UNSURE, FoundPage, JaegerPage
 

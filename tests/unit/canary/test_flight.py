@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +13,11 @@ from memtrace_otel import semconv
 from memtrace_otel.annotate import SendError, annotate
 from memtrace_otel.annotate.target import Target
 from memtrace_otel.attribution import attribute_trace
-from memtrace_otel.canary import History, Outcome, Stage, fly, write_history
-from memtrace_otel.canary.metrics import CanaryMetrics
+from memtrace_otel.canary import CanaryMetrics, History, Outcome, Stage, fly, write_history
 from memtrace_otel.graph import build_graph
 from memtrace_otel.model import OperationSpan, Verdict
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.sources import SqliteStore, StoreError, open_source
+from memtrace_otel.sources import SqliteStore, StoreError
 
 TARGET = Target("traces", "grpc", "http://127.0.0.1:9")
 Spans = list[OperationSpan]
@@ -107,23 +104,9 @@ def test_what_a_marker_says_steers_no_terminal(sent: list[bytes], history: Histo
     ]
     outcome = flown(history, path)
     assert outcome.lost == Stage.MATCH
-    assert "the verdict is a [31mb" in outcome.told
+    assert "the verdict is a bbb" in outcome.told
     assert outcome.told.isprintable()
     assert len(outcome.told) < 300
-
-
-def test_a_backend_that_never_answers_keeps_no_flight_past_its_time(
-    sent: list[bytes], history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("memtrace_otel.canary.flight._LEAST", 0.05)
-    with (
-        socket.create_server(("127.0.0.1", 0)) as silent,
-        closing(open_source(f"jaeger+http://127.0.0.1:{silent.getsockname()[1]}")) as source,
-    ):
-        outcome = fly(history, TARGET, source, timeout=0.1)
-    assert (outcome.lost, source.api.spent.retries) == (Stage.STORE, 0)
-    assert source.api.bounds.seconds <= 0.1
-    assert "timed out" in outcome.told
 
 
 def test_a_receiver_that_takes_nothing(monkeypatch: pytest.MonkeyPatch, history: History) -> None:
@@ -150,10 +133,11 @@ def test_the_textfile_tells_the_last_flight_and_remembers_the_last_success(tmp_p
     file = tmp_path / "canary.prom"
     CanaryMetrics(file).flown(Outcome(None, "", "", 2.5), 1_000.5)
     CanaryMetrics(file).flown(Outcome(Stage.VERDICT, "", "", 180.0), 2_000.0)
-    values = dict(line.rsplit(" ", 1) for line in file.read_text().splitlines() if not line.startswith("#"))
-    assert float(values.pop("memtrace_canary_last_success_seconds")) == 1_000.5
-    assert float(values.pop("memtrace_canary_duration_seconds")) == 180
+    lines = [line.rsplit(" ", 1) for line in file.read_text().splitlines() if not line.startswith("#")]
+    values = {name: float(value) for name, value in lines}
+    assert values.pop("memtrace_canary_last_success_seconds") == 1_000.5
+    assert values.pop("memtrace_canary_duration_seconds") == 180
     assert values == {
-        f'memtrace_canary_lost{{memtrace_canary_stage="{stage}"}}': str(int(stage == "verdict")) for stage in Stage
+        f'memtrace_canary_lost{{memtrace_canary_stage="{stage}"}}': int(stage == "verdict") for stage in Stage
     }
     assert list(tmp_path.iterdir()) == [file]
