@@ -281,42 +281,29 @@ QUIET_SECONDS = Setting(
     "`serve` and `watch` attribute a failing trace when nothing more arrived for so many seconds.",
     least=0,
 )
-SOURCE_TENANT = Setting(
-    "MEMTRACE_SOURCE_TENANT", "", "Tenant that `--source` reads as: sent as X-Scope-OrgID (Tempo) or x-tenant (Jaeger)."
-)
 SOURCE_TOKEN = Setting("MEMTRACE_SOURCE_TOKEN", "", "Bearer token that `--source` gives to the backend.", secret=True)
 SOURCE_HEADERS = Setting(
     "MEMTRACE_SOURCE_HEADERS",
     "",
-    "Other headers for the backend of `--source`, as in OTEL_EXPORTER_OTLP_HEADERS: `name=value` between commas.",
+    "Other headers for the backend of `--source`, as in OTEL_EXPORTER_OTLP_HEADERS: `name=value` between commas. The "
+    "tenant is X-Scope-OrgID (Tempo) or x-tenant (Jaeger).",
     secret=True,
-)
-SOURCE_CERTIFICATE = Setting(
-    "MEMTRACE_SOURCE_CERTIFICATE",
-    "",
-    "Certificates (PEM file) to trust besides the system's own when `--source` is https.",
-)
-SOURCE_REQUESTS = Setting(
-    "MEMTRACE_SOURCE_REQUESTS",
-    2000,
-    "Most requests to the backend of `--source` per failing trace; past it the verdict is incomplete and says so.",
-    least=1,
-)
-SOURCE_BYTES = Setting(
-    "MEMTRACE_SOURCE_BYTES", 256 << 20, "Most bytes read from the backend of `--source` per failing trace.", least=1
 )
 SOURCE_HOURS = Setting(
     "MEMTRACE_SOURCE_HOURS",
     720,
-    "How far back the backend of `--source` is searched for what worked on a memory, in hours; what an answer read is "
+    "How far back the backend of `--source` is searched for changes of a memory, in hours. What an answer read is "
     "found by its origin at any age.",
     least=1,
 )
-SOURCE_SERVICES = Setting(
-    "MEMTRACE_SOURCE_SERVICES",
-    "",
-    "Services of a Jaeger that `--source` searches, between commas: all that work on a memory or judge answers. Empty: "
-    "every one it knows, each at about eight requests per failing trace.",
+SOURCE_TIMEOUT = Setting(
+    "MEMTRACE_SOURCE_TIMEOUT", 30.0, "Most seconds of one request to the backend of `--source`, as a whole.", least=0
+)
+SOURCE_REQUESTS = Setting(
+    "MEMTRACE_SOURCE_REQUESTS",
+    2000,
+    "Most requests to the backend of `--source` per failing trace. Past the bound the verdict is incomplete.",
+    least=1,
 )
 
 AnySetting = Setting[str] | Setting[int] | Setting[float] | Setting[bool]
@@ -347,14 +334,11 @@ TABLE: tuple[AnySetting, ...] = (
     MAX_REQUEST_BYTES,
     INBOX_BYTES,
     QUIET_SECONDS,
-    SOURCE_TENANT,
     SOURCE_TOKEN,
     SOURCE_HEADERS,
-    SOURCE_CERTIFICATE,
-    SOURCE_REQUESTS,
-    SOURCE_BYTES,
     SOURCE_HOURS,
-    SOURCE_SERVICES,
+    SOURCE_TIMEOUT,
+    SOURCE_REQUESTS,
 )
 NAMES: Mapping[str, AnySetting] = {setting.name: setting for setting in TABLE}
 """The rows by their name as a Python argument and in YAML."""

@@ -110,36 +110,34 @@ def fill(tempo: Tempo, stories: Iterable[list[OperationSpan]], failing: set[str]
 def cost(tempo: Tempo, failing: set[str], endpoint: str = "") -> Cost:
     """Attribute what fails; AssertionError when anything is missing."""
     source = open_source(f"tempo+{tempo.url}")
-    searches = count_searches(source)
-    source.api.allow(len(failing))
+    replies = count_replies(source)
     own, started = _cpu(), time.perf_counter()
-    reading = source.keeping()
-    asked = reading.failing(time.time_ns() - 24 * 3600 * 10**9)
+    asked = source.failing(time.time_ns() - 24 * 3600 * 10**9)
     assert set(asked) == failing, f"{len(asked)} of {len(failing)} failing traces were found"
     verdicts = Counter[str]()
     log = BackendLog(shown_by(source), MemoryLog())
-    for diagnosis in diagnose(reading, log, asked, known=True):
+    for diagnosis in diagnose(source, log, asked, known=True):
         verdicts.update(verdict.failure_type for verdict in diagnosis.verdicts)
         if endpoint:
             deliver(record(log, diagnosis), log, endpoint)
     assert verdicts.total() == len(failing), f"{verdicts.total()} verdicts on {len(failing)} failing traces"
     seconds = time.perf_counter() - started
-    spent = source.api.spent
-    return Cost(len(failing), seconds, _cpu() - own, spent.requests, len(searches), spent.bytes)
+    searches = sum("/api/search" in target for target, _ in replies)
+    return Cost(len(failing), seconds, _cpu() - own, len(replies), searches, sum(size for _, size in replies))
 
 
-def count_searches(source: RemoteSource) -> list[str]:
-    """Return a list that grows with each search."""
-    searches: list[str] = []
-    get = source.api.get
+def count_replies(source: RemoteSource) -> list[tuple[str, int]]:
+    """Return a list that grows with each reply: (URL, bytes)."""
+    replies: list[tuple[str, int]] = []
+    ask = source._api._ask
 
-    def counted(path: str, *arguments: object, **named: object) -> bytes:
-        if path == "/api/search":
-            searches.append(path)
-        return get(path, *arguments, **named)  # type: ignore[arg-type]
+    def counted(target: str) -> tuple[int, bytes, float | None]:
+        status, body, retry_after = ask(target)
+        replies.append((target, len(body)))
+        return status, body, retry_after
 
-    source.api.get = counted  # type: ignore[method-assign]
-    return searches
+    source._api._ask = counted  # type: ignore[method-assign]
+    return replies
 
 
 def _cpu() -> float:

@@ -55,6 +55,7 @@ class MovedSource:
     def __init__(self, source: RemoteSource, move: Move) -> None:
         self._source = source
         self._move = move
+        self.incomplete = source.incomplete
 
     def trace(self, trace_id: str) -> list[OperationSpan]:
         return self._move.back(self._source.trace(self._move.id(trace_id)))
@@ -74,9 +75,8 @@ class MovedSource:
     def readers(self, origin: str, *, kinds: Collection[str] = ()) -> list[OperationSpan]:
         return self._move.back(self._source.readers(self._move.origin(origin), kinds=kinds))
 
-    def writers(self, ref: str) -> list[str] | None:
-        found = self._source.writers(ref)
-        return found and [self._move.id(trace_id) for trace_id in found]
+    def writers(self, ref: str) -> list[str]:
+        return [self._move.id(trace_id) for trace_id in self._source.writers(ref)]
 
     def changed_elsewhere(self, spans: Collection[OperationSpan]) -> set[str]:
         changed = self._source.changed_elsewhere(self._move.there(list(spans)))

@@ -53,11 +53,10 @@ class Reached:
         """Send spans and wait until they can be read and found."""
         export(self.endpoint, spans)
         opened = self.open()
-        opened.api.allow(1000)
         wait_until_readable(opened.trace, spans)
         scopes = {span.scope for span in spans if span.scope}
         judged = {span.trace_id for span in spans if span.kind == OpKind.JUDGE}
-        wait_for(lambda: all(map(opened.find_traces(scopes).get, scopes)), "the memories are found")
+        wait_for(lambda: all(opened.find_traces(scopes).values()), "the memories are found")
         since = min(span.start for span in spans)
         judges = partial(opened.spans, kinds=[OpKind.JUDGE], since=since)
         wait_for(lambda: judged <= {span.trace_id for span in judges()}, "the judges are found")
@@ -117,7 +116,6 @@ def test_what_others_deleted_was_deleted(
     expected = verdicts_of(spans, tmp_path)
     backend.tell(spans)
     opened = backend.open()
-    opened.api.allow(1000)
     deleted = {delete[:32] for delete in deletes.values()}
     wait_for(lambda: deleted <= set(opened.trace_ids()), "the deletes are found by search")
     found = [v for one in diagnose(backend.open(), MemoryLog(), [id[:32] for id in deletes]) for v in one.verdicts]

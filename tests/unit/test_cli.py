@@ -22,10 +22,9 @@ from memtrace_otel.cli import main
 from memtrace_otel.model import OperationSpan, content_digest
 from memtrace_otel.otlp import decode_request, encode_request
 from memtrace_otel.semconv import EVALUATION_LABEL
-from memtrace_otel.sources import SqliteStore, nearby
+from memtrace_otel.sources import SqliteStore
 from memtrace_otel.sources.exporter import MemtraceSpanExporter
-from memtrace_otel.sources.http import Address, BackendApi, Bounds, FailedError
-from memtrace_otel.sources.jaeger import JaegerSource
+from memtrace_otel.sources.http import ReplyError
 from tests.conftest import Recording
 from tests.contract.planted import Fault, System, record
 from tests.contract.story import STORY
@@ -358,7 +357,7 @@ def test_a_trace_is_not_unknown_where_the_address_is_wrong(kind: str) -> None:
     with answering(lambda path, query: (404, b"404 page not found")) as asked:
         result = run("attribute", "f" * 32, "--source", f"{kind}+{asked.url}/wrong")
     assert (result.exit_code, "no such trace" in result.output) == (2, False)
-    assert "HTTP 404 (is this the port of the HTTP API" in result.output
+    assert "(is this the port of the HTTP API" in result.output
 
 
 def test_verdicts_are_printed_though_the_receiver_takes_none(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,48 +382,6 @@ def test_what_another_database_may_have_sent_is_told_of_once(database: Path, mon
     assert (result.exit_code, result.stderr.count(told), result.stderr.count("--look-in URL")) == (0, 1, 1)
     assert json.loads(result.stdout)["failure_type"] == "update"
     assert "twice" not in run(*asked).stderr
-
-
-def is_marker(span: OperationSpan) -> bool:
-    return "memtrace.failure.answer" in span.attributes
-
-
-def test_verdicts_are_looked_for_on_the_host_of_the_receiver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run on another machine, with the same spans in a file of its own, has sent them to the Jaeger that is there."""
-    sent: list[bytes] = []
-    monkeypatch.setattr(publish, "send", lambda target, body: sent.append(body))
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    monkeypatch.setenv("OTEL_LOGS_EXPORTER", "none")
-    first = record(System.ADDITIVE, Fault.GARBLED, STORY[0], STORY[3]).spans
-    second = record(System.ADDITIVE, Fault.GARBLED, STORY[1], STORY[3]).spans
-    second = [replace(span, scope=span.scope and "b" * 16) for span in second]
-    paths = [tmp_path / f"{name}.db" for name in ("one", "two", "three")]
-    for path in paths:
-        with SqliteStore.open(path) as store:
-            store.add_request(encode_request([*first, *second]))
-    assert run("attribute", "--all", "--db", paths[0]).exit_code == 0
-    with SqliteStore.open(paths[0]) as store:
-        there = list(store.spans())
-    answers = sorted({str(span.attributes["memtrace.failure.answer"])[:32] for span in there if is_marker(span)})
-    assert len(answers) == 2
-
-    def answer(path: str, query: dict[str, str]) -> Reply:
-        spans = [span for span in there if span.trace_id == path.rpartition("/")[2]]
-        reply = json.dumps({"result": request_to_json(encode_request(spans))}).encode()
-        return (200, reply) if spans else (404, b"{}")
-
-    with answering(answer) as asked:
-        monkeypatch.setattr(nearby, "KINDS", {"jaeger": (JaegerSource, asked.port, "x-tenant")})
-        some = run("attribute", answers[0], "--db", paths[1])
-        assert f"http://127.0.0.1:1: what jaeger+{asked.url} shows is not sent again" in some.stderr
-        others = run("attribute", "--all", "--db", paths[1])
-        assert "is not sent again" not in others.stderr  # said once
-        for result in (some, others):
-            assert (result.exit_code, "sent 0 spans" in result.stderr, len(sent)) == (0, True, 2)
-        there.clear()
-        result = run("attribute", "--all", "--db", paths[2])
-        assert "may be shown twice unless --look-in" in result.stderr
-        assert len(sent) == 4
 
 
 @pytest.mark.parametrize(("failing", "refused", "tries"), [(1, False, 1), (2, False, 2), (1, True, 2)])
@@ -493,7 +450,7 @@ def test_past_what_reading_may_cost_a_verdict_is_printed_and_sent_where_looking_
     requests: int, sent: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     spans = record(System.ADDITIVE, Fault.GARBLED, STORY[0], STORY[3]).spans
-    source = ListedSource(BackendApi(Address(False, "listed", 1), bounds=Bounds(requests=requests)))
+    source = ListedSource(requests=requests)
     source.tell(spans, [replace(spans[0], trace_id=f"{n:032x}") for n in range(1, 100)])
     bodies = list[bytes]()
     monkeypatch.setattr("memtrace_otel.sources.open_source", lambda url: source)
@@ -551,7 +508,7 @@ def test_a_trace_that_the_backend_fails_at_takes_no_other_verdict_away(
     class Failing(ListedSource):
         def _read(self, trace_id: str) -> list[OperationSpan]:
             if trace_id == damaged and self.asked[damaged] == reads:
-                raise FailedError("listed", "HTTP 500")
+                raise ReplyError("HTTP 500", 500)
             return super()._read(trace_id)
 
     source, sent = Failing(), list[bytes]()
@@ -562,7 +519,7 @@ def test_a_trace_that_the_backend_fails_at_takes_no_other_verdict_away(
     monkeypatch.setenv("OTEL_LOGS_EXPORTER", "none")
     result = run("attribute", "--all", "--since", "2020-01-01T00:00:00Z", "--json", "--source", "tempo+http://x")
     assert (result.exit_code, len(result.stdout.splitlines()), len(sent)) == (0, 1 + bool(reads), 1)
-    assert ("1 verdicts are not sent" if reads else f"trace {damaged} is left out") in caplog.text
+    assert ("1 verdicts are not sent" if reads else f"trace {damaged} cannot be read") in caplog.text
 
 
 def test_a_database_that_is_missing_foreign_or_of_another_version_is_refused(database: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from memtrace_otel import settings
 from memtrace_otel.cli.errors import NOTHING_FOUND, clear_errors, tell_of_settings
 from memtrace_otel.cli.options import examples, page_option
 
@@ -42,7 +43,7 @@ _ADVICE = {
     required=True,
     metavar="URL",
     help="The backend in which the verdict has to be readable: jaeger+http://HOST[:PORT] or tempo+http://HOST[:PORT], "
-    "also +https. MEMTRACE_SOURCE_* hold tenant, token and limits.",
+    "also +https. MEMTRACE_SOURCE_* hold token, headers and limits.",
 )
 @click.option(
     "--otlp-endpoint",
@@ -91,7 +92,7 @@ def canary(
         signal.signal(number, lambda number, frame: sys.exit(NOTHING_FOUND if lost else 0))
     while True:
         started = time.monotonic()
-        with closing(open_source(source)) as backend:  # its bounds are those of one flight
+        with closing(open_source(source, timeout=min(timeout, settings.SOURCE_TIMEOUT.read()))) as backend:
             outcome = fly(write_history(time.time_ns()), target, backend, timeout)
         lost = outcome.lost is not None
         if outcome.lost is None:

@@ -44,12 +44,12 @@ def user_errors() -> tuple[type[Exception], ...]:
     from memtrace_otel.otlp.files import InputError
     from memtrace_otel.pipeline.diagnose import UnknownTraceError
     from memtrace_otel.serve.options import ServeError
-    from memtrace_otel.sources import SourceError, StoreError
+    from memtrace_otel.sources import AddressError, SourceError
 
     return (
         InputError,
-        StoreError,
         SourceError,
+        AddressError,
         SendError,
         TargetError,
         UnknownTraceError,

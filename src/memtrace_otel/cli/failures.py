@@ -132,7 +132,7 @@ def _opened(database: Path, url: str, look_in: str, annotate: bool) -> Generator
     from memtrace_otel.annotate import BackendLog, MemoryLog
     from memtrace_otel.annotate.target import read_target
     from memtrace_otel.pipeline.diagnose import shown_by
-    from memtrace_otel.sources import NearbySources, SqliteStore, open_source
+    from memtrace_otel.sources import SqliteStore, open_source
 
     with ExitStack() as stack:
         if url:
@@ -147,17 +147,15 @@ def _opened(database: Path, url: str, look_in: str, annotate: bool) -> Generator
             backend = stack.enter_context(closing(open_source(look_in)))
             yield store, BackendLog(shown_by(backend), store)
         elif target:
-            nearby = stack.enter_context(closing(NearbySources(target.endpoint)))
             is_first = not store.has_sent(target.ledger)
             try:
-                yield store, BackendLog(nearby.whole, store)
+                yield store, store
             finally:
                 if is_first and store.verdicts():
                     twice = (
                         "those that another database has sent there may be shown twice unless --look-in URL is given"
                     )
-                    said = f"what {nearby.shows} shows is not sent again" if nearby.shows else twice
-                    click.echo(f"first verdicts from {database} to {target}: {said}", err=True)
+                    click.echo(f"first verdicts from {database} to {target}: {twice}", err=True)
         else:
             yield store, store
 

@@ -49,7 +49,7 @@ def source_option(command: Callable[P, R]) -> Callable[P, R]:
         default="",
         metavar="URL",
         help="Read a tracing backend instead: jaeger+http://HOST[:PORT] or tempo+http://HOST[:PORT], also +https. "
-        "MEMTRACE_SOURCE_* hold tenant, token and limits.",
+        "MEMTRACE_SOURCE_* hold token, headers and limits.",
     )(command)
 
 
@@ -62,7 +62,7 @@ def look_in_option(command: Callable[P, R]) -> Callable[P, R]:
         help="Backend to look into before verdicts of the database are sent: what it shows is not sent again. For a "
         "database that may not know what was sent: a copy, one on another machine with the same spans, one whose "
         "process was killed. jaeger+http://HOST[:PORT] or tempo+http://HOST[:PORT], also +https. MEMTRACE_SOURCE_* "
-        "hold tenant, token and limits.",
+        "hold token, headers and limits.",
     )(command)
 
 

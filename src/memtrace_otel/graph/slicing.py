@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from memtrace_otel.graph.build import build_graph
 from memtrace_otel.graph.keys import RECORD_KINDS, NodeKey, VersionKey
 from memtrace_otel.graph.queries import EvolutionGraph
 from memtrace_otel.model import ref_kind
-from memtrace_otel.sources.protocols import RecordSource, TraceSource
-
-
-@runtime_checkable
-class LineageSource(RecordSource, Protocol):
-    """A source that is asked about what it has made of requests so far."""
-
-    def decode(self) -> int:
-        """Turn waiting requests into spans; the other methods here do not."""
-        ...
-
-    def writers(self, ref: str) -> list[str]:
-        """As `RecordSource`, which cannot always tell."""
-        ...
+from memtrace_otel.sources.protocols import TraceSource
 
 
 class SliceSource(TraceSource, Protocol):

@@ -34,7 +34,7 @@ class Options:
     look_in: str = ""
 
     def check(self) -> None:
-        """Raise ServeError for options that cannot be used, SourceError or TargetError for a wrong backend address."""
+        """Raise ServeError for options that cannot be used, AddressError or TargetError for a wrong backend address."""
         if not is_loopback(self.host) and not self.token:
             raise ServeError(
                 f"{self.host} can be reached from other machines: set a token ({settings.SERVE_TOKEN.env}), "

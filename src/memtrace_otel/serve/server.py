@@ -75,7 +75,7 @@ class RepeatedLines(logging.Filter):
 def serve(options: Options, ready: Callable[[Listening], None]) -> None:
     """Serve until SIGTERM or SIGINT; every acknowledged request is on disk then. Calls `ready` once it listens.
 
-    Raises ServeError when it cannot listen, StoreError when the database cannot be opened, SourceError for a wrong
+    Raises ServeError when it cannot listen, SourceError when the database cannot be opened, AddressError for a wrong
     address of the backend to look into.
     """
     handler = logging.StreamHandler()

@@ -1,24 +1,20 @@
-"""Where spans live: the protocols every store keeps, the embedded store (one SQLite file), tracing backends."""
+"""Sources of spans: the two protocols, the database file (SQLite), the tracing backends (Jaeger, Tempo)."""
 
-from memtrace_otel.sources.errors import DamagedError, SourceLimitError, StoreError
-from memtrace_otel.sources.nearby import NearbySources
-from memtrace_otel.sources.opening import SourceError, open_source
-from memtrace_otel.sources.protocols import RecordSource, SpanStore, StoredVerdict, StoreStats, TraceSource, VerdictLog
+from memtrace_otel.sources.errors import AddressError, DamagedError, SourceError, StoreError
+from memtrace_otel.sources.maintenance import StoreStats
+from memtrace_otel.sources.opening import open_source
+from memtrace_otel.sources.protocols import TraceSource, VerdictLog
 from memtrace_otel.sources.remote import RemoteSource
 from memtrace_otel.sources.sqlite import SqliteStore
 
 __all__ = [
+    "AddressError",
     "DamagedError",
-    "NearbySources",
-    "RecordSource",
     "RemoteSource",
     "SourceError",
-    "SourceLimitError",
-    "SpanStore",
     "SqliteStore",
     "StoreError",
     "StoreStats",
-    "StoredVerdict",
     "TraceSource",
     "VerdictLog",
     "open_source",

@@ -19,7 +19,6 @@ from memtrace_otel.semconv import ATTRIBUTION_SCOPE
 from memtrace_otel.sources.compression import decompress
 from memtrace_otel.sources.database import pragma, snapshot, transaction
 from memtrace_otel.sources.ingest import UNDECODABLE, decode_body, read_resource
-from memtrace_otel.sources.protocols import StoreStats
 
 T = TypeVar("T")
 Locked = Callable[[], AbstractContextManager[Connection]]
@@ -32,6 +31,20 @@ _PAUSE_SECONDS = 0.003
 _LOG_SECONDS = 1.0
 """How long to wait for readers of older pages before the log is left as it is."""
 _TRACE_ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """Counts of a store. `first` and `last` bound the start times of its spans in ns (0 when it has none)."""
+
+    spans: int
+    traces: int
+    operations: int
+    scopes: int
+    waiting: int
+    quarantined: int
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The two protocols of sources: `TraceSource` reads spans, `VerdictLog` remembers verdicts and what was sent.
+"""The two protocols of sources: `TraceSource` reads spans, `VerdictLog` (in `model`) remembers verdicts and sending.
 
 Every source (a SQLite file, Jaeger, Tempo) is a `TraceSource`; code above never asks which one. The SQLite store is
 also a `VerdictLog`. `memtrace_otel.testing.SourceContract` checks the promises.
@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
-from memtrace_otel.model import OperationSpan, StoredVerdict, VerdictLog
+from memtrace_otel.model import OperationSpan, VerdictLog
 
-__all__ = ["StoredVerdict", "TraceSource", "VerdictLog"]
+__all__ = ["TraceSource", "VerdictLog"]
 
 
 class TraceSource(Protocol):
@@ -22,7 +21,7 @@ class TraceSource(Protocol):
     - A read returns every span that was acknowledged before the call. Lists and iterators are in order of start time.
     - A span (trace id and span id) is returned once, however often it was delivered.
     - Continuation spans (`part` > 0) are returned as they are.
-    - A method raises StoreError only when the source cannot answer at all.
+    - A method raises SourceError only when the source cannot answer at all.
     - A read past a bound of the session, or of a trace that cannot be read whole, returns what it has and adds one
       sentence to `incomplete`.
     """
@@ -89,47 +88,3 @@ class TraceSource(Protocol):
     def close(self) -> None:
         """Release files and connections."""
         ...
-
-
-# The protocols below go as their users go.
-@runtime_checkable
-class RecordSource(TraceSource, Protocol):
-    """A source that finds what others than its owner did to a record, without looking through everything."""
-
-    def changed_elsewhere(self, spans: Collection[OperationSpan]) -> set[str]:
-        """Return the ids of the traces in which a span of another scope, or of none, changes a record that one of these
-        spans wrote, and says so by its origin or an id that is unique; and of those that read what spans near a write
-        that failed produced. A few more may be among them. The spans are whole traces. Raises SourceLimitError with
-        those that were `found` where not all can be."""
-        ...
-
-
-class SpanStore(TraceSource, Protocol):
-    """A source that also takes spans. It knows what came first: of two contents under one id the first acknowledged
-    stays, and equal start times are in order of arrival."""
-
-    def add_request(self, body: bytes) -> None:
-        """Keep an OTLP trace request (protobuf). When this returns the body is on disk and survives kill -9.
-
-        The body is not read here: what cannot be decoded is set aside later, counted and never lost. Raises StoreError
-        when it was not kept.
-        """
-        ...
-
-    def decode(self) -> int:
-        """Turn waiting requests into spans and return how many spans are new. Reading does this by itself."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class StoreStats:
-    """Counts of a store. `first` and `last` bound the start times of its spans in ns (0 when it has none)."""
-
-    spans: int
-    traces: int
-    operations: int
-    scopes: int
-    waiting: int
-    quarantined: int
-    first: int
-    last: int

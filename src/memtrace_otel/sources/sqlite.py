@@ -14,15 +14,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from memtrace_otel import settings
-from memtrace_otel.model import OperationSpan, has_failing_evaluation, is_trace_id, judged_traces
+from memtrace_otel.model import OperationSpan, StoredVerdict, has_failing_evaluation, is_trace_id, judged_traces
 from memtrace_otel.semconv import OpKind
 from memtrace_otel.sources import ingest, lineage, maintenance
 from memtrace_otel.sources.compression import BodyError, decompress
 from memtrace_otel.sources.database import FileLock, TranslatedErrors, connect, snapshot, transaction, unsynced
 from memtrace_otel.sources.errors import DamagedError, StoreError
-from memtrace_otel.sources.maintenance import Compaction, Damage, Forgotten, Pruned, ScopeStats, StoreSize
-from memtrace_otel.sources.protocols import StoredVerdict, StoreStats
-from memtrace_otel.sources.records import may_write, near_failures, unique_refs
+from memtrace_otel.sources.maintenance import Compaction, Damage, Forgotten, Pruned, ScopeStats, StoreSize, StoreStats
+from memtrace_otel.sources.query import may_write, near_failures, unique_refs
 
 _PAGE_SPANS, _PAGE_BYTES = 256, 4 << 20
 _TRACE_BYTES = 256 << 20

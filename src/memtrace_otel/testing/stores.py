@@ -12,17 +12,16 @@ One that outlives its process takes `DurableContract` as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from memtrace_otel.model import OperationSpan, Variable, make_origin
 from memtrace_otel.otlp import encode_request
-from memtrace_otel.sources.protocols import RecordSource, SpanStore, TraceSource
+from memtrace_otel.sources.protocols import TraceSource
 
 Fill = Callable[..., TraceSource]
 """`fill(*requests)` delivers sequences of spans, one request each, in order, and returns the source."""
 
-FillRecords = Callable[..., RecordSource]
-"""A `fill` of a source that is a `RecordSource`, too."""
+FillRecords = Fill
 
 _SECOND = 1_000_000_000
 _RESOURCE = {"service.name": "contract"}
@@ -39,6 +38,23 @@ def contract_span(trace: int, span: int, start: int = 1, **fields: Any) -> Opera
         instrumentation_scope="contract",
         **fields,
     )
+
+
+class SpanStore(TraceSource, Protocol):
+    """A source that also takes spans. Of two contents under one id the first acknowledged stays; equal start times are
+    in order of arrival."""
+
+    def add_request(self, body: bytes) -> None:
+        """Store an OTLP trace request (protobuf). When this returns the body is on disk and survives kill -9.
+
+        A body that cannot be decoded is set aside later, counted and never lost. Raises SourceError when the body was
+        not stored.
+        """
+        ...
+
+    def decode(self) -> int:
+        """Turn waiting requests into spans; return how many spans are new. Reads do this by themselves."""
+        ...
 
 
 class SourceContract:
@@ -165,7 +181,7 @@ class SourceContract:
 
 
 class RecordContract:
-    """What every `RecordSource` promises. Takes the fixture `fill` of `SourceContract`."""
+    """What every `TraceSource` promises of changes and writers of records. Takes the fixture `fill` as above."""
 
     owner, other = "a" * 16, "b" * 16
     unique = "memory:0a0b0c0d-0000-4000-8000-000000000001"

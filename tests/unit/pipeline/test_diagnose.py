@@ -17,7 +17,6 @@ from memtrace_otel.otlp import encode_request
 from memtrace_otel.pipeline.diagnose import diagnose, record
 from memtrace_otel.semconv import Action, OpKind, Role
 from memtrace_otel.sources import SqliteStore
-from memtrace_otel.sources.http import Address, BackendApi, Bounds
 from tests.unit.graph.conftest import ALICE, BOB, origin_of, put, seen, span
 from tests.unit.sources.listed_source import ListedSource
 
@@ -88,8 +87,7 @@ def limited(requests: int) -> ListedSource:
     """A large memory with a failure, and a small one with two: one of them was judged in another trace."""
     told = {"inputs": [put("message:m", FLIGHT, role=Role.MESSAGE)], "outputs": [put("memory:a", FLIGHT)]}
     written = [span(n, 1, OpKind.CREATE, scope=ALICE if n > 100 else BOB, **told) for n in (1, *range(101, 200))]
-    api = BackendApi(Address(False, "listed", 1), bounds=Bounds(requests=requests))
-    return ListedSource(api).tell(
+    return ListedSource(requests=requests).tell(
         written,
         failing(20, ALICE, searched=True),
         failing(30, BOB, searched=True),

@@ -9,7 +9,7 @@ import pytest
 
 from memtrace_otel.serve.options import Options, ServeError, listen
 from memtrace_otel.serve.server import RepeatedLines, serve
-from memtrace_otel.sources import SourceError
+from memtrace_otel.sources import AddressError
 
 
 def test_a_certificate_that_is_not_pem_is_refused_with_its_file_name(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_look_in_needs_a_receiver_of_verdicts(tmp_path: Path, monkeypatch: pytes
         looking.check()
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4317")
     looking.check()
-    with pytest.raises(SourceError, match="zipkin"):
+    with pytest.raises(AddressError, match="zipkin"):
         Options(tmp_path / "a.db", look_in="zipkin+http://localhost").check()
 
 
