@@ -11,6 +11,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import networkx
 import pytest
 from packaging.requirements import Requirement
 
@@ -60,6 +61,40 @@ def test_imports_point_one_way(package: str) -> None:
     allowed = MAY_IMPORT[package] | EVERYWHERE | {package}
     wrong = {str(path.relative_to(SOURCE)): extra for path in paths if (extra := imported_packages(path) - allowed)}
     assert wrong == {}
+
+
+def imported_modules(path: Path, modules: set[str]) -> set[str]:
+    """Return the modules of ours that a module imports at its top level; imports for type checkers count."""
+    tree = ast.parse(path.read_text())
+    inside = {
+        id(n) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef | ast.AsyncFunctionDef) for n in ast.walk(f)
+    }
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if id(node) in inside:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {name if name in modules else node.module for name in names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found & modules
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    paths = {
+        ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in SOURCE.rglob("*.py")
+    }
+    graph = networkx.DiGraph(
+        (name, other) for name, path in paths.items() for other in imported_modules(path, set(paths)) - {name}
+    )
+    assert [sorted(circle) for circle in networkx.strongly_connected_components(graph) if len(circle) > 1] == []
+
+
+def test_few_modules_are_very_short() -> None:
+    lines = {path: len(path.read_text().splitlines()) for path in SOURCE.rglob("*.py") if path.name != "__init__.py"}
+    assert sum(count < 50 for count in lines.values()) <= 25
 
 
 def test_every_package_has_its_place_in_the_direction() -> None:

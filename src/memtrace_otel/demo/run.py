@@ -19,6 +19,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
 from memtrace_otel import settings
 from memtrace_otel.demo.planted import Planted, read_planted
 from memtrace_otel.demo.script import load_faults, load_json, load_script
@@ -208,3 +212,16 @@ def _answers(path: Path) -> Iterator[Answer]:
 def _tail(log: Path) -> str:
     lines = log.read_text("utf-8", errors="replace").splitlines()[-_TAIL_LINES:]
     return "\n".join([f"see {log}", *(f"  {line}" for line in lines)])
+
+
+@contextmanager
+def shown(console: Console) -> Generator[Progress]:
+    """Yield a progress callback that shows each step on `console`."""
+    if not console.is_terminal:
+        yield lambda step, number, total: console.print(f"[{number}/{total}] {step}", markup=False, highlight=False)
+        return
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Bar(*columns, console=console) as bar:
+        task = bar.add_task("")
+        yield lambda step, number, total: bar.update(task, description=step, completed=number - 1, total=total)
+        bar.update(task, description="done", completed=bar.tasks[0].total)

@@ -15,8 +15,7 @@ from memtrace_otel.annotate import Annotation, deliver
 from memtrace_otel.annotate.target import read_target
 from memtrace_otel.demo.addresses import addresses, examples
 from memtrace_otel.demo.planted import Comparison, compare
-from memtrace_otel.demo.progress import shown
-from memtrace_otel.demo.run import DemoRun, run_demo
+from memtrace_otel.demo.run import DemoRun, run_demo, shown
 from memtrace_otel.graph import EvolutionGraph
 from memtrace_otel.model import Verdict
 from memtrace_otel.pages import NO_PAGE, UNSURE, FoundPage, Page, find_page, traceql
