@@ -19,14 +19,14 @@ from memtrace_otel.semconv import Incomplete
 
 CALLBACK = "callback"
 SEARCHED = 1_000_000
-"""Characters of a content that the built-in rules search; what lies beyond is withheld."""
+"""Characters of a content that the built-in rules search; the rest is withheld."""
 EDGE = 4096
-"""Longest secret that is found for sure where a content is cut."""
+"""Longest secret that is certainly found at a cut."""
 _SLOW = 0.1  # seconds of the processor
 _SHRINK = 8
 _RECENT, _RECENT_CHARACTERS = 64, 8192
 _LOOKED_AT, _SHORT = 4096, 512
-"""Short texts of which it is remembered whether anything may be found in them: memories are read again and again."""
+"""Cached results for short texts: records are read again and again (the bench row "operation" needs the cache)."""
 _NAMES = 1024
 _BACKSLASHES = re.compile(r"\\{2,15}(?=[nrtbfu/])")
 _ESCAPES = {r"\n": "\n", r"\r": "\r", r"\t": "\t", r"\b": " ", r"\f": " ", r"\/": "/"}
@@ -36,14 +36,14 @@ _logger = logging.getLogger("memtrace_otel.capture")
 
 
 class Redacted(NamedTuple):
-    """What may leave of a content, and why that is less than there was (values of `memtrace.incomplete`)."""
+    """The part of a content that may leave, and why that is not all (values of `memtrace.incomplete`)."""
 
     text: str
     reasons: tuple[str, ...] = ()
 
 
 class Redaction:
-    """The rules of this process. `problems` says what of the settings is not understood: then nothing may leave."""
+    """The rules of this process. With `problems` (settings that cannot be understood) no content may leave."""
 
     def __init__(
         self,
@@ -63,9 +63,9 @@ class Redaction:
         self._recent: dict[tuple[str, int], Redacted] = {}  # an operation asks for the same text two or three times
 
     def apply(self, text: str, most: int = 0, system: str = "") -> Redacted:
-        """Return what may leave of `text`, a content of `system`; never raises. What is not searched does not leave.
+        """Return the part of `text` that may leave; never raises. Text that was not searched does not leave.
 
-        `most` is the number of characters that are of use to the caller, 0 for all: searching more would be waste.
+        `most` is the number of characters that the caller can use, 0 for all. `system` is for the counts of drops.
         """
         if self.problems:
             note_drop("redaction_misconfigured", system=system)
@@ -86,14 +86,14 @@ class Redaction:
             return Redacted("", (Incomplete.WITHHELD,))
 
     def passes(self, texts: Iterable[str], longest: int) -> bool:
-        """Whether `texts`, each of at most `longest` characters, may leave as they are: quick, and never wrong when it
-        says yes."""
+        """Whether `texts`, each of at most `longest` characters, may leave unchanged: a fast test, never wrongly
+        True."""
         if self.problems or self.callback is not None or longest > self.searched:
             return False
         return not any(map(self._may_change, texts))
 
     def of_attribute(self, name: str, value: object) -> object:
-        """The value of an attribute; a note when `name` is a secret key."""
+        """The value of an attribute, or a note if `name` is a secret key."""
         return self.keys.hide(name, value, Counter()) if self._name_of(name) else value
 
     def _may_change(self, text: str) -> bool:
@@ -142,7 +142,7 @@ class Redaction:
         return self.keys.apply_text(text, found)
 
     def _timed(self, text: str, found: Counter[str], system: str) -> str:
-        """Python cannot interrupt an expression: one that was slow is given less from then on."""
+        """Apply the user's expressions. Python cannot interrupt a slow one: later contents are cut shorter."""
         started = time.thread_time()
         try:
             return self._text(text, found, 0)
@@ -158,8 +158,8 @@ def _like_json(text: str) -> bool:
 
 
 def _unescaped(text: str) -> str:
-    """`text` with what the escapes of JSON stand for, at any depth. Quotes, brackets and backslashes stay escaped:
-    where a value ends must not change."""
+    """`text` with JSON escapes resolved, at any depth. Quotes, brackets and backslashes stay escaped: they mark where
+    values end."""
     if r"\\" in text:
         text = _BACKSLASHES.sub(r"\\", text)
     for escape, char in _ESCAPES.items():
@@ -177,7 +177,7 @@ def _reasons(found: Counter[str]) -> tuple[str, ...]:
 
 
 def read_redaction(callback: Callback | None = None) -> Redaction | None:
-    """The redaction that the settings ask for, None when they ask for nothing. `callback` goes before the setting's."""
+    """The redaction of the settings, None for no redaction. `callback` replaces the callback of the settings."""
     problems: list[str] = []
     path = settings.REDACT_CALLBACK.read()
     if callback is None and path:

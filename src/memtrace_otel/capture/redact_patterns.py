@@ -43,6 +43,14 @@ def _runs_away(pattern: re.Pattern[str]) -> bool:
     return False
 
 
+_RARE = "_-.~/$:KGJIRxQAEMNO"
+"""Characters that few texts hold: a text without the character of a hint is not searched for the hint."""
+
+
+def _mark(hint: str) -> str:
+    return next((mark for mark in _RARE if mark in hint), "")
+
+
 def any_in(hints: tuple[str, ...], text: str) -> bool:
     """Whether one of `hints` is in `text`."""
     for hint in hints:  # noqa: SIM110  # half the time of any(...), and this runs on every content
@@ -213,7 +221,9 @@ class Patterns:
     def __init__(self, rules: tuple[PatternRule, ...], *, own: bool = False, problems: tuple[str, ...] = ()) -> None:
         self.rules, self.own, self.problems = rules, own, problems
         self._always = any(not rule.hints for rule in rules)
-        self._hints = tuple(hint for rule in rules for hint in rule.hints)
+        hints = [hint for rule in rules for hint in rule.hints]
+        groups = {mark: tuple(hint for hint in hints if _mark(hint) == mark) for mark in ("", *_RARE)}
+        self._hints = [(mark, group) for mark, group in groups.items() if group]
 
     def built_in(self) -> Patterns:
         """The rules among these that are ours."""
@@ -221,7 +231,7 @@ class Patterns:
 
     def may_occur(self, text: str) -> bool:
         """Whether a rule may find something in `text`: a quick test that is never wrongly False."""
-        return self._always or any_in(self._hints, text)
+        return self._always or any(mark in text and any_in(hints, text) for mark, hints in self._hints)
 
     def apply(self, text: str, found: Counter[str]) -> str:
         """Return `text` with a note for everything that a rule removed."""

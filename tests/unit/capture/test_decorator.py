@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
-import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from contextlib import nullcontext
 from contextvars import copy_context
@@ -16,12 +15,11 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import StatusCode
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import current_operation, drops, operation, variable_ref
 from memtrace_otel.capture import decorator as module
-from memtrace_otel.capture.finalizers import report_waiting
 from memtrace_otel.model import make_origin
 from tests.conftest import Recording
 
@@ -169,34 +167,6 @@ async def test_an_async_stream_takes_what_is_sent_and_thrown_in(recording: Recor
     assert len(recording.spans()) == recorded
 
 
-def test_what_was_begun_while_off_records_later_as_it_was_told(recording: Recording) -> None:
-    with suppress_instrumentation():
-        begun = operation(
-            "update_memory",
-            kind="update",
-            system="t",
-            scope="s",
-            purpose="why",
-            tracer=recording.tracer,
-            span_kind=SpanKind.CLIENT,
-            attributes={"a": 1},
-            inputs={"text": "message"},
-            output="memory",
-            action="UPDATE",
-        )
-
-    @begun
-    def update(text: str) -> str:
-        return text.upper()
-
-    assert update("x") == "X"
-    [span] = recording.spans()
-    assert (span.name, span.kind) == ("update_memory", SpanKind.CLIENT)
-    assert {"a": 1, semconv.SCOPE: "s", semconv.OP_PURPOSE: "why"}.items() <= dict(span.attributes or {}).items()
-    assert attribute(span, semconv.INPUTS) == [variable_ref("message", "x")]
-    assert attribute(span, semconv.OUTPUTS_ACTIONS) == ["UPDATE"]
-
-
 async def test_an_async_stream_is_recorded_whole(recording: Recording) -> None:
     inside: list[bool] = []
 
@@ -229,38 +199,6 @@ def test_an_abandoned_stream_is_recorded_when_it_is_collected(recording: Recordi
     next(answer())
     gc.collect()
     assert attribute(recording.spans()[0], semconv.OUTPUTS) == [variable_ref("answer", "a")]
-
-
-@pytest.mark.parametrize("held", [True, False])
-@pytest.mark.parametrize("waits", [True, False])
-def test_a_stream_that_the_event_loop_closes_at_its_end_has_not_failed(
-    recording: Recording, *, held: bool, waits: bool
-) -> None:
-    complaints: list[object] = []
-    streams: list[object] = []
-
-    @operation(kind="respond", system="t", tracer=recording.tracer, output="answer")
-    async def answer() -> AsyncIterator[str]:
-        try:
-            yield "Lis"
-            yield "bon"
-        finally:
-            if waits:
-                await asyncio.sleep(0.01)
-
-    async def read_one() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, what: complaints.append(what))
-        stream = answer()
-        streams.extend([stream] if held else [])
-        async for _ in stream:
-            break
-
-    asyncio.run(read_one())
-    streams.clear()
-    report_waiting()
-    [span] = recording.spans()
-    assert (span.status.status_code, attribute(span, semconv.OUTPUTS_SIZES)) == (StatusCode.UNSET, [3])
-    assert complaints == []
 
 
 async def test_a_stream_that_is_cancelled_while_it_works_has_failed(recording: Recording) -> None:
@@ -447,53 +385,6 @@ def test_an_equal_text_comes_from_the_readers_own_turn(recording: Recording, *, 
     made = recording.named("memtrace.extract")
     stored = recording.named("memtrace.create")
     assert [attribute(span, semconv.INPUTS_ORIGINS) for span in stored] == [[origin_of(span)] for span in made]
-
-
-def test_a_callable_without_a_name_has_that_of_its_type_and_shows_nothing_it_holds(recording: Recording) -> None:
-    def ask(key: str, question: str) -> str:
-        return question + key
-
-    decorated = operation(kind="respond", system="t", tracer=recording.tracer)(partial(ask, "sk-secret"))
-    assert decorated("?") == "?sk-secret"
-    [span] = recording.spans()
-    assert (span.attributes or {})[semconv.CODE_FUNCTION_NAME] == "functools.partial"
-    assert "secret" not in str(span.attributes)
-
-
-def test_what_is_thrown_into_a_stream_keeps_no_argument_alive(recording: Recording) -> None:
-    class Asked:
-        pass
-
-    @operation(kind="respond", system="t", tracer=recording.tracer, output="answer")
-    def answer(asked: Asked) -> Iterator[str]:
-        yield "a"
-
-    @operation(kind="respond", system="t", tracer=recording.tracer, output="answer")
-    async def answer_async(asked: Asked) -> AsyncIterator[str]:
-        yield "a"
-
-    async def thrown_in(asked: Asked) -> None:
-        stream = answer_async(asked)
-        await anext(stream)
-        with pytest.raises(ValueError, match="thrown"):
-            await stream.athrow(ValueError("thrown"))  # type: ignore[attr-defined]
-
-    def thrown(asked: Asked) -> None:
-        stream = answer(asked)
-        next(stream)
-        with pytest.raises(ValueError, match="thrown"):
-            stream.throw(ValueError("thrown"))  # type: ignore[attr-defined]
-
-    gc.disable()
-    try:
-        for run in (thrown, lambda asked: asyncio.run(thrown_in(asked))):
-            asked = Asked()
-            known = weakref.ref(asked)
-            run(asked)
-            del asked
-            assert known() is None
-    finally:
-        gc.enable()
 
 
 def test_methods_of_classes_are_wrapped_from_both_sides(recording: Recording) -> None:

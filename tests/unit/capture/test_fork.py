@@ -29,6 +29,8 @@ from memtrace_otel.instrumentation.langchain.documents import KnownTexts
 from memtrace_otel.instrumentation.langchain.langgraph.threads import Threads
 from memtrace_otel.instrumentation.langchain.langmem import Delayed
 from memtrace_otel.instrumentation.langchain.records import Records
+from memtrace_otel.instrumentation.llamaindex.messages import Queues
+from memtrace_otel.instrumentation.llamaindex.state import Ledger
 from memtrace_otel.instrumentation.mem0.state import EarlierMessages, KnownRecords
 from memtrace_otel.instrumentation.store_location import ObjectNames
 
@@ -36,6 +38,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks h
 
 SOURCES = Path(memtrace_otel.__file__).parent
 KINDS = {"Lock", "RLock", "Condition"}
+KINDS_WITH_LOCKS = (KnownTexts, Records, Threads, Delayed, KnownRecords, EarlierMessages, Ledger, Queues)
 SECONDS = 10
 """Until a child that hangs says where, and ends."""
 ELSEWHERE = {
@@ -105,9 +108,7 @@ class Process:
             "processor": self.processor,
             "callback": Watched(str.upper),
             "patches": Patches(self.tracer, "test"),
-            **{
-                kind.__name__: kind() for kind in (KnownTexts, Records, Threads, Delayed, KnownRecords, EarlierMessages)
-            },
+            **{kind.__name__: kind() for kind in KINDS_WITH_LOCKS},
         }
 
     def locks(self) -> dict[str, tuple[Place, Any]]:

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import inspect
-import weakref
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import replace
@@ -439,28 +437,6 @@ def test_attributes_past_their_share_of_a_span_are_cut_then_dropped_and_both_is_
     assert drops["attributes"] - before == 2
 
 
-def test_counts_are_told_however_long_the_texts_before_them(recording: Recording) -> None:
-    with operation("search_memory", kind="retrieve", system="t", tracer=recording.tracer) as search:
-        for n in range(5):
-            search.set(f"text.{n}", "x" * 2000)
-        search.set(semconv.GEN_AI_MEMORY_RECORD_COUNT, 3)
-    (span,) = recording.spans()
-    assert (span.attributes or {})[semconv.GEN_AI_MEMORY_RECORD_COUNT] == 3
-
-
-def test_a_program_that_sets_too_much_leaves_room_for_ours(recording: Recording) -> None:
-    before = drops["attributes"]
-    with operation(kind="create", system="t", tracer=recording.tracer) as op:
-        for number in range(200):
-            op.set(f"n{number}", number)
-        op.wrote("memory:1", action="ADD")
-    [span] = recording.spans()
-    assert len(span.attributes or {}) <= 64
-    assert attribute(span, semconv.OUTPUTS) == ["memory:1"]
-    assert "budget" in attribute(span, semconv.INCOMPLETE)
-    assert drops["attributes"] - before > 100
-
-
 class Hostile:
     """Everything about this value raises."""
 
@@ -540,35 +516,6 @@ def test_without_an_sdk_nothing_happens_and_nothing_breaks() -> None:
         assert op.origin == ""
 
 
-async def test_an_operation_that_nothing_records_has_all_it_has_otherwise() -> None:
-    before = drops.copy()
-    off = operation("search_memory", kind="retrieve", system="t", scope=SCOPE)
-    with off as op:
-        assert op is off
-        assert isinstance(op, Operation)
-        assert (op.read("memory:1", role="hit"), op.wrote("fact:1"), op.origin) == (-1, -1, "")
-        assert current_operation() is None
-        assert not op.captures_content
-        assert op.context() == ""
-        op.mark("truncated")
-        op.unmark("truncated")
-        op.set("name", "value")
-        op.error_type = "503"
-        assert (op.name, op.kind, op.system, op.scope, op.purpose) == ("search_memory", "retrieve", "t", SCOPE, "")
-        op.become("chat", "respond")
-        assert not op.span.is_recording()
-        op.leave()
-        op.resume()
-        op.end(ValueError())
-    async with operation(kind="extract", system="t") as op:
-        assert op.error_type == ""
-    op.start()
-    op.end()
-    assert drops == before
-    with pytest.raises(TypeError):
-        operation(kind="extract", system="t", contents="x")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-
-
 def test_operations_nest_and_give_the_context_back(recording: Recording) -> None:
     assert current_operation() is None
     with operation(kind="ingest", system="t", tracer=recording.tracer) as outer:
@@ -604,28 +551,6 @@ async def test_a_task_that_outlives_its_operation_is_no_longer_inside_it(recordi
     steps[2].set()
     await task
     assert seen == [inner, outer, None]
-
-
-async def test_tasks_that_follow_one_another_keep_no_ended_operations(recording: Recording) -> None:
-    operations: list[weakref.ref[object]] = []
-    tasks: list[asyncio.Task[None]] = []
-
-    async def link(left: int) -> None:
-        with operation(kind="ingest", system="t", tracer=recording.tracer) as op:
-            operations.append(weakref.ref(op.span))
-            if left:
-                tasks[:] = [asyncio.create_task(link(left - 1))]
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-        if not left:
-            recording.clear()
-            gc.collect()
-            done.set_result(sum(known() is not None for known in operations))
-
-    done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    await link(20)
-    assert await done < 5
-    assert len(operations) == 21
 
 
 def test_the_decorator_records_arguments_and_results(recording: Recording) -> None:
@@ -728,16 +653,6 @@ def test_the_decorator_takes_any_callable(recording: Recording) -> None:
 
 def test_two_values_that_cannot_be_read_are_two_variables() -> None:
     assert variable_ref("chunk", object()) != variable_ref("chunk", object())
-
-
-def test_a_flow_too_large_to_name_means_all_to_all(recording: Recording) -> None:
-    with operation(kind="extract", system="t", tracer=recording.tracer) as op:
-        for n in range(500):
-            op.read(f"message:{n}", role="message")
-            op.wrote(f"fact:{n}")
-        op.wrote("fact:own", sources=[0])
-    assert semconv.FLOW not in (recording.spans()[0].attributes or {})
-    assert "budget" in attribute(recording.named("memtrace.extract")[0], semconv.INCOMPLETE)
 
 
 def test_feedback_finds_the_answer_of_an_operation_of_ones_own(recording: Recording) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -84,13 +84,6 @@ def test_what_somebody_chose_is_kept(provider: TracerProvider) -> None:
     assert isinstance(chosen, LosslessSpanProcessor)
     assert (ours._queue_size, ours._batch_size, ours._delay) == (2048, 256, 0.5)
     assert (chosen._queue_size, chosen._batch_size, chosen._delay) == (100, 10, 2.0)
-
-
-def test_processors_that_run_side_by_side_are_replaced_too() -> None:
-    provider = TracerProvider(active_span_processor=ConcurrentMultiSpanProcessor(2), shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(InMemorySpanExporter()))
-    assert replace_batch_processors(provider) == 1
-    provider.shutdown()
 
 
 def test_what_looks_different_is_left_alone(provider: TracerProvider) -> None:

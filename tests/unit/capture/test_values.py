@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import enum
 import os
 import sqlite3
 import subprocess
 import sys
 from collections import UserDict
-from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -23,7 +21,7 @@ import pytest
 
 from memtrace_otel import semconv
 from memtrace_otel.capture import as_text, drops, operation, variable_ref
-from memtrace_otel.capture.values import field, record_id, text_in, words
+from memtrace_otel.capture.values import field, record_id, words
 from tests.conftest import Recording
 
 attrs = pytest.importorskip("attrs")
@@ -168,13 +166,6 @@ def test_what_a_record_says_is_read_without_its_code() -> None:
     assert [name for name in record.asked if not name.startswith("__")] == []
 
 
-def test_a_record_that_holds_itself_has_no_text() -> None:
-    record: dict[str, object] = {}
-    record["content"] = record
-    assert text_in(record) is None
-    assert words(record) == ("<dict>", False)
-
-
 class Hostile(dict[str, object]):
     def __contains__(self, name: object) -> bool:
         raise KeyError
@@ -251,37 +242,6 @@ def test_hits_are_named_by_their_records_and_have_their_scores(
     assert attribute(recording, "search_memory", semconv.OUTPUTS_CONTENTS) == ["Ann lives in Lisbon"]
 
 
-def test_a_search_that_yields_its_hits_reads_them_too(recording: Recording, content_on: None) -> None:
-    search = operation("search_memory", kind="retrieve", system="t", tracer=recording.tracer, output="memory")
-    hits = [{"id": 17, "text": "Ann lives in Lisbon", "score": 0.5}, {"id": 18, "text": "Cats sleep", "score": 0.25}]
-
-    @search
-    def yielding() -> Iterator[object]:
-        yield from hits
-
-    @search
-    async def streaming() -> AsyncIterator[object]:
-        for hit in hits:
-            yield hit
-
-    @search
-    def nothing() -> Iterator[object]:
-        yield from ()
-
-    async def read() -> list[object]:
-        return [hit async for hit in streaming()]
-
-    assert list(yielding()) == asyncio.run(read()) == hits
-    for span in recording.named("search_memory"):
-        said = dict(span.attributes or {})
-        assert said[semconv.INPUTS] == ("memory:17", "memory:18")
-        assert said[semconv.INPUTS_SCORES] == (0.5, 0.25)
-        assert said[semconv.OUTPUTS_CONTENTS] == ("Ann lives in Lisbon\nCats sleep",)
-    recording.clear()
-    assert list(nothing()) == []
-    assert len(attribute(recording, "search_memory", semconv.OUTPUTS)) == 1  # an empty context
-
-
 def test_a_row_of_sqlite_is_a_record() -> None:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.row_factory = sqlite3.Row
@@ -310,17 +270,6 @@ def test_a_named_tuple_is_one_record(recording: Recording) -> None:
 
     create()
     assert attribute(recording, "create_memory", semconv.OUTPUTS) == ["memory:7"]
-
-
-def test_a_stream_of_records_is_one_text(recording: Recording, content_on: None) -> None:
-    @operation(kind="respond", system="t", tracer=recording.tracer, output="answer")
-    def answer() -> Iterator[dict[str, object]]:
-        yield {"content": "In "}
-        yield {"content": "Lisbon"}
-        yield {"content": "", "done": True}
-
-    list(answer())
-    assert attribute(recording, "memtrace.respond", semconv.OUTPUTS_CONTENTS) == ["In Lisbon"]
 
 
 def test_what_cannot_be_read_is_said_and_costs_nothing_else(recording: Recording, content_on: None) -> None:
