@@ -25,20 +25,12 @@ from memtrace_otel.capture.config import use_redaction
 from memtrace_otel.capture.delivery import LosslessSpanProcessor
 from memtrace_otel.capture.redaction_callback import Watched
 from memtrace_otel.instrumentation.base import Patches
-from memtrace_otel.instrumentation.langchain.documents import KnownTexts
-from memtrace_otel.instrumentation.langchain.langgraph.threads import Threads
-from memtrace_otel.instrumentation.langchain.langmem import Delayed
-from memtrace_otel.instrumentation.langchain.records import Records
-from memtrace_otel.instrumentation.llamaindex.messages import Queues
-from memtrace_otel.instrumentation.llamaindex.state import Ledger
-from memtrace_otel.instrumentation.mem0.state import EarlierMessages, KnownRecords
 from memtrace_otel.instrumentation.store_location import ObjectNames
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
 
 SOURCES = Path(memtrace_otel.__file__).parent
 KINDS = {"Lock", "RLock", "Condition"}
-KINDS_WITH_LOCKS = (KnownTexts, Records, Threads, Delayed, KnownRecords, EarlierMessages, Ledger, Queues)
 SECONDS = 10
 """Until a child that hangs says where, and ends."""
 ELSEWHERE = {
@@ -95,6 +87,27 @@ def attributes(owner: object) -> Iterator[tuple[str, object]]:
             yield attribute, getattr(owner, attribute)
 
 
+class Guarded:
+    """An object with a lock."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        fork.new_lock_after_fork(self)
+
+    def work(self) -> None:
+        pass
+
+
+def system_classes() -> list[type]:
+    """The classes of the instrumented systems whose instances hold a lock."""
+    found = [place for place in places() if place[1] and place not in ELSEWHERE]
+    return [
+        getattr(import_module(module), name)
+        for module, name in found
+        if module.count(".") > 2 and module.startswith("memtrace_otel.instrumentation.")
+    ]
+
+
 class Process:
     """All that holds locks: the modules and an object of each class."""
 
@@ -108,7 +121,7 @@ class Process:
             "processor": self.processor,
             "callback": Watched(str.upper),
             "patches": Patches(self.tracer, "test"),
-            **{kind.__name__: kind() for kind in KINDS_WITH_LOCKS},
+            **{kind.__name__: kind() for kind in system_classes()},
         }
 
     def locks(self) -> dict[str, tuple[Place, Any]]:
@@ -124,8 +137,8 @@ class Process:
             search.wrote("context:1", content="tea " * 1000)
         with operation("answer", kind="generate", system="test", tracer=self.tracer) as answer:
             answer.read("context:1", role="context", content="tea " * 1000)
-        self.names.name(Threads())
-        self.made["patches"].wrap(Threads, "work", lambda call: iter(()))  # type: ignore[attr-defined]
+        self.names.name(Guarded())
+        self.made["patches"].wrap(Guarded, "work", lambda call: iter(()))  # type: ignore[attr-defined]
         assert self.processor.force_flush()
         exporter = self.processor.exporter
         assert isinstance(exporter, InMemorySpanExporter)
@@ -211,7 +224,7 @@ def test_a_child_works_on(process: Process) -> None:
 
 def test_an_owner_of_a_lock_is_let_go() -> None:
     known = fork._owners  # pyright: ignore[reportPrivateUsage]
-    owners = [Threads() for _ in range(100)]
+    owners = [Guarded() for _ in range(100)]
     before = len(known)
     last = weakref.ref(owners[-1])
     owners.clear()
