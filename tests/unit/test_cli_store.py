@@ -44,7 +44,7 @@ def test_stats_name_the_scopes(database: Path) -> None:
     assert [scope["scope"] for scope in counts["by_scope"]] == [SCOPE, "b" * 16]
 
 
-def test_a_reader_that_has_seen_enough_ends_it_without_a_word(database: Path) -> None:
+def test_a_closed_pipe_ends_the_command_silently(database: Path) -> None:
     """As `| head -1` does; more than a pipe holds need not be written for that."""
     with subprocess.Popen(
         [sys.executable, "-m", "memtrace_otel", "store", "stats", "--db", str(database)],
@@ -94,7 +94,7 @@ def test_forget_says_that_a_reader_keeps_the_text_in_the_file(database: Path) ->
 
 
 @pytest.mark.parametrize("arguments", [("forget", SCOPE), ("prune", "--older-than", "1.5d")])
-def test_nothing_is_removed_without_a_yes(database: Path, arguments: tuple[str, ...]) -> None:
+def test_nothing_is_deleted_without_confirmation(database: Path, arguments: tuple[str, ...]) -> None:
     assert run(database, *arguments, answer="n\n").exit_code == 1
     with SqliteStore.open(database) as opened:
         assert opened.trace(f"{1:032x}")[0].outputs[0].content == "a secret"
@@ -102,47 +102,49 @@ def test_nothing_is_removed_without_a_yes(database: Path, arguments: tuple[str, 
 
 
 def test_prune_by_age_and_compact(database: Path) -> None:
-    assert run(database, "prune", "--older-than", "1.5d", "--yes").stdout == "removed 1 spans of 1 traces\n"
-    assert run(database, "prune", "--max-size", "1GiB", "--yes").stdout == "removed 0 spans of 0 traces\n"
-    assert run(database, "prune", "--scope", "b" * 16, "--yes").stdout == "removed 1 spans of 1 traces\n"
+    assert run(database, "prune", "--older-than", "1.5d", "--yes").stdout == "deleted 1 spans of 1 traces\n"
+    assert run(database, "prune", "--max-size", "1GiB", "--yes").stdout == "deleted 0 spans of 0 traces\n"
+    assert run(database, "prune", "--scope", "b" * 16, "--yes").stdout == "deleted 1 spans of 1 traces\n"
     assert "bytes given back" in run(database, "compact").stdout
 
 
-def test_quarantined_requests_go_before_traces(database: Path) -> None:
+def test_quarantined_requests_are_deleted_before_traces(database: Path) -> None:
     with SqliteStore.open(database) as opened:
         opened.add_request(b"\xff" * 1_000_000)
     done = run(database, "prune", "--max-size", "500KB", "--yes")
-    assert done.stdout == "removed 0 spans of 0 traces, 1 unreadable requests\n"
+    assert done.stdout == "deleted 0 spans of 0 traces, 1 quarantined requests\n"
 
 
-def test_a_size_that_prune_does_not_reach_is_told(database: Path) -> None:
+def test_prune_says_that_the_size_is_not_reached(database: Path) -> None:
     done = run(database, "prune", "--max-size", "1KB", "--scope", SCOPE, "--yes")
-    assert (done.exit_code, done.stdout) == (0, "removed 1 spans of 1 traces\n")
+    assert (done.exit_code, done.stdout) == (0, "deleted 1 spans of 1 traces\n")
     assert "bytes are still used" in done.stderr
 
 
-def test_who_prunes_or_forgets_is_told_that_it_waits(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prune_and_forget_say_that_they_wait(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SqliteStore, "turn", lambda store, *, wait=True: nullcontext(wait))
     for arguments in (("prune", "--older-than", "1.5d"), ("forget", SCOPE)):
         done = run(database, *arguments, "--yes")
-        assert (done.exit_code, "waiting until it has ended" in done.stderr) == (0 if "prune" in arguments else 1, True)
+        assert (done.exit_code, "waiting for its end" in done.stderr) == (0 if "prune" in arguments else 1, True)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--older-than", "soon"), ("--older-than", "30"), ("--max-size", "nanGB")])
-def test_prune_wants_a_limit_that_it_understands(database: Path, arguments: tuple[str, ...]) -> None:
+def test_prune_refuses_a_missing_or_wrong_limit(database: Path, arguments: tuple[str, ...]) -> None:
     assert run(database, "prune", *arguments, "--yes").exit_code == 2
 
 
-def test_a_clock_that_jumped_removes_nothing_by_age(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prune_by_age_deletes_nothing_when_the_clock_may_have_jumped(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     future = time.time_ns() + 40 * 365 * 86400 * 10**9
     monkeypatch.setattr("time.time_ns", lambda: future)
     refused = run(database, "prune", "--older-than", "30d", "--yes")
     assert refused.exit_code == 2
-    assert "nothing removed" in refused.stderr
+    assert "nothing deleted" in refused.stderr
     assert "this clock says" in refused.stderr
     with SqliteStore.open(database) as opened:
         assert opened.stats().spans == 2
-    assert run(database, "prune", "--older-than", "30d", "--all", "--yes").stdout.startswith("removed 2 spans")
+    assert run(database, "prune", "--older-than", "30d", "--all", "--yes").stdout.startswith("deleted 2 spans")
 
 
 @pytest.mark.parametrize(
@@ -153,29 +155,29 @@ def test_a_clock_that_jumped_removes_nothing_by_age(database: Path, monkeypatch:
         (["forget", ""], "give a scope"),
     ],
 )
-def test_what_is_missing_is_said_before_anything_is_asked(database: Path, arguments: list[str], said: str) -> None:
+def test_missing_arguments_are_named_before_the_confirmation(database: Path, arguments: list[str], said: str) -> None:
     done = run(database, *arguments, answer="y\n")
     assert (done.exit_code, said in done.stderr) == (2, True)
-    assert "cannot be had back" not in done.output
+    assert "cannot be restored" not in done.output
 
 
 @pytest.mark.parametrize("arguments", [["forget"], ["prune", "--scope"], ["prune", "--older-than", "1d", "--scope"]])
-def test_a_scope_that_is_not_there_is_said(database: Path, arguments: list[str]) -> None:
+def test_an_unknown_scope_is_named(database: Path, arguments: list[str]) -> None:
     unknown = run(database, *arguments, "c" * 16, "--yes")
     assert (unknown.exit_code, unknown.stdout, "store stats" in unknown.stderr) == (1, "", True)
 
 
-def test_a_scope_of_which_nothing_is_too_old_is_there(database: Path) -> None:
+def test_a_scope_with_young_traces_only_is_known(database: Path) -> None:
     done = run(database, "prune", "--older-than", "1d", "--scope", "b" * 16, "--yes")
-    assert (done.exit_code, done.stdout) == (0, "removed 0 spans of 0 traces\n")
+    assert (done.exit_code, done.stdout) == (0, "deleted 0 spans of 0 traces\n")
 
 
 @pytest.mark.parametrize("arguments", [["forget", "\udcff"], ["prune", "--scope", "\udcff"]])
-def test_a_scope_that_is_no_text_is_refused(database: Path, arguments: list[str]) -> None:
+def test_a_scope_that_is_no_utf_8_is_refused(database: Path, arguments: list[str]) -> None:
     done = run(database, *arguments, "--yes")
     assert (done.exit_code, "no UTF-8 text" in done.stderr) == (2, True)
 
 
-def test_an_age_before_all_time_removes_nothing(database: Path) -> None:
+def test_an_age_before_1970_deletes_nothing(database: Path) -> None:
     done = run(database, "prune", "--older-than", "999999999d", "--yes")
-    assert (done.exit_code, done.stdout) == (0, "removed 0 spans of 0 traces\n")
+    assert (done.exit_code, done.stdout) == (0, "deleted 0 spans of 0 traces\n")

@@ -1,4 +1,4 @@
-"""`store`: what the database holds, whether it is sound, and keeping it small and clean."""
+"""The command `store`: statistics, check, prune, compact and forget of the database."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def store() -> None:
 @json_option
 @clear_errors
 def stats(database: Path, as_json: bool) -> None:
-    """Count spans, traces, memory scopes, what waits and what could not be read; bytes used and free."""
+    """Count spans, traces, memory scopes, waiting and quarantined requests; bytes used and free."""
     from memtrace_otel.model.printable import one_line
     from memtrace_otel.sources import SqliteStore
 
@@ -73,7 +73,7 @@ def stats(database: Path, as_json: bool) -> None:
         return
     click.echo(f"{counts.spans} spans, {counts.operations} of them memory operations, in {counts.traces} traces")
     click.echo(f"{size.used} bytes used, {size.free} free")
-    click.echo(f"{counts.waiting} requests wait, {counts.quarantined} could not be read")
+    click.echo(f"{counts.waiting} requests wait in the inbox, {counts.quarantined} could not be decoded")
     if counts.spans:
         click.echo(f"from {_moment(counts.first)} to {_moment(counts.last)}")
     for scope in scopes:
@@ -129,7 +129,7 @@ def forget(scope: str, database: Path, yes: bool) -> None:
     from memtrace_otel.sources import SqliteStore
 
     if not yes:
-        click.confirm("The memory cannot be had back. Delete it?", abort=True)
+        click.confirm("The memory cannot be restored. Delete the memory?", abort=True)
     with SqliteStore.open(database, create=False) as opened:
         _tell_waiting(opened)
         forgotten = opened.forget(scope)
@@ -155,7 +155,7 @@ def forget(scope: str, database: Path, yes: bool) -> None:
     "--max-size",
     metavar="SIZE",
     callback=_quantity(_BYTES),
-    help="Unreadable requests, then the oldest traces, until no more is used: 500MB.",
+    help="Quarantined requests, then the oldest traces, until no more is used: 500MB.",
 )
 @click.option(
     "--scope",
@@ -170,30 +170,30 @@ def forget(scope: str, database: Path, yes: bool) -> None:
 def prune(
     older_than: int | None, max_size: int | None, scope: str | None, everything: bool, database: Path, yes: bool
 ) -> None:
-    """Remove whole traces, the oldest first, by age, size or memory. `compact` makes the file smaller.
+    """Delete whole traces, the oldest first, by age, size or memory. `compact` makes the file smaller.
 
-    When every trace is too old, nothing is removed without --all: the clock may have jumped.
+    When every trace is too old, nothing is deleted without --all: the clock may have jumped.
     """
     from memtrace_otel.sources import SqliteStore
 
     if older_than is None and max_size is None and scope is None:
         raise click.UsageError("give --older-than, --max-size or --scope")
     if not yes:
-        click.confirm("Removed traces cannot be had back. Remove them?", abort=True)
+        click.confirm("Deleted traces cannot be restored. Delete them?", abort=True)
     before = None if older_than is None else max(0, time.time_ns() - older_than * 10**9)
     with SqliteStore.open(database, create=False) as opened:
         newest = opened.stats().last
         if before is not None and newest and newest < before and not everything:
             moments = f"the newest span is of {_moment(newest)}, this clock says {_moment(time.time_ns())}"
-            fail(f"nothing removed: every trace is older than that ({moments}); --all removes them all")
+            fail(f"nothing deleted: every trace is older than that ({moments}); --all deletes them all")
         _tell_waiting(opened)
         pruned = opened.prune(before=before, max_bytes=max_size, scope=scope)
         used = opened.size().used
         nothing = not pruned.spans and not pruned.quarantined
         if scope is not None and nothing and all(known.scope != scope for known in opened.scopes()):
             _fail_unknown(scope)
-    unreadable = f", {pruned.quarantined} unreadable requests" if pruned.quarantined else ""
-    click.echo(f"removed {pruned.spans} spans of {pruned.traces} traces{unreadable}")
+    unreadable = f", {pruned.quarantined} quarantined requests" if pruned.quarantined else ""
+    click.echo(f"deleted {pruned.spans} spans of {pruned.traces} traces{unreadable}")
     if max_size is not None and used > max_size:
         click.echo(f"{used} bytes are still used; `memtrace-otel store compact` may free some", err=True)
 
@@ -202,7 +202,7 @@ def _tell_waiting(opened: SqliteStore) -> None:
     with opened.turn(wait=False) as mine:
         if not mine:
             click.echo(
-                "another process attributes failures in this file, prunes or forgets: waiting until it has ended",
+                "another process attributes failures, prunes or forgets in this file: waiting for its end",
                 err=True,
             )
 

@@ -62,7 +62,9 @@ def test_without_arguments_the_setting_names_the_file(tmp_path: Path, monkeypatc
     assert stored_names(tmp_path / "traces.db") == ["one"]
 
 
-def test_a_failure_is_counted_named_once_and_without_contents(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_lost_spans_are_counted_and_the_first_failure_is_logged_without_contents(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     exporter = MemtraceSpanExporter(path=tmp_path)
     with caplog.at_level(logging.DEBUG):
         assert exporter.export(finished_spans("my-secret")) is SpanExportResult.FAILURE
@@ -74,7 +76,7 @@ def test_a_failure_is_counted_named_once_and_without_contents(tmp_path: Path, ca
     assert "my-secret" not in ours[0]
 
 
-def test_it_writes_again_once_the_file_can_be_written(tmp_path: Path) -> None:
+def test_export_works_again_when_the_file_can_be_written(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     path.mkdir()
     exporter = MemtraceSpanExporter(path=path)
@@ -89,7 +91,7 @@ def test_spans_that_cannot_be_encoded_are_a_failure_not_an_error(tmp_path: Path)
     assert exporter.export([object()]) is SpanExportResult.FAILURE  # type: ignore[list-item]
 
 
-def test_another_schema_version_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     path.write_bytes(b"not ours" * 100)
     assert MemtraceSpanExporter(path=path).export(finished_spans("x")) is SpanExportResult.FAILURE
@@ -104,7 +106,7 @@ def test_shutdown_and_flush_have_nothing_to_wait_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_children_forked_amid_exports_write_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_children_forked_during_exports_write_their_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memtrace_otel.sources.exporter._FORK_WAIT_SECONDS", 60.0)  # however slow the disk is
     exporter = MemtraceSpanExporter(path=tmp_path / "a.db")
     spans = finished_spans("parent")
@@ -176,7 +178,7 @@ def test_a_fork_does_not_wait_for_the_writer_that_an_export_waits_for(tmp_path: 
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_a_child_forked_amid_an_export_that_does_not_end_writes_nothing(
+def test_a_child_forked_during_an_endless_export_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exporter = MemtraceSpanExporter(path=tmp_path / "a.db")

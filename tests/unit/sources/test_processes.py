@@ -75,7 +75,7 @@ def python(script: str, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_two_processes_make_and_write_one_database_while_a_third_reads(tmp_path: Path) -> None:
+def test_two_processes_write_one_file_while_a_third_reads(tmp_path: Path) -> None:
     path, stop = tmp_path / "a.db", tmp_path / "stop"
     writers = {name: python(WRITER, path, name, stop) for name in ("a", "b")}
     seen = [0]
@@ -100,7 +100,7 @@ def test_two_processes_make_and_write_one_database_while_a_third_reads(tmp_path:
         assert store.quarantined() == []
 
 
-def test_kill_9_amid_writing_loses_nothing_that_was_flushed(tmp_path: Path) -> None:
+def test_kill_9_loses_no_flushed_span(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     process = python(KILLED, path)
     assert process.stdout is not None
@@ -122,7 +122,7 @@ def test_kill_9_amid_writing_loses_nothing_that_was_flushed(tmp_path: Path) -> N
     connection.close()
 
 
-def test_decoders_at_once_share_the_inbox(tmp_path: Path) -> None:
+def test_two_decoders_decode_each_request_once(tmp_path: Path) -> None:
     path, count = tmp_path / "a.db", 3000
     with SqliteStore.open(path) as store:
         store.add_requests(encode_request([contract_span(n + 1, n + 1)]) for n in range(count))
@@ -141,7 +141,7 @@ def test_decoders_at_once_share_the_inbox(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("exporters", ["memtrace", "otlp,memtrace"])
-def test_auto_instrumentation_writes_the_file_and_flushes_at_exit(tmp_path: Path, exporters: str) -> None:
+def test_a_program_under_opentelemetry_instrument_writes_all_spans_at_exit(tmp_path: Path, exporters: str) -> None:
     (tmp_path / "application.py").write_text(APPLICATION)
     environment = {
         **os.environ,

@@ -16,7 +16,7 @@ from memtrace_otel.testing import contract_span
 from tests.unit.otlp.spans import random_span
 
 
-def test_random_spans_come_back_in_any_order_and_split(tmp_path: Path) -> None:
+def test_random_spans_are_read_back_whatever_the_order_of_delivery(tmp_path: Path) -> None:
     rng = random.Random(3)
     spans = {span.origin: span for span in (random_span(rng) for _ in range(120))}
     expected = sorted(spans.values(), key=lambda span: (span.start, span.origin))
@@ -31,7 +31,7 @@ def test_random_spans_come_back_in_any_order_and_split(tmp_path: Path) -> None:
             assert sorted(store.spans(), key=lambda span: (span.start, span.origin)) == expected
 
 
-def test_spans_outlive_the_process_that_added_them(tmp_path: Path) -> None:
+def test_spans_are_there_after_the_file_is_opened_again(tmp_path: Path) -> None:
     span = contract_span(1, 1)
     with SqliteStore.open(tmp_path / "a.db") as store:
         store.add_request(encode_request([span]))
@@ -39,7 +39,7 @@ def test_spans_outlive_the_process_that_added_them(tmp_path: Path) -> None:
         assert store.trace(span.trace_id) == [span]
 
 
-def test_folders_are_made(tmp_path: Path) -> None:
+def test_missing_folders_are_created(tmp_path: Path) -> None:
     SqliteStore.open(tmp_path / "new" / "folder" / "a.db").close()
     assert (tmp_path / "new" / "folder" / "a.db").exists()
 
@@ -83,7 +83,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path, content: bytes) -
         assert "not a database" in refused(path, create=create)
 
 
-def test_missing_and_empty_files_are_not_made_into_databases_by_a_reader(tmp_path: Path) -> None:
+def test_a_reader_creates_no_database(tmp_path: Path) -> None:
     assert "no such database" in refused(tmp_path / "absent.db", create=False)
     assert not (tmp_path / "absent.db").exists()
     (tmp_path / "empty.db").touch()
@@ -94,7 +94,7 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
     assert "unable to open" in refused(tmp_path, create=True)
 
 
-def test_a_damaged_database_is_a_store_error(tmp_path: Path) -> None:
+def test_a_damaged_file_raises_store_error(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with SqliteStore.open(path) as store:
         store.add_request(encode_request([contract_span(1, n + 1) for n in range(500)]))
@@ -106,7 +106,7 @@ def test_a_damaged_database_is_a_store_error(tmp_path: Path) -> None:
         list(store.spans())
 
 
-def test_unreadable_requests_are_kept_and_counted(tmp_path: Path) -> None:
+def test_undecodable_requests_are_quarantined(tmp_path: Path) -> None:
     good, cut = encode_request([contract_span(1, 1)]), encode_request([contract_span(1, 2)])[:-2]
     with SqliteStore.open(tmp_path / "a.db") as store:
         for body in (cut, b"\x00\x01garbage", good, b""):
@@ -123,7 +123,7 @@ def test_unreadable_requests_are_kept_and_counted(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_only_the_unreadable_spans_of_a_request_are_set_aside(tmp_path: Path) -> None:
+def test_only_the_undecodable_spans_of_a_request_are_quarantined(tmp_path: Path) -> None:
     request = ExportTraceServiceRequest.FromString(encode_request([contract_span(1, 1), contract_span(1, 2)]))
     request.resource_spans[0].scope_spans[0].spans[0].span_id = b"short"
     with SqliteStore.open(tmp_path / "a.db") as store:
@@ -138,7 +138,7 @@ def test_only_the_unreadable_spans_of_a_request_are_set_aside(tmp_path: Path) ->
     assert kept.resource_spans[0].resource == request.resource_spans[0].resource
 
 
-def test_a_failing_transaction_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_transaction_is_rolled_back(tmp_path: Path) -> None:
     def bodies() -> object:
         yield encode_request([contract_span(1, 1)])
         raise RuntimeError("source broke")
@@ -151,7 +151,7 @@ def test_a_failing_transaction_leaves_nothing(tmp_path: Path) -> None:
         assert store.stats().spans == 1
 
 
-def test_times_past_the_range_of_the_database_do_not_stop_it(tmp_path: Path) -> None:
+def test_a_time_past_the_range_of_sqlite_is_read_back(tmp_path: Path) -> None:
     request = ExportTraceServiceRequest.FromString(encode_request([contract_span(1, 1)]))
     request.resource_spans[0].scope_spans[0].spans[0].start_time_unix_nano = 2**64 - 1
     with SqliteStore.open(tmp_path / "a.db") as store:
@@ -160,7 +160,7 @@ def test_times_past_the_range_of_the_database_do_not_stop_it(tmp_path: Path) -> 
         assert span.start == 2**64 - 1
 
 
-def test_stats(tmp_path: Path) -> None:
+def test_statistics_count_spans_traces_and_scopes(tmp_path: Path) -> None:
     spans = [
         contract_span(1, 1, 5, kind="create", scope="a" * 16),
         contract_span(1, 2, 6, kind="update", scope="a" * 16),
@@ -174,7 +174,7 @@ def test_stats(tmp_path: Path) -> None:
         )
 
 
-def test_verdicts_the_newest_of_an_answer_counts(tmp_path: Path) -> None:
+def test_the_newest_verdict_on_an_answer_is_returned(tmp_path: Path) -> None:
     with SqliteStore.open(tmp_path / "a.db") as store:
         assert store.verdict("answer1") is None
         assert store.save_verdict("answer1", "id1", "first")
@@ -187,7 +187,7 @@ def test_verdicts_the_newest_of_an_answer_counts(tmp_path: Path) -> None:
         assert [verdict.document for verdict in store.verdicts()] == ["other", "second"]
 
 
-def test_a_withdrawn_verdict_takes_along_those_it_replaced_and_none_that_came_later(tmp_path: Path) -> None:
+def test_withdrawing_a_verdict_deletes_the_older_verdicts_on_its_answer(tmp_path: Path) -> None:
     one, other = f"{'a' * 32}-{'1' * 16}", f"{'b' * 32}-{'f' * 16}"
     with SqliteStore.open(tmp_path / "a.db") as store:
         for number, answer in enumerate((one, other, one, one)):
@@ -210,7 +210,7 @@ def test_an_id_is_sent_once_to_each_target(tmp_path: Path) -> None:
         assert store.unsent("jaeger", ["a", "d"]) == ["d"]
 
 
-def test_a_clock_that_was_set_back_brings_no_older_verdict_to_the_fore(
+def test_the_newest_verdict_is_the_last_saved_whatever_the_clock_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with SqliteStore.open(tmp_path / "a.db") as store:
@@ -227,7 +227,7 @@ JUMPS = (1_700_000_000_000_000_000, 1, 4_000_000_000_000_000_000, -5_000_000_000
 """What the clock of this machine says, one request after the other: set back, ahead, before 1970."""
 
 
-def test_a_jumping_clock_loses_nothing_and_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jumping_clock_loses_and_reorders_no_span(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spans = [contract_span(number, number, 100 - number, scope="a" * 16) for number in range(1, len(JUMPS) + 1)]
     with SqliteStore.open(tmp_path / "a.db") as store:
         for span, now in zip(spans, JUMPS, strict=True):
@@ -242,7 +242,7 @@ def test_a_jumping_clock_loses_nothing_and_moves_nothing(tmp_path: Path, monkeyp
         assert store.check() == []
 
 
-def test_nothing_is_added_to_a_file_that_was_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_for_a_moved_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with SqliteStore.open("spans.db") as store:
         store.add_request(encode_request([contract_span(1, 1)]))
@@ -256,7 +256,7 @@ def test_nothing_is_added_to_a_file_that_was_moved(tmp_path: Path, monkeypatch: 
         assert store.waiting()[0] == waiting
 
 
-def test_on_a_full_disk_it_says_what_to_do(tmp_path: Path) -> None:
+def test_the_error_of_a_full_disk_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     connection = connect(path, create=True)
     connection.execute("PRAGMA max_page_count = 1")  # not one more than there are
