@@ -192,8 +192,8 @@ def prune(
         nothing = not pruned.spans and not pruned.quarantined
         if scope is not None and nothing and all(known.scope != scope for known in opened.scopes()):
             _fail_unknown(scope)
-    unreadable = f", {pruned.quarantined} quarantined requests" if pruned.quarantined else ""
-    click.echo(f"deleted {pruned.spans} spans of {pruned.traces} traces{unreadable}")
+    quarantined = f", {pruned.quarantined} quarantined requests" if pruned.quarantined else ""
+    click.echo(f"deleted {pruned.spans} spans of {pruned.traces} traces{quarantined}")
     if max_size is not None and used > max_size:
         click.echo(f"{used} bytes are still used; `memtrace-otel store compact` may free some", err=True)
 
