@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
 from typing import Any
@@ -65,7 +65,7 @@ class MemoryLog:
 
     def unsent(self, target: str, span_ids: Iterable[str]) -> list[str]:
         """Return the ids that were not sent to `target`; spans that were sent more than ten minutes ago, too."""
-        sent = self._sent.get(target, {})
+        sent: Mapping[str, float] = self._sent.get(target, {})
         since = -inf if target.startswith("logs ") else time.monotonic() - _BEHIND_SECONDS
         return [span_id for span_id in span_ids if not sent.get(span_id, -inf) > since]
 

@@ -9,25 +9,26 @@ from __future__ import annotations
 import gzip
 import ssl
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, cast
 from urllib.parse import urlsplit
 
 import grpc
 import httpx
 from opentelemetry.environment_variables import OTEL_LOGS_EXPORTER
 from opentelemetry.instrumentation.utils import suppress_instrumentation
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
 from memtrace_otel.annotate.target import Target
 from memtrace_otel.model.printable import one_line
 from memtrace_otel.otlp.reply import ReplyError, read_rejected, refusal
 from memtrace_otel.version import __version__
 
+_METHOD = {
+    "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+    "logs": "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+}
 _USER_AGENT = f"memtrace-otel/{__version__}"
 _REPLY_BYTES = 1 << 20
 _SHOWN = 200
@@ -140,12 +141,12 @@ def _send_grpc(target: Target, body: bytes) -> tuple[int, str]:
             else:
                 channel = grpc.secure_channel(address, _credentials(target), options, compression)
             stack.enter_context(channel)
-            call = {"timeout": target.timeout, "metadata": tuple(target.headers.items())}
-            if target.signal == "traces":
-                part = TraceServiceStub(channel).Export(ExportTraceServiceRequest.FromString(body), **call)
-                return part.partial_success.rejected_spans, part.partial_success.error_message
-            part = LogsServiceStub(channel).Export(ExportLogsServiceRequest.FromString(body), **call)
-            return part.partial_success.rejected_log_records, part.partial_success.error_message
+            export = cast("Callable[..., bytes]", channel.unary_unary(_METHOD[target.signal]))
+            return read_rejected(
+                target.signal, export(body, timeout=target.timeout, metadata=tuple(target.headers.items()))
+            )
+        except ReplyError as error:
+            _fail(target, str(error))
         except OSError as error:
             _fail(target, str(error))
         except grpc.RpcError as error:
